@@ -1,0 +1,18 @@
+//! Decides how a TCP connection ended, and what held it back, from what the kernel said.
+//!
+//! This crate forbids I/O and clocks: its machines take events and the time (`now`) as arguments
+//! and return what is to be done next. Whoever drives them does the system calls: see
+//! `lastbyte-socket`. So every decision here can be tested without a network and replayed.
+//!
+//! - [`Delivery`], [`Receipt`], [`PeerEnd`], [`End`]: the words, never one for another.
+//! - [`finish`]: end a connection so that nothing is lost, and know it.
+//! - [`sample`]: `struct tcp_info` read with care, and [`sample::LimitedBy`].
+
+#![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods)]
+
+mod delivery;
+pub mod finish;
+pub mod sample;
+
+pub use delivery::{Delivery, End, EndEvidence, PeerEnd, Receipt};

@@ -1,0 +1,242 @@
+//! Finishes and ends over real loopback connections.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic too")]
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use lastbyte_socket::{Delivery, End, FinishOptions, Listener, PeerEnd, Stream, Tune, Unproven};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLION: usize = 1_000_000;
+
+fn listener() -> Listener {
+    Listener::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tune::default()).unwrap()
+}
+
+fn pair() -> (Stream, Stream) {
+    let listener = listener();
+    let near = Stream::connect(listener.local_addr(), &Tune::default(), SECOND).unwrap();
+    (near, listener.accept_within(SECOND).unwrap())
+}
+
+fn want(want: Delivery) -> FinishOptions {
+    FinishOptions { want, deadline: 20 * SECOND, ..FinishOptions::default() }
+}
+
+/// Reads a stream to its end; returns the bytes and how it ended.
+fn count(mut stream: Stream) -> (u64, Option<End>) {
+    let mut buffer = vec![0; 65_536];
+    while let Ok(1..) = stream.read(&mut buffer) {}
+    (stream.bytes_read(), stream.ended())
+}
+
+#[test]
+fn a_finished_stream_is_complete_with_a_greeting_unread() {
+    let (mut near, mut far) = pair();
+    far.write_all(b"220 hello\r\n").unwrap();
+    let reader = thread::spawn(move || count(far));
+    near.write_all(&vec![7; MILLION]).unwrap();
+    let receipt = near.finish(want(Delivery::Acked)).unwrap();
+    assert_eq!(receipt.acked, Some(MILLION as u64));
+    assert_eq!((receipt.unacked(), receipt.drained), (Some(0), 11));
+    assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
+}
+
+#[test]
+fn closed_says_that_the_peers_fin_came() {
+    let (mut near, far) = pair();
+    let reader = thread::spawn(move || count(far));
+    near.write_all(b"all").unwrap();
+    let receipt = near.finish(want(Delivery::Closed)).unwrap();
+    assert_eq!((receipt.level, receipt.peer), (Delivery::Closed, PeerEnd::Fin));
+    assert_eq!(reader.join().unwrap(), (3, Some(End::Fin)));
+}
+
+#[test]
+fn a_peer_that_ended_first_cannot_make_it_closed() {
+    let (mut near, mut far) = pair();
+    far.half_close().unwrap();
+    assert_eq!(near.read(&mut [0; 8]).unwrap(), 0);
+    assert_eq!(near.ended(), Some(End::Fin));
+    near.write_all(b"late").unwrap();
+    let error = near.finish(want(Delivery::Closed)).unwrap_err();
+    assert_eq!((error.why, error.receipt.level), (Unproven::EarlyFin, Delivery::Acked));
+    assert_eq!(count(far), (4, Some(End::Fin)));
+}
+
+#[test]
+fn an_early_fin_that_was_never_read_is_seen_too() {
+    let (mut near, mut far) = pair();
+    far.half_close().unwrap();
+    // On loopback the FIN is there when the call returns.
+    near.write_all(b"late").unwrap();
+    let error = near.finish(want(Delivery::Closed)).unwrap_err();
+    assert_eq!(error.why, Unproven::EarlyFin);
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_acked_no_further_than_its_window() {
+    let (mut near, far) = pair();
+    near.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    while near.write(&[1; 65_536]).is_ok() {}
+    let options = FinishOptions { deadline: SECOND / 4, ..FinishOptions::default() };
+    let error = near.finish(options).unwrap_err();
+    let receipt = error.receipt;
+    assert_eq!((error.why, receipt.peer), (Unproven::Deadline, PeerEnd::Silent));
+    assert!(receipt.unacked().unwrap() > 0, "{receipt:?}");
+    assert!(receipt.acked.unwrap() <= far.info().unwrap().bytes_received.unwrap());
+    assert!(error.to_string().contains("the deadline passed"), "{error}");
+}
+
+#[test]
+fn acked_is_not_read_and_the_receipt_says_how_the_peer_ended() {
+    let (mut near, far) = pair();
+    near.write_all(b"lost").unwrap();
+    // Closing with these four bytes unread resets the connection: acked, and never read.
+    drop(far);
+    let receipt = near.finish(want(Delivery::Acked)).unwrap();
+    assert_eq!((receipt.acked, receipt.peer), (Some(4), PeerEnd::Reset));
+    assert!(receipt.level < Delivery::Closed);
+}
+
+#[test]
+fn closed_is_refused_where_the_peer_reset() {
+    let (mut near, far) = pair();
+    near.write_all(b"lost").unwrap();
+    drop(far);
+    let error = near.finish(want(Delivery::Closed)).unwrap_err();
+    assert_eq!((error.why, error.receipt.peer), (Unproven::Reset, PeerEnd::Reset));
+}
+
+#[test]
+fn an_abort_is_a_reset_at_the_peer() {
+    let (mut near, far) = pair();
+    near.write_all(b"cut").unwrap();
+    near.abort().unwrap();
+    assert_eq!(count(far).1, Some(End::Reset));
+}
+
+/// A peer that sends 50,000 bytes and resets, while a failed write of ours takes the report.
+fn cut_behind_a_write(near: &mut impl Write, far: Stream) {
+    let mut far = far;
+    far.write_all(&[9; 50_000]).unwrap();
+    far.abort().unwrap();
+    while near.write(&[0; 100]).is_ok() {}
+}
+
+#[test]
+fn a_cut_stream_is_no_end_also_when_a_write_took_the_error() {
+    let (mut near, far) = pair();
+    cut_behind_a_write(&mut near, far);
+    let error = near.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    assert_eq!((near.ended(), near.bytes_read()), (Some(End::Reset), 50_000));
+}
+
+/// Why [`Stream`] exists: the standard library's reader calls the same cut a clean end.
+#[test]
+fn std_calls_the_same_cut_a_clean_end() {
+    let listener = listener();
+    let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+    cut_behind_a_write(&mut near, listener.accept().unwrap());
+    assert_eq!(near.read_to_end(&mut Vec::new()).unwrap(), 50_000);
+}
+
+#[test]
+fn an_adopted_socket_claims_only_what_it_saw() {
+    let listener = listener();
+    let near = TcpStream::connect(listener.local_addr()).unwrap();
+    let far = listener.accept().unwrap();
+    let mut near = Stream::adopt(near).unwrap();
+    near.write_all(b"seen").unwrap();
+    far.finish(want(Delivery::Written)).unwrap();
+    assert_eq!(near.read(&mut [0; 8]).unwrap(), 0);
+    assert_eq!(near.ended(), Some(End::Unknown));
+}
+
+#[test]
+fn an_urgent_byte_does_not_make_a_reset_look_like_a_fin() {
+    let (near, far) = pair();
+    let urgent = far.into_tcp();
+    socket2::SockRef::from(&urgent).send_out_of_band(b"!").unwrap();
+    socket2::SockRef::from(&urgent).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(urgent);
+    assert_eq!(count(near), (1, Some(End::Reset)));
+}
+
+#[test]
+fn descriptors_are_given_back() {
+    let open = || std::fs::read_dir("/proc/thread-self/fd").unwrap().count();
+    // Other tests of this process open descriptors too: a leak here would be 200 of them.
+    let before = open();
+    for _ in 0..200 {
+        let (near, far) = pair();
+        drop(far);
+        let _ = near.finish(want(Delivery::Acked));
+    }
+    assert!(open() < before + 100, "{before} descriptors before, {} after", open());
+}
+
+#[cfg(feature = "tokio")]
+mod over_tokio {
+    use super::*;
+    use lastbyte_socket::AsyncStream;
+
+    fn run<F: Future>(future: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn finishes_with_a_greeting_unread() {
+        let (near, mut far) = pair();
+        far.write_all(b"220 hello\r\n").unwrap();
+        let reader = thread::spawn(move || count(far));
+        let receipt = run(async {
+            let mut near = AsyncStream::from_blocking(near).unwrap();
+            near.write_all(&vec![7; MILLION]).await.unwrap();
+            near.finish(want(Delivery::Acked)).await.unwrap()
+        });
+        assert_eq!((receipt.acked, receipt.drained), (Some(MILLION as u64), 11));
+        assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
+    }
+
+    #[test]
+    fn waits_without_spinning_for_a_peer_that_ended_first_and_does_not_read() {
+        let (near, mut far) = pair();
+        far.half_close().unwrap();
+        let cpu = run(async {
+            let mut near = AsyncStream::from_blocking(near).unwrap();
+            let full = tokio::time::timeout(SECOND / 4, near.write_all(&vec![1; 64 << 20])).await;
+            assert!(full.is_err(), "64 MiB fit the buffers");
+            let before = lastbyte_sys::process::thread_cpu_time().unwrap();
+            let options = FinishOptions { deadline: SECOND, ..FinishOptions::default() };
+            let error = near.finish(options).await.unwrap_err();
+            assert_eq!(error.why, Unproven::Deadline);
+            lastbyte_sys::process::thread_cpu_time().unwrap() - before
+        });
+        assert!(cpu < SECOND / 20, "{cpu:?} of processor time in a second of waiting");
+    }
+
+    #[test]
+    fn a_cut_is_no_end() {
+        let (near, mut far) = pair();
+        far.write_all(b"half").unwrap();
+        far.abort().unwrap();
+        run(async {
+            let mut near = AsyncStream::from_blocking(near).unwrap();
+            let mut buffer = [0; 16];
+            let cut = loop {
+                match near.read(&mut buffer).await {
+                    Ok(0) => panic!("a cut stream ended cleanly"),
+                    Ok(_) => {}
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(cut.kind(), io::ErrorKind::ConnectionReset);
+            assert_eq!(near.ended(), Some(End::Reset));
+        });
+    }
+}

@@ -1,0 +1,33 @@
+//! The one door to the kernel: one safe function per system call or socket option.
+//!
+//! This crate forbids unsafe code everywhere else: whoever needs the kernel comes through here.
+//! It hands out bytes and numbers as the kernel gives them and says nothing about what they mean;
+//! that is the work of `lastbyte-core`. Each function names its man page, each unsafe block its
+//! reason, and each failure is the kernel's own error number, without a word added.
+//!
+//! Modules go by what they touch: [`tcp`] and [`socket`] one socket, [`poll`] waiting, [`tun`],
+//! [`netlink`], [`namespace`] and [`mount`] a host of one's own, [`process`] and [`file`] the rest.
+
+#![allow(unsafe_code, reason = "the only crate where unsafe is allowed: it is the door itself")]
+
+pub mod file;
+pub mod mount;
+pub mod namespace;
+pub mod netlink;
+pub mod poll;
+pub mod process;
+pub mod socket;
+pub mod tcp;
+pub mod tun;
+
+use std::io;
+
+/// Turns the `-1 and errno` of a system call into a result.
+fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+/// As [`check`], for calls that return a size.
+fn check_size(returned: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(returned).map_err(|_| io::Error::last_os_error())
+}

@@ -1,0 +1,150 @@
+//! Network interfaces of the calling thread's namespace, by route netlink (`rtnetlink(7)`).
+//!
+//! Each function opens its own socket, sends one request and reads the answers: what is done here
+//! is done a few times per link, never per packet.
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+/// Interface counters as the kernel gives them (`struct rtnl_link_stats64`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that arrived at the host.
+    pub rx_packets: u64,
+    /// Packets that left the host.
+    pub tx_packets: u64,
+    /// Arriving packets that the device had no room for.
+    pub rx_dropped: u64,
+    /// Leaving packets that the device had no room for.
+    pub tx_dropped: u64,
+}
+
+/// An interface of the calling thread's network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    index: u32,
+}
+
+impl Interface {
+    /// Finds an interface by its name (`RTM_GETLINK`).
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none of that name.
+    pub fn named(name: &str) -> io::Result<Self> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        let link = ask_link(message)?;
+        Ok(Self { index: link.header.index })
+    }
+
+    /// Sets how many packets may wait in the device on their way out (`IFLA_TXQLEN`) and the
+    /// largest IP packet in bytes (`IFLA_MTU`).
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN`.
+    pub fn set_limits(self, queue_packets: u32, mtu: u32) -> io::Result<()> {
+        let mut message = self.message();
+        message.attributes.push(LinkAttribute::TxQueueLen(queue_packets));
+        message.attributes.push(LinkAttribute::Mtu(mtu));
+        order(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Takes the interface into service (`IFF_UP`).
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN`.
+    pub fn set_up(self) -> io::Result<()> {
+        let mut message = self.message();
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        order(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Adds an address with its prefix, and by it the route to its neighbours (`RTM_NEWADDR`).
+    /// IPv6 addresses are usable at once: no duplicate address detection.
+    ///
+    /// # Errors
+    /// `EEXIST` when it is there already, `EPERM` without `CAP_NET_ADMIN`.
+    pub fn add_address(self, address: IpAddr, prefix_bits: u8) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.index = self.index;
+        message.header.prefix_len = prefix_bits;
+        message.header.family = match address {
+            IpAddr::V4(_) => AddressFamily::Inet,
+            IpAddr::V6(_) => AddressFamily::Inet6,
+        };
+        message.header.flags = AddressHeaderFlags::Nodad;
+        message.attributes.push(AddressAttribute::Local(address));
+        message.attributes.push(AddressAttribute::Address(address));
+        order(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// The interface's counters so far (`IFLA_STATS64`).
+    ///
+    /// # Errors
+    /// `ENODEV` when the interface is gone.
+    pub fn counters(self) -> io::Result<Counters> {
+        let link = ask_link(self.message())?;
+        let stats = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => Some(stats),
+            _ => None,
+        });
+        let stats = stats.ok_or_else(|| io::Error::other("the kernel sent no IFLA_STATS64"))?;
+        Ok(Counters {
+            rx_packets: stats.rx_packets,
+            tx_packets: stats.tx_packets,
+            rx_dropped: stats.rx_dropped,
+            tx_dropped: stats.tx_dropped,
+        })
+    }
+
+    fn message(self) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index;
+        message
+    }
+}
+
+/// Sends a request that changes something and waits for its acknowledgement.
+fn order(request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    exchange(request, NLM_F_ACK | flags).map(drop)
+}
+
+fn ask_link(message: LinkMessage) -> io::Result<LinkMessage> {
+    match exchange(RouteNetlinkMessage::GetLink(message), 0)? {
+        Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
+        other => Err(io::Error::other(format!("RTM_GETLINK was answered by {other:?}"))),
+    }
+}
+
+/// One request, one answer: `None` for a bare acknowledgement.
+fn exchange(request: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+    let mut message = NetlinkMessage::from(request);
+    message.header.flags = NLM_F_REQUEST | flags;
+    message.header.sequence_number = 1;
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.send(&bytes, 0)?;
+    let (answer, _) = socket.recv_from_full()?;
+    let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    match answer.payload {
+        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+        NetlinkPayload::Error(_) => Ok(None),
+        NetlinkPayload::InnerMessage(inner) => Ok(Some(inner)),
+        other => Err(io::Error::other(format!("netlink answered with {other:?}"))),
+    }
+}

@@ -1,0 +1,181 @@
+//! Processes: pidfds, signals, and what a child must not outlive.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::{check, poll};
+
+/// The signal that ends a program politely.
+pub const SIGTERM: i32 = libc::SIGTERM;
+/// The signal that ends a program at once.
+pub const SIGKILL: i32 = libc::SIGKILL;
+/// The signal of Ctrl-C.
+pub const SIGINT: i32 = libc::SIGINT;
+/// The signal of Ctrl-\.
+pub const SIGQUIT: i32 = libc::SIGQUIT;
+/// The signal of a closed terminal.
+pub const SIGHUP: i32 = libc::SIGHUP;
+/// The signal of a write to a pipe that nobody reads.
+pub const SIGPIPE: i32 = libc::SIGPIPE;
+
+/// A descriptor of a running process, which cannot come to mean another one (`pidfd_open(2)`,
+/// Linux 5.3).
+///
+/// # Errors
+/// The kernel's: `ESRCH` when there is no such process.
+pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes no pointer.
+    let returned = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let raw = i32::try_from(returned).map_err(io::Error::other)?;
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    check(raw).map(|raw| unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Sends a signal to the process of a pidfd (`pidfd_send_signal(2)`, Linux 5.1).
+///
+/// # Errors
+/// The kernel's: `ESRCH` when it has ended, `EPERM` for another user's.
+pub fn pidfd_send_signal(process: &OwnedFd, signal: i32) -> io::Result<()> {
+    let info: *const libc::siginfo_t = std::ptr::null();
+    let fd = process.as_raw_fd();
+    // SAFETY: a null info means what kill(2) would send; the descriptor is open.
+    let returned = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, info, 0) };
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Waits until the process of a pidfd has ended, at most `timeout`. Returns whether it has.
+///
+/// # Errors
+/// As [`poll::wait`].
+pub fn pidfd_wait(process: &OwnedFd, timeout: Duration) -> io::Result<bool> {
+    Ok(poll::wait([(process, poll::READABLE)], Some(timeout))?[0])
+}
+
+/// Lets the kernel send `signal` to the child when the *thread* that starts it ends, also by a
+/// kill (`prctl(2)`, `PR_SET_PDEATHSIG`).
+pub fn die_with_parent(command: &mut Command, signal: i32) -> &mut Command {
+    // SAFETY: between fork and exec the closure calls only prctl, which is a bare system call.
+    unsafe { command.pre_exec(move || set_parent_death_signal(signal)) }
+}
+
+/// As [`die_with_parent`], for the calling thread itself; it holds through an exec, not a fork.
+///
+/// # Errors
+/// `EINVAL` for a number that is no signal.
+pub fn set_parent_death_signal(signal: i32) -> io::Result<()> {
+    // SAFETY: prctl with these arguments takes no pointer.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) }).map(drop)
+}
+
+/// Starts the child in a session of its own, out of reach of the terminal's signals (`setsid(2)`).
+pub fn in_own_session(command: &mut Command) -> &mut Command {
+    let setsid = || {
+        // SAFETY: setsid takes no argument.
+        check(unsafe { libc::setsid() }).map(drop)
+    };
+    // SAFETY: between fork and exec the closure calls only setsid, which is a bare system call.
+    unsafe { command.pre_exec(setsid) }
+}
+
+/// Gives the child the default action for `signals` again, which an exec would not.
+pub fn with_default_signals<'a>(
+    command: &'a mut Command,
+    signals: &'static [i32],
+) -> &'a mut Command {
+    let reset = move || signals.iter().try_for_each(|signal| default_signal(*signal));
+    // SAFETY: between fork and exec the closure calls only signal, which is async-signal-safe.
+    unsafe { command.pre_exec(reset) }
+}
+
+/// Ignores a signal in this process and, through an exec, in its children (`signal(2)`).
+///
+/// # Errors
+/// `EINVAL` for a number that is no signal.
+pub fn ignore_signal(signal: i32) -> io::Result<()> {
+    set_action(signal, libc::SIG_IGN)
+}
+
+/// Gives a signal its default action in this process (`signal(2)`).
+///
+/// # Errors
+/// `EINVAL` for a number that is no signal.
+pub fn default_signal(signal: i32) -> io::Result<()> {
+    set_action(signal, libc::SIG_DFL)
+}
+
+/// Ends this process by a signal, with its default action, so that the caller's shell sees what
+/// happened.
+pub fn die_of(signal: i32) -> ! {
+    let _ = default_signal(signal);
+    // SAFETY: raise takes no pointer.
+    unsafe { libc::raise(signal) };
+    std::process::exit(128 + signal)
+}
+
+/// Collects one ended child of any kind, waiting for it (`waitpid(2)` with -1). Returns its process
+/// id and its raw wait status; `None` when there is no child left.
+///
+/// # Errors
+/// The kernel's; an interruption is tried again.
+pub fn reap_any() -> io::Result<Option<(i32, i32)>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is ours and outlives the call.
+        match check(unsafe { libc::waitpid(-1, &raw mut status, 0) }) {
+            Ok(pid) => return Ok(Some((pid, status))),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Lets timers of the calling thread end as exactly as the machine can, instead of up to 50 us late
+/// (`prctl(2)`, `PR_SET_TIMERSLACK`).
+///
+/// # Errors
+/// None expected; the kernel's are passed on.
+pub fn exact_timers() -> io::Result<()> {
+    // SAFETY: prctl with these arguments takes no pointer.
+    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0, 0, 0) }).map(drop)
+}
+
+/// Puts the calling thread before all ordinary ones (`sched_setscheduler(2)`, `SCHED_RR` at its
+/// lowest priority).
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_SYS_NICE`.
+pub fn before_ordinary_threads() -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 means the calling thread; `param` outlives the call.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const param) }).map(drop)
+}
+
+/// The effective user id of this process (`geteuid(2)`).
+#[must_use]
+pub fn effective_user() -> u32 {
+    // SAFETY: geteuid takes no argument and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Processor time that the calling thread has used so far (`clock_gettime(2)`,
+/// `CLOCK_THREAD_CPUTIME_ID`).
+///
+/// # Errors
+/// None expected; the kernel's are passed on.
+pub fn thread_cpu_time() -> io::Result<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is ours and outlives the call.
+    check(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) })?;
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
+}
+
+fn set_action(signal: i32, action: libc::sighandler_t) -> io::Result<()> {
+    // SAFETY: both actions used here run no code of ours.
+    let before = unsafe { libc::signal(signal, action) };
+    if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,199 @@
+//! Socket options of `SOL_SOCKET` and calls that any stream socket knows: `socket(7)`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::{check, check_size};
+
+/// The protocol number of plain TCP.
+pub const PROTOCOL_TCP: i32 = libc::IPPROTO_TCP;
+
+/// `SO_BUF_LOCK`: the send buffer was set by hand, the kernel does not size it.
+pub const SEND_BUFFER_LOCKED: i32 = 1;
+/// `SO_BUF_LOCK`: the receive buffer was set by hand, the kernel does not size it.
+pub const RECEIVE_BUFFER_LOCKED: i32 = 2;
+
+/// Not in the `libc` crate for every target: `include/uapi/asm-generic/socket.h`, Linux 5.14.
+const SO_BUF_LOCK: libc::c_int = 72;
+
+/// Opens a TCP socket of the family of `address`, not yet bound (`socket(2)`).
+///
+/// # Errors
+/// The kernel's: `EMFILE`, `EAFNOSUPPORT`.
+pub fn open_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    Ok(socket.into())
+}
+
+/// Binds a socket to a local address (`bind(2)`), which may have been in use a moment ago
+/// (`SO_REUSEADDR`).
+///
+/// # Errors
+/// The kernel's: `EADDRINUSE`, `EADDRNOTAVAIL`, `EACCES` for a port below 1024.
+pub fn bind(fd: &impl AsFd, address: SocketAddr) -> io::Result<()> {
+    let socket = SockRef::from(fd);
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())
+}
+
+/// Lets a bound socket accept connections, `backlog` of them waiting (`listen(2)`).
+///
+/// # Errors
+/// The kernel's: `EADDRINUSE`.
+pub fn listen(fd: &impl AsFd, backlog: i32) -> io::Result<()> {
+    SockRef::from(fd).listen(backlog)
+}
+
+/// Connects a socket, waiting at most `timeout` (`connect(2)`, `poll(2)`).
+///
+/// # Errors
+/// The kernel's: `ECONNREFUSED`, `ENETUNREACH` and so on, or `TimedOut`.
+pub fn connect(fd: &impl AsFd, address: SocketAddr, timeout: Duration) -> io::Result<()> {
+    SockRef::from(fd).connect_timeout(&address.into(), timeout)
+}
+
+/// The protocol of a socket (`SO_PROTOCOL`): [`PROTOCOL_TCP`], or 262 for MPTCP.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn protocol(fd: &impl AsFd) -> io::Result<i32> {
+    get_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)
+}
+
+/// The type of a socket (`SO_TYPE`), `SOCK_STREAM` being 1.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn kind(fd: &impl AsFd) -> io::Result<i32> {
+    get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE)
+}
+
+/// Keeps urgent bytes in the stream, in their place (`SO_OOBINLINE`).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn set_oob_inline(fd: &impl AsFd, on: bool) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, i32::from(on))
+}
+
+/// The send buffer's size in bytes, overhead included (`SO_SNDBUF`): twice what was set.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn send_buffer(fd: &impl AsFd) -> io::Result<i32> {
+    get_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)
+}
+
+/// Fixes the send buffer (`SO_SNDBUF`), and switches its autotuning off. The kernel doubles the
+/// number and caps it at `net.core.wmem_max` without a word: read [`send_buffer`] back.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn set_send_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes)
+}
+
+/// The receive buffer's size in bytes, overhead included (`SO_RCVBUF`): twice what was set.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn receive_buffer(fd: &impl AsFd) -> io::Result<i32> {
+    get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)
+}
+
+/// Fixes the receive buffer (`SO_RCVBUF`), and switches its autotuning off. To count for the window
+/// scale it must be set before `listen` or `connect` (`tcp(7)`).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn set_receive_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
+}
+
+/// Which buffers were set by hand (`SO_BUF_LOCK`, Linux 5.14): a mask of [`SEND_BUFFER_LOCKED`] and
+/// [`RECEIVE_BUFFER_LOCKED`].
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel.
+pub fn buffer_lock(fd: &impl AsFd) -> io::Result<i32> {
+    get_int(fd, libc::SOL_SOCKET, SO_BUF_LOCK)
+}
+
+/// What `close` does with unsent data (`SO_LINGER`): `None` returns at once and goes on in the
+/// background, zero aborts with a reset, more waits that long (whole seconds, rounded up).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn set_linger(fd: &impl AsFd, linger: Option<Duration>) -> io::Result<()> {
+    let seconds = linger.map_or(0, |time| time.as_nanos().div_ceil(1_000_000_000));
+    let linger = libc::linger {
+        l_onoff: i32::from(linger.is_some()),
+        l_linger: i32::try_from(seconds).unwrap_or(i32::MAX),
+    };
+    set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+}
+
+/// Half-closes a socket: no more is written, a FIN follows what is queued (`shutdown(2)`,
+/// `SHUT_WR`).
+///
+/// # Errors
+/// `ENOTCONN` when the connection is gone: then no FIN is queued.
+pub fn shutdown_write(fd: &impl AsFd) -> io::Result<()> {
+    // SAFETY: shutdown takes no pointer.
+    check(unsafe { libc::shutdown(fd.as_fd().as_raw_fd(), libc::SHUT_WR) }).map(drop)
+}
+
+/// Reads and throws away up to `limit` bytes that have arrived, without copying them (`tcp(7)`,
+/// `MSG_TRUNC`). Returns how many; 0 is the end of the stream.
+///
+/// # Errors
+/// `EAGAIN` when nothing is there; the connection's own error otherwise.
+pub fn discard(fd: &impl AsFd, limit: usize) -> io::Result<usize> {
+    let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer, so null is allowed.
+    check_size(unsafe { libc::recv(fd, std::ptr::null_mut(), limit, flags) })
+}
+
+/// Reads what has arrived into `buffer` without ever waiting (`recv(2)`, `MSG_DONTWAIT`).
+///
+/// # Errors
+/// `EAGAIN` when nothing is there; the connection's own error otherwise.
+pub fn receive_now(fd: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: pointer and length are those of a buffer that is ours alone through the call.
+    check_size(unsafe {
+        libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
+    })
+}
+
+/// Reads an integer option (`getsockopt(2)`).
+pub(crate) fn get_int(fd: &impl AsFd, level: i32, option: i32) -> io::Result<i32> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of_value::<libc::c_int>();
+    let fd = fd.as_fd().as_raw_fd();
+    let pointer = (&raw mut value).cast();
+    // SAFETY: `value` has the length announced, and both outlive the call.
+    check(unsafe { libc::getsockopt(fd, level, option, pointer, &raw mut length) })?;
+    Ok(value)
+}
+
+/// Sets an integer option (`setsockopt(2)`).
+pub(crate) fn set_int(fd: &impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    set_option(fd, level, option, &value)
+}
+
+fn set_option<T: Copy>(fd: &impl AsFd, level: i32, option: i32, value: &T) -> io::Result<()> {
+    let pointer = std::ptr::from_ref(value).cast();
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: `value` is a plain C value of the length announced and outlives the call.
+    check(unsafe { libc::setsockopt(fd, level, option, pointer, size_of_value::<T>()) }).map(drop)
+}
+
+fn size_of_value<T>() -> libc::socklen_t {
+    libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX)
+}
