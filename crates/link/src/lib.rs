@@ -1,0 +1,33 @@
+//! An emulated network path: two hosts in network namespaces of their own, and between them a link
+//! with delay, loss, a rate and a queue. No kernel module, no fixed names, nothing left behind.
+//!
+//! This crate forbids believing an emulator that did not keep its promise: every link ends with a
+//! [`Report`] that says how late its packets were, and whether any was dropped unasked.
+//!
+//! - [`model`]: what happens to a packet. Pure and seeded: the same seed and the same arrivals give
+//!   the same decisions.
+//! - [`Spec`] and [`scenario`]: what a path is like, from words, TOML or by name.
+//! - [`Link`]: the path itself, carried by a thread between two TUN devices.
+//! - [`Namespace`]: a host; programs and threads can be put into it.
+//!
+//! Namespaces and devices made here are held by descriptors alone. When the process ends, also by a
+//! kill, the kernel takes them away.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod error;
+mod host;
+mod link;
+pub mod model;
+mod report;
+pub mod scenario;
+mod spec;
+mod wire;
+
+pub use error::LinkError;
+pub use host::{FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
+pub use link::Link;
+pub use report::{DirectionReport, Lateness, Report};
+pub use scenario::Scenario;
+pub use spec::{Direction, Queue, Spec, SpecError};

@@ -1,0 +1,77 @@
+//! What a link did, and how true it was.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Packets may be this late on the wire, 99 of 100 of them, for a link to have kept its promise.
+const PROMISED_LATENESS: Duration = Duration::from_millis(1);
+
+/// What a link did from its beginning to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// From the near host to the far one.
+    pub up: DirectionReport,
+    /// From the far host to the near one.
+    pub down: DirectionReport,
+    /// How much later than the model said packets were delivered.
+    pub lateness: Lateness,
+    /// Packets that the kernel dropped at the devices, unasked.
+    pub device_drops: u64,
+    /// Processor time spent on carrying packets.
+    pub cpu: Duration,
+}
+
+/// One direction's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DirectionReport {
+    /// Packets that arrived at the link.
+    pub packets: u64,
+    /// Their IP bytes.
+    pub bytes: u64,
+    /// Packets delivered to the other host.
+    pub delivered: u64,
+    /// Packets lost on the wire, as asked.
+    pub lost: u64,
+    /// Packets dropped at the queue, as asked.
+    pub dropped: u64,
+    /// Packets still on the way when the link ended.
+    pub in_flight: u64,
+}
+
+/// How late packets were, against the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lateness {
+    /// Half of them less than this.
+    pub p50: Duration,
+    /// 99 of 100 less than this.
+    pub p99: Duration,
+    /// The latest.
+    pub max: Duration,
+}
+
+impl Lateness {
+    /// From a histogram of nanoseconds.
+    pub(crate) fn of(histogram: &Histogram<u32>) -> Self {
+        let at = |q| Duration::from_nanos(histogram.value_at_quantile(q));
+        Self { p50: at(0.5), p99: at(0.99), max: Duration::from_nanos(histogram.max()) }
+    }
+}
+
+impl Report {
+    /// Why this link's run should not be believed; `None` when it kept its promise: 99 of 100
+    /// packets at most 1 ms late, none dropped unasked.
+    #[must_use]
+    pub fn broken_promise(&self) -> Option<String> {
+        if self.device_drops > 0 {
+            return Some(format!("{} packets were dropped unasked", self.device_drops));
+        }
+        (self.lateness.p99 > PROMISED_LATENESS).then(|| {
+            let ms = self.lateness.p99.as_secs_f64() * 1e3;
+            format!("1 of 100 packets was more than {ms:.1} ms late")
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! Real kernel TCP and UDP over real links. Without the rights these tests say so and pass.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use lastbyte_link::{FAR, FAR_V6, Host, Link, LinkError, NEAR, NEAR_V6, Scenario, Spec};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn spec(toml: &str) -> Spec {
+    Scenario::parse("test", toml).unwrap().spec
+}
+
+/// A link, or the reason aloud why this machine cannot make one.
+fn link(spec: &Spec) -> Option<Link> {
+    match Link::up(spec, 1) {
+        Ok(link) => Some(link),
+        Err(error @ LinkError::Rights { .. }) => {
+            eprintln!("NOT TESTED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A UDP socket on each host, the near one connected to the far one.
+fn sockets(link: &Link) -> (UdpSocket, UdpSocket) {
+    let far = link.far().run(|| UdpSocket::bind((FAR, 0)).unwrap()).unwrap();
+    let near = link.near().run(|| UdpSocket::bind((NEAR, 0)).unwrap()).unwrap();
+    near.connect(far.local_addr().unwrap()).unwrap();
+    far.connect(near.local_addr().unwrap()).unwrap();
+    for socket in [&near, &far] {
+        socket.set_read_timeout(Some(2000 * MS)).unwrap();
+    }
+    (near, far)
+}
+
+#[test]
+fn the_round_trip_is_as_asked() {
+    let Some(link) = link(&spec("rtt = '40ms'")) else { return };
+    let (near, far) = sockets(&link);
+    let mut best = Duration::MAX;
+    for _ in 0..10 {
+        let start = Instant::now();
+        near.send(b"ping").unwrap();
+        far.recv(&mut [0; 8]).unwrap();
+        far.send(b"pong").unwrap();
+        near.recv(&mut [0; 8]).unwrap();
+        best = best.min(start.elapsed());
+    }
+    assert!(best >= 40 * MS && best < 42 * MS, "{best:?}");
+    let report = link.down().unwrap();
+    assert_eq!((report.up.packets, report.up.delivered), (10, 10), "and nothing unasked");
+    assert_eq!((report.down.packets, report.down.delivered), (10, 10));
+}
+
+#[test]
+fn each_family_reaches_the_other_host() {
+    let Some(link) = link(&spec("rtt = '2ms'")) else { return };
+    for far in [SocketAddr::from((FAR, 0)), SocketAddr::from((FAR_V6, 0))] {
+        let listener = link.far().run(|| TcpListener::bind(far).unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut near = link.near().run(|| TcpStream::connect(address).unwrap()).unwrap();
+        let (mut far, peer) = listener.accept().unwrap();
+        assert!(peer.ip() == NEAR || peer.ip() == NEAR_V6);
+        near.write_all(b"hello").unwrap();
+        drop(near);
+        let mut got = String::new();
+        far.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "hello");
+    }
+}
+
+#[test]
+fn every_packet_is_accounted_for() {
+    let toml = "rtt = '4ms'\nrate = '8mbit'\nqueue = '30000B'\nloss = '5%'";
+    let Some(link) = link(&spec(toml)) else { return };
+    let (near, far) = sockets(&link);
+    for _ in 0..1000 {
+        near.send(&[0; 972]).unwrap();
+    }
+    far.set_read_timeout(Some(200 * MS)).unwrap();
+    let mut arrived = 0;
+    while far.recv(&mut [0; 2048]).is_ok() {
+        arrived += 1;
+    }
+    let report = link.down().unwrap();
+    let up = report.up;
+    assert_eq!(up.packets, 1000);
+    assert_eq!(up.bytes, 1_000_000, "972 bytes and 28 of headers each");
+    assert_eq!(up.packets, up.delivered + up.lost + up.dropped + up.in_flight, "{up:?}");
+    assert_eq!(up.delivered, arrived);
+    assert_eq!(report.device_drops, 0);
+    assert!(up.dropped > 0, "1 MB does not fit a queue of 30 kB: {up:?}");
+}
+
+#[test]
+fn the_same_seed_loses_the_same_packets() {
+    let run = || {
+        let link = link(&spec("rtt = '2ms'\nloss = '10%'"))?;
+        let (near, far) = sockets(&link);
+        // As many as the receiving socket holds: what it drops is not the link's doing.
+        for number in 0..200_u32 {
+            near.send(&number.to_ne_bytes()).unwrap();
+        }
+        far.set_read_timeout(Some(200 * MS)).unwrap();
+        let mut arrived = Vec::new();
+        let mut packet = [0; 4];
+        while far.recv(&mut packet).is_ok() {
+            arrived.push(u32::from_ne_bytes(packet));
+        }
+        Some(arrived)
+    };
+    let first = run();
+    assert_eq!(first, run());
+    assert!(first.is_none_or(|arrived| arrived.len() > 150 && arrived.len() < 195));
+}
+
+#[test]
+fn a_kept_namespace_outlives_its_link_and_can_be_opened() {
+    let Some(link) = link(&spec("rtt = '2ms'")) else { return };
+    let path = std::env::temp_dir().join(format!("lastbyte-test-{}", std::process::id()));
+    std::fs::write(&path, "").unwrap();
+    link.near().keep_at(&path).unwrap();
+    drop(link);
+    let kept = lastbyte_link::Namespace::open(&path).unwrap();
+    assert!(!kept.sysctl("ipv4/tcp_congestion_control").unwrap().is_empty());
+    drop(kept);
+    lastbyte_sys::mount::unmount_detach(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(Host::Near.address(), NEAR);
+}
+
+#[test]
+fn what_is_no_namespace_is_refused() {
+    let error = lastbyte_link::Namespace::open(std::path::Path::new("/etc/hostname")).unwrap_err();
+    assert!(error.to_string().contains("namespace"), "{error}");
+}

@@ -1,0 +1,258 @@
+#!/usr/bin/env bash
+# Makes sure that the tools for one kind of work are here, and installs what is missing.
+#
+#   scripts/ensure.sh build    a C linker, and Rust as new as Cargo.toml asks
+#   scripts/ensure.sh check    those, and rustfmt, clippy and shellcheck
+#   scripts/ensure.sh real     those of build, and iperf3
+#
+# Nothing missing: prints nothing. Something missing: says what it does before it does it, on Debian
+# and Ubuntu, as root or with sudo. Where it may not, it installs nothing, names every missing thing
+# and the command to run, and ends with 2. All its talk goes to stderr.
+set -euo pipefail
+
+main() {
+  [[ $# == 1 ]] || usage
+  kind=$1
+  case $kind in build | check | real) ;; *) usage ;; esac
+
+  look_for_linker
+  look_for_rust
+  if [[ $kind == check ]]; then
+    look_for_components
+    look_for_program shellcheck
+  elif [[ $kind == real ]]; then
+    look_for_program iperf3
+  fi
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+
+  stop_if_not_allowed
+  say "missing: $(listed "${missing[@]}")"
+  install_packages
+  install_rust
+  install_components
+}
+
+usage() {
+  echo "usage: scripts/ensure.sh build | check | real" >&2
+  exit 2
+}
+
+# --- what is missing -----------------------------------------------------------------------------
+
+# Linking a program proves both the linker and the start files of the C library.
+look_for_linker() {
+  local scratch
+  scratch=$(mktemp -d)
+  if ! cc -x c - -o "$scratch/linked" > /dev/null 2>&1 <<< 'int main(void) { return 0; }'; then
+    missing+=("a C linker (gcc, libc6-dev)")
+    packages+=(gcc libc6-dev)
+  fi
+  rm -rf "$scratch"
+}
+
+look_for_rust() {
+  if rust_is_new_enough; then return; fi
+  local found
+  found=$(version_of rustc)
+  rust_missing=true
+  missing+=("Rust $needed_rust or later${found:+ ($found is here)}")
+}
+
+# Without rustup, a Rust that is new enough came with the system, and so do its components.
+look_for_components() {
+  local component
+  for component in $(missing_components); do
+    missing+=("$component")
+    if ! $rust_missing && ! have rustup; then packages+=("${component/#clippy/rust-clippy}"); fi
+  done
+}
+
+# The package has the name of the program.
+look_for_program() {
+  if have "$1"; then return; fi
+  missing+=("$1")
+  packages+=("$1")
+}
+
+missing_components() {
+  cargo fmt --version > /dev/null 2>&1 || echo rustfmt
+  cargo clippy --version > /dev/null 2>&1 || echo clippy
+}
+
+# --- whether it may be installed -----------------------------------------------------------------
+
+# What rustup alone can do needs no rights: it installs into the home directory.
+stop_if_not_allowed() {
+  local wanted=("${packages[@]}") rustup_missing=false
+  if $rust_missing && ! have rustup; then
+    rustup_missing=true
+    can_download || wanted+=(curl ca-certificates)
+  fi
+
+  if ! have apt-get && { $rustup_missing || [[ ${#wanted[@]} -gt 0 ]]; }; then
+    say "missing: $(listed "${missing[@]}"); there is no apt-get here (this installs on Debian" \
+      "and Ubuntu alone), so please install them (Rust: https://rustup.rs) and run this again."
+    exit 2
+  fi
+  if [[ ${#wanted[@]} -gt 0 ]] && ! may_install; then
+    say "missing: $(listed "${missing[@]}"); installing needs root or sudo, so please run as" \
+      "root: 'apt-get update && apt-get install -y --no-install-recommends ${wanted[*]}'," \
+      "and then this again."
+    exit 2
+  fi
+}
+
+may_install() {
+  have apt-get && { is_root || may_sudo; }
+}
+
+is_root() {
+  [[ $(id -u) == 0 ]]
+}
+
+# Either no password is asked for, or there is a terminal to ask on.
+may_sudo() {
+  have sudo && { sudo -n true 2> /dev/null || [[ -t 0 ]]; }
+}
+
+# Without certificates curl trusts no server.
+can_download() {
+  have curl && [[ -e /etc/ssl/certs/ca-certificates.crt ]]
+}
+
+# --- installing ----------------------------------------------------------------------------------
+
+install_packages() {
+  if [[ ${#packages[@]} -gt 0 ]]; then apt_install "${packages[@]}"; fi
+}
+
+install_rust() {
+  $rust_missing || return 0
+  if have rustup; then
+    install_stable_toolchain
+  else
+    install_rustup
+    if ! rust_is_new_enough; then install_stable_toolchain; fi
+  fi
+  rust_is_new_enough || stop_with_old_rust
+}
+
+# The package where there is one. It may conflict with an older Rust from the same archive; that one
+# is not ours to remove, so apt refuses, and rustup comes from its own site.
+install_rustup() {
+  if may_install && has_package rustup && apt_install rustup; then return; fi
+  can_download || apt_install curl ca-certificates
+  say "installing rustup and stable Rust into the home directory from https://sh.rustup.rs"
+  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal >&2
+}
+
+# Installs or updates `stable` and makes it the one that is used here, and only here if this account
+# has chosen another default.
+install_stable_toolchain() {
+  say "installing the stable Rust toolchain with rustup"
+  rustup toolchain install stable --profile minimal >&2
+  if ! rustup default > /dev/null 2>&1; then
+    rustup default stable >&2
+  elif ! rust_is_new_enough; then
+    say "choosing the stable toolchain for this directory (rustup override set stable)"
+    (cd "$root" && rustup override set stable >&2)
+  fi
+}
+
+stop_with_old_rust() {
+  local found
+  found=$(version_of rustc)
+  say "Rust $needed_rust or later is installed now, but rustc here is still ${found:-not found};" \
+    "please see 'rustup show' (RUSTUP_TOOLCHAIN may choose another one) and run this again."
+  exit 2
+}
+
+# Those that apt brought are no longer missing by now.
+install_components() {
+  local components=()
+  if [[ $kind == check ]]; then mapfile -t components < <(missing_components); fi
+  [[ ${#components[@]} -gt 0 ]] || return 0
+  say "adding with rustup: ${components[*]}"
+  rustup component add "${components[@]}" >&2
+}
+
+# --- apt -----------------------------------------------------------------------------------------
+
+# Asks nothing, removes nothing, waits for another apt to end. The lists of packages are fetched
+# only if they lack one of these, or if they are so old that a download fails.
+apt_install() {
+  local package
+  for package; do
+    has_package "$package" || break
+  done
+  say "installing with apt-get: $*"
+  apt_get install -y --no-install-recommends --no-remove "$@" && return
+  if $lists_are_new; then return 1; fi
+  fetch_lists
+  apt_get install -y --no-install-recommends --no-remove "$@"
+}
+
+# Whether apt knows the package, if need be after fetching the lists.
+has_package() {
+  is_listed "$1" && return
+  $lists_are_new || fetch_lists
+  is_listed "$1"
+}
+
+is_listed() {
+  LC_ALL=C apt-cache policy "$1" 2> /dev/null | grep 'Candidate: [^(]' > /dev/null
+}
+
+fetch_lists() {
+  say "fetching the lists of packages with apt-get update"
+  lists_are_new=true
+  apt_get update
+}
+
+apt_get() {
+  local command=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 "$@")
+  is_root || command=(sudo "${command[@]}")
+  "${command[@]}" >&2
+}
+
+# --- words ---------------------------------------------------------------------------------------
+
+have() {
+  command -v "$1" > /dev/null
+}
+
+rust_is_new_enough() {
+  at_least "$needed_rust" "$(version_of rustc)" && at_least "$needed_rust" "$(version_of cargo)"
+}
+
+# Prints nothing where the program is missing, or is a proxy of rustup with nothing behind it.
+version_of() {
+  "$1" --version 2> /dev/null | sed -n 's/^[a-z]* \([0-9.]*\).*/\1/p' || true
+}
+
+# Whether version $2 is $1 or later.
+at_least() {
+  [[ -n $2 ]] && printf '%s\n' "$1" "$2" | sort -C -V
+}
+
+# The arguments with commas between them.
+listed() {
+  local all
+  all=$(printf '%s, ' "$@")
+  echo "${all%, }"
+}
+
+say() {
+  echo "ensure: $*" >&2
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+needed_rust=$(sed -n 's/^rust-version *= *"\([^"]*\)".*/\1/p' "$root/Cargo.toml")
+PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH" # where rustup puts cargo
+
+missing=()          # in words
+packages=()         # what apt has to install for it
+rust_missing=false  # or too old
+lists_are_new=false # whether apt's lists were fetched by this run
+
+main "$@"

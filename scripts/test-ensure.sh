@@ -1,0 +1,434 @@
+#!/usr/bin/env bash
+# Tests scripts/ensure.sh on machines made of stubs: a directory that is the whole PATH, where cc,
+# rustc, rustup, apt-get, curl and sudo write down how they were called and change nothing but that
+# directory. Needs no rights and no network.
+set -euo pipefail
+
+main() {
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+
+  nothing_missing_prints_nothing
+  old_rust_is_updated_by_rustup
+  old_default_is_left_alone
+  rustup_without_toolchain_gets_one
+  nothing_there_as_root_with_rustup_in_apt
+  nothing_there_as_root_without_rustup_in_apt
+  old_rust_from_apt_is_not_removed
+  nothing_there_with_sudo
+  nothing_there_without_rights
+  rust_alone_needs_no_rights
+  no_apt_get
+  lists_are_fetched_only_if_needed
+  check_adds_components_and_shellcheck
+  real_adds_iperf3_without_a_question
+  rust_that_stays_old_is_said
+  unknown_kind
+
+  if [[ $failures -gt 0 ]]; then
+    echo "test-ensure: $failures of $checks checks failed" >&2
+    exit 1
+  fi
+  echo "test-ensure: $checks checks passed"
+}
+
+# --- the cases -----------------------------------------------------------------------------------
+
+nothing_missing_prints_nothing() {
+  local kind
+  for kind in build check real; do
+    machine "nothing missing: $kind"
+    with_cc
+    with_rustup 1.95.0 stable
+    with_rust 1.95.0
+    with_program shellcheck iperf3 apt-get
+    run "$kind"
+    ends_with 0
+    says_nothing
+    did_nothing
+  done
+}
+
+old_rust_is_updated_by_rustup() {
+  machine "rustc too old, rustup there, no rights"
+  with_user 1000
+  with_cc
+  with_rustup 1.95.0 stable
+  with_rust 1.70.0
+  run build
+  ends_with 0
+  says "missing: Rust $needed or later (1.70.0 is here)"
+  did "rustup toolchain install stable --profile minimal"
+  did_not "rustup override"
+  did_not "apt-get"
+}
+
+old_default_is_left_alone() {
+  machine "rustc too old because another default was chosen"
+  with_cc
+  with_rustup 1.95.0 1.70.0
+  with_rust 1.70.0
+  run build
+  ends_with 0
+  did "rustup override set stable"
+  did_not "rustup default stable"
+}
+
+rustup_without_toolchain_gets_one() {
+  machine "rustup there, nothing behind it"
+  with_cc
+  with_rustup 1.95.0 none
+  run build
+  ends_with 0
+  says "missing: Rust $needed or later"
+  did "rustup default stable"
+}
+
+nothing_there_as_root_with_rustup_in_apt() {
+  machine "nothing there, root, rustup in apt"
+  with_apt gcc libc6-dev rustup
+  run build
+  ends_with 0
+  says "missing: a C linker (gcc, libc6-dev), Rust $needed or later"
+  says "installing with apt-get: gcc libc6-dev"
+  did "apt-get .*install .*--no-install-recommends .*gcc libc6-dev"
+  did "apt-get .*install .*--no-remove .*rustup"
+  did "rustup toolchain install stable --profile minimal"
+  did_not "apt-get .*update"
+  did_not "curl"
+}
+
+nothing_there_as_root_without_rustup_in_apt() {
+  machine "nothing there, root, no rustup in apt"
+  with_apt gcc libc6-dev curl ca-certificates
+  run build
+  ends_with 0
+  did "apt-get .*install .*curl ca-certificates"
+  did "curl --proto =https --tlsv1.2 -sSf https://sh.rustup.rs"
+  did "rustup-script -y --profile minimal"
+}
+
+old_rust_from_apt_is_not_removed() {
+  machine "rustc of the system too old and in the way of the package rustup"
+  with_cc
+  with_rust 1.75.0
+  with_apt rustup curl ca-certificates
+  touch "$here/rustup-conflicts"
+  run build
+  ends_with 0
+  did "apt-get .*install .*--no-remove .*rustup"
+  did "rustup-script -y --profile minimal"
+}
+
+nothing_there_with_sudo() {
+  machine "nothing there, sudo without a password"
+  with_user 1000
+  with_sudo 0
+  with_apt gcc libc6-dev rustup
+  run build
+  ends_with 0
+  did "sudo env DEBIAN_FRONTEND=noninteractive apt-get .*install .*gcc libc6-dev"
+  did_not "sudo .*rustup toolchain"
+}
+
+nothing_there_without_rights() {
+  local sudo
+  for sudo in absent refuses; do
+    machine "nothing there, no rights: sudo $sudo"
+    with_user 1000
+    with_apt gcc libc6-dev rustup curl ca-certificates iperf3
+    if [[ $sudo == refuses ]]; then with_sudo 1; fi
+    run real
+    ends_with 2
+    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3;"
+    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 curl ca-certificates'"
+    says_lines 1
+    did_nothing
+  done
+}
+
+rust_alone_needs_no_rights() {
+  [[ -e /etc/ssl/certs/ca-certificates.crt ]] || return 0 # without them the case is the one above
+  machine "Rust alone missing, curl there, no rights"
+  with_user 1000
+  with_cc
+  with_curl
+  with_apt
+  run build
+  ends_with 0
+  says "installing rustup and stable Rust into the home directory"
+  did "rustup-script -y --profile minimal"
+  did_not "apt-get"
+}
+
+no_apt_get() {
+  machine "nothing there, no apt-get"
+  with_curl
+  run check
+  ends_with 2
+  says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, rustfmt, clippy, shellcheck;"
+  says "there is no apt-get here"
+  says_lines 1
+  did_nothing
+}
+
+lists_are_fetched_only_if_needed() {
+  machine "root, apt without lists"
+  with_rust 1.95.0
+  with_apt gcc libc6-dev
+  rm "$here/lists"
+  run build
+  ends_with 0
+  did "apt-get .*update"
+  did "apt-get .*install .*gcc libc6-dev"
+
+  machine "root, lists so old that the download fails"
+  with_rust 1.95.0
+  with_apt gcc libc6-dev
+  echo old > "$here/lists"
+  run build
+  ends_with 0
+  did "apt-get .*update"
+}
+
+check_adds_components_and_shellcheck() {
+  machine "check: components by rustup"
+  with_cc
+  with_rustup 1.95.0 stable
+  with_rust 1.95.0
+  rm "$bin/cargo-fmt" "$bin/cargo-clippy"
+  with_apt shellcheck
+  run check
+  ends_with 0
+  says "missing: rustfmt, clippy, shellcheck"
+  did "apt-get .*install .*shellcheck"
+  did "rustup component add rustfmt clippy"
+
+  machine "check: components by apt where Rust came with the system"
+  with_cc
+  with_rust 1.95.0
+  rm "$bin/cargo-clippy"
+  with_program shellcheck
+  with_apt rust-clippy
+  run check
+  ends_with 0
+  did "apt-get .*install .* rust-clippy"
+  did_not "rustup"
+}
+
+real_adds_iperf3_without_a_question() {
+  machine "real: iperf3"
+  with_cc
+  with_rust 1.95.0
+  with_apt iperf3
+  run real
+  ends_with 0
+  did "apt-get .*install .*--no-install-recommends .*iperf3 .frontend noninteractive."
+}
+
+rust_that_stays_old_is_said() {
+  machine "rustc stays old whatever rustup does"
+  with_cc
+  with_rustup 1.70.0 stable
+  with_rust 1.70.0
+  run build
+  ends_with 2
+  says "but rustc here is still 1.70.0"
+}
+
+unknown_kind() {
+  machine "unknown kind"
+  run everything
+  ends_with 2
+  says "usage: scripts/ensure.sh build | check | real"
+}
+
+# --- machines ------------------------------------------------------------------------------------
+
+# A machine with nothing on it but what every Debian has, and root at the keyboard.
+machine() {
+  name=$1
+  here=$scratch/$((++machines))
+  bin=$here/bin
+  mkdir -p "$bin" "$here/home/.cargo/bin"
+  touch "$here/log"
+  local program
+  for program in bash cat chmod dirname env grep mktemp mv rm sed sh sort touch; do
+    ln -s "$(command -v "$program")" "$bin/$program"
+  done
+  with_user 0
+}
+
+with_user() {
+  stub id "echo $1"
+}
+
+with_cc() {
+  stub cc 'cat > /dev/null'
+}
+
+with_program() {
+  local program
+  for program; do stub "$program" "echo $program \"\$@\" >> \"$here/log\""; done
+}
+
+# A rustc and a cargo with both components.
+with_rust() {
+  stub rustc "echo 'rustc $1 (0123456789 2026-01-01)'"
+  stub cargo "
+    case \$1 in
+      --version) echo 'cargo $1 (0123456789 2026-01-01)' ;;
+      fmt | clippy) [ -e $bin/cargo-\$1 ] ;;
+    esac"
+  touch "$bin/cargo-fmt" "$bin/cargo-clippy"
+}
+
+# A rustup whose stable toolchain is Rust $1 and whose default is $2 (`none`: none is chosen).
+with_rustup() {
+  {
+    echo "bin=$bin here=$here"
+    declare -f stub with_rust
+    echo "stable=$1 default=$2"
+    # shellcheck disable=SC2016 # expanded when the stub runs
+    echo 'echo rustup "$@" >> "$here/log"
+      case "$1 $2" in
+        "default ") [ "$default" != none ] ;;
+        "toolchain install") if [ "$default" = stable ]; then with_rust "$stable"; fi ;;
+        "default stable" | "override set") with_rust "$stable" ;;
+        "component add") touch "$bin/cargo-fmt" "$bin/cargo-clippy" ;;
+      esac'
+  } > "$here/rustup"
+  stub rustup "$(cat "$here/rustup")"
+}
+
+# An apt that knows the packages named, with lists that are up to date. What it installs is there
+# afterwards; installing from no lists or old ones fails until `apt-get update`.
+with_apt() {
+  echo new > "$here/lists"
+  printf '%s\n' "$@" > "$here/known"
+  stub apt-cache "
+    if [ -e $here/lists ] && grep -x -e \"\$2\" $here/known > /dev/null; then
+      echo '  Candidate: 1.0-1'
+    else
+      echo '  Candidate: (none)'
+    fi"
+  {
+    echo "bin=$bin here=$here"
+    declare -f stub with_rust with_cc with_program with_rustup with_curl apt_installs
+    # shellcheck disable=SC2016 # expanded when the stub runs
+    echo 'echo apt-get "$@" "(frontend ${DEBIAN_FRONTEND:-unset})" >> "$here/log"
+      case " $* " in
+        *" update "*) echo new > "$here/lists" ;;
+        *) [ "$(cat "$here/lists")" = new ] || exit 100; apt_installs "$@" ;;
+      esac'
+  } > "$here/apt-get"
+  stub apt-get "$(cat "$here/apt-get")"
+}
+
+# Runs inside the stub of apt-get: makes the packages named real.
+apt_installs() {
+  local package
+  for package; do
+    case $package in
+      gcc) with_cc ;;
+      curl) with_curl ;;
+      rust-clippy) touch "$bin/cargo-clippy" ;;
+      shellcheck | iperf3) with_program "$package" ;;
+      rustup)
+        if [[ -e $here/rustup-conflicts ]]; then exit 100; fi
+        with_rustup 1.95.0 none
+        ;;
+    esac
+  done
+}
+
+# A curl that fetches the script of rustup.rs, which installs Rust 1.95.0 into the home directory.
+with_curl() {
+  {
+    echo "bin=$here/home/.cargo/bin here=$here"
+    declare -f stub with_rust with_rustup
+    # shellcheck disable=SC2016 # expanded when the script runs
+    echo 'echo rustup-script "$@" >> "$here/log"; with_rustup 1.95.0 stable; with_rust 1.95.0'
+  } > "$here/rustup-script"
+  stub curl "echo curl \"\$@\" >> $here/log
+    echo 'exec bash $here/rustup-script \"\$@\"'"
+}
+
+# A sudo that lets through ($1 is 0) or refuses ($1 is 1).
+with_sudo() {
+  stub sudo "
+    if [ $1 != 0 ]; then exit 1; fi
+    if [ \"\$1\" = -n ]; then exit 0; fi
+    echo sudo \"\$@\" >> $here/log
+    exec \"\$@\""
+}
+
+# A program $1 in $bin that runs the bash text $2.
+stub() {
+  printf '#!%s/bin/bash\n%s\n' "$here" "$2" > "$bin/$1.new"
+  chmod +x "$bin/$1.new"
+  mv "$bin/$1.new" "$bin/$1"
+}
+
+# --- running and looking -------------------------------------------------------------------------
+
+run() {
+  code=0
+  env -i PATH="$bin" HOME="$here/home" bash "$root/scripts/ensure.sh" "$@" \
+    > "$here/stdout" 2> "$here/talk" < /dev/null || code=$?
+  expect "prints nothing to stdout" test ! -s "$here/stdout"
+}
+
+ends_with() {
+  expect "ends with $1, not $code" test "$code" = "$1"
+}
+
+says() {
+  expect "says: $1" grep -F -e "$1" "$here/talk"
+}
+
+says_nothing() {
+  expect "says nothing" test ! -s "$here/talk"
+}
+
+says_lines() {
+  expect "says it in $1 line" test "$(wc -l < "$here/talk")" = "$1"
+}
+
+did() {
+  expect "does: $1" grep -e "$1" "$here/log"
+}
+
+did_not() {
+  expect "does not: $1" absent "$1"
+}
+
+did_nothing() {
+  expect "does nothing" test ! -s "$here/log"
+}
+
+absent() {
+  ! grep -e "$1" "$here/log"
+}
+
+# Counts, and shows the machine if the command after the words fails.
+expect() {
+  local what=$1
+  shift
+  checks=$((checks + 1))
+  if "$@" > /dev/null; then return; fi
+  failures=$((failures + 1))
+  {
+    echo "test-ensure: FAILED: $name: expected that it $what"
+    sed 's/^/    talk: /' "$here/talk"
+    sed 's/^/    did:  /' "$here/log"
+  } >&2
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+needed=$(sed -n 's/^rust-version *= *"\([^"]*\)".*/\1/p' "$root/Cargo.toml")
+machines=0
+checks=0
+failures=0
+
+main
