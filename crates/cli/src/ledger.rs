@@ -1,0 +1,462 @@
+//! The ledger: every change that lastbyte makes to a machine is written down before it is made, so
+//! that `lastbyte changes` can list it and `lastbyte undo` can take it back, also after a kill.
+//!
+//! It is one file of JSON Lines. A change is `planned` (on disk before anything is done), then
+//! `made`, then `undone`; it is `gone` when a reboot took it back. The last record of a change says
+//! where it stands. Whatever is planned or made is open, and taking back works for either, since a
+//! kill may have come before or after the change itself.
+//!
+//! Writers take turns by `flock(2)`, which leaves no stale lock behind. A record counts once its
+//! line has its end; what a kill left of a line is ignored, and removed by the next writer. Once
+//! the file exceeds [`COMPACT_FROM_BYTES`], changes that were closed more than
+//! [`KEEP_CLOSED_S`] ago are dropped from it; open ones never are, and no number is used twice.
+//!
+//! What a change is, and how each kind of it is taken back, is in [`change`].
+
+mod change;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use change::Change;
+
+/// The version of the records that this program reads and writes.
+const SCHEMA: u32 = 1;
+const FILE_NAME: &str = "changes.jsonl";
+/// From this size on the file is rewritten without what was closed long ago.
+const COMPACT_FROM_BYTES: u64 = 1 << 20;
+/// How long closed changes are kept at least: 30 days.
+const KEEP_CLOSED_S: u64 = 30 * 24 * 3600;
+
+/// The ledger of one user, or of the whole machine if that is root.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    file: PathBuf,
+    boot_id: String,
+}
+
+/// Where a change stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    /// Written down; whether it was made is not known.
+    Planned,
+    /// Made, and still there as far as lastbyte knows.
+    Made,
+    /// Taken back.
+    Undone,
+    /// Ended by a reboot.
+    Gone,
+}
+
+/// A change and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Entry {
+    pub(crate) id: u64,
+    pub(crate) state: State,
+    /// When it was written down.
+    pub(crate) planned_at_unix_s: u64,
+    /// When it came to stand where it stands.
+    pub(crate) at_unix_s: u64,
+    /// The boot it was planned or made in.
+    pub(crate) boot_id: String,
+    pub(crate) change: Change,
+}
+
+/// What came of taking back several changes.
+#[derive(Debug, Default)]
+pub(crate) struct UndoReport {
+    /// Taken back now, in this order.
+    pub(crate) undone: Vec<Entry>,
+    /// Not taken back, or not recorded, and why; these stay open.
+    pub(crate) failed: Vec<(Entry, anyhow::Error)>,
+}
+
+impl Ledger {
+    /// The ledger of the user who runs this program.
+    pub(crate) fn of_this_user() -> Result<Self> {
+        let root = lastbyte_sys::process::effective_user() == 0;
+        let directory = state_directory(|name| std::env::var_os(name), root)?;
+        let directory = std::path::absolute(&directory)
+            .with_context(|| format!("cannot make {} absolute", directory.display()))?;
+        let boot_id = "/proc/sys/kernel/random/boot_id";
+        let boot_id = fs::read_to_string(boot_id)
+            .with_context(|| format!("cannot tell this boot from others: cannot read {boot_id}"))?;
+        Ok(Self::at(directory.join(FILE_NAME), boot_id.trim().to_owned()))
+    }
+
+    /// The ledger in `file`, read and written in the boot `boot_id`.
+    pub(crate) fn at(file: PathBuf, boot_id: String) -> Self {
+        Self { file, boot_id }
+    }
+
+    /// Where the ledger is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.file
+    }
+
+    /// Writes down, durably, that `change` is about to be made. Returns its number, by which
+    /// [`made`](Self::made) and [`undone`](Self::undone) know it. Only then may it be made.
+    pub(crate) fn plan(&self, change: &Change) -> Result<u64> {
+        change.check()?;
+        let mut planned = 0;
+        self.append(|entries| {
+            planned = entries.last_key_value().map_or(0, |(last, _)| *last) + 1;
+            Ok(Some(self.record(planned, State::Planned, change)))
+        })?;
+        Ok(planned)
+    }
+
+    /// Writes down that a planned change was made. Opens it again if somebody undid it meanwhile:
+    /// what was made last is there.
+    pub(crate) fn made(&self, id: u64) -> Result<()> {
+        self.advance(id, State::Made)
+    }
+
+    /// Writes down that a change is no longer there.
+    pub(crate) fn undone(&self, id: u64) -> Result<()> {
+        self.advance(id, State::Undone)
+    }
+
+    /// All changes the file still holds, oldest first.
+    pub(crate) fn changes(&self) -> Result<Vec<Entry>> {
+        let history = match File::open(&self.file) {
+            Ok(file) => self.read(file)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.cannot("open", error)),
+        };
+        Ok(self.entries(&history.records)?.into_values().collect())
+    }
+
+    /// The changes that are there or may be there, oldest first.
+    pub(crate) fn open_changes(&self) -> Result<Vec<Entry>> {
+        let mut changes = self.changes()?;
+        changes.retain(Entry::is_open);
+        Ok(changes)
+    }
+
+    /// Takes one change back and writes that down. Returns it as it stands now: one that was no
+    /// longer open stays as it was.
+    pub(crate) fn undo(&self, id: u64) -> Result<Entry> {
+        self.undo_with(id, &mut Change::take_back)
+    }
+
+    /// Takes all open changes back, newest first, and writes that down. One that fails does not
+    /// stop the others.
+    pub(crate) fn undo_all(&self) -> Result<UndoReport> {
+        self.undo_all_with(&mut Change::take_back)
+    }
+
+    fn undo_with(
+        &self,
+        id: u64,
+        take_back: &mut dyn FnMut(&Change) -> Result<()>,
+    ) -> Result<Entry> {
+        let changes = self.changes()?;
+        let entry = changes.into_iter().find(|entry| entry.id == id);
+        let mut entry = entry.ok_or_else(|| self.unknown(id))?;
+        if entry.is_open() {
+            self.close(&entry, take_back)?;
+            entry.state = State::Undone;
+        }
+        Ok(entry)
+    }
+
+    fn undo_all_with(
+        &self,
+        take_back: &mut dyn FnMut(&Change) -> Result<()>,
+    ) -> Result<UndoReport> {
+        let mut report = UndoReport::default();
+        for mut entry in self.open_changes()?.into_iter().rev() {
+            match self.close(&entry, take_back) {
+                Ok(()) => {
+                    entry.state = State::Undone;
+                    report.undone.push(entry);
+                }
+                Err(error) => report.failed.push((entry, error)),
+            }
+        }
+        Ok(report)
+    }
+
+    fn close(&self, entry: &Entry, take_back: &mut dyn FnMut(&Change) -> Result<()>) -> Result<()> {
+        let Entry { id, change, .. } = entry;
+        take_back(change).with_context(|| format!("cannot undo change {id}, {change}"))?;
+        self.undone(*id).with_context(|| format!("change {id} is undone, but not recorded so"))
+    }
+
+    fn advance(&self, id: u64, state: State) -> Result<()> {
+        self.append(|entries| {
+            let entry = entries.get(&id).ok_or_else(|| self.unknown(id))?;
+            Ok((entry.state != state).then(|| self.record(id, state, &entry.change)))
+        })
+    }
+
+    fn record(&self, id: u64, event: State, change: &Change) -> Record {
+        let (boot_id, change) = (self.boot_id.clone(), change.clone());
+        Record { schema: SCHEMA, id, event, at_unix_s: now_unix_s(), boot_id, change }
+    }
+
+    fn unknown(&self, id: u64) -> anyhow::Error {
+        anyhow!("there is no change {id} in {}: lastbyte changes lists them", self.file.display())
+    }
+
+    fn cannot(&self, what: &str, error: io::Error) -> anyhow::Error {
+        anyhow!(error).context(format!("cannot {what} the ledger {}", self.file.display()))
+    }
+}
+
+impl Entry {
+    /// Whether the change is there or may be there.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Planned | State::Made)
+    }
+}
+
+/// One line of the file. Each holds the whole change, so that it can be read on its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    schema: u32,
+    id: u64,
+    event: State,
+    at_unix_s: u64,
+    boot_id: String,
+    change: Change,
+}
+
+/// What of a record tells whether this program can read the rest.
+#[derive(Deserialize)]
+struct Stamp {
+    schema: u32,
+}
+
+/// What a file says.
+#[derive(Debug)]
+struct History {
+    records: Vec<Record>,
+    /// The length of the whole lines; what comes after is what a kill left of one.
+    whole_bytes: u64,
+    /// The length of the file.
+    bytes: u64,
+}
+
+/// Reading.
+impl Ledger {
+    fn read(&self, mut file: impl Read) -> Result<History> {
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(|error| self.cannot("read", error))?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines = text[..whole].split_inclusive(|byte| *byte == b'\n');
+        let records = lines.enumerate().map(|(index, line)| {
+            parse(line).with_context(|| format!("{}:{}", self.file.display(), index + 1))
+        });
+        Ok(History {
+            records: records.collect::<Result<_>>()?,
+            whole_bytes: whole as u64,
+            bytes: text.len() as u64,
+        })
+    }
+
+    /// Where each change stands, by number.
+    fn entries(&self, records: &[Record]) -> Result<BTreeMap<u64, Entry>> {
+        let mut entries = BTreeMap::new();
+        for (index, record) in records.iter().enumerate() {
+            let Record { id, event: state, at_unix_s, .. } = *record;
+            let again = entries.contains_key(&id);
+            if again && state == State::Planned {
+                let line = index + 1;
+                bail!("{}:{line}: change {id} is planned a second time", self.file.display());
+            }
+            let entry = entries.entry(id).or_insert_with(|| Entry {
+                id,
+                state,
+                planned_at_unix_s: at_unix_s,
+                at_unix_s,
+                boot_id: record.boot_id.clone(),
+                change: record.change.clone(),
+            });
+            (entry.state, entry.at_unix_s) = (state, at_unix_s);
+            if entry.is_open() {
+                entry.boot_id.clone_from(&record.boot_id);
+            }
+        }
+        for entry in entries.values_mut() {
+            let rebooted = entry.boot_id != self.boot_id;
+            if entry.is_open() && rebooted && !entry.change.outlives_reboot() {
+                entry.state = State::Gone;
+            }
+        }
+        Ok(entries)
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Record> {
+    const NEWER: &str = "a newer lastbyte wrote this line: use that one to list and undo changes";
+    const DAMAGED: &str = "this line is damaged: restore it, or undo by hand what it says and \
+                           remove it";
+    let stamp: Stamp = serde_json::from_slice(line).context(DAMAGED)?;
+    if stamp.schema > SCHEMA {
+        bail!("{NEWER} (its schema is {}, the newest known here is {SCHEMA})", stamp.schema);
+    }
+    // Well-formed, of a known schema, and yet not understood: a kind or an event of the future.
+    serde_json::from_slice(line).context(NEWER)
+}
+
+/// Writing.
+impl Ledger {
+    /// Appends the record that `next` gives, durably, with the file locked; before it, that those
+    /// changes are gone which a reboot ended.
+    fn append(
+        &self,
+        next: impl FnOnce(&BTreeMap<u64, Entry>) -> Result<Option<Record>>,
+    ) -> Result<()> {
+        let mut file = self.lock()?;
+        let mut history = self.read(&file)?;
+        let entries = self.entries(&history.records)?;
+        let mut records = self.newly_gone(&history.records, &entries);
+        records.extend(next(&entries)?);
+        if records.is_empty() {
+            return Ok(());
+        }
+        if history.whole_bytes < history.bytes {
+            file.set_len(history.whole_bytes).map_err(|error| self.cannot("repair", error))?;
+        }
+        file.write_all(lines(&records)?.as_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(|error| self.cannot("write", error))?;
+        if history.records.is_empty() {
+            sync_directories(&self.file).map_err(|error| self.cannot("keep", error))?;
+        }
+        if history.bytes >= COMPACT_FROM_BYTES {
+            history.records.extend(records);
+            // The record is safe either way; a full disk must not turn that into a failure. The
+            // next writer tries again.
+            let _ = self.compact(history.records);
+        }
+        Ok(())
+    }
+
+    /// Opens the file and waits for its lock, which ends when the file is dropped.
+    fn lock(&self) -> Result<File> {
+        let directory = self.file.parent().unwrap_or_else(|| Path::new("/"));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        loop {
+            let mut options = OpenOptions::new();
+            options.read(true).append(true).create(true).mode(0o600);
+            let file = options.open(&self.file).map_err(|error| self.cannot("open", error))?;
+            wait_for_lock(&file).map_err(|error| self.cannot("lock", error))?;
+            // Whoever had the lock may have put a compacted file in this one's place.
+            if is_same_file(&file, &self.file).map_err(|error| self.cannot("open", error))? {
+                return Ok(file);
+            }
+        }
+    }
+
+    fn newly_gone(&self, records: &[Record], entries: &BTreeMap<u64, Entry>) -> Vec<Record> {
+        let gone = records.iter().filter(|r| r.event == State::Gone).map(|r| r.id);
+        let recorded: BTreeSet<u64> = gone.collect();
+        let gone = entries.values().filter(|entry| entry.state == State::Gone);
+        gone.filter(|entry| !recorded.contains(&entry.id))
+            .map(|entry| self.record(entry.id, State::Gone, &entry.change))
+            .collect()
+    }
+
+    /// Puts a file in place that lacks what was closed long ago. The caller holds the lock, and
+    /// writes no more: the old file is nobody's afterwards.
+    fn compact(&self, mut records: Vec<Record>) -> Result<()> {
+        let all = records.len();
+        let entries = self.entries(&records)?;
+        // The highest number stays, so that none is used twice.
+        let last = entries.last_key_value().map(|(id, _)| *id);
+        let old = now_unix_s().saturating_sub(KEEP_CLOSED_S);
+        records.retain(|record| {
+            let recent = |entry: &Entry| entry.is_open() || entry.at_unix_s >= old;
+            Some(record.id) == last || entries.get(&record.id).is_some_and(recent)
+        });
+        if records.len() == all {
+            return Ok(());
+        }
+        let beside = self.file.with_extension("jsonl.new");
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(lines(&records)?.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, &self.file)?;
+        sync_directories(&self.file)?;
+        Ok(())
+    }
+}
+
+fn lines(records: &[Record]) -> Result<String> {
+    let mut text = String::new();
+    for record in records {
+        let line = serde_json::to_string(record)
+            .with_context(|| format!("cannot write down change {}", record.change))?;
+        text.push_str(&line);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn wait_for_lock(file: &File) -> io::Result<()> {
+    loop {
+        match lastbyte_sys::file::lock_exclusive(file) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+fn is_same_file(file: &File, path: &Path) -> io::Result<bool> {
+    let here = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((here.dev(), here.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the name of a new file durable, and that of its directory, which may be new as well.
+fn sync_directories(file: &Path) -> io::Result<()> {
+    file.ancestors().skip(1).take(2).try_for_each(|directory| File::open(directory)?.sync_all())
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Where the ledger lies: as told, or where the system or the user keeps state.
+///
+/// A variable that is empty counts as not set, and so does a relative `XDG_STATE_HOME`: both after
+/// the XDG Base Directory Specification.
+fn state_directory(variable: impl Fn(&str) -> Option<OsString>, root: bool) -> Result<PathBuf> {
+    let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(told) = path("LASTBYTE_STATE_DIR") {
+        return Ok(told);
+    }
+    if root {
+        return Ok(PathBuf::from("/var/lib/lastbyte"));
+    }
+    if let Some(state) = path("XDG_STATE_HOME").filter(|state| state.is_absolute()) {
+        return Ok(state.join("lastbyte"));
+    }
+    let home = path("HOME").context(
+        "no place for the ledger of changes: HOME is not set; set it, or LASTBYTE_STATE_DIR",
+    )?;
+    Ok(home.join(".local/state/lastbyte"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! The kinds of change, each with its name, its life, and the way back.
+//!
+//! A new kind is a new variant of [`Change`] and an arm in each `match` of this file; the compiler
+//! names those that are missing. Its way back must be idempotent, must take "already absent" for
+//! done, must touch nothing that lastbyte did not make, and must work whether or not the change
+//! was made, as a kill may have come before or after it.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use lastbyte_sys::{mount, process};
+use serde::{Deserialize, Serialize};
+
+/// No such process; the same number on every architecture of Linux.
+const ESRCH: i32 = 3;
+/// How long a process gets after each of SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often one path may have been mounted over; lastbyte itself does it once.
+const MAX_STACKED_MOUNTS: u32 = 16;
+
+/// One change to the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Change {
+    /// A network namespace that a bind mount at `path` keeps.
+    Namespace { link: String, path: PathBuf },
+    /// A process that carries a link. As a process must run to have a number, plan this while it
+    /// waits for a word on a pipe whose end means "stop", and say the word afterwards.
+    Process {
+        link: String,
+        pid: i32,
+        /// When it started, in clock ticks since boot: field 22 of `/proc/PID/stat`. Tells it from
+        /// a later process with the same number.
+        start_ticks: u64,
+        /// What it is, for the reader.
+        what: String,
+    },
+}
+
+impl Change {
+    /// The change that a running process is.
+    pub(crate) fn process(link: &str, pid: i32, what: &str) -> Result<Self> {
+        let start_ticks = start_ticks(pid)?.with_context(|| format!("no process {pid} runs"))?;
+        Ok(Self::Process { link: link.to_owned(), pid, start_ticks, what: what.to_owned() })
+    }
+
+    /// Whether the change is still there after a reboot.
+    pub(crate) fn outlives_reboot(&self) -> bool {
+        match self {
+            Self::Namespace { .. } | Self::Process { .. } => false,
+        }
+    }
+
+    /// Refuses a change that could not be taken back from its record.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            Self::Namespace { path, .. } => {
+                ensure!(path.is_absolute(), "{} is not an absolute path", path.display());
+                ensure!(path.to_str().is_some(), "{} is not UTF-8", path.display());
+            }
+            Self::Process { pid, .. } => ensure!(*pid > 0, "{pid} is no process id"),
+        }
+        Ok(())
+    }
+
+    /// Takes the change back; done already counts as done.
+    pub(crate) fn take_back(&self) -> Result<()> {
+        match self {
+            Self::Namespace { path, .. } => drop_namespace(path),
+            Self::Process { pid, start_ticks, .. } => end_process(*pid, *start_ticks, GRACE),
+        }
+    }
+}
+
+/// Says what the change is: `the namespace of link wan at /run/lastbyte/wan`.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace { link, path } => {
+                write!(f, "the namespace of link {link} at {}", path.display())
+            }
+            Self::Process { link, pid, what, .. } => {
+                write!(f, "process {pid} ({what}) of link {link}")
+            }
+        }
+    }
+}
+
+/// Unmounts the namespace kept at `path` and removes the file it was mounted on. Both only if they
+/// are what they should be: a namespace, and an empty file.
+fn drop_namespace(path: &Path) -> Result<()> {
+    for _ in 0..MAX_STACKED_MOUNTS {
+        if !is_namespace(path)? {
+            break;
+        }
+        match mount::unmount_detach(path) {
+            Ok(()) => {}
+            // Somebody else was faster; or it is a namespace's file that is not mounted here, and
+            // what follows refuses it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => {
+                let what = format!("cannot unmount {} (needs CAP_SYS_ADMIN)", path.display());
+                return Err(error).context(what);
+            }
+        }
+    }
+    let Some(file) = present(fs::symlink_metadata(path), path)? else { return Ok(()) };
+    ensure!(
+        file.is_file() && file.len() == 0 && !is_namespace(path)?,
+        "{} is not the empty file that a namespace leaves: it is left alone",
+        path.display()
+    );
+    present(fs::remove_file(path), path).map(drop)
+}
+
+/// Whether a namespace is mounted at `path`: then it lies on the file system of all namespaces.
+fn is_namespace(path: &Path) -> Result<bool> {
+    let own = "/proc/self/ns/net";
+    let own = fs::metadata(own).with_context(|| format!("cannot look at {own}"))?;
+    Ok(present(fs::metadata(path), path)?.is_some_and(|file| file.dev() == own.dev()))
+}
+
+/// Ends the process `pid` if it is the one that started at `start_ticks`.
+fn end_process(pid: i32, start_ticks_then: u64, grace: Duration) -> Result<()> {
+    let is_it = || Ok::<_, anyhow::Error>(start_ticks(pid)? == Some(start_ticks_then));
+    if !is_it()? {
+        return Ok(());
+    }
+    let process = match process::pidfd_open(pid) {
+        Ok(process) => process,
+        Err(error) if is_absent(&error) => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("cannot open process {pid}")),
+    };
+    // The number may have passed to another process before the descriptor fixed whose it is.
+    if !is_it()? {
+        return Ok(());
+    }
+    for signal in [process::SIGTERM, process::SIGKILL] {
+        match process::pidfd_send_signal(&process, signal) {
+            Ok(()) => {}
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(error).with_context(|| format!("cannot end process {pid}")),
+        }
+        let ended = wait_for_end(&process, grace);
+        if ended.with_context(|| format!("cannot wait for process {pid}"))? {
+            return Ok(());
+        }
+    }
+    bail!("process {pid} still runs {} s after SIGKILL", grace.as_secs_f64())
+}
+
+/// Waits the whole `grace`, also where a signal to us ends a wait early.
+fn wait_for_end(process: &OwnedFd, grace: Duration) -> io::Result<bool> {
+    let begin = Instant::now();
+    loop {
+        let left = grace.saturating_sub(begin.elapsed());
+        if process::pidfd_wait(process, left)? {
+            return Ok(true);
+        }
+        if left.is_zero() {
+            return Ok(false);
+        }
+    }
+}
+
+/// When the process `pid` started, in clock ticks since boot; `None` if there is none.
+fn start_ticks(pid: i32) -> Result<Option<u64>> {
+    let path = PathBuf::from(format!("/proc/{pid}/stat"));
+    let Some(stat) = present(fs::read(&path), &path)? else { return Ok(None) };
+    let ticks = parse_start_ticks(&String::from_utf8_lossy(&stat));
+    ticks.map(Some).with_context(|| format!("{} has no field 22", path.display()))
+}
+
+/// Field 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). The second field, the program's name, may
+/// hold spaces and parentheses; after its last one come fields 3 and so on.
+fn parse_start_ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// What was found, or `None` where there is nothing.
+fn present<T>(found: io::Result<T>, path: &Path) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot reach {}", path.display())),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
+}
+
+#[cfg(test)]
+mod tests;

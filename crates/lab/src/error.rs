@@ -1,0 +1,51 @@
+//! Why an experiment could not be made.
+
+use lastbyte_link::LinkError;
+use lastbyte_socket::SocketError;
+
+/// A run could not be made, or its bytes not be accounted for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// The path could not be made.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The congestion control may not be used.
+    #[error("congestion control {name}: {why}")]
+    Congestion {
+        /// Its name.
+        name: String,
+        /// What to do about it.
+        why: String,
+    },
+    /// A socket operation failed.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The receiver never saw the connection's end.
+    #[error("the receiver: {0}")]
+    Receiver(std::io::Error),
+    /// Plan for nothing.
+    #[error("there is nothing to compare: name at least one congestion control and one buffer")]
+    NoSubjects,
+}
+
+impl LabError {
+    /// Says what a refused option means where that is known.
+    pub(crate) fn from_connect(error: SocketError, congestion: Option<&str>) -> Self {
+        let (Some(name), lastbyte_socket::Operation::Set("TCP_CONGESTION")) =
+            (congestion, error.operation)
+        else {
+            return Self::Socket(error);
+        };
+        let why = match error.source.kind() {
+            std::io::ErrorKind::NotFound => "this kernel does not have it".to_owned(),
+            std::io::ErrorKind::PermissionDenied => {
+                "only CAP_NET_ADMIN may use it: run as root, or add it to \
+                 net.ipv4.tcp_allowed_congestion_control"
+                    .to_owned()
+            }
+            _ => error.source.to_string(),
+        };
+        Self::Congestion { name: name.to_owned(), why }
+    }
+}

@@ -1,0 +1,169 @@
+//! The quiz of the classic article: one program connects, writes a million bytes and closes; the
+//! other greets with a line that the first never reads, and counts. How many bytes arrive?
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lastbyte_link::Host;
+use lastbyte_socket::{End, FinishOptions, Listener, Receipt, SocketError, Stream, Tune};
+
+use crate::error::LabError;
+use crate::path::PathUp;
+
+/// What the receiver says first, and the sender never reads.
+const GREETING: &[u8] = b"220 welcome, please say hello first\r\n";
+/// How long the receiver waits for the sender, and either for the other.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How the sender ends its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Method {
+    /// `close()`, as most programs do.
+    Close,
+    /// `SO_LINGER` of 30 s, then `close()`: the advice of many answers on the web.
+    Linger,
+    /// `shutdown(SHUT_WR)`, read to the end, `close()`: complete, where the peer plays along; it
+    /// proves nothing and may wait for ever.
+    ShutdownRead,
+    /// [`Stream::finish`].
+    Finish,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Close, Self::Linger, Self::ShutdownRead, Self::Finish];
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Close => "close",
+            Self::Linger => "SO_LINGER, close",
+            Self::ShutdownRead => "shutdown, read, close",
+            Self::Finish => "finish",
+        })
+    }
+}
+
+/// What became of one run.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Bytes that the sender's kernel accepted.
+    pub written: u64,
+    /// Bytes that the receiver read.
+    pub arrived: u64,
+    /// How the stream ended for the receiver.
+    pub end: Option<End>,
+    /// Whether any call of the sender reported a failure.
+    pub sender_was_told: bool,
+    /// The proof, with [`Method::Finish`].
+    pub receipt: Option<Receipt>,
+    /// The sender's time from the first write to the end of its last call.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// Whether every byte arrived and the receiver saw a clean end.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.arrived == self.written && self.end == Some(End::Fin)
+    }
+}
+
+/// Plays the quiz `runs` times over a path, `at_once` of them side by side.
+///
+/// # Errors
+/// When a run could not be made: a listener or a connection failed.
+pub fn play(
+    path: &PathUp,
+    method: Method,
+    bytes: usize,
+    (runs, at_once): (usize, usize),
+) -> Result<Vec<Outcome>, LabError> {
+    let mut outcomes = Vec::with_capacity(runs);
+    while outcomes.len() < runs {
+        let batch = at_once.clamp(1, runs - outcomes.len());
+        let played: Vec<Result<Outcome, LabError>> = thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..batch).map(|_| scope.spawn(|| play_once(path, method, bytes))).collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        });
+        for outcome in played {
+            outcomes.push(outcome?);
+        }
+    }
+    Ok(outcomes)
+}
+
+fn play_once(path: &PathUp, method: Method, bytes: usize) -> Result<Outcome, LabError> {
+    let address = SocketAddr::new(path.address(Host::Far), 0);
+    let listener = path.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
+    let address = listener.local_addr();
+    let receiver = path.spawn(Host::Far, "receiver", move || greet_and_count(&listener))?;
+    let sent = path.run(Host::Near, || send(address, method, bytes))??;
+    let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let (arrived, end) = received??;
+    let Sent { written, sender_was_told, receipt, took } = sent;
+    Ok(Outcome { written, arrived, end, sender_was_told, receipt, took })
+}
+
+fn greet_and_count(listener: &Listener) -> Result<(u64, Option<End>), LabError> {
+    let mut stream = listener.accept_within(PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(LabError::Receiver)?;
+    // The sender may be gone already: what it wrote still counts.
+    let _ = stream.write_all(GREETING);
+    let mut chunk = vec![0; 65_536];
+    while let Ok(1..) = stream.read(&mut chunk) {}
+    Ok((stream.bytes_read(), stream.ended()))
+}
+
+struct Sent {
+    written: u64,
+    sender_was_told: bool,
+    receipt: Option<Receipt>,
+    took: Duration,
+}
+
+fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, SocketError> {
+    let mut stream = Stream::connect(address, &Tune::default(), PATIENCE)?;
+    let content = vec![0x5A; bytes];
+    let started = Instant::now();
+    let wrote = stream.write_all(&content);
+    let written = stream.written();
+    let (ended, receipt) = match method {
+        Method::Close => {
+            drop(stream);
+            (Ok(()), None)
+        }
+        Method::Linger => {
+            let ended = linger_and_close(stream.into_tcp());
+            (ended, None)
+        }
+        Method::ShutdownRead => (shutdown_and_read(stream.into_tcp()), None),
+        Method::Finish => match stream.finish(FinishOptions::default()) {
+            Ok(receipt) => (Ok(()), Some(receipt)),
+            Err(error) => (Err(io::Error::other(error.to_string())), Some(error.receipt)),
+        },
+    };
+    let sender_was_told = wrote.is_err() || ended.is_err();
+    Ok(Sent { written, sender_was_told, receipt, took: started.elapsed() })
+}
+
+fn linger_and_close(tcp: TcpStream) -> io::Result<()> {
+    lastbyte_sys::socket::set_linger(&tcp, Some(Duration::from_secs(30)))?;
+    drop(tcp);
+    Ok(())
+}
+
+fn shutdown_and_read(mut tcp: TcpStream) -> io::Result<()> {
+    tcp.shutdown(Shutdown::Write)?;
+    io::copy(&mut tcp, &mut io::sink()).map(drop)
+}
