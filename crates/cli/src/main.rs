@@ -1,2 +1,53 @@
+//! The program `lastbyte`: words to plan, plan to the crates, result to text or JSON.
+//!
+//! This crate forbids decisions about bytes: those are made in the libraries. It reads arguments,
+//! keeps the ledger of changes, and prints. stdout is the answer, stderr is the talk, the exit code
+//! is the verdict: 0 done and proven, 1 ran and the answer is no, 2 misuse or failure, 130 on
+//! Ctrl-C.
+
+#![forbid(unsafe_code)]
+
+mod apply;
+mod args;
+mod changes;
+mod demo;
+mod guest;
+mod kept;
+mod lab;
 mod ledger;
-fn main(){}
+mod link;
+mod output;
+mod quiz;
+mod verdict;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use args::{Cli, Command};
+use verdict::Verdict;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(verdict) => verdict.into(),
+        Err(error) => {
+            output::talk(&format!("lastbyte: {error:#}"));
+            Verdict::Failed.into()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<Verdict> {
+    match command {
+        Command::Quiz(args) => quiz::run(&args),
+        Command::Lab(args) => lab::run(&args),
+        Command::Link(args) => link::run(args.command),
+        Command::Changes(args) => changes::list(&args),
+        Command::Undo(args) => changes::undo(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::LinkInit(args) => guest::init(&args.command),
+        Command::LinkCarry(args) => kept::carry(&args),
+    }
+}

@@ -119,12 +119,11 @@ fn limited_by(runs: &[&Run]) -> Option<(LimitedBy, f64)> {
 fn cap(subject: &Subject, runs: &[&Run]) -> Option<f64> {
     let Buffers::Fixed(size) = subject.buffers else { return None };
     let rtt = runs.iter().filter_map(|run| run.min_rtt()).min()?;
+    // Less than what was asked, if the kernel's maximum was: it grants twice what counts.
     let granted = runs
         .iter()
         .map(|run| run.sent.granted.send_buffer.min(run.received.granted.receive_buffer));
-    // What was granted, if the kernel's maximum made it less than what was asked.
-    let bytes =
-        granted.min().map_or(size.bytes(), |granted| size.bytes().min(u64::from(granted) / 2));
+    let bytes = size.bytes().min(u64::from(granted.min()?) / 2);
     Some(bytes as f64 * 8.0 / rtt.as_secs_f64())
 }
 

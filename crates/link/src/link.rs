@@ -94,6 +94,16 @@ impl Link {
         Ok(report)
     }
 
+    /// Lets the path be there until this process ends. Returns only if the carrier fails.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn wait(mut self) -> Result<(), LinkError> {
+        let Some(Carrier { thread, stop: _stop }) = self.carrier.take() else { return Ok(()) };
+        let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        ended.map(drop).map_err(LinkError::at("carrying packets"))
+    }
+
     fn stop(&mut self) -> Result<Report, LinkError> {
         let doing = LinkError::at("carrying packets");
         let Some(Carrier { thread, stop }) = self.carrier.take() else {

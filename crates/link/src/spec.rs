@@ -1,8 +1,9 @@
 //! What a path is like.
 
+use std::fmt;
 use std::time::Duration;
 
-use lastbyte_units::{BitRate, ByteSize, Share};
+use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
 /// The shortest queue that a multiple of the bandwidth-delay product is rounded up to: ten full
 /// packets, so that a short path still has a queue.
@@ -79,6 +80,16 @@ impl std::str::FromStr for Queue {
     }
 }
 
+/// Written so that it can be read again, to the byte.
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(size) => write!(f, "{}B", size.bytes()),
+            Self::Bdp(multiple) => write!(f, "{multiple}bdp"),
+        }
+    }
+}
+
 impl Spec {
     /// The time from one end to the other and back, with nothing in the queues.
     #[must_use]
@@ -121,9 +132,40 @@ impl Spec {
     }
 }
 
+/// What a reader wants to know of a path, on a line.
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RTT {}", Span::from(self.rtt()))?;
+        let (up, down) = (self.describe(&self.up), self.describe(&self.down));
+        if up == down { write!(f, "{up}") } else { write!(f, "; up{up}; down{down}") }
+    }
+}
+
+impl Spec {
+    fn describe(&self, direction: &Direction) -> String {
+        let mut text = String::new();
+        if let Some(loss) = direction.loss {
+            text += &format!(", loss {loss}");
+        }
+        if let Some((rate, queue)) = direction.rate.zip(self.queue_bytes(direction)) {
+            text += &format!(", {rate}, queue {}", ByteSize::from_bytes(queue));
+        }
+        text
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_on_a_line() {
+        let mut spec = Spec { up: direction(), down: direction() };
+        assert_eq!(spec.to_string(), "RTT 217 ms, 95 Mbit/s, queue 2.6 MB");
+        spec.down.loss = Some("1%".parse().unwrap());
+        let both = "95 Mbit/s, queue 2.6 MB";
+        assert_eq!(spec.to_string(), format!("RTT 217 ms; up, {both}; down, loss 1 %, {both}"));
+    }
 
     fn direction() -> Direction {
         Direction {
@@ -138,6 +180,9 @@ mod tests {
         assert_eq!("1bdp".parse(), Ok(Queue::Bdp(1.0)));
         assert_eq!(" 0.5 BDP".parse(), Ok(Queue::Bdp(0.5)));
         assert_eq!("2MB".parse(), Ok(Queue::Bytes("2MB".parse().unwrap())));
+        for text in ["1.5bdp", "2576875B"] {
+            assert_eq!(text.parse::<Queue>().unwrap().to_string(), text);
+        }
         for wrong in ["", "bdp", "0bdp", "-1bdp", "nanbdp", "1e9bdp", "5 packets"] {
             assert_eq!(wrong.parse::<Queue>(), Err(SpecError::Queue(wrong.to_owned())));
         }

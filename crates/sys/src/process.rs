@@ -1,5 +1,6 @@
 //! Processes: pidfds, signals, and what a child must not outlive.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -113,6 +114,17 @@ pub fn die_of(signal: i32) -> ! {
     // SAFETY: raise takes no pointer.
     unsafe { libc::raise(signal) };
     std::process::exit(128 + signal)
+}
+
+/// Lets whoever reads this process's standard output see its end, and sends what is written there
+/// from now on to nowhere (`dup2(2)`).
+///
+/// # Errors
+/// As `open(2)` on `/dev/null`.
+pub fn let_go_of_stdout() -> io::Result<()> {
+    let nowhere = File::options().write(true).open("/dev/null")?;
+    // SAFETY: both descriptors are open, and descriptor 1 is owned by nobody but the process.
+    check(unsafe { libc::dup2(nowhere.as_raw_fd(), libc::STDOUT_FILENO) }).map(drop)
 }
 
 /// Collects one ended child of any kind, waiting for it (`waitpid(2)` with -1). Returns its process

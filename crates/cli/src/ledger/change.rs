@@ -50,6 +50,23 @@ impl Change {
         Ok(Self::Process { link: link.to_owned(), pid, start_ticks, what: what.to_owned() })
     }
 
+    /// The link that the change is for.
+    pub(crate) fn link(&self) -> Option<&str> {
+        match self {
+            Self::Namespace { link, .. } | Self::Process { link, .. } => Some(link),
+        }
+    }
+
+    /// Whether the process that the change is still runs; false for what is no process.
+    pub(crate) fn is_running(&self) -> bool {
+        match self {
+            Self::Process { pid, start_ticks: then, .. } => {
+                start_ticks(*pid).is_ok_and(|now| now == Some(*then))
+            }
+            Self::Namespace { .. } => false,
+        }
+    }
+
     /// Whether the change is still there after a reboot.
     pub(crate) fn outlives_reboot(&self) -> bool {
         match self {

@@ -1,0 +1,336 @@
+//! The words of the command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use lastbyte_lab::Buffers;
+use lastbyte_link::{Direction, Host, Queue, Scenario, Spec};
+use lastbyte_units::{BitRate, ByteSize, Share, Span};
+
+use anyhow::{Result, bail};
+
+/// TCP tells you that your bytes were sent. lastbyte makes sure that they arrived, and tells the
+/// truth about it.
+#[derive(Debug, Parser)]
+#[command(name = "lastbyte", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Count how many of a million written bytes arrive, by four ways of ending a connection
+    Quiz(QuizArgs),
+    /// Find the settings that fill a path, counted at the receiver
+    Lab(LabArgs),
+    /// Make a bad network on this machine, and run programs in it
+    Link(LinkArgs),
+    /// List what lastbyte has changed on this machine
+    Changes(ChangesArgs),
+    /// Take changes back
+    Undo(UndoArgs),
+    /// Show in two minutes what this is about
+    Demo(DemoArgs),
+    #[command(hide = true)]
+    LinkInit(InitArgs),
+    #[command(hide = true)]
+    LinkCarry(CarryArgs),
+}
+
+/// A path: a scenario by name or file, or described by options, which also override a scenario.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct PathArgs {
+    /// A scenario's name (see `lastbyte link scenarios`), or a file ending in .toml
+    pub(crate) scenario: Option<String>,
+    /// Round trip with empty queues, half of it each way, such as 217ms
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
+    pub(crate) rtt: Option<Span>,
+    /// Share of packets lost each way, independently, such as 0.034%
+    #[arg(long, allow_hyphen_values = true, value_name = "SHARE")]
+    pub(crate) loss: Option<Share>,
+    /// IP bytes per second each way, such as 95mbit
+    #[arg(long, allow_hyphen_values = true, value_name = "RATE")]
+    pub(crate) rate: Option<BitRate>,
+    /// What may wait where the rate is too low: bytes, or multiples of the bandwidth-delay product
+    /// [default: 1bdp]
+    #[arg(long, allow_hyphen_values = true, value_name = "QUEUE")]
+    pub(crate) queue: Option<Queue>,
+    /// Decides which packets are lost
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+impl PathArgs {
+    /// The path described; `None` when nothing was said.
+    pub(crate) fn scenario(&self) -> Result<Option<Scenario>> {
+        let mut scenario = match &self.scenario {
+            Some(name) => Scenario::find(name)?,
+            None if self.is_empty() => return Ok(None),
+            None => Scenario {
+                name: "path".to_owned(),
+                title: "a path of your own".to_owned(),
+                spec: Spec { up: Direction::default(), down: Direction::default() },
+            },
+        };
+        for direction in [&mut scenario.spec.up, &mut scenario.spec.down] {
+            if let Some(rtt) = self.rtt {
+                direction.delay = rtt.as_duration() / 2;
+            }
+            direction.loss = self.loss.or(direction.loss);
+            direction.rate = self.rate.or(direction.rate);
+            direction.queue = self.queue.or(direction.queue);
+        }
+        scenario.spec.check()?;
+        Ok(Some(scenario))
+    }
+
+    /// The path described.
+    pub(crate) fn must_have_scenario(&self) -> Result<Scenario> {
+        match self.scenario()? {
+            Some(scenario) => Ok(scenario),
+            None => bail!(
+                "which path? Name a scenario (lastbyte link scenarios lists them), or describe it, \
+                 such as --rtt 217ms --loss 0.034% --rate 95mbit"
+            ),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rtt.is_none() && self.loss.is_none() && self.rate.is_none() && self.queue.is_none()
+    }
+}
+
+/// Count how many of the bytes written arrive.
+///
+/// One program connects, writes, and ends the connection; the other greets with a line that the
+/// first never reads, and counts. Over loopback, which needs no rights, or over an emulated path.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct QuizArgs {
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+    /// Runs of each way
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) runs: u32,
+    /// Bytes written in each run
+    #[arg(long, default_value = "1000000", allow_hyphen_values = true)]
+    pub(crate) bytes: ByteSize,
+    /// The ways to try, separated by commas [default: all]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) method: Vec<MethodWord>,
+    /// Connections side by side [default: 1 over loopback, 10 over a path]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub(crate) at_once: Option<u32>,
+    /// Print JSON Lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MethodWord {
+    /// close()
+    Close,
+    /// SO_LINGER of 30 s, then close()
+    Linger,
+    /// shutdown(SHUT_WR), read to the end, close()
+    Shutdown,
+    /// Stream::finish of this library
+    Finish,
+}
+
+/// Find the settings that fill a path, counted at the receiver.
+///
+/// Runs real kernel TCP over an emulated path with each congestion control and each buffer setting,
+/// in turn, several rounds; counts the receiver's bytes over the receiver's time; and says what to
+/// change.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LabArgs {
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+    /// Run over this machine's loopback interface instead: needs no rights, has no loss or delay
+    #[arg(long)]
+    pub(crate) loopback: bool,
+    /// Congestion controls, separated by commas [default: all that this kernel offers]
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) congestion: Vec<String>,
+    /// Buffer settings, separated by commas: auto, auto:8MiB (sized by the kernel up to that), or a
+    /// fixed size such as 128KiB
+    #[arg(long, value_delimiter = ',', default_value = "auto", allow_hyphen_values = true)]
+    pub(crate) buffer: Vec<Buffers>,
+    /// How long each run sends
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// Send so many bytes in each run instead
+    #[arg(long, allow_hyphen_values = true, conflicts_with = "seconds")]
+    pub(crate) bytes: Option<ByteSize>,
+    /// How often each setting runs
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rounds: u32,
+    /// The receiver's port; 0 lets the kernel choose
+    #[arg(long, default_value_t = 0)]
+    pub(crate) port: u16,
+    /// Runs side by side, each on a link of its own [default: what the processors can carry]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) parallel: Option<u32>,
+    /// Print JSON Lines, with every sample
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LinkArgs {
+    #[command(subcommand)]
+    pub(crate) command: LinkCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LinkCommand {
+    /// Run a program on the near end of a bad network that lasts as long as it does
+    Run(LinkRunArgs),
+    /// Make a bad network that lasts until `link down`, and enter it in the ledger
+    Up(LinkUpArgs),
+    /// Run a program on one end of a network made by `link up`
+    Exec(LinkExecArgs),
+    /// Take a network made by `link up` away
+    Down {
+        /// Its name
+        name: String,
+    },
+    /// List networks made by `link up`
+    List,
+    /// List the scenarios that come with lastbyte
+    Scenarios,
+}
+
+/// Run a program on the near end of a bad network that lasts as long as it does.
+///
+/// Both ends are network namespaces without any other way out. The program finds the addresses as
+/// `near` and `far`, and in LASTBYTE_NEAR and LASTBYTE_FAR. All that it started ends with it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LinkRunArgs {
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+    /// A shell command to run on the far end, such as a server: it is started first, and the program
+    /// waits up to 5 s for it to listen
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) far: Option<String>,
+    /// Do not say at the end what the link did
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LinkUpArgs {
+    /// Its name: small letters, digits and dashes
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LinkExecArgs {
+    /// The network's name
+    pub(crate) name: String,
+    /// The end to run on
+    pub(crate) host: HostWord,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HostWord {
+    /// Where the client usually is
+    Near,
+    /// Where the server usually is
+    Far,
+}
+
+impl From<HostWord> for Host {
+    fn from(word: HostWord) -> Self {
+        match word {
+            HostWord::Near => Self::Near,
+            HostWord::Far => Self::Far,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ChangesArgs {
+    /// Also those that were taken back or are gone
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON Lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct UndoArgs {
+    /// Numbers from `lastbyte changes`
+    #[arg(required_unless_present = "all")]
+    pub(crate) id: Vec<u64>,
+    /// All of them
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) all: bool,
+}
+
+/// Show in two minutes what this is about.
+///
+/// Act 1 loses bytes and saves them, over loopback. Acts 2 and 3, which need root, send over an
+/// emulated path from the USA to Malaysia and find what fills it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Seconds per run in acts 2 and 3
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: u64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InitArgs {
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CarryArgs {
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_words_fit_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_override_a_scenario() {
+        let cli = ["lastbyte", "lab", "usa-malaysia", "--loss", "1%"];
+        let Command::Lab(args) = Cli::parse_from(cli).command else { panic!("not lab") };
+        let spec = args.path.must_have_scenario().unwrap().spec;
+        assert_eq!(spec.to_string(), "RTT 217 ms, loss 1 %, 95 Mbit/s, queue 2.6 MB");
+    }
+
+    fn refused(arguments: &[&str]) -> String {
+        let arguments = [&["lastbyte"], arguments].concat();
+        Cli::try_parse_from(arguments).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn bad_values_are_refused_with_a_sentence() {
+        assert!(refused(&["lab", "--loss", "-1%"]).contains("negative"));
+        assert!(refused(&["lab", "--rate", "0"]).contains("rate"));
+        assert!(refused(&["lab", "--rtt", "217"]).contains("unit"));
+        assert!(refused(&["lab", "--buffer", "big"]).contains("buffer setting"));
+        assert!(refused(&["lab", "--seconds", "0"]).contains("0"));
+        assert!(refused(&["link", "run", "usa-malaysia"]).contains("COMMAND"));
+        assert!(refused(&["undo"]).contains("--all"));
+    }
+}

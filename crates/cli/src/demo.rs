@@ -1,0 +1,131 @@
+//! `lastbyte demo`: one story in three acts.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lastbyte_lab::quiz::{self, Method};
+use lastbyte_lab::{Buffers, Experiment, Findings, Load, Path, Plan, Subject};
+use lastbyte_link::{LinkError, Scenario};
+
+use crate::args::DemoArgs;
+use crate::output::{Progress, mbit, percent, say};
+use crate::verdict::Verdict;
+use crate::{apply, lab};
+
+/// Runs of each way in act 1.
+const QUIZ_RUNS: usize = 100;
+/// As in the article.
+const QUIZ_BYTES: usize = 1_000_000;
+/// The path of acts 2 and 3.
+const SCENARIO: &str = "usa-malaysia";
+/// Rounds of act 3.
+const ROUNDS: u32 = 3;
+/// What most machines run.
+const USUAL: &str = "cubic";
+
+/// Plays the acts for which there are the rights, and says which it left out.
+pub(crate) fn run(args: &DemoArgs) -> Result<Verdict> {
+    let complete = bytes_lost_and_saved()?;
+    let path = Path::Link(Scenario::find(SCENARIO)?);
+    say("");
+    match path.up(1) {
+        Ok(path) => path.down()?,
+        Err(error @ LinkError::Rights { .. }) => {
+            say(&format!("Acts 2 and 3 are left out: {error}."));
+            return Ok(Verdict::from(complete));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let seconds = Duration::from_secs(args.seconds);
+    let before = an_unchanged_sender(&path, seconds)?;
+    say("");
+    let proven = the_path_filled(&path, seconds, before)?;
+    Ok(Verdict::from(complete && proven))
+}
+
+fn bytes_lost_and_saved() -> Result<bool> {
+    say("Act 1. A program writes 1,000,000 bytes to a peer whose greeting it never reads,");
+    say("and closes. How many arrive? Over loopback, 100 times each way.");
+    say("");
+    let progress = Progress::new();
+    let mut results = Vec::new();
+    for method in [Method::Close, Method::Finish] {
+        progress.show(&format!("{method}: {QUIZ_RUNS} runs"));
+        let path = Path::Loopback.up(1)?;
+        results.push((method, quiz::play(&path, method, QUIZ_BYTES, (QUIZ_RUNS, 1))?));
+    }
+    progress.wipe();
+    crate::quiz::table(&results).say();
+    say("");
+    let finished = &results[1].1;
+    if let Some(receipt) = finished.last().and_then(|outcome| outcome.receipt) {
+        say(&format!("The last receipt of finish: {receipt}."));
+    }
+    Ok(finished.iter().all(quiz::Outcome::is_complete))
+}
+
+fn plan(path: &Path, names: &[String], seconds: Duration, rounds: u32) -> Plan {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let auto = |name: &String| Subject { congestion: name.clone(), buffers: Buffers::Auto };
+    Plan {
+        path: path.clone(),
+        subjects: names.iter().map(auto).collect(),
+        load: Load::Time(seconds),
+        rounds,
+        seed: 1,
+        port: 0,
+        parallel: Plan::parallel_for(path, cores),
+    }
+}
+
+/// Act 2; returns what arrived, bit/s.
+fn an_unchanged_sender(path: &Path, seconds: Duration) -> Result<f64> {
+    let names = apply::available_congestion();
+    let usual = names.iter().find(|name| *name == USUAL).unwrap_or(&names[0]).clone();
+    say(&format!("Act 2. An unchanged sender with {usual}, as most machines run it, over"));
+    let plan = plan(path, std::slice::from_ref(&usual), seconds, 1);
+    say(&lab::heading(&plan));
+    say("");
+    let findings = Findings::of(&lab::make(plan)?);
+    let Some(row) = findings.rows.first() else {
+        anyhow::bail!("no run over {SCENARIO} kept its promise: this machine is too busy");
+    };
+    let limit = findings.limit_bits_per_s.unwrap_or(f64::INFINITY);
+    say(&format!("sender claims   {:>5} Mbit/s  (what write() accepted)", mbit(row.claimed)));
+    let received = row.received.median;
+    say(&format!(
+        "receiver got    {:>5} Mbit/s  ({} of the {} that fit)",
+        mbit(received),
+        percent(received / limit),
+        mbit(limit)
+    ));
+    Ok(received)
+}
+
+fn the_path_filled(path: &Path, seconds: Duration, before: f64) -> Result<bool> {
+    let plan = plan(path, &apply::available_congestion(), seconds, ROUNDS);
+    say(&format!(
+        "Act 3. The same path with each congestion control of this kernel, {ROUNDS} rounds;"
+    ));
+    say("Mbit/s, the receiver's bytes over the receiver's time:");
+    say("");
+    let experiment = lab::make(plan)?;
+    let findings = Findings::of(&experiment);
+    lab::table(&findings).say();
+    say("");
+    if let Some(advice) = &findings.recommendation {
+        lab::recommend(&findings, advice);
+        let after = findings.rows[advice.best].received.median;
+        say("");
+        say(&format!(
+            "From {} to {} Mbit/s, every byte of it received and proven.",
+            mbit(before),
+            mbit(after)
+        ));
+    }
+    Ok(is_proven(&experiment))
+}
+
+fn is_proven(experiment: &Experiment) -> bool {
+    experiment.void.is_empty() && experiment.runs.iter().all(lastbyte_lab::Run::is_complete)
+}

@@ -1,0 +1,190 @@
+//! A program that runs on a host of a link, and nothing of which outlives it.
+//!
+//! It gets three namespaces: the host's network; mounts, so that `/sys` and `/etc/hosts` tell of that
+//! host; and process ids. Process 1 of the last is this binary again (`link-init`): it starts the
+//! program, collects orphans, and when it ends the kernel ends all that is left. It dies with the
+//! `lastbyte` that started it, also by a kill.
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use lastbyte_link::{FAR, FAR_V6, Host, LinkError, NEAR, NEAR_V6, Namespace};
+use lastbyte_sys::{file, mount, namespace, process};
+
+use crate::output::talk;
+use crate::verdict::Verdict;
+
+/// Signals of the terminal, which are the program's to handle.
+const OF_THE_TERMINAL: &[i32] = &[process::SIGINT, process::SIGQUIT];
+/// As shells do it: the program could not be started.
+const NOT_STARTED: u8 = 127;
+/// Between two looks whether a server listens.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A running program.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    thread: JoinHandle<Result<Result<ExitStatus>, LinkError>>,
+    pid: i32,
+}
+
+impl Guest {
+    /// Starts a program on a host.
+    pub(crate) fn start(host: &Namespace, command: &[String]) -> Result<Self> {
+        let command = command.to_vec();
+        let (started, pid) = mpsc::channel();
+        // The thread lives as long as the program, whose life is bound to it.
+        let thread = host.spawn("guest", move || {
+            prepare().context("preparing a host for a program")?;
+            let mut child = init_command(&command).spawn().context("starting a program")?;
+            let _ = started.send(child.id());
+            Ok(child.wait()?)
+        })?;
+        match pid.recv() {
+            Ok(pid) => Ok(Self { thread, pid: i32::try_from(pid)? }),
+            Err(_) => match joined(thread) {
+                Ok(status) => Err(anyhow!("the program did not start: {status}")),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Waits for the program's end and returns its exit code, 128 and the signal's number after a
+    /// signal.
+    pub(crate) fn wait(self) -> Result<u8> {
+        Ok(code(joined(self.thread)?))
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends the program and all that it started.
+    pub(crate) fn end(self) -> Result<()> {
+        if let Ok(init) = process::pidfd_open(self.pid) {
+            // It may have ended meanwhile; a pidfd never means another process.
+            let _ = process::pidfd_send_signal(&init, process::SIGKILL);
+        }
+        joined(self.thread).map(drop)
+    }
+}
+
+fn joined(thread: JoinHandle<Result<Result<ExitStatus>, LinkError>>) -> Result<ExitStatus> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    u8::try_from(code.unwrap_or(255)).unwrap_or(255)
+}
+
+/// Gives the calling thread the host's view of the machine.
+fn prepare() -> Result<()> {
+    namespace::unshare_mounts()?;
+    mount::make_all_private()?;
+    mount::sysfs().context("mounting /sys")?;
+    show_hosts().context("writing /etc/hosts")?;
+    namespace::unshare_child_pids()?;
+    Ok(())
+}
+
+/// Puts the names of both ends into `/etc/hosts` as this thread's mount namespace has it.
+fn show_hosts() -> Result<()> {
+    let hosts = Path::new("/etc/hosts");
+    if !hosts.exists() {
+        return Ok(());
+    }
+    let mut text = std::fs::read_to_string(hosts)?;
+    text += &format!("\n{NEAR} near\n{NEAR_V6} near\n{FAR} far\n{FAR_V6} far\n");
+    let mut file = file::nameless(&std::env::temp_dir())?;
+    file.write_all(text.as_bytes())?;
+    let path = PathBuf::from(format!("/proc/thread-self/fd/{}", file.as_raw_fd()));
+    Ok(mount::bind(&path, hosts)?)
+}
+
+fn init_command(command: &[String]) -> Command {
+    let mut init = Command::new("/proc/self/exe");
+    init.args(["link-init", "--"]).args(command);
+    init.env("LASTBYTE_NEAR", NEAR.to_string()).env("LASTBYTE_FAR", FAR.to_string());
+    process::die_with_parent(&mut init, process::SIGKILL);
+    init
+}
+
+/// The life of process 1: starts the program, collects what has ended, ends with the program.
+pub(crate) fn init(command: &[String]) -> Result<Verdict> {
+    mount::proc().context("mounting /proc")?;
+    let mut program = Command::new(&command[0]);
+    program.args(&command[1..]);
+    process::with_default_signals(&mut program, OF_THE_TERMINAL);
+    for signal in OF_THE_TERMINAL {
+        process::ignore_signal(*signal)?;
+    }
+    let child = match program.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            talk(&format!("lastbyte: cannot run {}: {error}", command[0]));
+            return Ok(Verdict::Of(NOT_STARTED));
+        }
+    };
+    let child = i32::try_from(child.id())?;
+    while let Some((pid, status)) = process::reap_any()? {
+        if pid == child {
+            return Ok(Verdict::Of(code(ExitStatus::from_raw(status))));
+        }
+    }
+    Ok(Verdict::Failed)
+}
+
+/// Lets the terminal's signals go to the guests alone while they run.
+pub(crate) fn leave_terminal_signals_to_guests() -> Result<()> {
+    for signal in OF_THE_TERMINAL {
+        process::ignore_signal(*signal)?;
+    }
+    Ok(())
+}
+
+/// Waits until something on a host listens for TCP connections, at most `timeout`, or until the
+/// guest has ended. Returns whether something listens.
+pub(crate) fn listens(host: &Namespace, guest: &Guest, timeout: Duration) -> Result<bool> {
+    let started = Instant::now();
+    while started.elapsed() < timeout && !guest.has_ended() {
+        if host.run(has_listener)? {
+            return Ok(true);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(false)
+}
+
+/// Whether `/proc/net/tcp` or `tcp6` of the calling thread's namespace has a socket in state
+/// `LISTEN` (`0A`).
+fn has_listener() -> bool {
+    ["tcp", "tcp6"].iter().any(|table| {
+        let mut text = String::new();
+        let path = Path::new("/proc/thread-self/net").join(table);
+        let read = std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text));
+        read.is_ok() && text.lines().any(|line| line.split_whitespace().nth(3) == Some("0A"))
+    })
+}
+
+/// The addresses of a host, for the reader.
+pub(crate) fn addresses(host: Host) -> String {
+    format!("{} and {}", host.address(), host.address_v6())
+}
+
+/// Starts this binary again in the background, out of the terminal's reach, with its answer on a
+/// pipe.
+pub(crate) fn in_background(arguments: &[String]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    process::in_own_session(&mut command);
+    command
+}

@@ -1,0 +1,290 @@
+//! `lastbyte lab`.
+
+mod json;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use lastbyte_lab::{Event, Experiment, Findings, Load, Path, Plan, Recommendation, Row, Subject};
+use lastbyte_units::grouped;
+
+use crate::apply;
+use crate::args::LabArgs;
+use crate::output::{Align, Progress, Table, mbit, percent, say, talk};
+use crate::verdict::Verdict;
+
+/// Runs an experiment and prints what it found. The verdict: did every byte of every run arrive?
+pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
+    let plan = plan(args)?;
+    let experiment = if args.json {
+        json::run(plan)?
+    } else {
+        say(&heading(&plan));
+        say("");
+        let experiment = make(plan)?;
+        print(&experiment, &Findings::of(&experiment));
+        experiment
+    };
+    let complete = experiment.runs.iter().all(lastbyte_lab::Run::is_complete);
+    Ok(Verdict::from(complete && experiment.void.is_empty()))
+}
+
+/// Words to plan: all that can be wrong is found here.
+fn plan(args: &LabArgs) -> Result<Plan> {
+    let path = match (args.loopback, args.path.scenario()?) {
+        (true, None) => Path::Loopback,
+        (true, Some(_)) => bail!("--loopback has no delay, loss or rate: leave the path out"),
+        (false, Some(scenario)) => Path::Link(scenario),
+        (false, None) => Path::Link(args.path.must_have_scenario()?),
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let parallel = args.parallel.map_or(Plan::parallel_for(&path, cores), |n| n as usize);
+    ensure!(
+        args.port == 0 || parallel == 1 || path != Path::Loopback,
+        "one port serves one run at a time over loopback: leave --parallel or --port out"
+    );
+    let congestion = congestion(&args.congestion, &path)?;
+    let with_buffers = |name: &String| {
+        let subject = |buffers| Subject { congestion: name.clone(), buffers };
+        args.buffer.iter().copied().map(subject).collect::<Vec<_>>()
+    };
+    let load = match args.bytes {
+        Some(bytes) => Load::Bytes(bytes.bytes()),
+        None => Load::Time(Duration::from_secs(args.seconds)),
+    };
+    Ok(Plan {
+        subjects: congestion.iter().flat_map(with_buffers).collect(),
+        path,
+        load,
+        rounds: args.rounds,
+        seed: args.path.seed,
+        port: args.port,
+        parallel,
+    })
+}
+
+/// The congestion controls asked for, or all that may be used.
+fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
+    let available = apply::available_congestion();
+    for name in asked {
+        ensure!(
+            available.contains(name),
+            "congestion control {name} is not known: this kernel offers {}",
+            available.join(", ")
+        );
+    }
+    if !asked.is_empty() {
+        return Ok(asked.to_vec());
+    }
+    let root = lastbyte_sys::process::effective_user() == 0;
+    if root || *path != Path::Loopback {
+        return Ok(available);
+    }
+    let allowed = apply::allowed_congestion();
+    let left_out: Vec<_> = available.iter().filter(|name| !allowed.contains(name)).collect();
+    if !left_out.is_empty() {
+        let names: Vec<&str> = left_out.iter().map(|name| name.as_str()).collect();
+        talk(&format!("lab: left out, because only root may use it here: {}", names.join(", ")));
+    }
+    Ok(allowed)
+}
+
+/// Makes the runs, with a word on the terminal about how far they are.
+pub(crate) fn make(plan: Plan) -> Result<Experiment> {
+    let subjects = plan.subjects.clone();
+    let progress = Progress::new();
+    let mut watch = |event: Event<'_>| match event {
+        Event::Running { done, of, subjects: running } => {
+            let running: Vec<String> =
+                running.iter().map(|subject| subjects[*subject].to_string()).collect();
+            progress.show(&format!("{done} of {of} runs done; now {}", running.join(", ")));
+        }
+        Event::Repeating { subject, why } => {
+            progress.wipe();
+            talk(&format!("lab: {} is run again, alone: {why}", subjects[subject]));
+        }
+        _ => {}
+    };
+    Ok(lastbyte_lab::experiment(plan, &mut watch)?)
+}
+
+/// What is going to be measured.
+pub(crate) fn heading(plan: &Plan) -> String {
+    let place = match plan.path.scenario() {
+        None => "loopback".to_owned(),
+        Some(scenario) => format!("{}: {}", scenario.name, scenario.spec),
+    };
+    let load = match plan.load {
+        Load::Time(time) => format!("{} s", time.as_secs()),
+        Load::Bytes(bytes) => format!("{} bytes", grouped(bytes)),
+    };
+    let rounds =
+        if plan.rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", plan.rounds) };
+    format!("{place}\n{rounds} of {load}, seed {}, Linux {}", plan.seed, kernel())
+}
+
+fn kernel() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.split(['-', '\n']).next().unwrap_or_default().to_owned()
+}
+
+/// The table, its warnings, and the recommendation.
+fn print(experiment: &Experiment, findings: &Findings) {
+    say("Mbit/s, the receiver's bytes over the receiver's time:");
+    table(findings).say();
+    say("");
+    say(&legend(experiment, findings));
+    for (subject, why) in &experiment.void {
+        let subject = &experiment.plan.subjects[*subject];
+        talk(&format!("lab: a run of {subject} does not count: {why}; try --parallel 1"));
+    }
+    for row in &findings.rows {
+        if row.complete < row.samples.len() {
+            let cut = row.samples.len() - row.complete;
+            talk(&format!("lab: {cut} runs of {} did not arrive whole", row.subject));
+        }
+    }
+    if let Some(advice) = &findings.recommendation {
+        say("");
+        recommend(findings, advice);
+    }
+}
+
+/// One line for each subject.
+pub(crate) fn table(findings: &Findings) -> Table {
+    let mut columns = vec![
+        ("", Align::Left),
+        ("buffers", Align::Left),
+        ("median", Align::Right),
+        ("min", Align::Right),
+        ("max", Align::Right),
+    ];
+    if findings.limit_bits_per_s.is_some() {
+        columns.push(("of limit", Align::Right));
+    }
+    columns.extend([
+        ("sender's claim", Align::Right),
+        ("resent", Align::Right),
+        ("held back by", Align::Left),
+    ]);
+    let mut table = Table::new(&columns);
+    for row in &findings.rows {
+        let mut cells = vec![
+            row.subject.congestion.clone(),
+            row.subject.buffers.to_string(),
+            mbit(row.received.median),
+            mbit(row.received.min),
+            mbit(row.received.max),
+        ];
+        cells.extend(findings.limit_bits_per_s.map(|limit| percent(row.received.median / limit)));
+        cells.push(mbit(row.claimed));
+        cells.push(row.resent.map_or_else(|| "?".to_owned(), percent));
+        cells.push(held_back_by(row));
+        table.row(cells);
+    }
+    table
+}
+
+fn held_back_by(row: &Row) -> String {
+    let limited = row
+        .limited_by
+        .map_or_else(String::new, |(limit, share)| format!("{limit} {}", percent(share)));
+    match row.cap {
+        Some(cap) if row.received.median > cap * 0.5 && row.received.median < cap * 1.5 => {
+            format!("{limited}; buffer per RTT is {}", mbit(cap))
+        }
+        _ => limited,
+    }
+}
+
+fn legend(experiment: &Experiment, findings: &Findings) -> String {
+    let sum = |bytes: fn(&Row) -> u64| findings.rows.iter().map(bytes).sum::<u64>();
+    let (written, received) = (sum(|row| row.written), sum(|row| row.received_bytes));
+    let complete: usize = findings.rows.iter().map(|row| row.complete).sum();
+    let mut text = format!(
+        "{} bytes written, {} received; {complete} of {} runs complete and proven.",
+        grouped(written),
+        grouped(received),
+        experiment.runs.len()
+    );
+    if let Some(limit) = findings.limit_bits_per_s {
+        text += &format!("\nThe limit is {} Mbit/s: 1448 of every 1500 bytes.", mbit(limit));
+    }
+    let lateness = experiment.runs.iter().filter_map(|run| run.link.as_ref());
+    if let Some(worst) = lateness.map(|link| link.lateness.p99).max() {
+        let ms = worst.as_secs_f64() * 1e3;
+        text +=
+            &format!("\nThe links kept their promise: 99 % of packets at most {ms:.2} ms late.");
+    }
+    text
+}
+
+/// What to do, in plain words and exact lines.
+pub(crate) fn recommend(findings: &Findings, advice: &Recommendation) {
+    let best = &findings.rows[advice.best];
+    let name = best.subject.congestion.as_str();
+    let default = apply::default_congestion();
+    match advice.next.map(|next| &findings.rows[next]) {
+        None => say(&format!("Only {name} was tried.")),
+        Some(next) if !advice.certain => say(&format!(
+            "{name} and {} are too close to tell apart, or too few rounds: change nothing yet.",
+            next.subject.congestion
+        )),
+        Some(next) => say_the_gain(best, next, default.as_deref()),
+    }
+    say_buffers(findings, advice);
+    if advice.next.is_some() && advice.certain {
+        for way in apply::ways(name) {
+            let mut scope = format!("{}:", way.scope);
+            for line in way.lines {
+                say(&format!("  {scope:<15}{line}"));
+                scope.clear();
+            }
+        }
+        if default.as_deref() == Some(name) {
+            say(&format!("  ({name} is this machine's default already.)"));
+        }
+    }
+}
+
+fn say_the_gain(best: &Row, next: &Row, default: Option<&str>) {
+    let name = best.subject.congestion.as_str();
+    let gain = best.received.median / next.received.median;
+    say(&format!(
+        "Use {name} at the sender: {} Mbit/s, {gain:.1} times {} ({}).",
+        mbit(best.received.median),
+        next.subject.congestion,
+        mbit(next.received.median)
+    ));
+    if name.starts_with("bbr") && default != Some(name) {
+        let resent = |row: &Row| row.resent.map_or_else(|| "?".to_owned(), percent);
+        say(&format!(
+            "It resends {} of its bytes ({} {}), and on a shared path takes from flows that back off.",
+            resent(best),
+            next.subject.congestion,
+            resent(next)
+        ));
+    }
+}
+
+fn say_buffers(findings: &Findings, advice: &Recommendation) {
+    let names = |places: &[usize]| {
+        let name = |place: &usize| findings.rows[*place].subject.buffers.to_string();
+        places.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    if !advice.buffers_alike.is_empty() {
+        let alike = names(&advice.buffers_alike);
+        say(&format!("Leave the buffers to the kernel: {alike} made less than 10 % difference."));
+    }
+    for place in &advice.buffers_costly {
+        let row = &findings.rows[*place];
+        let cap = row
+            .cap
+            .map_or_else(String::new, |cap| format!(" (a buffer per round trip is {})", mbit(cap)));
+        say(&format!(
+            "Do not set {} buffers: {} Mbit/s{cap}.",
+            row.subject.buffers,
+            mbit(row.received.median)
+        ));
+    }
+}

@@ -1,0 +1,96 @@
+//! `lastbyte link`.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use lastbyte_link::{DirectionReport, Host, Link, Report, Scenario};
+use lastbyte_units::grouped;
+
+use crate::args::{LinkCommand, LinkRunArgs};
+use crate::guest::{self, Guest};
+use crate::kept;
+use crate::output::{Align, Table, talk};
+use crate::verdict::Verdict;
+
+/// How long a server on the far end may take until it listens.
+const SERVER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Does what the words say.
+pub(crate) fn run(command: LinkCommand) -> Result<Verdict> {
+    match command {
+        LinkCommand::Run(args) => run_program(&args),
+        LinkCommand::Up(args) => kept::up(&args),
+        LinkCommand::Exec(args) => kept::exec(&args),
+        LinkCommand::Down { name } => kept::down(&name),
+        LinkCommand::List => kept::list(),
+        LinkCommand::Scenarios => list_scenarios(),
+    }
+}
+
+fn list_scenarios() -> Result<Verdict> {
+    let columns = [("name", Align::Left), ("path", Align::Left), ("stands for", Align::Left)];
+    let mut table = Table::new(&columns);
+    for scenario in Scenario::all()? {
+        table.row(vec![scenario.name, scenario.spec.to_string(), scenario.title]);
+    }
+    table.say();
+    Ok(Verdict::Done)
+}
+
+/// Makes the path, runs the program in it, and says what the path did.
+fn run_program(args: &LinkRunArgs) -> Result<Verdict> {
+    let scenario = args.path.must_have_scenario()?;
+    let link = Link::up(&scenario.spec, args.path.seed)?;
+    guest::leave_terminal_signals_to_guests()?;
+    let far = args.far.as_deref().map(|command| start_server(&link, command)).transpose()?;
+    let code = Guest::start(link.near(), &args.command)?.wait()?;
+    if let Some(far) = far {
+        far.end()?;
+    }
+    let report = link.down()?;
+    if !args.quiet {
+        describe(&report);
+    } else if let Some(why) = report.broken_promise() {
+        talk(&format!("link: do not believe this run: {why}"));
+    }
+    Ok(Verdict::Of(code))
+}
+
+fn start_server(link: &Link, command: &str) -> Result<Guest> {
+    let shell = ["sh", "-c", command].map(str::to_owned);
+    let far = Guest::start(link.host(Host::Far), &shell)?;
+    if !guest::listens(link.far(), &far, SERVER_PATIENCE)? {
+        if far.has_ended() {
+            bail!("the far program `{command}` ended with {} before it listened", far.wait()?);
+        }
+        talk(&format!(
+            "link: `{command}` does not listen for TCP after {SERVER_PATIENCE:?}: going on"
+        ));
+    }
+    Ok(far)
+}
+
+/// Says what the path did, and whether to believe it.
+fn describe(report: &Report) {
+    let direction = |name: &str, direction: &DirectionReport| {
+        talk(&format!(
+            "link: {name} {} packets, {} lost, {} dropped at the queue",
+            grouped(direction.packets),
+            grouped(direction.lost),
+            grouped(direction.dropped),
+        ));
+    };
+    direction("up  ", &report.up);
+    direction("down", &report.down);
+    let late = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
+    let lateness = format!(
+        "late by {} at the median, {} at 99 %, {} at most",
+        late(report.lateness.p50),
+        late(report.lateness.p99),
+        late(report.lateness.max)
+    );
+    match report.broken_promise() {
+        None => talk(&format!("link: kept its promise: {lateness}")),
+        Some(why) => talk(&format!("link: do not believe this run: {why}; {lateness}")),
+    }
+}

@@ -1,0 +1,159 @@
+//! Where text goes: answers to stdout, talk to stderr, both only here.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+/// Prints a line of the answer. When nobody reads it any more (`| head`), the program ends quietly.
+pub(crate) fn say(line: &str) {
+    let mut stdout = io::stdout().lock();
+    let printed = writeln!(stdout, "{}", line.trim_end()).and_then(|()| stdout.flush());
+    match printed {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            talk(&format!("lastbyte: cannot write the answer: {error}"));
+            std::process::exit(2);
+        }
+    }
+}
+
+/// Prints a value as a line of JSON.
+pub(crate) fn say_json(value: &impl Serialize) -> anyhow::Result<()> {
+    say(&serde_json::to_string(value)?);
+    Ok(())
+}
+
+/// Prints a line of talk. That nobody may hear it is no failure.
+pub(crate) fn talk(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// A line on the terminal that says what is going on, and is wiped by the next. Nothing where
+/// stderr is no terminal.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self { shown: io::stderr().is_terminal() }
+    }
+
+    pub(crate) fn show(&self, line: &str) {
+        if self.shown {
+            // Longer than a line could not be wiped.
+            let line: String = line.chars().take(78).collect();
+            let _ = write!(io::stderr().lock(), "\r\x1b[K{line}");
+        }
+    }
+
+    pub(crate) fn wipe(&self) {
+        if self.shown {
+            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.wipe();
+    }
+}
+
+/// How a column stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// A table of aligned columns.
+#[derive(Debug)]
+pub(crate) struct Table {
+    columns: Vec<(Align, usize)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with a heading line.
+    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+        let mut table = Self {
+            columns: columns.iter().map(|(_, align)| (*align, 0)).collect(),
+            rows: Vec::new(),
+        };
+        table.row(columns.iter().map(|(heading, _)| (*heading).to_owned()).collect());
+        table
+    }
+
+    /// Adds a row; cells beyond the columns are dropped.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        for ((_, width), cell) in self.columns.iter_mut().zip(&cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+        self.rows.push(cells);
+    }
+
+    /// Prints it as an answer.
+    pub(crate) fn say(&self) {
+        for line in self.lines() {
+            say(&line);
+        }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        self.rows.iter().map(|row| {
+            let cells = row.iter().zip(&self.columns).map(|(cell, (align, width))| match align {
+                Align::Left => format!("{cell:<width$}"),
+                Align::Right => format!("{cell:>width$}"),
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        })
+    }
+}
+
+/// A rate in Mbit/s with as many digits as it deserves.
+pub(crate) fn mbit(bits_per_s: f64) -> String {
+    let mbit = bits_per_s / 1e6;
+    match mbit {
+        ..10.0 => format!("{mbit:.2}"),
+        10.0..1000.0 => format!("{mbit:.1}"),
+        _ => format!("{mbit:.0}"),
+    }
+}
+
+/// A share in percent, with as many digits as it deserves.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent == 0.0 || percent >= 9.95 {
+        format!("{percent:.0} %")
+    } else if percent >= 0.095 {
+        format!("{percent:.1} %")
+    } else {
+        format!("{percent:.2} %")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
+        table.row(vec!["a longer name".to_owned(), "7".to_owned()]);
+        table.row(vec!["x".to_owned(), "1,000".to_owned()]);
+        let lines: Vec<String> = table.lines().collect();
+        assert_eq!(lines, ["name               n", "a longer name      7", "x              1,000"]);
+    }
+
+    #[test]
+    fn figures_have_three_digits_or_so() {
+        assert_eq!([mbit(2.36e6), mbit(56.7e6), mbit(1.5e9)], ["2.36", "56.7", "1500"]);
+        assert_eq!(
+            [percent(0.0), percent(0.000_34), percent(0.0123), percent(0.62)],
+            ["0 %", "0.03 %", "1.2 %", "62 %"]
+        );
+    }
+}

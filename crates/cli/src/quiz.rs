@@ -1,0 +1,141 @@
+//! `lastbyte quiz`.
+
+use anyhow::Result;
+use lastbyte_core::End;
+use lastbyte_lab::Path;
+use lastbyte_lab::quiz::{self, Method, Outcome};
+use lastbyte_units::grouped;
+use serde::Serialize;
+
+use crate::args::{MethodWord, QuizArgs};
+use crate::output::{Align, Progress, Table, say, say_json};
+use crate::verdict::Verdict;
+
+/// Plays the quiz and prints what became of the bytes. The verdict is about `finish`: did all of
+/// its runs deliver everything?
+pub(crate) fn run(args: &QuizArgs) -> Result<Verdict> {
+    let scenario = args.path.scenario()?;
+    let place = match &scenario {
+        None => "loopback".to_owned(),
+        Some(scenario) => format!("{} ({})", scenario.name, scenario.spec),
+    };
+    let at_once = args.at_once.unwrap_or(if scenario.is_some() { 10 } else { 1 }) as usize;
+    let path = scenario.map_or(Path::Loopback, Path::Link);
+    let bytes = usize::try_from(args.bytes.bytes())?;
+    let runs = args.runs as usize;
+
+    let progress = Progress::new();
+    let mut results = Vec::new();
+    for method in methods(&args.method) {
+        progress.show(&format!("{method}: {runs} runs"));
+        let path = path.up(args.path.seed)?;
+        results.push((method, quiz::play(&path, method, bytes, (runs, at_once))?));
+    }
+    progress.wipe();
+
+    if args.json {
+        for (method, outcomes) in &results {
+            print_json(*method, outcomes)?;
+        }
+    } else {
+        say(&format!("{} bytes written, a greeting unread, over {place}", args.bytes.grouped()));
+        say("");
+        table(&results).say();
+    }
+    let proven = |(method, outcomes): &(Method, Vec<Outcome>)| {
+        *method != Method::Finish || outcomes.iter().all(is_proven)
+    };
+    Ok(Verdict::from(results.iter().all(proven)))
+}
+
+fn methods(words: &[MethodWord]) -> Vec<Method> {
+    if words.is_empty() {
+        return Method::ALL.to_vec();
+    }
+    let method = |word: &MethodWord| match word {
+        MethodWord::Close => Method::Close,
+        MethodWord::Linger => Method::Linger,
+        MethodWord::Shutdown => Method::ShutdownRead,
+        MethodWord::Finish => Method::Finish,
+    };
+    words.iter().map(method).collect()
+}
+
+/// Every byte arrived, and the receipt says so.
+fn is_proven(outcome: &Outcome) -> bool {
+    let receipt = outcome.receipt.is_some_and(|receipt| receipt.acked == Some(outcome.written));
+    outcome.is_complete() && receipt
+}
+
+/// What became of the runs of each way.
+pub(crate) fn table(results: &[(Method, Vec<Outcome>)]) -> Table {
+    let mut table = Table::new(&[
+        ("ended by", Align::Left),
+        ("complete", Align::Right),
+        ("arrived: median", Align::Right),
+        ("least", Align::Right),
+        ("reader saw", Align::Left),
+        ("writer was told", Align::Left),
+    ]);
+    for (method, outcomes) in results {
+        let mut arrived: Vec<u64> = outcomes.iter().map(|outcome| outcome.arrived).collect();
+        arrived.sort_unstable();
+        let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|run| is(run)).count();
+        let complete = count(Outcome::is_complete);
+        let ends = [("FIN", End::Fin), ("RST", End::Reset)]
+            .map(|(name, end)| (name, outcomes.iter().filter(|run| run.end == Some(end)).count()));
+        let saw: Vec<String> = ends
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        let proven = count(is_proven);
+        let told = match (proven, count(|run| run.sender_was_told)) {
+            (0, 0) => "nothing".to_owned(),
+            (0, told) => format!("an error, {told} times"),
+            (proven, _) => format!("the truth, {proven} times"),
+        };
+        table.row(vec![
+            method.to_string(),
+            format!("{complete} of {}", outcomes.len()),
+            arrived.get(arrived.len() / 2).map_or_else(String::new, |n| grouped(*n)),
+            arrived.first().map_or_else(String::new, |n| grouped(*n)),
+            saw.join(", "),
+            told,
+        ]);
+    }
+    table
+}
+
+/// A run of the quiz in JSON.
+#[derive(Serialize)]
+struct JsonRun {
+    r#type: &'static str,
+    schema: u32,
+    ended_by: String,
+    written_bytes: u64,
+    arrived_bytes: u64,
+    reader_saw: Option<String>,
+    acked_bytes: Option<u64>,
+    level: Option<String>,
+    writer_was_told_of_failure: bool,
+    took_s: f64,
+}
+
+fn print_json(method: Method, outcomes: &[Outcome]) -> Result<()> {
+    for outcome in outcomes {
+        say_json(&JsonRun {
+            r#type: "quiz_run",
+            schema: 1,
+            ended_by: method.to_string(),
+            written_bytes: outcome.written,
+            arrived_bytes: outcome.arrived,
+            reader_saw: outcome.end.map(|end| end.to_string()),
+            acked_bytes: outcome.receipt.and_then(|receipt| receipt.acked),
+            level: outcome.receipt.map(|receipt| receipt.level.to_string()),
+            writer_was_told_of_failure: outcome.sender_was_told,
+            took_s: outcome.took.as_secs_f64(),
+        })?;
+    }
+    Ok(())
+}
