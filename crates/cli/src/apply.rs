@@ -1,7 +1,9 @@
-//! The exact lines by which a congestion control is made the default, narrowest first.
+//! The exact lines by which a finding is applied to this machine, narrowest first.
 
 use std::fs;
 use std::net::Ipv4Addr;
+
+use lastbyte_units::ByteSize;
 
 /// A way to apply a setting.
 pub(crate) struct Way {
@@ -10,7 +12,7 @@ pub(crate) struct Way {
 }
 
 /// All ways to apply a congestion control on this machine.
-pub(crate) fn ways(congestion: &str) -> Vec<Way> {
+pub(crate) fn congestion_ways(congestion: &str) -> Vec<Way> {
     let line = format!(
         "setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, \"{congestion}\", {})",
         congestion.len()
@@ -32,6 +34,21 @@ pub(crate) fn ways(congestion: &str) -> Vec<Way> {
     lines.push("sysctl --system".to_owned());
     ways.push(Way { scope: "all, for good", lines });
     ways
+}
+
+/// How to let the kernel size buffers up to `limit`; no maximum is lowered.
+pub(crate) fn buffer_ways(limit: ByteSize) -> Vec<Way> {
+    let line = |name: &str| {
+        let now = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+        let mut sizes = now.split_whitespace().map_while(|size| size.parse::<u64>().ok());
+        let (least, first) = (sizes.next()?, sizes.next()?);
+        let most = sizes.next()?.max(limit.bytes());
+        Some(format!("net.ipv4.{name} = {least} {first} {most}"))
+    };
+    let mut lines: Vec<String> = ["tcp_wmem", "tcp_rmem"].into_iter().filter_map(line).collect();
+    lines.insert(0, "in /etc/sysctl.d/90-buffers.conf, on both sides:".to_owned());
+    lines.push("sysctl --system".to_owned());
+    vec![Way { scope: "all, for good", lines }]
 }
 
 /// The default congestion control of this machine.

@@ -33,6 +33,7 @@ pub(crate) fn list(args: &ChangesArgs) -> Result<Verdict> {
         table.row(vec![entry.id.to_string(), state(entry), age(entry), entry.change.to_string()]);
     }
     table.say();
+    talk(&format!("kept in {}", ledger.path().display()));
     Ok(Verdict::Done)
 }
 

@@ -5,10 +5,9 @@
 //! program, collects orphans, and when it ends the kernel ends all that is left. It dies with the
 //! `lastbyte` that started it, also by a kill.
 
-use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use lastbyte_link::{FAR, FAR_V6, Host, LinkError, NEAR, NEAR_V6, Namespace};
-use lastbyte_sys::{file, mount, namespace, process};
+use lastbyte_sys::{mount, namespace, process};
 
 use crate::output::talk;
 use crate::verdict::Verdict;
@@ -90,24 +89,26 @@ fn code(status: ExitStatus) -> u8 {
 fn prepare() -> Result<()> {
     namespace::unshare_mounts()?;
     mount::make_all_private()?;
-    mount::sysfs().context("mounting /sys")?;
     show_hosts().context("writing /etc/hosts")?;
+    mount::sysfs().context("mounting /sys")?;
     namespace::unshare_child_pids()?;
     Ok(())
 }
 
-/// Puts the names of both ends into `/etc/hosts` as this thread's mount namespace has it.
+/// Puts the names of both ends into `/etc/hosts` as this thread's mount namespace has it. The file
+/// lies in memory, below where `/sys` is mounted next: nothing of it is left behind.
 fn show_hosts() -> Result<()> {
     let hosts = Path::new("/etc/hosts");
     if !hosts.exists() {
         return Ok(());
     }
-    let mut text = std::fs::read_to_string(hosts)?;
+    let mut text = fs::read_to_string(hosts)?;
     text += &format!("\n{NEAR} near\n{NEAR_V6} near\n{FAR} far\n{FAR_V6} far\n");
-    let mut file = file::nameless(&std::env::temp_dir())?;
-    file.write_all(text.as_bytes())?;
-    let path = PathBuf::from(format!("/proc/thread-self/fd/{}", file.as_raw_fd()));
-    Ok(mount::bind(&path, hosts)?)
+    let place = Path::new("/sys");
+    mount::tmpfs(place)?;
+    let file = place.join("hosts");
+    fs::write(&file, text)?;
+    Ok(mount::bind(&file, hosts)?)
 }
 
 fn init_command(command: &[String]) -> Command {
@@ -168,10 +169,9 @@ pub(crate) fn listens(host: &Namespace, guest: &Guest, timeout: Duration) -> Res
 /// `LISTEN` (`0A`).
 fn has_listener() -> bool {
     ["tcp", "tcp6"].iter().any(|table| {
-        let mut text = String::new();
-        let path = Path::new("/proc/thread-self/net").join(table);
-        let read = std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text));
-        read.is_ok() && text.lines().any(|line| line.split_whitespace().nth(3) == Some("0A"))
+        let table = fs::read_to_string(Path::new("/proc/thread-self/net").join(table));
+        let listens = |line: &str| line.split_whitespace().nth(3) == Some("0A");
+        table.is_ok_and(|table| table.lines().any(listens))
     })
 }
 

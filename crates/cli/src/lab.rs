@@ -5,7 +5,9 @@ mod json;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use lastbyte_lab::{Event, Experiment, Findings, Load, Path, Plan, Recommendation, Row, Subject};
+use lastbyte_lab::{
+    Buffers, Event, Experiment, Findings, Load, Path, Plan, Recommendation, Row, Subject,
+};
 use lastbyte_units::grouped;
 
 use crate::apply;
@@ -225,24 +227,28 @@ pub(crate) fn recommend(findings: &Findings, advice: &Recommendation) {
     let name = best.subject.congestion.as_str();
     let default = apply::default_congestion();
     match advice.next.map(|next| &findings.rows[next]) {
-        None => say(&format!("Only {name} was tried.")),
+        None => {}
         Some(next) if !advice.certain => say(&format!(
             "{name} and {} are too close to tell apart, or too few rounds: change nothing yet.",
             next.subject.congestion
         )),
-        Some(next) => say_the_gain(best, next, default.as_deref()),
-    }
-    say_buffers(findings, advice);
-    if advice.next.is_some() && advice.certain {
-        for way in apply::ways(name) {
-            let mut scope = format!("{}:", way.scope);
-            for line in way.lines {
-                say(&format!("  {scope:<15}{line}"));
-                scope.clear();
+        Some(next) => {
+            say_the_gain(best, next, default.as_deref());
+            say_ways(apply::congestion_ways(name));
+            if default.as_deref() == Some(name) {
+                say(&format!("  ({name} is this machine's default already.)"));
             }
         }
-        if default.as_deref() == Some(name) {
-            say(&format!("  ({name} is this machine's default already.)"));
+    }
+    say_buffers(findings, advice);
+}
+
+fn say_ways(ways: Vec<apply::Way>) {
+    for way in ways {
+        let mut scope = format!("{}:", way.scope);
+        for line in way.lines {
+            say(&format!("  {scope:<15}{line}"));
+            scope.clear();
         }
     }
 }
@@ -268,23 +274,40 @@ fn say_the_gain(best: &Row, next: &Row, default: Option<&str>) {
 }
 
 fn say_buffers(findings: &Findings, advice: &Recommendation) {
-    let names = |places: &[usize]| {
-        let name = |place: &usize| findings.rows[*place].subject.buffers.to_string();
-        places.iter().map(name).collect::<Vec<_>>().join(", ")
+    let best = &findings.rows[advice.best];
+    let rows =
+        |places: &[usize]| places.iter().map(|place| &findings.rows[*place]).collect::<Vec<_>>();
+    let names = |rows: Vec<&Row>| {
+        rows.iter().map(|row| row.subject.buffers.to_string()).collect::<Vec<_>>().join(", ")
     };
-    if !advice.buffers_alike.is_empty() {
-        let alike = names(&advice.buffers_alike);
+    if best.subject.buffers == Buffers::Auto && !advice.buffers_alike.is_empty() {
+        let alike = names(rows(&advice.buffers_alike));
         say(&format!("Leave the buffers to the kernel: {alike} made less than 10 % difference."));
     }
-    for place in &advice.buffers_costly {
-        let row = &findings.rows[*place];
-        let cap = row
-            .cap
-            .map_or_else(String::new, |cap| format!(" (a buffer per round trip is {})", mbit(cap)));
-        say(&format!(
-            "Do not set {} buffers: {} Mbit/s{cap}.",
-            row.subject.buffers,
-            mbit(row.received.median)
-        ));
+    let (fixed, too_low): (Vec<&Row>, Vec<&Row>) = rows(&advice.buffers_costly)
+        .into_iter()
+        .partition(|row| matches!(row.subject.buffers, Buffers::Fixed(_)));
+    for row in fixed {
+        let cap = row.cap.map_or_else(String::new, |cap| {
+            format!(" (one buffer per round trip is {})", mbit(cap))
+        });
+        let (buffers, median) = (row.subject.buffers, mbit(row.received.median));
+        say(&format!("Do not set {buffers} buffers: {median} Mbit/s{cap}."));
+    }
+    if too_low.is_empty() {
+        return;
+    }
+    let (found, held) = (mbit(best.received.median), names(too_low));
+    match best.subject.buffers {
+        Buffers::AutoUpTo(limit) => {
+            say(&format!(
+                "Let the kernel size the buffers up to {limit}: {found} Mbit/s; less with {held}."
+            ));
+            say_ways(apply::buffer_ways(limit));
+        }
+        buffers => say(&format!(
+            "With {buffers} buffers {found} Mbit/s, less with {held}: see whether a higher limit for \
+             the kernel's own sizing does the same, such as --buffer auto:8MiB."
+        )),
     }
 }

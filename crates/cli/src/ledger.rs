@@ -98,7 +98,6 @@ impl Ledger {
         Self { file, boot_id }
     }
 
-
     /// Writes down, durably, that `change` is about to be made. Returns its number, by which
     /// [`made`](Self::made) and [`undone`](Self::undone) know it. Only then may it be made.
     pub(crate) fn plan(&self, change: &Change) -> Result<u64> {

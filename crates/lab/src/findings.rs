@@ -58,9 +58,9 @@ pub struct Recommendation {
     pub next: Option<usize>,
     /// Whether the best is better than the next beyond the spread of the runs.
     pub certain: bool,
-    /// Buffer settings of the best congestion control: all within 10 %, so leave them alone.
+    /// Other buffer settings of the best congestion control within 10 % of its best.
     pub buffers_alike: Vec<usize>,
-    /// Fixed buffers that cost the best congestion control more than that.
+    /// Its buffer settings that cost more than that.
     pub buffers_costly: Vec<usize>,
 }
 
@@ -137,13 +137,19 @@ impl Recommendation {
         if rows.len() < 2 {
             return None;
         }
-        // Between buffers that are alike, the ones that nobody has to set.
         let top = best_of(&|_| true)?;
         let congestion = rows[top].subject.congestion.as_str();
         let same = |row: &Row| row.subject.congestion == congestion;
         let alike = |row: &Row| row.received.median >= rows[top].received.median * (1.0 - ALIKE);
-        let auto = |row: &Row| same(row) && row.subject.buffers == Buffers::Auto && alike(row);
-        let best = best_of(&auto).unwrap_or(top);
+        // Between buffers that are alike, those that ask least of the user.
+        let kinds: [fn(&Buffers) -> bool; 2] = [
+            |buffers| *buffers == Buffers::Auto,
+            |buffers| matches!(buffers, Buffers::AutoUpTo(_)),
+        ];
+        let best = kinds
+            .iter()
+            .find_map(|kind| best_of(&|row| same(row) && alike(row) && kind(&row.subject.buffers)));
+        let best = best.unwrap_or(top);
         let next = best_of(&|row| !same(row));
         let certain = next.is_none_or(|next| {
             compare(&rows[best].samples, &rows[next].samples).verdict == Verdict::AHigher
@@ -192,6 +198,18 @@ mod tests {
         let advice = Recommendation::of(&rows).unwrap();
         assert_eq!((advice.best, advice.next, advice.certain), (1, Some(0), true));
         assert_eq!((advice.buffers_alike, advice.buffers_costly), (vec![2], vec![3]));
+    }
+
+    #[test]
+    fn a_machine_whose_limits_are_too_low_is_told_to_raise_them() {
+        let rows = [
+            row("bbr", "auto", &[65.0, 65.0, 65.0]),
+            row("bbr", "4MiB", &[77.0, 77.0, 77.0]),
+            row("bbr", "auto:8MiB", &[76.0, 76.0, 76.0]),
+        ];
+        let advice = Recommendation::of(&rows).unwrap();
+        assert_eq!((advice.best, advice.next), (2, None));
+        assert_eq!((advice.buffers_alike, advice.buffers_costly), (vec![1], vec![0]));
     }
 
     #[test]

@@ -1,1 +1,51 @@
-//! TODO
+//! Get every byte of a TCP connection to the other side, and know it.
+//!
+//! `write` returning means that the kernel took the bytes. `close` may throw them away: with unread
+//! input it resets the connection, and nobody is told. This library says how far bytes came, and
+//! never one level for another:
+//!
+//! | [`Delivery`] | means |
+//! |---|---|
+//! | `Written` | the local kernel accepted the bytes |
+//! | `Sent` | they left the send queue at least once |
+//! | `Acked` | the peer's *kernel* acknowledged them |
+//! | `Closed` | acked, and the peer's FIN came after ours was acknowledged |
+//! | `Confirmed` | the peer's *program* said so, in a protocol that has such an answer |
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::time::Duration;
+//! use lastbyte::{Delivery, End, FinishOptions, Listener, Stream, Tune};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = Listener::listen("127.0.0.1:0".parse()?, &Tune::default())?;
+//! let address = listener.local_addr();
+//! let reader = std::thread::spawn(move || -> std::io::Result<_> {
+//!     let mut stream = listener.accept()?;
+//!     stream.write_all(b"220 welcome\r\n")?; // a greeting that the writer never reads
+//!     let mut all = Vec::new();
+//!     stream.read_to_end(&mut all)?; // an error, if the connection was cut
+//!     Ok((all.len(), stream.ended()))
+//! });
+//!
+//! let mut stream = Stream::connect(address, &Tune::default(), Duration::from_secs(5))?;
+//! stream.write_all(&[0; 1_000_000])?; // written: nothing is proven yet
+//! let receipt = stream.finish(FinishOptions::default())?; // waits for the proof, then closes
+//! assert!(receipt.level >= Delivery::Acked);
+//! assert_eq!(receipt.acked, Some(1_000_000));
+//! assert_eq!(reader.join().unwrap()?, (1_000_000, Some(End::Fin)));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This crate forbids itself any code of its own: it is the face, `lastbyte-socket` and
+//! `lastbyte-core` are the body.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "tokio")]
+pub use lastbyte_socket::AsyncStream;
+pub use lastbyte_socket::{
+    Delivery, End, FinishError, FinishOptions, Granted, Listener, Operation, PeerEnd, Receipt,
+    Sampler, SocketError, Stream, TcpInfo, Tune, Unproven,
+};

@@ -1,10 +1,8 @@
 //! Files: locks.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 use crate::check;
 
@@ -18,15 +16,4 @@ use crate::check;
 pub fn lock_exclusive(file: &File) -> io::Result<()> {
     // SAFETY: flock takes no pointer; the descriptor is open as long as `file` is borrowed.
     check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }).map(drop)
-}
-
-/// Opens a file without a name in `directory`: it is gone with its last user, also by a kill
-/// (`open(2)`, `O_TMPFILE`).
-///
-/// # Errors
-/// The kernel's: `EOPNOTSUPP` where the file system has no such files.
-pub fn nameless(directory: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o644);
-    options.custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC).open(directory)
 }

@@ -44,6 +44,15 @@ pub fn sysfs() -> io::Result<()> {
     mount(Some(Path::new("sysfs")), Path::new("/sys"), Some("sysfs"), flags)
 }
 
+/// Mounts an empty file system in memory at `target` (`mount(2)`, type `tmpfs`).
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`.
+pub fn tmpfs(target: &Path) -> io::Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    mount(Some(Path::new("tmpfs")), target, Some("tmpfs"), flags)
+}
+
 /// Takes the mount at `target` out of the tree at once, and ends it when its last user is gone
 /// (`umount2(2)`, `MNT_DETACH`).
 ///

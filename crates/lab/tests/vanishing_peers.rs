@@ -1,0 +1,85 @@
+//! Senders whose peer goes away: what they report is never more than the peer's kernel had.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use lastbyte_lab::{Load, receive, send};
+use lastbyte_link::{FAR, Link, LinkError, Scenario};
+use lastbyte_socket::{Delivery, End, Listener, PeerEnd, Tune};
+
+fn loopback() -> Listener {
+    Listener::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tune::default()).unwrap()
+}
+
+#[test]
+fn a_peer_that_resets_in_the_middle_ends_the_run_with_the_truth() {
+    let listener = loopback();
+    let address = listener.local_addr();
+    let peer = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap();
+        stream.read_exact(&mut vec![0; 1_000_000]).unwrap();
+        let had = stream.info().unwrap().bytes_received.unwrap();
+        stream.abort().unwrap();
+        had
+    });
+    let sent = send(address, &Tune::default(), Load::Time(Duration::from_secs(60))).unwrap();
+    let had = peer.join().unwrap();
+    assert!(sent.write_error.is_some(), "60 s were not waited for");
+    let receipt = sent.receipt.unwrap_err().receipt;
+    assert_eq!((receipt.peer, receipt.written), (PeerEnd::Reset, sent.written));
+    assert!(receipt.level < Delivery::Acked);
+    // Data may still have come in between the count and the reset.
+    assert!(receipt.acked.unwrap() >= 1_000_000 && had >= 1_000_000);
+    assert!(receipt.acked.unwrap() < receipt.written);
+}
+
+#[test]
+fn a_receiver_whose_sender_resets_says_so() {
+    let listener = loopback();
+    let address = listener.local_addr();
+    let receiver = thread::spawn(move || receive(&listener).unwrap());
+    let timeout = Duration::from_secs(5);
+    let mut stream = lastbyte_socket::Stream::connect(address, &Tune::default(), timeout).unwrap();
+    std::io::Write::write_all(&mut stream, b"half").unwrap();
+    stream.abort().unwrap();
+    let received = receiver.join().unwrap();
+    assert_eq!((received.bytes, received.end), (4, Some(End::Reset)));
+}
+
+#[test]
+fn a_path_that_vanishes_leaves_the_sender_with_less_than_it_wrote() {
+    let scenario = Scenario::parse("test", "rtt = '20ms'\nrate = '8mbit'").unwrap();
+    let link = match Link::up(&scenario.spec, 1) {
+        Ok(link) => link,
+        Err(error @ LinkError::Rights { .. }) => return eprintln!("NOT TESTED: {error}"),
+        Err(error) => panic!("{error}"),
+    };
+    // A minute of silence is the kernel's to wait; this test has its own limit.
+    link.near().set_sysctl("ipv4/tcp_retries2", "3").unwrap();
+    let address = SocketAddr::from((FAR, 0));
+    let listener = link.far().run(|| Listener::listen(address, &Tune::default())).unwrap().unwrap();
+    let address = listener.local_addr();
+    let (half, reached) = std::sync::mpsc::channel();
+    let receiver = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap();
+        stream.read_exact(&mut vec![0; 200_000]).unwrap();
+        half.send(()).unwrap();
+        // Stays connected, and hears nothing more.
+        stream
+    });
+    let load = Load::Bytes(4 << 20);
+    let sender =
+        link.near().spawn("sender", move || send(address, &Tune::default(), load)).unwrap();
+    reached.recv().unwrap();
+    link.down().unwrap();
+    let sent = sender.join().unwrap().unwrap().unwrap();
+    let stream = receiver.join().unwrap();
+    let error = sent.receipt.unwrap_err();
+    let acked = error.receipt.acked.unwrap();
+    assert!(acked <= stream.info().unwrap().bytes_received.unwrap());
+    assert!(acked >= 150_000 && acked < error.receipt.written, "{error}");
+}

@@ -1,0 +1,62 @@
+//! The quiz of the classic article, in two programs.
+//!
+//! ```text
+//! cargo run --example quiz -- receive 127.0.0.1:5000
+//! cargo run --example quiz -- send-and-close 127.0.0.1:5000
+//! cargo run --example quiz -- send-and-finish 127.0.0.1:5000
+//! ```
+//!
+//! The sender connects, writes 1,000,000 bytes and ends the connection. The receiver greets with a
+//! line that the sender never reads, and counts. One line differs between the two senders.
+
+#![allow(clippy::print_stdout, reason = "an example talks")]
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lastbyte::{FinishOptions, Listener, Stream, Tune};
+
+const BYTES: usize = 1_000_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["receive", address] => receive(address.parse()?),
+        ["send-and-close", address] => {
+            let stream = send(address.parse()?)?;
+            drop(stream); // close(): the greeting is unread, so what is queued is thrown away
+            println!("closed, and no call has failed");
+            Ok(())
+        }
+        ["send-and-finish", address] => {
+            let stream = send(address.parse()?)?;
+            let receipt = stream.finish(FinishOptions::default())?;
+            println!("{receipt}");
+            Ok(())
+        }
+        _ => Err("say: receive ADDRESS, send-and-close ADDRESS or send-and-finish ADDRESS".into()),
+    }
+}
+
+fn send(address: SocketAddr) -> Result<Stream, Box<dyn Error>> {
+    let mut stream = Stream::connect(address, &Tune::default(), Duration::from_secs(10))?;
+    stream.write_all(&vec![b'x'; BYTES])?;
+    println!("{} bytes written", stream.written());
+    Ok(stream)
+}
+
+fn receive(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    let listener = Listener::listen(address, &Tune::default())?;
+    println!("listening on {}; Ctrl-C ends this", listener.local_addr());
+    loop {
+        let mut stream = listener.accept()?;
+        let _ = stream.write_all(b"220 welcome, please say hello first\r\n");
+        let mut chunk = vec![0; 65_536];
+        while let Ok(1..) = stream.read(&mut chunk) {}
+        let end = stream.ended().map_or_else(|| "a failure".to_owned(), |end| end.to_string());
+        println!("{} bytes arrived, then {end}", stream.bytes_read());
+    }
+}
