@@ -98,6 +98,11 @@ impl Ledger {
         Self { file, boot_id }
     }
 
+    /// Where the ledger is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.file
+    }
+
     /// Writes down, durably, that `change` is about to be made. Returns its number, by which
     /// [`made`](Self::made) and [`undone`](Self::undone) know it. Only then may it be made.
     pub(crate) fn plan(&self, change: &Change) -> Result<u64> {

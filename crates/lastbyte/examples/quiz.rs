@@ -27,8 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["receive", address] => receive(address.parse()?),
         ["send-and-close", address] => {
             let stream = send(address.parse()?)?;
+            let written = stream.written();
             drop(stream); // close(): the greeting is unread, so what is queued is thrown away
-            println!("closed, and no call has failed");
+            println!("{written} bytes written, closed, and no call has failed");
             Ok(())
         }
         ["send-and-finish", address] => {
@@ -44,7 +45,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn send(address: SocketAddr) -> Result<Stream, Box<dyn Error>> {
     let mut stream = Stream::connect(address, &Tune::default(), Duration::from_secs(10))?;
     stream.write_all(&vec![b'x'; BYTES])?;
-    println!("{} bytes written", stream.written());
     Ok(stream)
 }
 
