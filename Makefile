@@ -69,7 +69,8 @@ msrv: ## Check that the oldest compiler promised in Cargo.toml still builds it
 	echo "cargo +$$version check --workspace --locked --target-dir target/msrv"; \
 	cargo "+$$version" check --workspace --locked --target-dir target/msrv
 
-bench-lab: build ## Measure the lab against its peers
+bench-lab: build ## Measure the lab against the reference case and iperf3 (15 minutes, root)
+	@scripts/ensure.sh real
 	bench/lab.sh
 
 install: ## Install the built binary to PREFIX/bin (PREFIX=/usr/local; DESTDIR is honoured)

@@ -40,7 +40,10 @@ fn plan(args: &LabArgs) -> Result<Plan> {
         (false, None) => Path::Link(args.path.must_have_scenario()?),
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let parallel = args.parallel.map_or(Plan::parallel_for(&path, cores), |n| n as usize);
+    let parallel = match args.parallel {
+        Some(parallel) => parallel as usize,
+        None => Plan::parallel_for(&path, cores),
+    };
     ensure!(
         args.port == 0 || parallel == 1 || path != Path::Loopback,
         "one port serves one run at a time over loopback: leave --parallel or --port out"

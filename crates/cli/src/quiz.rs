@@ -19,7 +19,8 @@ pub(crate) fn run(args: &QuizArgs) -> Result<Verdict> {
         None => "loopback".to_owned(),
         Some(scenario) => format!("{} ({})", scenario.name, scenario.spec),
     };
-    let at_once = args.at_once.unwrap_or(if scenario.is_some() { 10 } else { 1 }) as usize;
+    let usual = if scenario.is_some() { 10 } else { 1 };
+    let at_once = args.at_once.unwrap_or(usual) as usize;
     let path = scenario.map_or(Path::Loopback, Path::Link);
     let bytes = usize::try_from(args.bytes.bytes())?;
     let runs = args.runs as usize;

@@ -16,7 +16,8 @@ pub(super) fn run(plan: Plan) -> Result<Experiment> {
     let mut failed = None;
     let mut watch = |event: Event<'_>| {
         if let Event::Counted(run) = event {
-            failed = failed.take().or(say_json(&RunLine::of(run, &subjects[run.subject])).err());
+            let said = say_json(&RunLine::of(run, &subjects[run.subject]));
+            failed = failed.take().or_else(|| said.err());
         }
     };
     let experiment = lastbyte_lab::experiment(plan, &mut watch)?;

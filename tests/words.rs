@@ -1,0 +1,443 @@
+//! What the program says: bad input gets one clear sentence and exit code 2, and leaves nothing
+//! half-done; help and lists go to stdout; who lacks rights is told which, and what works without.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use support::{
+    Answer, LASTBYTE, LATER, Running, SOON, Scratch, answer, answer_within, congestion_controls,
+    lastbyte, unique,
+};
+
+/// The user without rights: `nobody`, on every Linux.
+const NOBODY: u32 = 65534;
+
+/// Runs the words, checks that they are refused, and that the sentence has all of `said`.
+#[track_caller]
+fn refused(words: &[&str], said: &[&str]) -> Answer {
+    check_refused(&mut lastbyte(words), said)
+}
+
+#[track_caller]
+fn check_refused(command: &mut Command, said: &[&str]) -> Answer {
+    let told = answer(command).with_code(2);
+    assert_eq!(told.stdout, "", "{command:?} answered though it was misuse: {told:#?}");
+    let sentence = sentence_of(&told.stderr);
+    for word in said {
+        assert!(sentence.contains(word), "{command:?} does not say `{word}`: {told:#?}");
+    }
+    told
+}
+
+/// What went wrong, without the usage and the hint that follow it.
+#[track_caller]
+fn sentence_of(stderr: &str) -> &str {
+    let sentence = stderr.split("\n\n").next().unwrap_or_default();
+    let begins = ["error: ", "lastbyte: "].iter().any(|begin| sentence.starts_with(begin));
+    assert!(begins, "no sentence that says who speaks: {stderr}");
+    sentence
+}
+
+// --- bad values ---------------------------------------------------------------------------------
+
+#[test]
+fn bad_values_are_named() {
+    refused(&["lab", "nowhere"], &["`nowhere`", "usa-malaysia", ".toml"]);
+    refused(&["quiz", "nowhere"], &["`nowhere`", "usa-malaysia"]);
+    refused(&["link", "run", "nowhere", "--", "true"], &["`nowhere`", "usa-malaysia"]);
+
+    refused(&["lab", "--loss", "-1%"], &["--loss", "-1%", "negative", "100%"]);
+    refused(&["lab", "--loss", "101%"], &["--loss", "101%", "too large", "100%"]);
+    refused(&["lab", "--loss", "0.01"], &["--loss", "0.01", "unit"]);
+    refused(&["lab", "--loss", "nan%"], &["--loss", "nan%"]);
+    refused(&["lab", "--rate", "0mbit"], &["--rate", "0mbit", "carries nothing"]);
+    refused(&["lab", "--rate", "0"], &["--rate", "unit"]);
+    refused(&["lab", "--rtt", "217"], &["--rtt", "217", "unit", "217ms"]);
+    refused(&["lab", "--rtt", "-5ms"], &["--rtt", "-5ms", "negative"]);
+    refused(&["lab", "--rtt", "99999999999999999999h"], &["--rtt", "too large"]);
+    refused(&["quiz", "--bytes", "garbage"], &["--bytes", "garbage", "128KiB"]);
+    refused(&["quiz", "--bytes", "-5"], &["--bytes", "negative"]);
+    refused(&["quiz", "--runs", "0"], &["--runs", "0", "1..="]);
+    refused(&["quiz", "--method", "hope"], &["--method", "hope", "finish"]);
+    refused(&["lab", "--buffer", "big"], &["--buffer", "`big`", "auto", "128KiB"]);
+    refused(&["lab", "--seconds", "0"], &["--seconds", "0"]);
+    refused(&["lab", "--port", "65536", "--loopback"], &["--port", "65536"]);
+    refused(&["lab", "--seed", "-1"], &["-1"]);
+}
+
+#[test]
+fn words_that_do_not_fit_together_are_named() {
+    refused(&["lab"], &["which path?", "--rtt 217ms"]);
+    refused(&["link", "up", "a"], &["which path?"]);
+    refused(&["lab", "--rtt", "1ms", "--queue", "1MB"], &["queue", "rate"]);
+    refused(&["lab", "--rate", "1mbit", "--queue", "100"], &["queue", "100 bytes", "1500"]);
+    refused(&["lab", "--rate", "1mbit", "--queue", "0bdp"], &["--queue", "0bdp"]);
+    refused(&["lab", "--loopback", "usa-malaysia"], &["--loopback", "path"]);
+    refused(&["lab", "--loopback", "--rtt", "1ms"], &["--loopback", "path"]);
+    refused(&["lab", "--loopback", "--seconds", "1", "--bytes", "1"], &["--seconds", "--bytes"]);
+    let two = ["lab", "--loopback", "--port", "9", "--parallel", "2"];
+    refused(&two, &["--parallel", "--port"]);
+    refused(&["link", "run", "usa-malaysia"], &["<COMMAND>"]);
+    refused(&["link", "run", "--rtt", "1ms", "--"], &["<COMMAND>"]);
+    refused(&["link", "exec", "a", "near"], &["<COMMAND>"]);
+    refused(&["link", "exec", "a", "middle", "--", "true"], &["middle", "near"]);
+    refused(&["undo", "1", "--all"], &["--all"]);
+    refused(&["undo", "one"], &["one"]);
+    refused(&["frobnicate"], &["frobnicate"]);
+    refused(&["lab", "--frobnicate"], &["--frobnicate"]);
+}
+
+#[test]
+fn congestion_controls_that_the_kernel_lacks_are_named_with_those_it_has() {
+    let known = congestion_controls("available");
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let said = [&["nosuch"], known.as_slice()].concat();
+    refused(&["lab", "--loopback", "--congestion", "nosuch"], &said);
+    refused(&["lab", "--rtt", "1ms", "--congestion", "nosuch"], &said);
+}
+
+// --- scenario files -----------------------------------------------------------------------------
+
+#[test]
+fn mistakes_in_scenario_files_are_named_with_their_line() {
+    let scratch = Scratch::new();
+    let refused_file = |name: &str, text: &str, said: &[&str]| {
+        let file = scratch.file(name, text);
+        let said = [&[name], said].concat();
+        refused(&["lab", &file], &said);
+    };
+    refused_file("key.toml", "rtt = '1ms'\nflavour = 1\n", &["line 2", "`flavour`", "`rate`"]);
+    refused_file("down.toml", "rtt = '1ms'\n[down]\nrtt = '1ms'\n", &["line 3", "`rtt`", "`delay`"]);
+    refused_file("value.toml", "title = 'x'\nloss = '150%'\n", &["line 2", "150%", "100%"]);
+    refused_file("unit.toml", "\n\nrtt = '5'\n", &["line 3", "unit"]);
+    refused_file("number.toml", "rtt = 5\n", &["line 1", "quotation marks"]);
+    refused_file("syntax.toml", "rtt = \n", &["line 1"]);
+    refused_file("queue.toml", "queue = '1MB'\n", &["queue", "rate"]);
+}
+
+#[test]
+fn scenario_files_that_cannot_be_read_are_named() {
+    let scratch = Scratch::new();
+    let missing = scratch.path().join("missing.toml");
+    let missing = missing.to_str().unwrap();
+    refused(&["lab", missing], &[missing, "No such file"]);
+    let folder = scratch.path().join("folder.toml");
+    fs::create_dir(&folder).unwrap();
+    let folder = folder.to_str().unwrap();
+    refused(&["link", "run", folder, "--", "true"], &[folder, "directory"]);
+    let binary = scratch.file("binary.toml", [0xFF, 0xFE, 0x00]);
+    refused(&["quiz", &binary], &[&binary, "UTF-8"]);
+}
+
+// --- ports, links, the ledger -------------------------------------------------------------------
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, port) = (taken.local_addr().unwrap(), taken.local_addr().unwrap().port());
+    let words = ["lab", "--loopback", "--seconds", "1", "--rounds", "1"];
+    let told = answer(lastbyte(words).args(["--port", &port.to_string()])).with_code(2);
+    let sentence = sentence_of(&told.stderr);
+    for said in [&address.to_string(), "in use"] {
+        assert!(sentence.contains(said), "{told:#?}");
+    }
+}
+
+// FOUND: `lab` prints its heading (with --json its plan line) before it knows that the receiver can
+// listen and that links can be made, so that misuse leaves half an answer on stdout.
+#[test]
+fn a_lab_that_cannot_begin_answers_nothing() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let lab = ["lab", "--loopback", "--seconds", "1", "--rounds", "1", "--port", &port];
+    refused(&lab, &["in use"]);
+    refused(&[&lab[..], &["--json"]].concat(), &["in use"]);
+}
+
+// FOUND: errors of link, lab and socket name their source in their own text and also as their
+// source, so that `{error:#}` says it twice: "No such file or directory (os error 2): No such file
+// or directory (os error 2)". For TOML that repeats the whole picture.
+#[test]
+fn a_cause_is_said_once() {
+    let scratch = Scratch::new();
+    let missing = scratch.path().join("missing.toml");
+    let file = scratch.file("key.toml", "flavour = 1\n");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let told = [
+        answer(&mut lastbyte(["lab", missing.to_str().unwrap()])),
+        answer(&mut lastbyte(["lab", &file])),
+        answer(&mut lastbyte(["lab", &scratch.file("queue.toml", "queue = '1MB'\n")])),
+        answer(&mut lastbyte(["lab", "--loopback", "--port", &port])),
+    ];
+    let mut twice = Vec::new();
+    for told in told {
+        let text = told.with_code(2).stderr.trim().to_owned();
+        // Any part after a colon that was said before it.
+        let is_twice = |(at, _): (usize, &str)| text[..at].contains(&text[at + 2..]);
+        if text.match_indices(": ").any(is_twice) {
+            twice.push(text);
+        }
+    }
+    assert!(twice.is_empty(), "said twice:\n{}", twice.join("\n"));
+}
+
+#[test]
+fn unknown_links_and_changes_are_named() {
+    let scratch = Scratch::new();
+    let name = unique("never-made");
+    let refused = |words: &[&str], said: &[&str]| {
+        check_refused(lastbyte(words).env("LASTBYTE_STATE_DIR", scratch.path()), said)
+    };
+    refused(&["undo", "77"], &["77", "changes.jsonl", "lastbyte changes"]);
+    refused(&["link", "down", &name], &[&name, "no link"]);
+    refused(&["link", "exec", &name, "near", "--", "true"], &[&name, "no link", "link up"]);
+    let too_long = "x".repeat(33);
+    for bad in ["../x", "a/b", "A", "a b", "ü", "", ".", &too_long] {
+        let said = [&format!("`{bad}`"), "small letters"];
+        refused(&["link", "up", bad, "--rtt", "1ms"], &said);
+        refused(&["link", "down", bad], &said);
+        refused(&["link", "exec", bad, "near", "--", "true"], &said);
+    }
+    let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().collect();
+    assert!(left.is_empty(), "refused words made files: {left:?}");
+}
+
+#[test]
+fn a_ledger_that_cannot_be_read_is_named_with_its_line() {
+    let scratch = Scratch::new();
+    let refused = |words: &[&str], said: &[&str]| {
+        check_refused(lastbyte(words).env("LASTBYTE_STATE_DIR", scratch.path()), said)
+    };
+    let file = scratch.file("changes.jsonl", "{\"schema\":1\n");
+    let line = format!("{file}:1");
+    for words in [&["changes"][..], &["undo", "--all"], &["link", "list"]] {
+        refused(words, &[&line, "damaged"]);
+    }
+    fs::write(&file, "{\"schema\":99}\n").unwrap();
+    refused(&["undo", "--all"], &[&line, "newer lastbyte"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "{\"schema\":99}\n", "and left as it was");
+    check_refused(&mut lastbyte(["changes"]), &["ledger", "no-ledger-in-this-test"]);
+}
+
+// --- good words ---------------------------------------------------------------------------------
+
+/// Every command, hidden ones aside.
+const COMMANDS: &[&[&str]] = &[
+    &[],
+    &["quiz"],
+    &["lab"],
+    &["link"],
+    &["link", "run"],
+    &["link", "up"],
+    &["link", "exec"],
+    &["link", "down"],
+    &["link", "list"],
+    &["link", "scenarios"],
+    &["changes"],
+    &["undo"],
+    &["demo"],
+];
+
+#[test]
+fn every_command_has_help_on_stdout_that_fits_the_terminal() {
+    for command in COMMANDS {
+        for help in ["-h", "--help"] {
+            let words = [command, &[help][..]].concat();
+            let told = answer(lastbyte(&words).env("COLUMNS", "60")).with_code(0);
+            assert_eq!(told.stderr, "", "{words:?}");
+            assert!(told.stdout.contains("Usage: lastbyte"), "{told:#?}");
+            // clap leaves usage lines whole.
+            let lines = told.stdout.lines().filter(|line| !line.starts_with("Usage: "));
+            let widest = lines.map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= 60, "{words:?}: a line of {widest}: {}", told.stdout);
+        }
+    }
+}
+
+#[test]
+fn the_list_of_commands_here_is_complete() {
+    for place in [&[][..], &["link"]] {
+        let help = answer(lastbyte(place).arg("--help")).with_code(0).stdout;
+        let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        for line in commands.take_while(|line| !line.is_empty()) {
+            // A line that goes on with a description begins further right.
+            let Some(name) = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')) else {
+                continue;
+            };
+            let name = name.split(' ').next().unwrap();
+            let listed = COMMANDS.contains(&[place, &[name]].concat().as_slice());
+            assert!(listed || name == "help", "{name} is missing");
+        }
+    }
+}
+
+#[test]
+fn the_version_and_the_scenarios_are_told() {
+    let told = answer(&mut lastbyte(["--version"])).with_code(0);
+    assert_eq!(told.stdout, format!("lastbyte {}\n", env!("CARGO_PKG_VERSION")));
+    let told = answer(&mut lastbyte(["link", "scenarios"])).with_code(0);
+    assert!(told.stdout.contains("\nusa-malaysia  "), "{told:#?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let first = congestion_controls("allowed")[0].clone();
+    let lab = ["lab", "--loopback", "--bytes", "1kB", "--rounds", "1", "--congestion", &first];
+    let all: [&[&str]; 7] = [
+        &["--help"],
+        &["--version"],
+        &["link", "scenarios"],
+        &["quiz", "--runs", "1"],
+        &["quiz", "--runs", "1", "--json"],
+        &lab,
+        &[&lab[..], &["--json"]].concat(),
+    ];
+    for words in all {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut child = lastbyte(words);
+        let child = child.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped());
+        let output = child.spawn().unwrap().wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), stderr.as_ref()), (Some(0), ""), "{words:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let child = lastbyte(["link", "scenarios"]).stdout(full).stderr(Stdio::piped()).spawn();
+    let output = child.unwrap().wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("cannot write the answer: No space left"), "{stderr}");
+}
+
+// --- without rights -----------------------------------------------------------------------------
+
+/// The binary where everybody may run it, and a place where `nobody` may keep a ledger.
+struct Unprivileged {
+    scratch: Scratch,
+}
+
+impl Unprivileged {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let binary = scratch.path().join("lastbyte");
+        fs::copy(LASTBYTE, &binary).unwrap();
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        let state = scratch.path().join("state");
+        fs::create_dir(&state).unwrap();
+        if is_root() {
+            chown(&state, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        Self { scratch }
+    }
+
+    /// The binary, run without rights.
+    fn lastbyte(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.scratch.path().join("lastbyte"));
+        command.args(words).current_dir("/");
+        command.env_remove("LASTBYTE_STATE_DIR");
+        command.env("XDG_STATE_HOME", self.scratch.path().join("state"));
+        if is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+}
+
+fn is_root() -> bool {
+    lastbyte_sys::process::effective_user() == 0
+}
+
+#[test]
+fn without_rights_a_path_is_refused_with_the_way_to_get_them() {
+    let nobody = Unprivileged::new();
+    for words in [
+        &["lab", "usa-malaysia"][..],
+        &["quiz", "usa-malaysia"],
+        &["link", "run", "usa-malaysia", "--", "true"],
+        &["link", "up", "of-nobody", "usa-malaysia"],
+    ] {
+        let told = answer(&mut nobody.lastbyte(words)).with_code(2);
+        let sentence = sentence_of(&told.stderr);
+        for said in ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "sudo"] {
+            assert!(sentence.contains(said), "{words:?} does not say {said}: {told:#?}");
+        }
+    }
+    let told = answer(&mut nobody.lastbyte(&["changes"])).with_code(0);
+    assert_eq!(told.stdout, "lastbyte has left no change on this machine\n", "{told:#?}");
+}
+
+// FOUND: see `a_lab_that_cannot_begin_answers_nothing` and `a_cause_is_said_once`.
+#[test]
+fn without_rights_a_path_is_refused_in_one_sentence_and_without_an_answer() {
+    let nobody = Unprivileged::new();
+    for words in [
+        &["lab", "usa-malaysia"][..],
+        &["lab", "usa-malaysia", "--json"],
+        &["quiz", "usa-malaysia"],
+        &["link", "run", "usa-malaysia", "--", "true"],
+    ] {
+        let told = check_refused(&mut nobody.lastbyte(words), &["CAP_SYS_ADMIN"]);
+        let times = told.stderr.matches("Operation not permitted").count();
+        assert_eq!(times, 1, "{words:?}: {told:#?}");
+    }
+}
+
+#[test]
+fn without_rights_the_quiz_and_the_ledger_work() {
+    let nobody = Unprivileged::new();
+    let told = answer(&mut nobody.lastbyte(&["quiz", "--runs", "3"])).with_code(0);
+    assert!(told.stdout.contains("finish"), "{told:#?}");
+    assert!(told.stdout.contains("the truth, 3 times"), "{told:#?}");
+    for words in [&["changes"][..], &["changes", "--all", "--json"], &["link", "list"]] {
+        answer(&mut nobody.lastbyte(words)).with_code(0);
+    }
+    let told = answer(&mut nobody.lastbyte(&["undo", "--all"])).with_code(0);
+    assert_eq!(told.stdout, "lastbyte has left no change on this machine\n");
+}
+
+#[test]
+fn without_rights_the_lab_says_what_it_leaves_out() {
+    let nobody = Unprivileged::new();
+    let words = ["lab", "--loopback", "--seconds", "1", "--rounds", "1"];
+    let told = answer_within(&mut nobody.lastbyte(&words), LATER).with_code(0);
+    let allowed = congestion_controls("allowed");
+    for name in &allowed {
+        assert!(told.stdout.contains(&format!("\n{name} ")), "{name} has no row: {told:#?}");
+    }
+    let mut left_out = congestion_controls("available");
+    left_out.retain(|name| !allowed.contains(name));
+    for name in &left_out {
+        assert!(told.stderr.contains("left out"), "{told:#?}");
+        assert!(told.stderr.contains(name), "{name} is left out without a word: {told:#?}");
+        // Asked for by name it is an error, not left out.
+        let words = [&words[..], &["--congestion", name]].concat();
+        let told = answer_within(&mut nobody.lastbyte(&words), LATER).with_code(2);
+        assert!(told.stderr.contains("tcp_allowed_congestion_control"), "{told:#?}");
+    }
+    if left_out.is_empty() {
+        eprintln!("NOT TESTED: every congestion control of this kernel is open to everybody");
+    }
+}
+
+#[test]
+fn without_rights_the_demo_plays_what_it_can() {
+    let nobody = Unprivileged::new();
+    let demo = Running::start(nobody.lastbyte(&["demo", "--seconds", "1"]).stdin(Stdio::null()));
+    let told = demo.answer_within(SOON).with_code(0);
+    for said in ["Act 1.", "Acts 2 and 3 are left out: ", "CAP_NET_ADMIN", "sudo"] {
+        assert!(told.stdout.contains(said), "it does not say `{said}`: {told:#?}");
+    }
+    assert!(!told.stdout.contains("Act 2."), "{told:#?}");
+}
