@@ -66,7 +66,9 @@ last_byte() {
   for ((run = 1; run <= 10; run++)); do
     over_link --rtt 100ms --seed "$run" --far "iperf3 -s -1" -- \
       iperf3 -c far -4 -C cubic -n 4M -J |
-      tr -d ' \t\n' | sed -n 's/.*"sum_sent":{[^}]*"bytes":\([0-9]*\).*"sum_received":{[^}]*"bytes":\([0-9]*\).*/iperf3 -n 4M: \1 bytes sent, \2 received/p'
+      awk -F '[:,]' '/"sum_sent"/ { side = "sent" } /"sum_received"/ { side = "received" }
+        /"bytes"/ && side { bytes[side] = $2 }
+        END { printf "iperf3 -n 4M:%s bytes sent,%s received\n", bytes["sent"], bytes["received"] }'
   done
 }
 

@@ -12,6 +12,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -19,6 +20,13 @@ use support::{
     Answer, LATER, Running, SOON, answer, answer_within, can_make_links, holds_within, lastbyte,
     processes_with_argument, unique, wait_for,
 };
+
+/// Held by tests that need the links of this machine to keep their promise: one at a time.
+fn measuring() -> MutexGuard<'static, ()> {
+    static MEASURING: Mutex<()> = Mutex::new(());
+    // A test that failed does not spoil the others.
+    MEASURING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 // --- quiz ---------------------------------------------------------------------------------------
 
@@ -38,6 +46,7 @@ fn over_a_path_finish_delivers_and_close_loses() {
     if !can_make_links() {
         return;
     }
+    let _alone = measuring();
     let words = ["quiz", "--rtt", "20ms", "--runs", "5", "--method", "finish,close", "--json"];
     let runs = answer_within(&mut lastbyte(words), LATER).with_code(0).json_lines();
     assert_eq!(runs.len(), 2 * 5);
@@ -92,6 +101,7 @@ fn every_byte_of_a_lab_is_counted_and_every_figure_has_its_unit() {
     if !can_make_links() {
         return;
     }
+    let _alone = measuring();
     let path = ["lab", "--rtt", "20ms", "--rate", "50mbit", "--bytes", "1M", "--rounds", "2"];
     let mut lab = lastbyte(path);
     let told = answer_within(lab.args(["--congestion", "cubic,reno", "--json"]), LATER);
@@ -136,6 +146,7 @@ fn no_more_is_received_than_fits() {
     if !can_make_links() {
         return;
     }
+    let _alone = measuring();
     let words = ["lab", "--rtt", "20ms", "--rate", "20mbit", "--seconds", "2", "--rounds", "1"];
     let mut lab = lastbyte(words);
     let told = answer_within(lab.args(["--congestion", "cubic", "--json"]), LATER).with_code(0);
@@ -153,6 +164,7 @@ fn each_round_of_a_lab_has_its_own_port_in_its_own_network() {
     if !can_make_links() {
         return;
     }
+    let _alone = measuring();
     // The same port four times, side by side: each run has a network to itself.
     let words = ["lab", "--rtt", "2ms", "--rate", "50mbit", "--bytes", "64KiB", "--rounds", "4"];
     let mut lab = lastbyte(words);
@@ -336,6 +348,7 @@ fn the_demo_plays_three_acts() {
     if !can_make_links() {
         return;
     }
+    let _alone = measuring();
     let told = answer_within(&mut lastbyte(["demo", "--seconds", "2"]), LATER);
     // Two seconds may be too short to prove all that 20 do: then the verdict is 1.
     assert!([0, 1].contains(&told.code()), "{told:#?}");

@@ -114,7 +114,11 @@ fn mistakes_in_scenario_files_are_named_with_their_line() {
         refused(&["lab", &file], &said);
     };
     refused_file("key.toml", "rtt = '1ms'\nflavour = 1\n", &["line 2", "`flavour`", "`rate`"]);
-    refused_file("down.toml", "rtt = '1ms'\n[down]\nrtt = '1ms'\n", &["line 3", "`rtt`", "`delay`"]);
+    refused_file(
+        "down.toml",
+        "rtt = '1ms'\n[down]\nrtt = '1ms'\n",
+        &["line 3", "`rtt`", "`delay`"],
+    );
     refused_file("value.toml", "title = 'x'\nloss = '150%'\n", &["line 2", "150%", "100%"]);
     refused_file("unit.toml", "\n\nrtt = '5'\n", &["line 3", "unit"]);
     refused_file("number.toml", "rtt = 5\n", &["line 1", "quotation marks"]);

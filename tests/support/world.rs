@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{LASTBYTE, LATER, SOON, answer, answer_within, can_make_links, holds_within, processes};
+use super::{LASTBYTE, LATER, answer, answer_within, can_make_links, holds_within, processes};
 
 /// Set inside a world, to the name of the test that it is for.
 const INSIDE: &str = "LASTBYTE_TEST_WORLD";
@@ -102,6 +102,11 @@ impl World {
         command
     }
 
+    /// What was there at first.
+    pub(crate) fn before(&self) -> &Findings {
+        &self.before
+    }
+
     /// Nothing is left that was not there at first, or will be in a moment.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
@@ -114,20 +119,13 @@ impl World {
     pub(crate) fn is_tidy(&self) -> bool {
         Findings::now() == self.before
     }
-
-    /// Waits until `count` processes of the binary run here.
-    #[track_caller]
-    pub(crate) fn wait_for_processes(&self, count: usize) {
-        super::wait_for(&format!("{count} of our processes"), SOON, || {
-            processes().into_iter().filter(|pid| is_ours(*pid)).count() >= count
-        });
-    }
 }
 
 impl Findings {
     pub(crate) fn now() -> Self {
         let mounts = lines_of("/proc/self/mountinfo");
-        let mut networks: BTreeSet<String> = processes().into_iter().flat_map(networks_of).collect();
+        let mut networks: BTreeSet<String> =
+            processes().into_iter().flat_map(networks_of).collect();
         let kept_by_mount = mounts.iter().filter_map(|line| line.split(' ').nth(3));
         networks.extend(kept_by_mount.filter(|root| root.starts_with("net:")).map(str::to_owned));
         let own = std::process::id();
@@ -157,10 +155,6 @@ fn networks_of(pid: u32) -> Vec<String> {
     let descriptors = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
     let names = threads.chain(descriptors).filter_map(|link| link.to_str().map(str::to_owned));
     names.filter(|name| name.starts_with("net:[")).collect()
-}
-
-fn is_ours(pid: u32) -> bool {
-    fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == Path::new(LASTBYTE))
 }
 
 /// Whether it has ended and only waits to be collected: in a new world by process 1, the test

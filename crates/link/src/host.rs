@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use lastbyte_sys::netlink::Interface;
-use lastbyte_sys::tun::Tun;
+use lastbyte_sys::tun::{Offload, Tun};
 use lastbyte_sys::{mount, namespace};
 
 use crate::error::LinkError;
@@ -162,9 +162,9 @@ impl Namespace {
     }
 
     /// Gives the host its device towards the other one, with its addresses.
-    pub(crate) fn add_device(&self, host: Host) -> Result<Tun, LinkError> {
+    pub(crate) fn add_device(&self, host: Host, offload: Offload) -> Result<Tun, LinkError> {
         self.run(|| {
-            let tun = Tun::create(INTERFACE).map_err(LinkError::at_tun)?;
+            let tun = Tun::create(INTERFACE, offload).map_err(LinkError::at_tun)?;
             configure(host).map_err(LinkError::at("configuring a TUN device"))?;
             Ok(tun)
         })?

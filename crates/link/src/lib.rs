@@ -23,6 +23,7 @@ pub mod model;
 mod report;
 pub mod scenario;
 mod spec;
+mod train;
 mod wire;
 
 pub use error::LinkError;

@@ -3,6 +3,8 @@
 use std::io::{self, PipeWriter};
 use std::thread::{self, JoinHandle};
 
+use lastbyte_sys::tun::Offload;
+
 use crate::error::LinkError;
 use crate::host::{Host, Namespace};
 use crate::model::Model;
@@ -48,10 +50,11 @@ impl Link {
         spec: &Spec,
         seed: u64,
     ) -> Result<Self, LinkError> {
-        let up = (near.add_device(Host::Near)?, Model::new(spec, &spec.up, seed));
+        let up = Model::new(spec, &spec.up, seed);
         // The two directions must not lose the same packets.
-        let back = seed ^ 0x9E37_79B9_7F4A_7C15;
-        let down = (far.add_device(Host::Far)?, Model::new(spec, &spec.down, back));
+        let down = Model::new(spec, &spec.down, seed ^ 0x9E37_79B9_7F4A_7C15);
+        let up = (near.add_device(Host::Near, offload(&up))?, up);
+        let down = (far.add_device(Host::Far, offload(&down))?, down);
         let doing = LinkError::at("starting the carrier");
         let carrier = Wire::new(up, down).and_then(|wire| {
             let (stopped, stop) = io::pipe()?;
@@ -112,6 +115,11 @@ impl Link {
         drop(stop);
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(doing)
     }
+}
+
+/// A direction with a rate must send packet by packet: there the kernel cuts.
+fn offload(model: &Model) -> Offload {
+    if model.takes_trains() { Offload::Segments } else { Offload::Checksums }
 }
 
 impl Drop for Link {

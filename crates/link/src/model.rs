@@ -31,6 +31,15 @@ pub enum Fate {
     Dropped,
 }
 
+/// What happens to the first of several packets that come as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// So many arrive; if that is not all, the next one is lost.
+    pub passed: u32,
+    /// When they arrive, in nanoseconds on the clock of `now`.
+    pub at: u64,
+}
+
 /// One direction of a link.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -66,6 +75,22 @@ impl Model {
             return Fate::Lost;
         }
         Fate::Deliver { at: sent.saturating_add(self.delay) }
+    }
+
+    /// Whether packets that come as one may be decided about by [`Model::offer_train`]: where
+    /// nothing spaces them out.
+    #[must_use]
+    pub fn takes_trains(&self) -> bool {
+        self.transmitter.is_none()
+    }
+
+    /// Decides about `packets` packets, at least 1, that arrive as one at `now`, up to the first
+    /// that is lost: the same decisions as of as many calls of [`Model::offer`]. Only where
+    /// [`Model::takes_trains`].
+    pub fn offer_train(&mut self, now: u64, packets: u32) -> Run {
+        debug_assert!(self.takes_trains(), "a rate spaces packets out");
+        let passed = self.loss.as_mut().map_or(packets, |loss| loss.passes(packets));
+        Run { passed, at: now.saturating_add(self.delay) }
     }
 }
 
@@ -140,6 +165,20 @@ impl Loss {
         }
         self.until_next = self.draw();
         true
+    }
+
+    /// How many of `packets` pass before a loss; consumes these, and the lost one if there is one.
+    fn passes(&mut self, packets: u32) -> u32 {
+        match u32::try_from(self.until_next) {
+            Ok(passed) if passed < packets => {
+                self.until_next = self.draw();
+                passed
+            }
+            _ => {
+                self.until_next -= u64::from(packets);
+                packets
+            }
+        }
     }
 
     /// A geometric number by inversion (Devroye 1986, chapter X.2): packets that pass before a

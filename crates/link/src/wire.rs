@@ -5,27 +5,28 @@ use std::io::{self, PipeReader};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use lastbyte_sys::tun::Tun;
+use lastbyte_sys::tun::{Tun, VNET_HEADER};
 use lastbyte_sys::{poll, process};
 
 use crate::clock::{Clock, Nanos};
 use crate::model::{Fate, Model};
 use crate::report::{DirectionReport, Lateness, Report};
+use crate::train::Train;
 
-/// Room for a packet: more than the devices' MTU.
+/// Room for a packet of the devices' MTU, and for one that the kernel has not cut.
 const PACKET_ROOM: usize = 2048;
+const TRAIN_ROOM: usize = VNET_HEADER + 65_536;
 /// Packets read from one device before the other has its turn.
 const BATCH: usize = 64;
-/// Packets on the way in one direction; more are dropped unasked, which voids the run. 2 GiB of
-/// packets: 16 s of 1 Gbit/s.
-const MOST_HELD: usize = 1 << 20;
+/// Packets on the way in one direction, uncut ones counting as one; more are dropped unasked, which
+/// voids the run. 1 s of 1 Gbit/s in packets of 1500 bytes.
+const MOST_HELD: usize = 1 << 17;
 
 /// A thread's worth of work: both directions of a link.
 #[derive(Debug)]
 pub(crate) struct Wire {
     lines: [Line; 2],
     lateness: Histogram<u32>,
-    spare: Vec<Vec<u8>>,
     unasked: u64,
 }
 
@@ -36,13 +37,20 @@ struct Line {
     tun: Tun,
     model: Model,
     held: VecDeque<Held>,
+    /// Buffers of packets that are gone: none is allocated while packets come as fast as they go.
+    spare: Vec<Box<[u8]>>,
     report: DirectionReport,
+    /// Packets dropped because too many were on the way.
+    too_many: u64,
 }
 
+/// A packet on the way, with its vnet header: the first `length` bytes of the buffer.
 #[derive(Debug)]
 struct Held {
     due: Nanos,
-    packet: Vec<u8>,
+    packets: u32,
+    length: usize,
+    buffer: Box<[u8]>,
 }
 
 impl Wire {
@@ -52,12 +60,13 @@ impl Wire {
             tun,
             model,
             held: VecDeque::new(),
+            spare: Vec::new(),
             report: DirectionReport::default(),
+            too_many: 0,
         };
         Ok(Self {
             lines: [line(near, up), line(far, down)],
             lateness: Histogram::new_with_bounds(1, 60_000_000_000, 2).map_err(io::Error::other)?,
-            spare: Vec::new(),
             unasked: 0,
         })
     }
@@ -71,7 +80,7 @@ impl Wire {
         loop {
             self.deliver_due(0, clock)?;
             self.deliver_due(1, clock)?;
-            let more = self.take_in(0, clock)? | self.take_in(1, clock)?;
+            let more = self.lines[0].take_in(clock)? | self.lines[1].take_in(clock)?;
             let timeout = if more { Some(Duration::ZERO) } else { self.until_next_due(clock) };
             let [stopped, ..] = poll::wait(
                 [
@@ -92,53 +101,16 @@ impl Wire {
         let mut now = clock.now();
         while self.lines[from].held.front().is_some_and(|held| held.due <= now) {
             let Some(held) = self.lines[from].held.pop_front() else { break };
-            match self.lines[1 - from].tun.write_packet(&held.packet) {
-                Ok(()) => self.lines[from].report.delivered += 1,
-                Err(error) if is_drop(&error) => self.unasked += 1,
+            match self.lines[1 - from].tun.write_packet(&held.buffer[..held.length]) {
+                Ok(()) => self.lines[from].report.delivered += u64::from(held.packets),
+                Err(error) if is_drop(&error) => self.unasked += u64::from(held.packets),
                 Err(error) => return Err(error),
             }
             self.lateness.saturating_record(now - held.due);
-            self.spare.push(held.packet);
+            self.lines[from].spare.push(held.buffer);
             now = clock.now();
         }
         Ok(())
-    }
-
-    /// Reads a batch of packets and decides about each. Returns whether there may be more.
-    fn take_in(&mut self, from: usize, clock: Clock) -> io::Result<bool> {
-        let line = &mut self.lines[from];
-        for _ in 0..BATCH {
-            let mut packet = self.spare.pop().unwrap_or_default();
-            packet.resize(PACKET_ROOM, 0);
-            let bytes = match line.tun.read_packet(&mut packet) {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.spare.push(packet);
-                    return Ok(false);
-                }
-                Err(error) => return Err(error),
-            };
-            packet.truncate(bytes);
-            line.report.packets += 1;
-            line.report.bytes += bytes as u64;
-            let length = u32::try_from(bytes).unwrap_or(u32::MAX);
-            match line.model.offer(clock.now(), length) {
-                Fate::Deliver { .. } if line.held.len() >= MOST_HELD => {
-                    self.unasked += 1;
-                    self.spare.push(packet);
-                }
-                Fate::Deliver { at } => line.held.push_back(Held { due: at, packet }),
-                Fate::Lost => {
-                    line.report.lost += 1;
-                    self.spare.push(packet);
-                }
-                Fate::Dropped => {
-                    line.report.dropped += 1;
-                    self.spare.push(packet);
-                }
-            }
-        }
-        Ok(true)
     }
 
     fn until_next_due(&self, clock: Clock) -> Option<Duration> {
@@ -147,16 +119,105 @@ impl Wire {
     }
 
     fn report(self) -> io::Result<Report> {
-        let [up, down] = self
-            .lines
-            .map(|line| DirectionReport { in_flight: line.held.len() as u64, ..line.report });
+        let too_many: u64 = self.lines.iter().map(|line| line.too_many).sum();
+        let [up, down] = self.lines.map(|line| DirectionReport {
+            in_flight: line.held.iter().map(|held| u64::from(held.packets)).sum(),
+            ..line.report
+        });
         Ok(Report {
             up,
             down,
             lateness: Lateness::of(&self.lateness),
-            device_drops: self.unasked,
+            device_drops: self.unasked + too_many,
             cpu: process::thread_cpu_time()?,
         })
+    }
+}
+
+impl Line {
+    /// Reads a batch of packets and decides about each. Returns whether there may be more.
+    fn take_in(&mut self, clock: Clock) -> io::Result<bool> {
+        for _ in 0..BATCH {
+            let mut buffer = self.buffer();
+            let length = match self.tun.read_packet(&mut buffer) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.spare.push(buffer);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            };
+            let now = clock.now();
+            match Train::of(&buffer[..length]) {
+                Some(train) => self.decide_train(now, train, buffer, length),
+                None => self.decide(now, buffer, length),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Decides about one packet.
+    fn decide(&mut self, now: Nanos, buffer: Box<[u8]>, length: usize) {
+        let bytes = length.saturating_sub(VNET_HEADER);
+        self.report.packets += 1;
+        self.report.bytes += bytes as u64;
+        match self.model.offer(now, u32::try_from(bytes).unwrap_or(u32::MAX)) {
+            Fate::Deliver { at } => self.hold(Held { due: at, packets: 1, length, buffer }),
+            Fate::Lost => {
+                self.report.lost += 1;
+                self.spare.push(buffer);
+            }
+            Fate::Dropped => {
+                self.report.dropped += 1;
+                self.spare.push(buffer);
+            }
+        }
+    }
+
+    /// Decides about segments that came as one. Whole they stay unless one of them is lost: then
+    /// those before and those behind it go on as two.
+    fn decide_train(&mut self, now: Nanos, train: Train, buffer: Box<[u8]>, length: usize) {
+        let segments = train.segments();
+        self.report.packets += u64::from(segments);
+        self.report.bytes += train.ip_bytes();
+        let run = self.model.offer_train(now, segments);
+        if run.passed == segments {
+            self.hold(Held { due: run.at, packets: segments, length, buffer });
+            return;
+        }
+        let (mut run, mut next) = (run, 0);
+        loop {
+            if run.passed > 0 {
+                let mut part = self.buffer();
+                let length = train.cut(&buffer, next..next + run.passed, &mut part);
+                self.hold(Held { due: run.at, packets: run.passed, length, buffer: part });
+            }
+            next += run.passed;
+            if next == segments {
+                break;
+            }
+            self.report.lost += 1;
+            next += 1;
+            if next == segments {
+                break;
+            }
+            run = self.model.offer_train(now, segments - next);
+        }
+        self.spare.push(buffer);
+    }
+
+    fn hold(&mut self, held: Held) {
+        if self.held.len() >= MOST_HELD {
+            self.too_many += u64::from(held.packets);
+            self.spare.push(held.buffer);
+        } else {
+            self.held.push_back(held);
+        }
+    }
+
+    fn buffer(&mut self) -> Box<[u8]> {
+        let room = if self.model.takes_trains() { TRAIN_ROOM } else { PACKET_ROOM };
+        self.spare.pop().unwrap_or_else(|| vec![0; room].into_boxed_slice())
     }
 }
 

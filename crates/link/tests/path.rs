@@ -139,3 +139,29 @@ fn what_is_no_namespace_is_refused() {
     let error = lastbyte_link::Namespace::open(std::path::Path::new("/etc/hostname")).unwrap_err();
     assert!(error.to_string().contains("namespace"), "{error}");
 }
+
+/// A path without a rate carries uncut packets; a loss inside one must cost one segment and no byte.
+#[test]
+fn bytes_arrive_whole_and_in_order_through_losses_inside_uncut_packets() {
+    let toml = "rtt = '2ms'\nloss = '0.5%'";
+    let Some(link) = link(&spec(toml)) else { return };
+    for far in [SocketAddr::from((FAR, 0)), SocketAddr::from((FAR_V6, 0))] {
+        let listener = link.far().run(|| TcpListener::bind(far).unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut near = link.near().run(|| TcpStream::connect(address).unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let place = |at: usize| at.to_le_bytes()[0] ^ at.to_le_bytes()[1] ^ at.to_le_bytes()[2];
+        let all: Vec<u8> = (0..8_000_000).map(place).collect();
+        let expected = all.clone();
+        let writer = std::thread::spawn(move || near.write_all(&all).unwrap());
+        let mut got = Vec::new();
+        far.read_to_end(&mut got).unwrap();
+        writer.join().unwrap();
+        assert!(got == expected, "{} bytes, or not the same", got.len());
+    }
+    let report = link.down().unwrap();
+    let up = report.up;
+    assert_eq!(up.packets, up.delivered + up.lost + up.dropped + up.in_flight, "{up:?}");
+    let share = up.lost as f64 / up.packets as f64;
+    assert!(share > 0.003 && share < 0.007, "{up:?}");
+}

@@ -116,6 +116,24 @@ fn the_losses_of_a_seed_never_change() {
     assert_eq!(lost, LOST_OF_SEED_7, "replays of old runs would change");
 }
 
+#[test]
+fn a_train_meets_the_same_losses_as_its_packets() {
+    let (mut one_by_one, mut train) = (losing("10%", 7), losing("10%", 7));
+    let lost: Vec<u32> = (0..300).filter(|_| one_by_one.offer(0, 1) == Fate::Lost).collect();
+    let mut lost_of_trains = Vec::new();
+    for start in (0..300).step_by(30) {
+        let mut next = 0;
+        while next < 30 {
+            next += train.offer_train(0, 30 - next).passed;
+            if next < 30 {
+                lost_of_trains.push(start + next);
+                next += 1;
+            }
+        }
+    }
+    assert_eq!(lost, lost_of_trains);
+}
+
 const LOST_OF_SEED_7: [usize; 6] = [3, 11, 24, 25, 37, 52];
 
 proptest! {

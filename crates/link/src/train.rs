@@ -1,0 +1,234 @@
+//! TCP segments that the kernel hands over as one packet (segmentation offload), and their cutting.
+//!
+//! A train is an IP packet of up to 64 KiB behind a vnet header that says how long each segment is to
+//! be (`include/uapi/linux/virtio_net.h`). Cut, each part is a train of its own, or a plain packet.
+//! Checksums stay unfinished, as they came: they hold the sum of the pseudo header alone (RFC 9293
+//! section 3.1), which the receiving kernel takes as proven.
+
+use std::ops::Range;
+
+use lastbyte_sys::tun::VNET_HEADER;
+
+/// `VIRTIO_NET_HDR_GSO_TCPV4` and `TCPV6`, beside the bit for ECN.
+const GSO_TCP_V4: u8 = 1;
+const GSO_TCP_V6: u8 = 4;
+const GSO_ECN: u8 = 0x80;
+const IPV6_HEADER: usize = 40;
+/// TCP flags that belong to the last segment alone: FIN and PSH.
+const LAST_FLAGS: u8 = 0x01 | 0x08;
+/// The TCP flag that belongs to the first segment alone: CWR (RFC 3168 section 6.1.2).
+const FIRST_FLAGS: u8 = 0x80;
+/// Offsets in a TCP header.
+const TCP_SEQ: usize = 4;
+const TCP_DATA_OFFSET: usize = 12;
+const TCP_FLAGS: usize = 13;
+const TCP_CHECKSUM: usize = 16;
+
+/// What is known of a train. Offsets count from the vnet header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Train {
+    v6: bool,
+    /// Where the TCP header begins.
+    tcp: usize,
+    /// Where the data begins.
+    data: usize,
+    end: usize,
+    segment: usize,
+}
+
+impl Train {
+    /// Reads a packet with its vnet header; `None` for one that is to stay whole.
+    pub(crate) fn of(packet: &[u8]) -> Option<Self> {
+        let kind = packet.get(1)? & !GSO_ECN;
+        let segment = usize::from(u16::from_ne_bytes([*packet.get(4)?, *packet.get(5)?]));
+        let ip = packet.get(VNET_HEADER..)?;
+        let tcp = match kind {
+            GSO_TCP_V4 => VNET_HEADER + usize::from(*ip.first()? & 0x0F) * 4,
+            GSO_TCP_V6 => VNET_HEADER + IPV6_HEADER,
+            _ => return None,
+        };
+        let data = tcp + usize::from(*packet.get(tcp + TCP_DATA_OFFSET)? >> 4) * 4;
+        let train = Self { v6: kind == GSO_TCP_V6, tcp, data, end: packet.len(), segment };
+        (segment > 0 && data + segment < packet.len()).then_some(train)
+    }
+
+    /// How many segments it is to become, at least 2.
+    pub(crate) fn segments(self) -> u32 {
+        let segments = (self.end - self.data).div_ceil(self.segment);
+        u32::try_from(segments).unwrap_or(u32::MAX)
+    }
+
+    /// The IP bytes of all its segments, headers of each included.
+    pub(crate) fn ip_bytes(self) -> u64 {
+        let headers = self.data - VNET_HEADER;
+        let data = self.end - self.data;
+        data as u64 + headers as u64 * u64::from(self.segments())
+    }
+
+    /// Writes some of the segments of `whole` as a packet of their own and returns its length. `part`
+    /// must have room for `whole`.
+    pub(crate) fn cut(self, whole: &[u8], segments: Range<u32>, part: &mut [u8]) -> usize {
+        let start = self.data + segments.start as usize * self.segment;
+        let end = (self.data + segments.end as usize * self.segment).min(self.end);
+        let length = self.data + (end - start);
+        part[..self.data].copy_from_slice(&whole[..self.data]);
+        part[self.data..length].copy_from_slice(&whole[start..end]);
+        if end - start <= self.segment {
+            // One segment alone needs no cutting: no kind, no size.
+            part[1] = 0;
+            part[4..6].fill(0);
+        }
+        self.renumber(part, segments.start, start, end);
+        self.relength(&mut part[..length]);
+        length
+    }
+
+    /// Gives the part its sequence number and identification, and leaves it the flags it may have.
+    fn renumber(self, part: &mut [u8], first: u32, start: usize, end: usize) {
+        let skipped = u32::try_from(start - self.data).unwrap_or_default();
+        let tcp = &mut part[self.tcp..];
+        let sequence = u32_at(tcp, TCP_SEQ).wrapping_add(skipped);
+        tcp[TCP_SEQ..TCP_SEQ + 4].copy_from_slice(&sequence.to_be_bytes());
+        if start > self.data {
+            tcp[TCP_FLAGS] &= !FIRST_FLAGS;
+        }
+        if end < self.end {
+            tcp[TCP_FLAGS] &= !LAST_FLAGS;
+        }
+        if !self.v6 {
+            let ip = &mut part[VNET_HEADER..];
+            let [_, _, low, lowest] = first.to_be_bytes();
+            let id = u16_at(ip, 4).wrapping_add(u16::from_be_bytes([low, lowest]));
+            ip[4..6].copy_from_slice(&id.to_be_bytes());
+        }
+    }
+
+    /// Sets the lengths, and the sums that depend on them.
+    fn relength(self, part: &mut [u8]) {
+        let tcp_length = u16::try_from(part.len() - self.tcp).unwrap_or(u16::MAX);
+        let ip = &mut part[VNET_HEADER..];
+        let tcp = self.tcp - VNET_HEADER;
+        let addresses = if self.v6 {
+            ip[4..6].copy_from_slice(&tcp_length.to_be_bytes());
+            8..40
+        } else {
+            let length = u16::try_from(ip.len()).unwrap_or(u16::MAX);
+            ip[2..4].copy_from_slice(&length.to_be_bytes());
+            ip[10..12].fill(0);
+            let sum = !fold(sum(&ip[..tcp]));
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            12..20
+        };
+        let protocol_tcp = 6;
+        let pseudo = fold(sum(&ip[addresses]) + u32::from(tcp_length) + protocol_tcp);
+        ip[tcp + TCP_CHECKSUM..tcp + TCP_CHECKSUM + 2].copy_from_slice(&pseudo.to_be_bytes());
+    }
+}
+
+/// The sum of 16-bit words of RFC 1071, not yet folded. 64 KiB at most: no overflow.
+fn sum(bytes: &[u8]) -> u32 {
+    bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum()
+}
+
+fn fold(sum: u32) -> u16 {
+    let once = (sum & 0xFFFF) + (sum >> 16);
+    let twice = (once & 0xFFFF) + (once >> 16);
+    u16::try_from(twice).unwrap_or(u16::MAX)
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_be_bytes([bytes[offset], bytes[offset + 1]])
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_be_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: usize = 1448;
+
+    /// A train of `data` bytes with FIN, PSH, CWR and ACK set, each byte telling its place.
+    fn train(v6: bool, data: usize) -> Vec<u8> {
+        let mut packet = vec![0; VNET_HEADER];
+        packet[0] = 1;
+        packet[1] = if v6 { GSO_TCP_V6 } else { GSO_TCP_V4 };
+        packet[4..6].copy_from_slice(&1448_u16.to_ne_bytes());
+        if v6 {
+            packet.extend([0x60, 0, 0, 0, 0, 0, 6, 64]);
+            packet.extend([0x20; 32]);
+        } else {
+            packet.extend([0x45, 0, 0, 0, 0xFF, 0xFE, 0x40, 0, 64, 6, 0, 0]);
+            packet.extend([198, 18, 0, 1, 198, 18, 0, 2]);
+        }
+        packet.extend([0x13, 0x88, 0x13, 0x89, 0xFF, 0xFF, 0xF0, 0, 0, 0, 0, 1]);
+        packet.extend([0x80, 0x99, 1, 0, 0, 0, 0, 0]);
+        packet.extend([1; 12]);
+        packet.extend((0..data).map(|place| place.to_le_bytes()[0] ^ place.to_le_bytes()[1]));
+        packet
+    }
+
+    fn cut(v6: bool, data: usize, segments: Range<u32>) -> Vec<u8> {
+        let whole = train(v6, data);
+        let train = Train::of(&whole).unwrap();
+        let mut part = vec![0xEE; whole.len()];
+        let length = train.cut(&whole, segments, &mut part);
+        part.truncate(length);
+        part
+    }
+
+    #[test]
+    fn plain_packets_are_no_trains() {
+        assert_eq!(Train::of(&[]), None);
+        assert_eq!(Train::of(&[0; 60]), None);
+        assert_eq!(Train::of(&train(false, SEGMENT)), None, "one segment");
+        for cut in 0..train(false, SEGMENT).len() {
+            assert_eq!(Train::of(&train(false, 3000)[..cut]), None, "{cut} bytes of a train");
+        }
+    }
+
+    #[test]
+    fn segments_and_bytes_are_counted() {
+        for (data, segments) in [(1449, 2), (2896, 2), (2897, 3), (64_000, 45)] {
+            let whole = train(true, data);
+            let train = Train::of(&whole).unwrap();
+            assert_eq!(train.segments(), segments);
+            assert_eq!(train.ip_bytes(), data as u64 + 72 * u64::from(segments));
+        }
+    }
+
+    #[test]
+    fn parts_carry_their_own_bytes_and_numbers() {
+        for v6 in [false, true] {
+            let headers = VNET_HEADER + if v6 { 72 } else { 52 };
+            let whole = train(v6, 10_000);
+            let middle = cut(v6, 10_000, 2..5);
+            assert_eq!(middle[headers..], whole[headers + 2 * SEGMENT..headers + 5 * SEGMENT]);
+            let tcp = headers - 32;
+            assert_eq!(u32_at(&middle, tcp + TCP_SEQ), 0xFFFF_F000_u32.wrapping_add(2896));
+            assert_eq!(middle[tcp + TCP_FLAGS], 0x10, "neither first nor last");
+            assert_eq!(cut(v6, 10_000, 0..2)[tcp + TCP_FLAGS], 0x90, "the first keeps CWR");
+            let last = cut(v6, 10_000, 6..7);
+            assert_eq!(last[tcp + TCP_FLAGS], 0x19, "the last keeps FIN and PSH");
+            assert_eq!(last.len() - headers, 10_000 - 6 * SEGMENT);
+            assert_eq!((last[1], &last[4..6]), (0, &[0, 0][..]), "one segment is a plain packet");
+            assert_eq!(Train::of(&middle).unwrap().segments(), 3);
+        }
+    }
+
+    #[test]
+    fn lengths_and_sums_are_right() {
+        let part = cut(false, 10_000, 2..5);
+        let ip = &part[VNET_HEADER..];
+        assert_eq!(usize::from(u16_at(ip, 2)), ip.len());
+        assert_eq!(u16_at(ip, 4), 0, "identification 0xFFFE and 2 more");
+        assert_eq!(fold(sum(&ip[..20])), 0xFFFF, "RFC 1071: a right header sums to ones");
+        let tcp_length = u32::try_from(ip.len() - 20).unwrap();
+        assert_eq!(u16_at(ip, 20 + TCP_CHECKSUM), fold(sum(&ip[12..20]) + tcp_length + 6));
+        let part = cut(true, 10_000, 2..5);
+        let ip = &part[VNET_HEADER..];
+        assert_eq!(usize::from(u16_at(ip, 4)), ip.len() - 40);
+    }
+}
