@@ -142,8 +142,12 @@ install_rust() {
 install_rustup() {
   if may_install && has_package rustup && apt_install rustup; then return; fi
   can_download || apt_install curl ca-certificates
-  say "installing rustup and stable Rust into the home directory from https://sh.rustup.rs"
-  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal >&2
+  local site=https://static.rust-lang.org/rustup/rustup-init.sh
+  say "installing rustup and stable Rust into the home directory from $site"
+  if ! curl --proto '=https' --tlsv1.2 -sSf "$site" | sh -s -- -y --profile minimal >&2; then
+    say "rustup could not be installed; please see https://rustup.rs and run this again."
+    exit 2
+  fi
 }
 
 # Installs or updates `stable` and makes it the one that is used here, and only here if this account

@@ -104,7 +104,7 @@ nothing_there_as_root_without_rustup_in_apt() {
   run build
   ends_with 0
   did "apt-get .*install .*curl ca-certificates"
-  did "curl --proto =https --tlsv1.2 -sSf https://sh.rustup.rs"
+  did "curl --proto =https --tlsv1.2 -sSf https://static.rust-lang.org/rustup/rustup-init.sh"
   did "rustup-script -y --profile minimal"
 }
 
