@@ -107,7 +107,7 @@ fn the_path_filled(path: &Path, seconds: Duration, before: f64) -> Result<bool> 
     say(&format!(
         "Act 3. The same path with each congestion control of this kernel, {ROUNDS} rounds;"
     ));
-    say("Mbit/s, the receiver's bytes over the receiver's time:");
+    say(lab::COUNTED);
     say("");
     let experiment = lab::make(plan)?;
     let findings = Findings::of(&experiment);

@@ -5,6 +5,7 @@ mod json;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use lastbyte_core::sample::LimitedBy;
 use lastbyte_lab::{
     Buffers, Event, Experiment, Findings, Load, Path, Plan, Recommendation, Row, Subject,
 };
@@ -14,6 +15,10 @@ use crate::apply;
 use crate::args::LabArgs;
 use crate::output::{Align, Progress, Table, mbit, percent, say, talk};
 use crate::verdict::Verdict;
+
+/// What the figures of a table are.
+pub(crate) const COUNTED: &str =
+    "Mbit/s, the receiver's bytes over the receiver's time; claimed is what write() took:";
 
 /// Runs an experiment and prints what it found. The verdict: did every byte of every run arrive?
 pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
@@ -135,7 +140,7 @@ fn kernel() -> String {
 
 /// The table, its warnings, and the recommendation.
 fn print(experiment: &Experiment, findings: &Findings) {
-    say("Mbit/s, the receiver's bytes over the receiver's time:");
+    say(COUNTED);
     table(findings).say();
     say("");
     say(&legend(experiment, findings));
@@ -168,7 +173,7 @@ pub(crate) fn table(findings: &Findings) -> Table {
         columns.push(("of limit", Align::Right));
     }
     columns.extend([
-        ("sender's claim", Align::Right),
+        ("claimed", Align::Right),
         ("resent", Align::Right),
         ("held back by", Align::Left),
     ]);
@@ -190,16 +195,18 @@ pub(crate) fn table(findings: &Findings) -> Table {
     table
 }
 
+/// In the words of `ss -i`, which are short.
 fn held_back_by(row: &Row) -> String {
-    let limited = row
-        .limited_by
-        .map_or_else(String::new, |(limit, share)| format!("{limit} {}", percent(share)));
-    match row.cap {
-        Some(cap) if row.received.median > cap * 0.5 && row.received.median < cap * 1.5 => {
-            format!("{limited}; buffer per RTT is {}", mbit(cap))
-        }
-        _ => limited,
-    }
+    let Some((limit, share)) = row.limited_by else { return String::new() };
+    let limit = match limit {
+        LimitedBy::Application => "app",
+        LimitedBy::SendBuffer => "sndbuf",
+        LimitedBy::ReceiveWindow => "rwnd",
+        LimitedBy::CongestionWindow => "cwnd",
+        LimitedBy::Pacing => "pacing",
+        _ => "?",
+    };
+    format!("{limit} {}", percent(share))
 }
 
 fn legend(experiment: &Experiment, findings: &Findings) -> String {
@@ -214,6 +221,15 @@ fn legend(experiment: &Experiment, findings: &Findings) -> String {
     );
     if let Some(limit) = findings.limit_bits_per_s {
         text += &format!("\nThe limit is {} Mbit/s: 1448 of every 1500 bytes.", mbit(limit));
+    }
+    for row in &findings.rows {
+        // Only where it is what holds the flow back.
+        if let Some(cap) = row.cap.filter(|cap| row.received.median > cap * 0.5) {
+            let Subject { congestion, buffers } = &row.subject;
+            let cap = mbit(cap);
+            text +=
+                &format!("\n{congestion}, {buffers}: capped at {cap}, one buffer per round trip.");
+        }
     }
     let lateness = experiment.runs.iter().filter_map(|run| run.link.as_ref());
     if let Some(worst) = lateness.map(|link| link.lateness.p99).max() {

@@ -72,40 +72,46 @@ fn is_proven(outcome: &Outcome) -> bool {
 pub(crate) fn table(results: &[(Method, Vec<Outcome>)]) -> Table {
     let mut table = Table::new(&[
         ("ended by", Align::Left),
-        ("complete", Align::Right),
-        ("arrived: median", Align::Right),
-        ("least", Align::Right),
+        ("whole", Align::Right),
+        ("bytes lost", Align::Right),
+        ("median got", Align::Right),
+        ("least got", Align::Right),
         ("reader saw", Align::Left),
         ("writer was told", Align::Left),
     ]);
     for (method, outcomes) in results {
         let mut arrived: Vec<u64> = outcomes.iter().map(|outcome| outcome.arrived).collect();
         arrived.sort_unstable();
-        let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|run| is(run)).count();
-        let complete = count(Outcome::is_complete);
-        let ends = [("FIN", End::Fin), ("RST", End::Reset)]
-            .map(|(name, end)| (name, outcomes.iter().filter(|run| run.end == Some(end)).count()));
-        let saw: Vec<String> = ends
-            .iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| format!("{name} {count}"))
-            .collect();
-        let proven = count(is_proven);
-        let told = match (proven, count(|run| run.sender_was_told)) {
-            (0, 0) => "nothing".to_owned(),
-            (0, told) => format!("an error, {told} times"),
-            (proven, _) => format!("the truth, {proven} times"),
-        };
+        let figure = |place: usize| arrived.get(place).map_or_else(String::new, |n| grouped(*n));
+        let of = |count: usize| format!("{count} of {}", outcomes.len());
         table.row(vec![
             method.to_string(),
-            format!("{complete} of {}", outcomes.len()),
-            arrived.get(arrived.len() / 2).map_or_else(String::new, |n| grouped(*n)),
-            arrived.first().map_or_else(String::new, |n| grouped(*n)),
-            saw.join(", "),
-            told,
+            of(outcomes.iter().filter(|run| run.is_complete()).count()),
+            of(outcomes.iter().filter(|run| run.arrived < run.written).count()),
+            figure(arrived.len() / 2),
+            figure(0),
+            what_readers_saw(outcomes),
+            what_writers_were_told(outcomes),
         ]);
     }
     table
+}
+
+fn what_readers_saw(outcomes: &[Outcome]) -> String {
+    let ends = [("FIN", Some(End::Fin)), ("RST", Some(End::Reset)), ("no end", None)];
+    let seen = ends.map(|(name, end)| (name, outcomes.iter().filter(|run| run.end == end).count()));
+    let seen = seen.iter().filter(|(_, count)| *count > 0);
+    seen.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+fn what_writers_were_told(outcomes: &[Outcome]) -> String {
+    let proven = outcomes.iter().filter(|run| is_proven(run)).count();
+    match (proven, outcomes.iter().filter(|run| run.sender_was_told).count()) {
+        (0, 0) => "nothing".to_owned(),
+        (0, failed) => format!("failed {failed}"),
+        (proven, 0) => format!("acked {proven}"),
+        (proven, failed) => format!("acked {proven}, failed {failed}"),
+    }
 }
 
 /// A run of the quiz in JSON.

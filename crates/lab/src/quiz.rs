@@ -42,8 +42,8 @@ impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Close => "close",
-            Self::Linger => "SO_LINGER, close",
-            Self::ShutdownRead => "shutdown, read, close",
+            Self::Linger => "SO_LINGER",
+            Self::ShutdownRead => "shutdown + read",
             Self::Finish => "finish",
         })
     }
