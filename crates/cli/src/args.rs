@@ -7,10 +7,18 @@ use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
 use anyhow::{Result, bail};
 
+const AFTER_HELP: &str = "\
+stdout is the answer, stderr is the talk, the exit code is the verdict:
+0 done and proven, 1 ran and the answer is no, 2 misuse or failure, 130 on Ctrl-C.
+`link run` and `link exec` pass the program's own exit code on.
+Making a path needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN); quiz and lab --loopback do not.
+The ledger of changes is kept in LASTBYTE_STATE_DIR, by default /var/lib/lastbyte for root and
+the user's state directory for others.";
+
 /// TCP tells you that your bytes were sent. lastbyte makes sure that they arrived, and tells the
 /// truth about it.
 #[derive(Debug, Parser)]
-#[command(name = "lastbyte", version, max_term_width = 100)]
+#[command(name = "lastbyte", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -18,17 +26,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Count how many of a million written bytes arrive, by four ways of ending a connection
     Quiz(QuizArgs),
-    /// Find the settings that fill a path, counted at the receiver
     Lab(LabArgs),
-    /// Make a bad network on this machine, and run programs in it
     Link(LinkArgs),
-    /// List what lastbyte has changed on this machine
     Changes(ChangesArgs),
-    /// Take changes back
     Undo(UndoArgs),
-    /// Show in two minutes what this is about
     Demo(DemoArgs),
     #[command(hide = true)]
     LinkInit(InitArgs),
@@ -99,10 +101,11 @@ impl PathArgs {
     }
 }
 
-/// Count how many of the bytes written arrive.
+/// Count how many of a million written bytes arrive, by four ways of ending a connection.
 ///
 /// One program connects, writes, and ends the connection; the other greets with a line that the
 /// first never reads, and counts. Over loopback, which needs no rights, or over an emulated path.
+/// The verdict is about `finish`: whether all of its runs arrived whole, and were proven.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct QuizArgs {
     #[command(flatten)]
@@ -175,6 +178,7 @@ pub(crate) struct LabArgs {
     pub(crate) json: bool,
 }
 
+/// Make a bad network on this machine, and run programs in it.
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
     #[command(subcommand)]
@@ -183,11 +187,8 @@ pub(crate) struct LinkArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LinkCommand {
-    /// Run a program on the near end of a bad network that lasts as long as it does
     Run(LinkRunArgs),
-    /// Make a bad network that lasts until `link down`, and enter it in the ledger
     Up(LinkUpArgs),
-    /// Run a program on one end of a network made by `link up`
     Exec(LinkExecArgs),
     /// Take a network made by `link up` away
     Down {
@@ -220,6 +221,10 @@ pub(crate) struct LinkRunArgs {
     pub(crate) command: Vec<String>,
 }
 
+/// Make a bad network that lasts until `link down`, and enter it in the ledger.
+///
+/// Its ends are the network namespaces lastbyte-NAME-near and lastbyte-NAME-far, for `link exec` and
+/// for `ip netns exec`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LinkUpArgs {
     /// Its name: small letters, digits and dashes
@@ -228,6 +233,7 @@ pub(crate) struct LinkUpArgs {
     pub(crate) path: PathArgs,
 }
 
+/// Run a program on one end of a network made by `link up`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LinkExecArgs {
     /// The network's name
@@ -256,6 +262,7 @@ impl From<HostWord> for Host {
     }
 }
 
+/// List what lastbyte has changed on this machine.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ChangesArgs {
     /// Also those that were taken back or are gone
@@ -266,13 +273,14 @@ pub(crate) struct ChangesArgs {
     pub(crate) json: bool,
 }
 
+/// Take changes back.
 #[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
 pub(crate) struct UndoArgs {
     /// Numbers from `lastbyte changes`
-    #[arg(required_unless_present = "all")]
     pub(crate) id: Vec<u64>,
     /// All of them
-    #[arg(long, conflicts_with = "id")]
+    #[arg(long)]
     pub(crate) all: bool,
 }
 

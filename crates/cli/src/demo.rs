@@ -6,6 +6,7 @@ use anyhow::Result;
 use lastbyte_lab::quiz::{self, Method};
 use lastbyte_lab::{Buffers, Experiment, Findings, Load, Path, Plan, Subject};
 use lastbyte_link::{LinkError, Scenario};
+use lastbyte_units::grouped;
 
 use crate::args::DemoArgs;
 use crate::output::{Progress, mbit, percent, say};
@@ -37,9 +38,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Verdict> {
         Err(error) => return Err(error.into()),
     };
     let seconds = Duration::from_secs(args.seconds);
-    let before = an_unchanged_sender(&path, seconds)?;
+    an_unchanged_sender(&path, seconds)?;
     say("");
-    let proven = the_path_filled(&path, seconds, before)?;
+    let proven = the_path_filled(&path, seconds)?;
     Ok(Verdict::from(complete && proven))
 }
 
@@ -59,7 +60,8 @@ fn bytes_lost_and_saved() -> Result<bool> {
     say("");
     let finished = &results[1].1;
     if let Some(receipt) = finished.last().and_then(|outcome| outcome.receipt) {
-        say(&format!("The last receipt of finish: {receipt}."));
+        say("The last receipt of finish:");
+        say(&format!("  {receipt}"));
     }
     Ok(finished.iter().all(quiz::Outcome::is_complete))
 }
@@ -78,52 +80,58 @@ fn plan(path: &Path, names: &[String], seconds: Duration, rounds: u32) -> Plan {
     }
 }
 
-/// Act 2; returns what arrived, bit/s.
-fn an_unchanged_sender(path: &Path, seconds: Duration) -> Result<f64> {
-    let names = apply::available_congestion();
-    let usual = names.iter().find(|name| *name == USUAL).unwrap_or(&names[0]).clone();
-    say(&format!("Act 2. An unchanged sender with {usual}, as most machines run it, over"));
-    let plan = plan(path, std::slice::from_ref(&usual), seconds, 1);
+fn an_unchanged_sender(path: &Path, seconds: Duration) -> Result<()> {
+    let usual = apply::available_congestion().into_iter().find(|name| name == USUAL);
+    let default = apply::default_congestion().unwrap_or_default();
+    let name = usual.unwrap_or_else(|| default.clone());
+    if name == default {
+        say(&format!("Act 2. An unchanged sender with {name}, this machine's default, over"));
+    } else {
+        say(&format!(
+            "Act 2. An unchanged sender with {name}, the default of most machines (of this"
+        ));
+        say(&format!("one it is {default}), over"));
+    }
+    let plan = plan(path, std::slice::from_ref(&name), seconds, 1);
     say(&lab::heading(&plan));
     say("");
-    let findings = Findings::of(&lab::make(plan)?);
+    let findings = Findings::of(&lab::make(plan, &mut || {})?);
     let Some(row) = findings.rows.first() else {
         anyhow::bail!("no run over {SCENARIO} kept its promise: this machine is too busy");
     };
     let limit = findings.limit_bits_per_s.unwrap_or(f64::INFINITY);
-    say(&format!("sender claims   {:>5} Mbit/s  (what write() accepted)", mbit(row.claimed)));
     let received = row.received.median;
+    say(&format!("sender claims  {:>5} Mbit/s  (what write() accepted)", mbit(row.claimed)));
     say(&format!(
-        "receiver got    {:>5} Mbit/s  ({} of the {} that fit)",
+        "receiver got   {:>5} Mbit/s  ({} of the {} that fit)",
         mbit(received),
         percent(received / limit),
         mbit(limit)
     ));
-    Ok(received)
+    Ok(())
 }
 
-fn the_path_filled(path: &Path, seconds: Duration, before: f64) -> Result<bool> {
+fn the_path_filled(path: &Path, seconds: Duration) -> Result<bool> {
     let plan = plan(path, &apply::available_congestion(), seconds, ROUNDS);
     say(&format!(
-        "Act 3. The same path with each congestion control of this kernel, {ROUNDS} rounds;"
+        "Act 3. The same path with each congestion control of this kernel, {ROUNDS} rounds."
     ));
     say(lab::COUNTED);
     say("");
-    let experiment = lab::make(plan)?;
+    let experiment = lab::make(plan, &mut || {})?;
     let findings = Findings::of(&experiment);
     lab::table(&findings).say();
     say("");
     if let Some(advice) = &findings.recommendation {
         lab::recommend(&findings, advice);
-        let after = findings.rows[advice.best].received.median;
-        say("");
-        say(&format!(
-            "From {} to {} Mbit/s, every byte of it received and proven.",
-            mbit(before),
-            mbit(after)
-        ));
     }
-    Ok(is_proven(&experiment))
+    let proven = is_proven(&experiment);
+    if proven {
+        let bytes: u64 = findings.rows.iter().map(|row| row.received_bytes).sum();
+        say("");
+        say(&format!("All {} bytes written were received, and proven.", grouped(bytes)));
+    }
+    Ok(proven)
 }
 
 fn is_proven(experiment: &Experiment) -> bool {

@@ -6,7 +6,8 @@
 //! `lastbyte` that started it, also by a kill.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
+use std::io::ErrorKind;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -23,7 +24,10 @@ use crate::verdict::Verdict;
 /// Signals of the terminal, which are the program's to handle.
 const OF_THE_TERMINAL: &[i32] = &[process::SIGINT, process::SIGQUIT];
 /// As shells do it: the program could not be started.
-const NOT_STARTED: u8 = 127;
+const NOT_FOUND: u8 = 127;
+const NOT_STARTED: u8 = 126;
+/// As shells say it of a program that Ctrl-C ended.
+pub(crate) const INTERRUPTED: u8 = 130;
 /// Between two looks whether a server listens.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -112,11 +116,18 @@ fn show_hosts() -> Result<()> {
 }
 
 fn init_command(command: &[String]) -> Command {
-    let mut init = Command::new("/proc/self/exe");
+    let mut init = this_program();
     init.args(["link-init", "--"]).args(command);
     init.env("LASTBYTE_NEAR", NEAR.to_string()).env("LASTBYTE_FAR", FAR.to_string());
     process::die_with_parent(&mut init, process::SIGKILL);
     init
+}
+
+/// This binary again, under its own name.
+fn this_program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("lastbyte");
+    command
 }
 
 /// The life of process 1: starts the program, collects what has ended, ends with the program.
@@ -132,7 +143,8 @@ pub(crate) fn init(command: &[String]) -> Result<Verdict> {
         Ok(child) => child,
         Err(error) => {
             talk(&format!("lastbyte: cannot run {}: {error}", command[0]));
-            return Ok(Verdict::Of(NOT_STARTED));
+            let missing = error.kind() == ErrorKind::NotFound;
+            return Ok(Verdict::Of(if missing { NOT_FOUND } else { NOT_STARTED }));
         }
     };
     let child = i32::try_from(child.id())?;
@@ -183,7 +195,7 @@ pub(crate) fn addresses(host: Host) -> String {
 /// Starts this binary again in the background, out of the terminal's reach, with its answer on a
 /// pipe.
 pub(crate) fn in_background(arguments: &[String]) -> Command {
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = this_program();
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     process::in_own_session(&mut command);
     command

@@ -28,11 +28,10 @@ const LONGEST_NAME: usize = 32;
 pub(crate) fn up(args: &LinkUpArgs) -> Result<Verdict> {
     check_name(&args.name)?;
     let scenario = args.path.must_have_scenario()?;
-    ensure!(
-        entries_of(&args.name)?.is_empty(),
-        "there is a link {0} already: `lastbyte link down {0}` takes it away",
-        args.name
-    );
+    let ledger = Ledger::of_this_user()?;
+    for entry in ledger.open_changes()? {
+        is_free(&args.name, &entry)?;
+    }
     let mut carrier = guest::in_background(&carry_words(args)).spawn()?;
     let mut said = String::new();
     if let Some(mut stdout) = carrier.stdout.take() {
@@ -40,19 +39,35 @@ pub(crate) fn up(args: &LinkUpArgs) -> Result<Verdict> {
     }
     if said != READY {
         carrier.wait()?;
-        // What it had made until then.
-        take_back(&args.name)?;
-        bail!("{}", said.trim().trim_start_matches("lastbyte: "));
+        if said.is_empty() {
+            // It was killed: what it has left is known by its own entry.
+            take_back_after(&ledger, &args.name, i32::try_from(carrier.id())?)?;
+            bail!("the carrier of link {} was ended before the link was up", args.name);
+        }
+        bail!("{}", said.trim());
     }
     say(&format!("link {} is up: {}", args.name, scenario.spec));
-    say(&format!(
-        "near has {}, far has {}",
-        guest::addresses(Host::Near),
-        guest::addresses(Host::Far)
-    ));
+    let (near, far) = (guest::addresses(Host::Near), guest::addresses(Host::Far));
+    say(&format!("near has {near}, far has {far}"));
     say(&format!("use it:     lastbyte link exec {} near -- COMMAND", args.name));
     say(&format!("take away:  lastbyte link down {}", args.name));
     Ok(Verdict::Done)
+}
+
+/// Refuses a name that an open change holds.
+fn is_free(name: &str, entry: &Entry) -> Result<()> {
+    ensure!(
+        entry.change.link() != Some(name),
+        "there is a link {name} already: `lastbyte link down {name}` takes it away"
+    );
+    Ok(())
+}
+
+/// Takes back what a killed carrier has left.
+fn take_back_after(ledger: &Ledger, name: &str, carrier: i32) -> Result<()> {
+    let is_its =
+        |entry: &Entry| matches!(entry.change, Change::Process { pid, .. } if pid == carrier);
+    if ledger.open_changes()?.iter().any(is_its) { take_back(ledger, name) } else { Ok(()) }
 }
 
 /// The words by which the carrier is told the same.
@@ -90,26 +105,43 @@ pub(crate) fn carry(args: &CarryArgs) -> Result<Verdict> {
     }
 }
 
+/// Makes the link, each change entered before it is made; takes back what was made if one fails.
 fn bring_up(args: &CarryArgs) -> Result<Link> {
     let scenario = args.path.must_have_scenario()?;
     let ledger = Ledger::of_this_user()?;
     let what = format!("carries {}", scenario.spec);
     let me = Change::process(&args.name, i32::try_from(std::process::id())?, &what)?;
-    let me = ledger.plan(&me)?;
-    ledger.made(me)?;
-    let near = keep(&ledger, &args.name, "near")?;
-    let far = keep(&ledger, &args.name, "far")?;
-    Ok(Link::between(near, far, &scenario.spec, args.path.seed)?)
+    let me = ledger.plan_if(&me, &|entry| is_free(&args.name, entry))?;
+    let mut kept = Vec::new();
+    let made = (|| {
+        ledger.made(me)?;
+        let near = keep(&ledger, &args.name, "near", &mut kept)?;
+        let far = keep(&ledger, &args.name, "far", &mut kept)?;
+        Ok(Link::between(near, far, &scenario.spec, args.path.seed)?)
+    })();
+    if made.is_err() {
+        for id in kept {
+            ledger.undo(id)?;
+        }
+        // This process is about to end by itself.
+        ledger.undone(me)?;
+    }
+    made
 }
 
-/// Makes a namespace and keeps it under a name, entered in the ledger before.
-fn keep(ledger: &Ledger, link: &str, host: &str) -> Result<Namespace> {
+/// Makes a namespace and keeps it under a name, entered in the ledger before; its number goes into
+/// `kept`.
+fn keep(ledger: &Ledger, link: &str, host: &str, kept: &mut Vec<u64>) -> Result<Namespace> {
     let path = namespace_path(link, host);
     let namespace = Namespace::create()?;
     let id = ledger.plan(&Change::Namespace { link: link.to_owned(), path: path.clone() })?;
     std::fs::create_dir_all(NAMESPACES)?;
-    let file = std::fs::File::options().write(true).create_new(true).open(&path);
-    file.with_context(|| format!("cannot make {}", path.display()))?;
+    if let Err(error) = std::fs::File::options().write(true).create_new(true).open(&path) {
+        // Not ours, so not ours to take back either.
+        ledger.undone(id)?;
+        return Err(error).with_context(|| format!("cannot make {}", path.display()));
+    }
+    kept.push(id);
     namespace.keep_at(&path)?;
     ledger.made(id)?;
     Ok(namespace)
@@ -132,6 +164,13 @@ pub(crate) fn exec(args: &LinkExecArgs) -> Result<Verdict> {
         "there is no link {}: `lastbyte link list` lists them, `lastbyte link up` makes one",
         args.name
     );
+    let carrier = entries_of(&Ledger::of_this_user()?, &args.name)?;
+    let carrier = carrier.iter().find(|entry| entry.change.is_process());
+    ensure!(
+        carrier.is_none_or(|entry| entry.change.is_running()),
+        "the carrier of link {0} is dead: `lastbyte link down {0}` takes the rest away",
+        args.name
+    );
     let namespace = Namespace::open(&path)?;
     guest::leave_terminal_signals_to_guests()?;
     Ok(Verdict::Of(Guest::start(&namespace, &args.command)?.wait()?))
@@ -140,27 +179,28 @@ pub(crate) fn exec(args: &LinkExecArgs) -> Result<Verdict> {
 /// Takes a kept link away.
 pub(crate) fn down(name: &str) -> Result<Verdict> {
     check_name(name)?;
-    ensure!(!entries_of(name)?.is_empty(), "there is no link {name}");
-    take_back(name)?;
+    let ledger = Ledger::of_this_user()?;
+    ensure!(
+        !entries_of(&ledger, name)?.is_empty(),
+        "there is no link {name}: `lastbyte link list` lists them"
+    );
+    take_back(&ledger, name)?;
     say(&format!("link {name} is gone"));
     Ok(Verdict::Done)
 }
 
-/// Undoes all of a link's changes, newest first: one that fails does not stop the others.
-fn take_back(name: &str) -> Result<()> {
-    let ledger = Ledger::of_this_user()?;
-    let mut failed = None;
-    for entry in entries_of(name)?.into_iter().rev() {
-        if let Err(error) = ledger.undo(entry.id) {
-            talk(&format!("lastbyte: {error:#}"));
-            failed = Some(error);
-        }
+/// Undoes all of a link's changes: one that fails does not stop the others.
+fn take_back(ledger: &Ledger, name: &str) -> Result<()> {
+    let mut failed = ledger.undo_where(&|entry| entry.change.link() == Some(name))?.failed;
+    let last = failed.pop();
+    for (_, error) in failed {
+        talk(&format!("lastbyte: {error:#}"));
     }
-    failed.map_or(Ok(()), Err)
+    last.map_or(Ok(()), |(_, error)| Err(error))
 }
 
-fn entries_of(name: &str) -> Result<Vec<Entry>> {
-    let mut entries = Ledger::of_this_user()?.open_changes()?;
+fn entries_of(ledger: &Ledger, name: &str) -> Result<Vec<Entry>> {
+    let mut entries = ledger.open_changes()?;
     entries.retain(|entry| entry.change.link() == Some(name));
     Ok(entries)
 }

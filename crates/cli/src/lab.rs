@@ -16,6 +16,9 @@ use crate::args::LabArgs;
 use crate::output::{Align, Progress, Table, mbit, percent, say, talk};
 use crate::verdict::Verdict;
 
+/// A run of fewer round trips is mostly slow start.
+const SHORT: u32 = 10;
+
 /// What the figures of a table are.
 pub(crate) const COUNTED: &str =
     "Mbit/s, the receiver's bytes over the receiver's time; claimed is what write() took:";
@@ -26,9 +29,11 @@ pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
     let experiment = if args.json {
         json::run(plan)?
     } else {
-        say(&heading(&plan));
-        say("");
-        let experiment = make(plan)?;
+        let heading = heading(&plan);
+        let experiment = make(plan, &mut || {
+            say(&heading);
+            say("");
+        })?;
         print(&experiment, &Findings::of(&experiment));
         experiment
     };
@@ -79,12 +84,18 @@ fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
     for name in asked {
         ensure!(
             available.contains(name),
-            "congestion control {name} is not known: this kernel offers {}",
+            "congestion control `{name}` is not known: this kernel offers {}",
             available.join(", ")
         );
     }
     if !asked.is_empty() {
-        return Ok(asked.to_vec());
+        let mut once: Vec<String> = Vec::new();
+        for name in asked {
+            if !once.contains(name) {
+                once.push(name.clone());
+            }
+        }
+        return Ok(once);
     }
     let root = lastbyte_sys::process::effective_user() == 0;
     if root || *path != Path::Loopback {
@@ -99,11 +110,19 @@ fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
     Ok(allowed)
 }
 
-/// Makes the runs, with a word on the terminal about how far they are.
-pub(crate) fn make(plan: Plan) -> Result<Experiment> {
+/// Makes the runs, with a word on the terminal about how far they are. `begun` is called before the
+/// first is counted: then it is known that there will be an answer.
+pub(crate) fn make(plan: Plan, begun: &mut dyn FnMut()) -> Result<Experiment> {
     let subjects = plan.subjects.clone();
     let progress = Progress::new();
+    let mut begun = Some(begun);
     let mut watch = |event: Event<'_>| match event {
+        Event::Counted(_) => {
+            if let Some(begun) = begun.take() {
+                progress.wipe();
+                begun();
+            }
+        }
         Event::Running { done, of, subjects: running } => {
             let running: Vec<String> =
                 running.iter().map(|subject| subjects[*subject].to_string()).collect();
@@ -147,6 +166,11 @@ fn print(experiment: &Experiment, findings: &Findings) {
     for (subject, why) in &experiment.void {
         let subject = &experiment.plan.subjects[*subject];
         talk(&format!("lab: a run of {subject} does not count: {why}; try --parallel 1"));
+    }
+    if let Some(rtt) = experiment.plan.path.scenario().map(|scenario| scenario.spec.rtt())
+        && experiment.runs.iter().any(|run| run.received.time < rtt * SHORT)
+    {
+        talk(&format!("lab: runs of under {SHORT} round trips tell of the start, not the path"));
     }
     for row in &findings.rows {
         if row.complete < row.samples.len() {
@@ -252,14 +276,16 @@ pub(crate) fn recommend(findings: &Findings, advice: &Recommendation) {
             next.subject.congestion
         )),
         Some(next) => {
-            say_the_gain(best, next, default.as_deref());
+            say_the_gain(best, next);
             say_ways(apply::congestion_ways(name));
             if default.as_deref() == Some(name) {
                 say(&format!("  ({name} is this machine's default already.)"));
             }
         }
     }
-    say_buffers(findings, advice);
+    if findings.rows.iter().all(|row| row.samples.len() >= lastbyte_stats::MIN_SAMPLES) {
+        say_buffers(findings, advice);
+    }
 }
 
 fn say_ways(ways: Vec<apply::Way>) {
@@ -272,7 +298,7 @@ fn say_ways(ways: Vec<apply::Way>) {
     }
 }
 
-fn say_the_gain(best: &Row, next: &Row, default: Option<&str>) {
+fn say_the_gain(best: &Row, next: &Row) {
     let name = best.subject.congestion.as_str();
     let gain = best.received.median / next.received.median;
     say(&format!(
@@ -281,7 +307,7 @@ fn say_the_gain(best: &Row, next: &Row, default: Option<&str>) {
         next.subject.congestion,
         mbit(next.received.median)
     ));
-    if name.starts_with("bbr") && default != Some(name) {
+    if name.starts_with("bbr") {
         let resent = |row: &Row| row.resent.map_or_else(|| "?".to_owned(), percent);
         say(&format!(
             "It resends {} of its bytes ({} {}), and on a shared path takes from flows that back off.",

@@ -106,9 +106,20 @@ impl Ledger {
     /// Writes down, durably, that `change` is about to be made. Returns its number, by which
     /// [`made`](Self::made) and [`undone`](Self::undone) know it. Only then may it be made.
     pub(crate) fn plan(&self, change: &Change) -> Result<u64> {
+        self.plan_if(change, &|_| Ok(()))
+    }
+
+    /// As [`plan`](Self::plan), unless `allowed` says no. It is asked about each open change while
+    /// no other process can write one: of two that want the same, one is refused.
+    pub(crate) fn plan_if(
+        &self,
+        change: &Change,
+        allowed: &dyn Fn(&Entry) -> Result<()>,
+    ) -> Result<u64> {
         change.check()?;
         let mut planned = 0;
         self.append(|entries| {
+            entries.values().filter(|entry| entry.is_open()).try_for_each(allowed)?;
             planned = entries.last_key_value().map_or(0, |(last, _)| *last) + 1;
             Ok(Some(self.record(planned, State::Planned, change)))
         })?;
@@ -149,10 +160,17 @@ impl Ledger {
         self.undo_with(id, &mut Change::take_back)
     }
 
-    /// Takes all open changes back, newest first, and writes that down. One that fails does not
-    /// stop the others.
+    /// Takes all open changes back and writes that down. One that fails does not stop the others.
+    ///
+    /// Processes come first, since one that is ended makes no further change; then all others, newest
+    /// first.
     pub(crate) fn undo_all(&self) -> Result<UndoReport> {
-        self.undo_all_with(&mut Change::take_back)
+        self.undo_where(&|_| true)
+    }
+
+    /// As [`undo_all`](Self::undo_all), for some of them.
+    pub(crate) fn undo_where(&self, chosen: &dyn Fn(&Entry) -> bool) -> Result<UndoReport> {
+        self.undo_where_with(chosen, &mut Change::take_back)
     }
 
     fn undo_with(
@@ -170,12 +188,16 @@ impl Ledger {
         Ok(entry)
     }
 
-    fn undo_all_with(
+    fn undo_where_with(
         &self,
+        chosen: &dyn Fn(&Entry) -> bool,
         take_back: &mut dyn FnMut(&Change) -> Result<()>,
     ) -> Result<UndoReport> {
         let mut report = UndoReport::default();
-        for mut entry in self.open_changes()?.into_iter().rev() {
+        let mut tried = BTreeSet::new();
+        // Read again each time: a process may have planned something before it was ended.
+        while let Some(mut entry) = self.next_to_undo(chosen, &tried)? {
+            tried.insert(entry.id);
             match self.close(&entry, take_back) {
                 Ok(()) => {
                     entry.state = State::Undone;
@@ -185,6 +207,16 @@ impl Ledger {
             }
         }
         Ok(report)
+    }
+
+    fn next_to_undo(
+        &self,
+        chosen: &dyn Fn(&Entry) -> bool,
+        tried: &BTreeSet<u64>,
+    ) -> Result<Option<Entry>> {
+        let open = self.open_changes()?.into_iter();
+        let left = open.filter(|entry| chosen(entry) && !tried.contains(&entry.id));
+        Ok(left.max_by_key(|entry| (entry.change.is_process(), entry.id)))
     }
 
     fn close(&self, entry: &Entry, take_back: &mut dyn FnMut(&Change) -> Result<()>) -> Result<()> {

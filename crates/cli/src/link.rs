@@ -42,7 +42,11 @@ fn run_program(args: &LinkRunArgs) -> Result<Verdict> {
     let scenario = args.path.must_have_scenario()?;
     let link = Link::up(&scenario.spec, args.path.seed)?;
     guest::leave_terminal_signals_to_guests()?;
-    let far = args.far.as_deref().map(|command| start_server(&link, command)).transpose()?;
+    let far = match args.far.as_deref().map(|command| start_server(&link, command)).transpose()? {
+        Some(Server::Interrupted) => return Ok(Verdict::Of(guest::INTERRUPTED)),
+        Some(Server::Runs(far)) => Some(far),
+        None => None,
+    };
     let code = Guest::start(link.near(), &args.command)?.wait()?;
     if let Some(far) = far {
         far.end()?;
@@ -56,18 +60,28 @@ fn run_program(args: &LinkRunArgs) -> Result<Verdict> {
     Ok(Verdict::Of(code))
 }
 
-fn start_server(link: &Link, command: &str) -> Result<Guest> {
+/// What came of starting the far program.
+enum Server {
+    Runs(Guest),
+    /// Ctrl-C came first.
+    Interrupted,
+}
+
+fn start_server(link: &Link, command: &str) -> Result<Server> {
     let shell = ["sh", "-c", command].map(str::to_owned);
     let far = Guest::start(link.host(Host::Far), &shell)?;
-    if !guest::listens(link.far(), &far, SERVER_PATIENCE)? {
-        if far.has_ended() {
-            bail!("the far program `{command}` ended with {} before it listened", far.wait()?);
-        }
-        talk(&format!(
-            "link: `{command}` does not listen for TCP after {SERVER_PATIENCE:?}: going on"
-        ));
+    if guest::listens(link.far(), &far, SERVER_PATIENCE)? {
+        return Ok(Server::Runs(far));
     }
-    Ok(far)
+    if !far.has_ended() {
+        let patience = SERVER_PATIENCE.as_secs();
+        talk(&format!("link: `{command}` does not listen for TCP after {patience} s: going on"));
+        return Ok(Server::Runs(far));
+    }
+    match far.wait()? {
+        guest::INTERRUPTED => Ok(Server::Interrupted),
+        code => bail!("the far program `{command}` ended with {code} before it listened"),
+    }
 }
 
 /// Says what the path did, and whether to believe it.
@@ -82,6 +96,9 @@ fn describe(report: &Report) {
     };
     direction("up  ", &report.up);
     direction("down", &report.down);
+    if report.up.packets + report.down.packets == 0 {
+        return;
+    }
     let late = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
     let lateness = format!(
         "late by {} at the median, {} at 99 %, {} at most",

@@ -96,7 +96,14 @@ impl fmt::Display for Receipt {
             Some(acked) => write!(f, "{acked} of {} bytes acked", self.written)?,
             None => write!(f, "{} bytes written, acked unknown", self.written)?,
         }
-        write!(f, ", peer ended with {}, {:.1} ms", self.peer, self.took.as_secs_f64() * 1e3)
+        match self.peer {
+            PeerEnd::Open => write!(f, ", peer still connected")?,
+            PeerEnd::Silent => write!(f, ", peer silent")?,
+            PeerEnd::Fin | PeerEnd::Reset | PeerEnd::Unknown => {
+                write!(f, ", peer ended with {}", self.peer)?;
+            }
+        }
+        write!(f, ", {:.1} ms", self.took.as_secs_f64() * 1e3)
     }
 }
 

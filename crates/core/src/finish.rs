@@ -60,8 +60,9 @@ const LAST_TIMER: Duration = Duration::from_secs(5);
 /// What the caller of a finish wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinishOptions {
-    /// How long to wait for proof, from the start of the finish. Default 30 s: three times the
-    /// retransmission time-out that follows six losses in a row on a 200 ms path.
+    /// How long to wait for proof, from the start of the finish. Default 30 s: with a first
+    /// retransmission time-out of 0.4 s, as on a path of 200 ms, six retransmissions of the last
+    /// segment fit in (the sixth leaves after 25 s).
     pub deadline: Duration,
     /// The level to wait for. Default [`Delivery::Acked`]. TCP cannot prove
     /// [`Delivery::Confirmed`]: asking for it fails at once.

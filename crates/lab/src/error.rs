@@ -37,14 +37,14 @@ impl LabError {
         else {
             return Self::Socket(error);
         };
-        let why = match error.source.kind() {
+        let why = match error.cause.kind() {
             std::io::ErrorKind::NotFound => "this kernel does not have it".to_owned(),
             std::io::ErrorKind::PermissionDenied => {
                 "only CAP_NET_ADMIN may use it: run as root, or add it to \
                  net.ipv4.tcp_allowed_congestion_control"
                     .to_owned()
             }
-            _ => error.source.to_string(),
+            _ => error.cause.to_string(),
         };
         Self::Congestion { name: name.to_owned(), why }
     }

@@ -1,5 +1,8 @@
 //! Get every byte of a TCP connection to the other side, and know it.
 //!
+//! It forbids itself any code of its own: it is the face, `lastbyte-socket` and `lastbyte-core` are
+//! the body.
+//!
 //! `write` returning means that the kernel took the bytes. `close` may throw them away: with unread
 //! input it resets the connection, and nobody is told. This library says how far bytes came, and
 //! never one level for another:
@@ -37,9 +40,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! This crate forbids itself any code of its own: it is the face, `lastbyte-socket` and
-//! `lastbyte-core` are the body.
 
 #![forbid(unsafe_code)]
 

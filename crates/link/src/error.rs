@@ -2,27 +2,27 @@
 
 use std::io;
 
-/// Making or using a link failed.
+/// Making or using a link failed. The text names the cause: there is no further `source()`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// The rights for it are missing: what, for what, and how to get them.
-    #[error("{what}: {source}; {advice}")]
+    #[error("{what}: {cause}; {advice}")]
     Rights {
         /// What was tried.
         what: &'static str,
         /// The kernel's answer.
-        source: io::Error,
+        cause: io::Error,
         /// What to do.
         advice: &'static str,
     },
     /// A step failed.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {cause}")]
     Step {
         /// What was being done.
         doing: &'static str,
         /// The kernel's answer.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -34,21 +34,19 @@ const TUN: &str = "making a path needs /dev/net/tun: load the module tun, or giv
 impl LinkError {
     /// Names the step in which the kernel said no, and the cure where it is a matter of rights.
     pub(crate) fn at(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| match source.kind() {
-            io::ErrorKind::PermissionDenied => {
-                Self::Rights { what: doing, source, advice: AS_ROOT }
-            }
-            _ => Self::Step { doing, source },
+        move |cause| match cause.kind() {
+            io::ErrorKind::PermissionDenied => Self::Rights { what: doing, cause, advice: AS_ROOT },
+            _ => Self::Step { doing, cause },
         }
     }
 
     /// As [`LinkError::at`], for the TUN device, which may be missing altogether.
-    pub(crate) fn at_tun(source: io::Error) -> Self {
+    pub(crate) fn at_tun(cause: io::Error) -> Self {
         let what = "making a TUN device";
-        match source.raw_os_error() {
+        match cause.raw_os_error() {
             // ENOENT, ENXIO, ENODEV: no such file, or no driver behind it.
-            Some(2 | 6 | 19) => Self::Rights { what, source, advice: TUN },
-            _ => Self::at(what)(source),
+            Some(2 | 6 | 19) => Self::Rights { what, cause, advice: TUN },
+            _ => Self::at(what)(cause),
         }
     }
 }

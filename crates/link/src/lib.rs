@@ -1,8 +1,8 @@
 //! An emulated network path: two hosts in network namespaces of their own, and between them a link
 //! with delay, loss, a rate and a queue. No kernel module, no fixed names, nothing left behind.
 //!
-//! This crate forbids believing an emulator that did not keep its promise: every link ends with a
-//! [`Report`] that says how late its packets were, and whether any was dropped unasked.
+//! This crate forbids believing an emulator that did not keep its promise: a link that is taken down
+//! gives a [`Report`] that says how late its packets were, and whether any was dropped unasked.
 //!
 //! - [`model`]: what happens to a packet. Pure and seeded: the same seed and the same arrivals give
 //!   the same decisions.

@@ -45,28 +45,28 @@ pub enum ScenarioError {
         name: String,
     },
     /// The file cannot be read.
-    #[error("scenario file {}: {source}", path.display())]
+    #[error("scenario file {}: {cause}", path.display())]
     File {
         /// Which file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The text is not what a scenario looks like; the message names key and line.
-    #[error("scenario {name}: {source}")]
+    #[error("scenario {name}: {cause}")]
     Text {
         /// Name or file.
         name: String,
         /// Where and what.
-        source: toml::de::Error,
+        cause: toml::de::Error,
     },
     /// The path makes no sense.
-    #[error("scenario {name}: {source}")]
+    #[error("scenario {name}: {cause}")]
     Spec {
         /// Name or file.
         name: String,
         /// What.
-        source: SpecError,
+        cause: SpecError,
     },
 }
 
@@ -83,7 +83,7 @@ impl Scenario {
         if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
             let path = PathBuf::from(name);
             let text =
-                fs::read_to_string(&path).map_err(|source| ScenarioError::File { path, source })?;
+                fs::read_to_string(&path).map_err(|cause| ScenarioError::File { path, cause })?;
             return Self::parse(name, &text);
         }
         let text = KNOWN.iter().find(|(known, _)| *known == name);
@@ -105,10 +105,10 @@ impl Scenario {
     /// Names the key and the line.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let file: File = toml::from_str(text)
-            .map_err(|source| ScenarioError::Text { name: name.to_owned(), source })?;
+            .map_err(|cause| ScenarioError::Text { name: name.to_owned(), cause })?;
         let both = Leg { rtt: file.rtt, ..file.both() };
         let spec = Spec { up: file.up.over(&both), down: file.down.over(&both) };
-        spec.check().map_err(|source| ScenarioError::Spec { name: name.to_owned(), source })?;
+        spec.check().map_err(|cause| ScenarioError::Spec { name: name.to_owned(), cause })?;
         let title = file.title.unwrap_or_else(|| name.to_owned());
         Ok(Self { name: name.to_owned(), title, spec })
     }

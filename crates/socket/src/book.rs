@@ -33,7 +33,7 @@ impl Book {
         (local, peer): (Option<SocketAddr>, Option<SocketAddr>),
         ours: bool,
     ) -> Result<Self, SocketError> {
-        let failed = |operation| move |source| SocketError { operation, local, peer, source };
+        let failed = |operation| move |cause| SocketError { operation, local, peer, cause };
         socket::set_oob_inline(fd, true).map_err(failed(Operation::Set("SO_OOBINLINE")))?;
         let protocol = socket::protocol(fd).map_err(failed(Operation::Sample))?;
         Ok(Self {
@@ -100,14 +100,14 @@ impl Book {
     }
 
     pub(crate) fn half_close(&mut self, fd: &impl AsFd) -> Result<(), SocketError> {
-        socket::shutdown_write(fd).map_err(|source| self.error(Operation::HalfClose, source))?;
+        socket::shutdown_write(fd).map_err(|cause| self.error(Operation::HalfClose, cause))?;
         // Only where the handshake was over is a FIN queued by this.
         self.half_closed = self.ours;
         Ok(())
     }
 
-    pub(crate) fn error(&self, operation: Operation, source: io::Error) -> SocketError {
-        SocketError { operation, local: self.local, peer: self.peer, source }
+    pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
+        SocketError { operation, local: self.local, peer: self.peer, cause }
     }
 
     fn classify(&self, fd: &impl AsFd) -> io::Result<End> {

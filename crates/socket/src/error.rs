@@ -41,9 +41,9 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An operation on a socket failed.
+/// An operation on a socket failed. The text names the cause: there is no further `source()`.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}{}: {source}", Ends(*local, *peer))]
+#[error("{operation}{}: {cause}", Ends(*local, *peer))]
 pub struct SocketError {
     /// What was being done.
     pub operation: Operation,
@@ -52,12 +52,12 @@ pub struct SocketError {
     /// The peer's address, where there was one.
     pub peer: Option<SocketAddr>,
     /// The kernel's reason.
-    pub source: io::Error,
+    pub cause: io::Error,
 }
 
 impl From<SocketError> for io::Error {
     fn from(error: SocketError) -> Self {
-        Self::new(error.source.kind(), error)
+        Self::new(error.cause.kind(), error)
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
             operation: Operation::Connect,
             local: None,
             peer: Some(([192, 0, 2, 1], 80).into()),
-            source: io::ErrorKind::ConnectionRefused.into(),
+            cause: io::ErrorKind::ConnectionRefused.into(),
         };
         assert_eq!(error.to_string(), "connect -> 192.0.2.1:80: connection refused");
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::ConnectionRefused);

@@ -27,11 +27,11 @@ impl Listener {
     /// # Errors
     /// Names the option that could not be set, or why the address cannot be had.
     pub fn listen(address: SocketAddr, tune: &Tune) -> Result<Self, SocketError> {
-        let failed = |source| SocketError {
+        let failed = |cause| SocketError {
             operation: Operation::Listen,
             local: Some(address),
             peer: None,
-            source,
+            cause,
         };
         let fd = socket::open_tcp(address).map_err(failed)?;
         tune.apply(&fd)?;
@@ -53,7 +53,7 @@ impl Listener {
     /// # Errors
     /// The kernel's, such as `EMFILE`; most pass by themselves.
     pub fn accept(&self) -> Result<Stream, SocketError> {
-        let (tcp, _) = self.tcp.accept().map_err(|source| self.error(source))?;
+        let (tcp, _) = self.tcp.accept().map_err(|cause| self.error(cause))?;
         Stream::ours(tcp)
     }
 
@@ -63,13 +63,13 @@ impl Listener {
     /// `TimedOut` when none came; otherwise as [`Listener::accept`].
     pub fn accept_within(&self, timeout: Duration) -> Result<Stream, SocketError> {
         let ready = poll::wait([(&self.tcp, poll::READABLE)], Some(timeout));
-        if ready.map_err(|source| self.error(source))?[0] {
+        if ready.map_err(|cause| self.error(cause))?[0] {
             return self.accept();
         }
         Err(self.error(io::ErrorKind::TimedOut.into()))
     }
 
-    fn error(&self, source: io::Error) -> SocketError {
-        SocketError { operation: Operation::Accept, local: Some(self.local), peer: None, source }
+    fn error(&self, cause: io::Error) -> SocketError {
+        SocketError { operation: Operation::Accept, local: Some(self.local), peer: None, cause }
     }
 }

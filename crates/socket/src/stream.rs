@@ -35,11 +35,11 @@ impl Stream {
     /// # Errors
     /// Names the option that could not be set, or why there is no connection.
     pub fn connect(peer: SocketAddr, tune: &Tune, timeout: Duration) -> Result<Self, SocketError> {
-        let failed = |source| SocketError {
+        let failed = |cause| SocketError {
             operation: Operation::Connect,
             local: None,
             peer: Some(peer),
-            source,
+            cause,
         };
         let fd = socket::open_tcp(peer).map_err(failed)?;
         tune.apply(&fd)?;
@@ -102,7 +102,7 @@ impl Stream {
     /// # Errors
     /// When the kernel does not answer for this socket.
     pub fn info(&self) -> Result<TcpInfo, SocketError> {
-        book::info(&self.tcp).map_err(|source| self.book.error(Operation::Sample, source))
+        book::info(&self.tcp).map_err(|cause| self.book.error(Operation::Sample, cause))
     }
 
     /// The options as the kernel granted them.
@@ -110,7 +110,7 @@ impl Stream {
     /// # Errors
     /// When the kernel does not answer for this socket.
     pub fn granted(&self) -> Result<Granted, SocketError> {
-        Granted::read(&self.tcp).map_err(|source| self.book.error(Operation::Sample, source))
+        Granted::read(&self.tcp).map_err(|cause| self.book.error(Operation::Sample, cause))
     }
 
     /// A second descriptor of this connection, by which another thread can watch it.
@@ -119,7 +119,7 @@ impl Stream {
     /// `EMFILE`.
     pub fn sampler(&self) -> Result<Sampler, SocketError> {
         let fd = self.tcp.as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|source| self.book.error(Operation::Sample, source))?;
+        let fd = fd.map_err(|cause| self.book.error(Operation::Sample, cause))?;
         Ok(Sampler { fd })
     }
 
@@ -165,7 +165,7 @@ impl Stream {
     /// When the kernel refuses the option; the connection is closed all the same.
     pub fn abort(self) -> Result<(), SocketError> {
         socket::set_linger(&self.tcp, Some(Duration::ZERO))
-            .map_err(|source| self.book.error(Operation::Set("SO_LINGER"), source))
+            .map_err(|cause| self.book.error(Operation::Set("SO_LINGER"), cause))
     }
 
     /// Gives the plain socket back, with nothing closed.

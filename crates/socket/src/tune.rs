@@ -24,11 +24,11 @@ impl Tune {
     /// Sets the options on a socket that is not yet connected.
     pub(crate) fn apply(&self, fd: &impl AsFd) -> Result<(), SocketError> {
         let set = |option, result: io::Result<()>| {
-            result.map_err(|source| SocketError {
+            result.map_err(|cause| SocketError {
                 operation: Operation::Set(option),
                 local: None,
                 peer: None,
-                source,
+                cause,
             })
         };
         let size = |bytes: u32| i32::try_from(bytes).unwrap_or(i32::MAX);

@@ -57,6 +57,14 @@ impl Change {
         }
     }
 
+    /// Whether the change is a process, which may make further changes.
+    pub(crate) fn is_process(&self) -> bool {
+        match self {
+            Self::Process { .. } => true,
+            Self::Namespace { .. } => false,
+        }
+    }
+
     /// Whether the process that the change is still runs; false for what is no process.
     pub(crate) fn is_running(&self) -> bool {
         match self {
@@ -191,8 +199,19 @@ fn wait_for_end(process: &OwnedFd, grace: Duration) -> io::Result<bool> {
 fn start_ticks(pid: i32) -> Result<Option<u64>> {
     let path = PathBuf::from(format!("/proc/{pid}/stat"));
     let Some(stat) = present(fs::read(&path), &path)? else { return Ok(None) };
-    let ticks = parse_start_ticks(&String::from_utf8_lossy(&stat));
+    let stat = String::from_utf8_lossy(&stat);
+    if has_ended(&stat) {
+        return Ok(None);
+    }
+    let ticks = parse_start_ticks(&stat);
     ticks.map(Some).with_context(|| format!("{} has no field 22", path.display()))
+}
+
+/// Whether field 3 of `/proc/PID/stat` tells of a process that has ended, and that its parent has
+/// not collected yet.
+fn has_ended(stat: &str) -> bool {
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
+    matches!(state, Some("Z" | "X"))
 }
 
 /// Field 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). The second field, the program's name, may

@@ -161,7 +161,7 @@ fn a_reboot_ends_changes() {
     let after = scratch.ledger("boot-2");
     assert_eq!(open(&after), []);
     assert!(after.changes().unwrap().iter().all(|entry| entry.state == State::Gone));
-    let report = after.undo_all_with(&mut |_| panic!("nothing to take back")).unwrap();
+    let report = after.undo_where_with(&|_| true, &mut |_| panic!("nothing to take back")).unwrap();
     assert!(report.undone.is_empty() && report.failed.is_empty());
     assert_eq!(after.undo(1).unwrap().state, State::Gone);
 
@@ -193,7 +193,7 @@ fn undo_takes_back_newest_first_and_goes_on_after_a_failure() {
     ledger.made(1).unwrap();
     let mut asked = Vec::new();
     let report = ledger
-        .undo_all_with(&mut |change| {
+        .undo_where_with(&|_| true, &mut |change| {
             asked.push(change.clone());
             if *change == mover(2) { bail!("it will not go") } else { Ok(()) }
         })
@@ -383,7 +383,7 @@ fn use_after_kill(ledger: &Ledger, mut world: BTreeSet<i32>, listed: usize) {
     let highest = ledger.changes().unwrap().last().map_or(0, |entry| entry.id);
     assert_eq!(ledger.plan(&mover(9)).unwrap(), highest + 1);
     let report = ledger
-        .undo_all_with(&mut |change| {
+        .undo_where_with(&|_| true, &mut |change| {
             world.remove(&pid_of(change));
             Ok(())
         })
@@ -543,7 +543,7 @@ fn the_directory_follows_the_environment() {
         };
         state_directory(value, root).map(|path| path.display().to_string())
     };
-    let home = ("HOME", "/home/ada");
+    let home = ("HOME", "/people/ada");
     let xdg = ("XDG_STATE_HOME", "/state");
     let told = ("LASTBYTE_STATE_DIR", "/told");
     for (variables, root, path) in [
@@ -551,10 +551,10 @@ fn the_directory_follows_the_environment() {
         (&[home, xdg, told], true, "/told"),
         (&[home, xdg], true, "/var/lib/lastbyte"),
         (&[home, xdg], false, "/state/lastbyte"),
-        (&[home], false, "/home/ada/.local/state/lastbyte"),
-        (&[home, ("XDG_STATE_HOME", "")], false, "/home/ada/.local/state/lastbyte"),
-        (&[home, ("XDG_STATE_HOME", "here")], false, "/home/ada/.local/state/lastbyte"),
-        (&[home, ("LASTBYTE_STATE_DIR", "")], false, "/home/ada/.local/state/lastbyte"),
+        (&[home], false, "/people/ada/.local/state/lastbyte"),
+        (&[home, ("XDG_STATE_HOME", "")], false, "/people/ada/.local/state/lastbyte"),
+        (&[home, ("XDG_STATE_HOME", "here")], false, "/people/ada/.local/state/lastbyte"),
+        (&[home, ("LASTBYTE_STATE_DIR", "")], false, "/people/ada/.local/state/lastbyte"),
     ] {
         assert_eq!(at(variables, root).unwrap(), path);
     }
