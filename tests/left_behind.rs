@@ -229,10 +229,6 @@ fn a_second_link_of_the_same_name_is_refused_and_the_first_still_works() {
     });
 }
 
-// FOUND: the name is looked up in the ledger first and taken later. Of two that begin at the same
-// time, the one that fails takes back all entries of that name, those of the other one too: the
-// other one then says "link wan is up" (exit code 0) of a link that is gone, or both fail, one of
-// them with an empty sentence ("lastbyte: ").
 #[test]
 fn of_two_links_of_one_name_begun_together_one_works() {
     alone("of_two_links_of_one_name_begun_together_one_works", |world| {
@@ -252,10 +248,6 @@ fn of_two_links_of_one_name_begun_together_one_works() {
     });
 }
 
-// FOUND: a link's name is free in one ledger while another ledger's link has its files in
-// /run/netns. `link up` then fails, as it should, but on the way back "undoes" its planned
-// namespace, which is the other ledger's: that link has lost its near end. (Another ledger: another
-// LASTBYTE_STATE_DIR.)
 #[test]
 fn a_link_of_another_ledger_is_left_alone() {
     alone("a_link_of_another_ledger_is_left_alone", |world| {
@@ -327,9 +319,6 @@ fn a_link_whose_carrier_was_killed_says_so_and_can_be_taken_down() {
     });
 }
 
-// FOUND: a carrier that has ended but was not collected yet by its parent (state Z, as in a
-// container whose process 1 collects nobody) counts as running: `link list` goes on to say
-// "carries". Here the test is process 1, and does not collect it.
 #[test]
 fn a_dead_carrier_that_nobody_collected_is_dead() {
     alone("a_dead_carrier_that_nobody_collected_is_dead", |world| {

@@ -84,13 +84,14 @@ fn assert_delivered(run: &Value, bytes: u64) {
     assert_eq!(run["writer_was_told_of_failure"], false, "{run:#}");
 }
 
-/// A single run may be lucky; five are not.
+/// Bytes are lost where the reader is slower than the writer, which a busy machine may turn round;
+/// that the reader sees a reset instead of an end is certain.
 #[track_caller]
 fn assert_close_loses(runs: &[Value]) {
     let closed = runs_ended_by(runs, "close", 5);
     let sum = |key: &str| closed.iter().map(|run| run[key].as_u64().unwrap()).sum::<u64>();
     assert_eq!(sum("written_bytes"), 5_000_000);
-    assert!(sum("arrived_bytes") < 5_000_000, "close lost nothing: {closed:#?}");
+    assert!(closed.iter().all(|run| run["reader_saw"] == "RST"), "a clean end: {closed:#?}");
     assert!(closed.iter().all(|run| run["acked_bytes"].is_null()), "close proves nothing");
 }
 
@@ -323,8 +324,6 @@ fn a_far_program_that_ends_early_is_told() {
     assert_eq!(told.stdout, "", "the program was not begun");
 }
 
-// FOUND: Ctrl-C while `link run --far` waits for the far program to listen gives exit code 2 and
-// "ended with 130 before it listened"; DESIGN.md promises 130 on Ctrl-C.
 #[test]
 fn interrupted_while_the_far_program_is_awaited_it_exits_as_interrupted() {
     if !can_make_links() {
@@ -357,8 +356,11 @@ fn the_demo_plays_three_acts() {
     let [_, one, two, three] = acts[..] else { panic!("not three acts: {told:#?}") };
     assert!(one.starts_with("1. ") && one.contains("Over loopback"), "{one}");
     let words: Vec<&str> = one.split_whitespace().collect();
-    assert!(words.join(" ").contains("finish 100 of 100 1,000,000 1,000,000 FIN 100"), "{one}");
-    assert!(one.contains("The last receipt of finish: acked: 1000000 of 1000000"), "{one}");
+    assert!(
+        words.join(" ").contains("finish 100 of 100 0 of 100 1,000,000 1,000,000 FIN 100"),
+        "{one}"
+    );
+    assert!(one.contains("The last receipt of finish:\n  acked: 1000000 of 1000000"), "{one}");
     assert!(two.starts_with("2. ") && two.contains("usa-malaysia: RTT 217 ms"), "{two}");
     for said in ["sender claims ", "receiver got ", "of the 91.7 that fit"] {
         assert!(two.contains(said), "no `{said}`: {two}");
