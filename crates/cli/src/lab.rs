@@ -247,8 +247,9 @@ fn legend(experiment: &Experiment, findings: &Findings) -> String {
         text += &format!("\nThe limit is {} Mbit/s: 1448 of every 1500 bytes.", mbit(limit));
     }
     for row in &findings.rows {
-        // Only where it is what holds the flow back.
-        if let Some(cap) = row.cap.filter(|cap| row.received.median > cap * 0.5) {
+        // Only where the flow comes near it.
+        let near = |cap: &f64| row.received.median > cap * 0.75;
+        if let Some(cap) = row.cap.filter(near) {
             let Subject { congestion, buffers } = &row.subject;
             let cap = mbit(cap);
             text +=
@@ -310,11 +311,12 @@ fn say_the_gain(best: &Row, next: &Row) {
     if name.starts_with("bbr") {
         let resent = |row: &Row| row.resent.map_or_else(|| "?".to_owned(), percent);
         say(&format!(
-            "It resends {} of its bytes ({} {}), and on a shared path takes from flows that back off.",
+            "It resends {} of its bytes ({} {}), and on a shared path",
             resent(best),
             next.subject.congestion,
             resent(next)
         ));
+        say("it takes from flows that back off at a loss.");
     }
 }
 
