@@ -34,7 +34,7 @@ pub enum Event<'a> {
 }
 
 /// All runs of a plan that count.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Experiment {
     /// The plan.

@@ -4,7 +4,7 @@
 //! the receiver's time, and a run counts only if its link kept its promise. The sender's claim is
 //! kept beside it, because the difference is the lesson.
 //!
-//! - [`Plan`] and [`experiment`]: which settings to compare, over which path, and the runs.
+//! - [`Plan`] and [`experiment()`]: which settings to compare, over which path, and the runs.
 //! - [`Findings`]: the table and the recommendation.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 

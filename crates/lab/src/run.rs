@@ -28,7 +28,7 @@ const FINISH_WITHIN: Duration = Duration::from_secs(120);
 const CHUNK: usize = 128 * 1024;
 
 /// What one run brought.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
     /// The place of its subject in the plan.
@@ -44,7 +44,7 @@ pub struct Run {
 }
 
 /// What the receiver counted.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Received {
     /// Bytes read.
@@ -77,34 +77,6 @@ pub struct Sent {
     pub limits: Limits,
     /// A failed write, where one ended the sending.
     pub write_error: Option<io::Error>,
-}
-
-impl Clone for Sent {
-    fn clone(&self) -> Self {
-        let receipt = match &self.receipt {
-            Ok(receipt) => Ok(*receipt),
-            Err(error) => Err(FinishError {
-                why: error.why,
-                receipt: error.receipt,
-                local: error.local,
-                peer: error.peer,
-                source: error.source.as_ref().map(copy_of),
-            }),
-        };
-        Self {
-            written: self.written,
-            writing: self.writing,
-            receipt,
-            granted: self.granted.clone(),
-            samples: self.samples.clone(),
-            limits: self.limits,
-            write_error: self.write_error.as_ref().map(copy_of),
-        }
-    }
-}
-
-fn copy_of(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), error.to_string())
 }
 
 /// The kernel's view of the sending socket at one time.

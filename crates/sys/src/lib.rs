@@ -6,7 +6,7 @@
 //! reason, and each failure is the kernel's own error number, without a word added.
 //!
 //! Modules go by what they touch: [`tcp`] and [`socket`] one socket, [`poll`] waiting, [`tun`],
-//! [`netlink`], [`namespace`] and [`mount`] a host of one's own, [`process`] and [`file`] the rest.
+//! [`netlink`], [`namespace`] and [`mount`] a host of one's own, [`process`] and [`mod@file`] the rest.
 
 #![allow(unsafe_code, reason = "the only crate where unsafe is allowed: it is the door itself")]
 
