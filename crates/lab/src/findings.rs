@@ -7,7 +7,8 @@ use crate::experiment::Experiment;
 use crate::plan::{Buffers, Subject};
 use crate::run::Run;
 
-/// Settings whose medians lie within this share of each other are called alike.
+/// Settings whose medians lie within this share of each other are called alike: runs on a shared
+/// machine differ by about that much.
 const ALIKE: f64 = 0.10;
 
 /// The table, in the order of the plan, and what follows from it.

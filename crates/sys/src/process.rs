@@ -17,10 +17,6 @@ pub const SIGKILL: i32 = libc::SIGKILL;
 pub const SIGINT: i32 = libc::SIGINT;
 /// The signal of Ctrl-\.
 pub const SIGQUIT: i32 = libc::SIGQUIT;
-/// The signal of a closed terminal.
-pub const SIGHUP: i32 = libc::SIGHUP;
-/// The signal of a write to a pipe that nobody reads.
-pub const SIGPIPE: i32 = libc::SIGPIPE;
 
 /// A descriptor of a running process, which cannot come to mean another one (`pidfd_open(2)`,
 /// Linux 5.3).
@@ -105,15 +101,6 @@ pub fn ignore_signal(signal: i32) -> io::Result<()> {
 /// `EINVAL` for a number that is no signal.
 pub fn default_signal(signal: i32) -> io::Result<()> {
     set_action(signal, libc::SIG_DFL)
-}
-
-/// Ends this process by a signal, with its default action, so that the caller's shell sees what
-/// happened.
-pub fn die_of(signal: i32) -> ! {
-    let _ = default_signal(signal);
-    // SAFETY: raise takes no pointer.
-    unsafe { libc::raise(signal) };
-    std::process::exit(128 + signal)
 }
 
 /// Lets whoever reads this process's standard output see its end, and sends what is written there

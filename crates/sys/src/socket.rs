@@ -64,14 +64,6 @@ pub fn protocol(fd: &impl AsFd) -> io::Result<i32> {
     get_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)
 }
 
-/// The type of a socket (`SO_TYPE`), `SOCK_STREAM` being 1.
-///
-/// # Errors
-/// `ENOTSOCK` for a descriptor that is no socket.
-pub fn kind(fd: &impl AsFd) -> io::Result<i32> {
-    get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE)
-}
-
 /// Keeps urgent bytes in the stream, in their place (`SO_OOBINLINE`).
 ///
 /// # Errors
@@ -159,20 +151,8 @@ pub fn discard(fd: &impl AsFd, limit: usize) -> io::Result<usize> {
     check_size(unsafe { libc::recv(fd, std::ptr::null_mut(), limit, flags) })
 }
 
-/// Reads what has arrived into `buffer` without ever waiting (`recv(2)`, `MSG_DONTWAIT`).
-///
-/// # Errors
-/// `EAGAIN` when nothing is there; the connection's own error otherwise.
-pub fn receive_now(fd: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
-    let fd = fd.as_fd().as_raw_fd();
-    // SAFETY: pointer and length are those of a buffer that is ours alone through the call.
-    check_size(unsafe {
-        libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
-    })
-}
-
 /// Reads an integer option (`getsockopt(2)`).
-pub(crate) fn get_int(fd: &impl AsFd, level: i32, option: i32) -> io::Result<i32> {
+fn get_int(fd: &impl AsFd, level: i32, option: i32) -> io::Result<i32> {
     let mut value: libc::c_int = 0;
     let mut length = size_of_value::<libc::c_int>();
     let fd = fd.as_fd().as_raw_fd();
@@ -183,7 +163,7 @@ pub(crate) fn get_int(fd: &impl AsFd, level: i32, option: i32) -> io::Result<i32
 }
 
 /// Sets an integer option (`setsockopt(2)`).
-pub(crate) fn set_int(fd: &impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+fn set_int(fd: &impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     set_option(fd, level, option, &value)
 }
 

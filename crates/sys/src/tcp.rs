@@ -2,10 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
 
 use crate::check;
-use crate::socket::{get_int, set_int};
 
 /// `SIOCOUTQNSD` of `include/uapi/linux/sockios.h`.
 const SIOCOUTQNSD: libc::c_ulong = 0x894B;
@@ -47,17 +45,9 @@ pub fn unsent(fd: &impl AsFd) -> io::Result<u32> {
     queue(fd, SIOCOUTQNSD)
 }
 
-/// Bytes received and not yet read (`SIOCINQ`).
-///
-/// # Errors
-/// `EINVAL` on a listening socket.
-pub fn unread(fd: &impl AsFd) -> io::Result<u32> {
-    queue(fd, libc::FIONREAD)
-}
-
 fn queue(fd: &impl AsFd, request: libc::c_ulong) -> io::Result<u32> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: all three requests store one int, and `bytes` outlives the call.
+    // SAFETY: both requests store one int, and `bytes` outlives the call.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request, &raw mut bytes) })?;
     Ok(bytes.cast_unsigned())
 }
@@ -91,23 +81,4 @@ pub fn set_congestion(fd: &impl AsFd, name: &str) -> io::Result<()> {
     // SAFETY: pointer and length are those of `name`, which outlives the call.
     check(unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, pointer, length) })
         .map(drop)
-}
-
-/// How long written bytes may stay unacknowledged before the kernel gives the connection up
-/// (`TCP_USER_TIMEOUT`, RFC 5482); zero leaves it to `net.ipv4.tcp_retries2`.
-///
-/// # Errors
-/// `EOPNOTSUPP` for a socket that is not TCP.
-pub fn set_user_timeout(fd: &impl AsFd, timeout: Duration) -> io::Result<()> {
-    let ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    set_int(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ms)
-}
-
-/// The mark set by [`set_user_timeout`].
-///
-/// # Errors
-/// `EOPNOTSUPP` for a socket that is not TCP.
-pub fn user_timeout(fd: &impl AsFd) -> io::Result<Duration> {
-    let ms = get_int(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT)?;
-    Ok(Duration::from_millis(u64::try_from(ms).unwrap_or_default()))
 }
