@@ -27,7 +27,7 @@ const USUAL: &str = "cubic";
 /// Plays the acts for which there are the rights, and says which it left out.
 pub(crate) fn run(args: &DemoArgs) -> Result<Verdict> {
     let complete = bytes_lost_and_saved()?;
-    let path = Path::Link(Scenario::find(SCENARIO)?);
+    let path = Path::Link(Box::new(Scenario::find(SCENARIO)?));
     say("");
     match path.up(1) {
         Ok(path) => path.down()?,

@@ -46,8 +46,8 @@ fn plan(args: &LabArgs) -> Result<Plan> {
     let path = match (args.loopback, args.path.scenario()?) {
         (true, None) => Path::Loopback,
         (true, Some(_)) => bail!("--loopback has no delay, loss or rate: leave the path out"),
-        (false, Some(scenario)) => Path::Link(scenario),
-        (false, None) => Path::Link(args.path.must_have_scenario()?),
+        (false, Some(scenario)) => Path::Link(Box::new(scenario)),
+        (false, None) => Path::Link(Box::new(args.path.must_have_scenario()?)),
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let parallel = match args.parallel {

@@ -28,10 +28,10 @@ pub(crate) fn run(command: LinkCommand) -> Result<Verdict> {
 }
 
 fn list_scenarios() -> Result<Verdict> {
-    let columns = [("name", Align::Left), ("path", Align::Left), ("stands for", Align::Left)];
-    let mut table = Table::new(&columns);
+    let mut table = Table::new(&[("name", Align::Left), ("stands for; path", Align::Left)]);
     for scenario in Scenario::all()? {
-        table.row(vec![scenario.name, scenario.spec.to_string(), scenario.title]);
+        table.row(vec![scenario.name, scenario.title]);
+        table.row(vec![String::new(), scenario.spec.to_string()]);
     }
     table.say();
     Ok(Verdict::Done)
@@ -87,12 +87,18 @@ fn start_server(link: &Link, command: &str) -> Result<Server> {
 /// Says what the path did, and whether to believe it.
 fn describe(report: &Report) {
     let direction = |name: &str, direction: &DirectionReport| {
-        talk(&format!(
-            "link: {name} {} packets, {} lost, {} dropped at the queue",
-            grouped(direction.packets),
-            grouped(direction.lost),
-            grouped(direction.dropped),
-        ));
+        let always = [("lost", direction.lost), ("dropped at the queue", direction.dropped)];
+        let sometimes = [
+            ("policed", direction.policed),
+            ("marked", direction.marked),
+            ("corrupted", direction.corrupted),
+            ("duplicated", direction.duplicated),
+        ];
+        let sometimes = sometimes.into_iter().filter(|(_, packets)| *packets > 0);
+        let fates = always.into_iter().chain(sometimes);
+        let fates = fates.map(|(fate, packets)| format!(", {} {fate}", grouped(packets)));
+        let fates: String = fates.collect();
+        talk(&format!("link: {name} {} packets{fates}", grouped(direction.packets)));
     };
     direction("up  ", &report.up);
     direction("down", &report.down);

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &QuizArgs) -> Result<Verdict> {
     };
     let usual = if scenario.is_some() { 10 } else { 1 };
     let at_once = args.at_once.unwrap_or(usual) as usize;
-    let path = scenario.map_or(Path::Loopback, Path::Link);
+    let path = scenario.map_or(Path::Loopback, |scenario| Path::Link(Box::new(scenario)));
     let bytes = usize::try_from(args.bytes.bytes())?;
     let runs = args.runs as usize;
 

@@ -77,8 +77,8 @@ impl Findings {
                 Row::of(&plan.subjects[subject], &runs)
             })
             .collect();
-        let spec = plan.path.scenario().map(|scenario| scenario.spec);
-        let limit_bits_per_s = spec.and_then(|spec| spec.tcp_limit_bits_per_s());
+        let scenario = plan.path.scenario();
+        let limit_bits_per_s = scenario.and_then(|scenario| scenario.spec.tcp_limit_bits_per_s());
         let recommendation = Recommendation::of(&rows);
         Self { rows, limit_bits_per_s, recommendation }
     }

@@ -11,7 +11,7 @@ pub enum Path {
     /// This machine's loopback interface: needs no rights, and has neither delay nor loss.
     Loopback,
     /// An emulated path, made for each run.
-    Link(Scenario),
+    Link(Box<Scenario>),
 }
 
 impl Path {

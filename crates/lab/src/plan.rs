@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn parallel_runs_leave_room() {
-        let link = |toml| Path::Link(lastbyte_link::Scenario::parse("t", toml).unwrap());
+        let link = |toml| Path::Link(Box::new(lastbyte_link::Scenario::parse("t", toml).unwrap()));
         assert_eq!(Plan::parallel_for(&link("rate = '95mbit'"), 2), 6);
         assert_eq!(Plan::parallel_for(&link("rate = '1gbit'"), 2), 1);
         assert_eq!(Plan::parallel_for(&link("rtt = '1ms'"), 64), 1);

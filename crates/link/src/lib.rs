@@ -20,6 +20,7 @@ mod error;
 mod host;
 mod link;
 pub mod model;
+mod packet;
 mod report;
 pub mod scenario;
 mod spec;
@@ -31,4 +32,7 @@ pub use host::{FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
 pub use link::Link;
 pub use report::{DirectionReport, Lateness, Report};
 pub use scenario::Scenario;
-pub use spec::{Direction, Queue, Spec, SpecError};
+pub use spec::{
+    BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, QueueLimit, Shape,
+    Spec, SpecError,
+};

@@ -1,34 +1,76 @@
 //! What happens to a packet on its way: pure, seeded, without clock or device.
 //!
-//! A packet that arrives at a direction first takes its place in the queue, or is dropped when that
-//! is full; it is transmitted at the link's rate, one packet after the other; on the wire it may be
-//! lost; otherwise it arrives after the delay. Order is kept.
-//!
 //! ```text
-//!  offer --> [ queue | transmitter: rate ] --> loss --> delay --> deliver
-//!               `-> dropped, full                `-> lost
+//!  offer --> cut? --> policer --> [ queue | transmitter: rate ] --> loss --> corruption,
+//!             |          |           |  drop-tail, CoDel             |       duplication
+//!            lost     policed     dropped, or marked with CE        lost         |
+//!                                                          delay, jitter <-------'
+//!                                                                |
+//!                                                             deliver
 //! ```
+//!
+//! Every step is left out where the path does not ask for it. All chance comes from one seeded
+//! generator per step, so that the losses of a seed stay the same when a jitter is added. Order is
+//! kept unless a jitter is asked to break it.
 
-use rand_core::{Rng, SeedableRng};
+mod jitter;
+mod loss;
+mod outage;
+mod policer;
+mod queue;
+
+use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use crate::clock::nanos;
 use crate::spec::{Direction, Spec};
+use jitter::Delay;
+use loss::{Bursts, EveryNth, Gaps};
+use outage::Outages;
+use policer::TokenBucket;
+use queue::{Sent, Transmitter};
 
-const NANOS_PER_SECOND: u128 = 1_000_000_000;
+/// What the model must know of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Its IP bytes.
+    pub bytes: u32,
+    /// Whether it may be marked instead of dropped (RFC 3168: ECT(0) or ECT(1)).
+    pub ecn_capable: bool,
+}
 
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives at this time, in nanoseconds on the clock of `now`.
-    Deliver {
-        /// When.
-        at: u64,
-    },
-    /// It was lost on the wire.
+    /// It arrives.
+    Deliver(Arrival),
+    /// It was lost on the wire, or the wire was cut.
     Lost,
-    /// There was no room in the queue.
+    /// There was no room in the queue, or the queue's management dropped it.
     Dropped,
+    /// The policer dropped it: it came faster than agreed.
+    Policed,
+}
+
+/// How a packet arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When, in nanoseconds on the clock of `now`.
+    pub at: u64,
+    /// Marked with CE (RFC 3168).
+    pub marked: bool,
+    /// Damaged: a bit is wrong, at a place that this number chooses.
+    pub corrupted: Option<u64>,
+    /// A second copy arrives right behind it.
+    pub duplicated: bool,
+}
+
+impl Arrival {
+    /// A packet that arrives as it was sent.
+    #[must_use]
+    pub fn unharmed(at: u64) -> Self {
+        Self { at, marked: false, corrupted: None, duplicated: false }
+    }
 }
 
 /// What happens to the first of several packets that come as one.
@@ -43,155 +85,103 @@ pub struct Run {
 /// One direction of a link.
 #[derive(Clone, Debug)]
 pub struct Model {
-    delay: u64,
+    outages: Option<Outages>,
+    policer: Option<TokenBucket>,
     transmitter: Option<Transmitter>,
-    loss: Option<Loss>,
+    loss: Option<Gaps>,
+    bursts: Option<Bursts>,
+    every_nth: Option<EveryNth>,
+    corruption: Option<Gaps>,
+    duplication: Option<Gaps>,
+    delay: Delay,
 }
 
 impl Model {
     /// The model of one direction of a path, with the seed of its decisions.
     #[must_use]
     pub fn new(spec: &Spec, direction: &Direction, seed: u64) -> Self {
-        let transmitter = direction.rate.zip(spec.queue_bytes(direction));
+        let gaps = |share: Option<lastbyte_units::Share>, step| {
+            share.and_then(|share| Gaps::new(share.fraction(), random(seed, step)))
+        };
         Self {
-            delay: nanos(direction.delay),
-            transmitter: transmitter
-                .map(|(rate, queue)| Transmitter::new(rate.bits_per_s(), queue)),
-            loss: direction.loss.and_then(|share| Loss::new(share.fraction(), seed)),
+            outages: Outages::new(&direction.outages),
+            policer: direction.policer.map(TokenBucket::new),
+            transmitter: Transmitter::new(spec, direction),
+            loss: gaps(direction.loss, 0),
+            bursts: direction.burst_loss.and_then(|bursts| Bursts::new(bursts, random(seed, 1))),
+            every_nth: direction.lose_every.map(EveryNth::new),
+            corruption: gaps(direction.corrupt, 2),
+            duplication: gaps(direction.duplicate, 3),
+            delay: Delay::new(nanos(direction.delay), direction.jitter, random(seed, 4)),
         }
     }
 
-    /// Decides about a packet of `bytes` IP bytes that arrives at `now`, in nanoseconds. `now`
-    /// never goes back.
-    pub fn offer(&mut self, now: u64, bytes: u32) -> Fate {
-        let sent = match &mut self.transmitter {
-            None => now,
-            Some(transmitter) => match transmitter.send(now, bytes) {
-                Some(sent) => sent,
-                None => return Fate::Dropped,
-            },
-        };
-        if self.loss.as_mut().is_some_and(Loss::strikes) {
+    /// Decides about a packet that arrives at `now`, in nanoseconds. `now` never goes back.
+    pub fn offer(&mut self, now: u64, packet: Packet) -> Fate {
+        if self.outages.as_ref().is_some_and(|outages| outages.cut(now)) {
             return Fate::Lost;
         }
-        Fate::Deliver { at: sent.saturating_add(self.delay) }
+        if self.policer.as_mut().is_some_and(|policer| !policer.admits(now, packet.bytes)) {
+            return Fate::Policed;
+        }
+        let (sent, marked) = match &mut self.transmitter {
+            None => (now, false),
+            Some(transmitter) => match transmitter.send(now, packet) {
+                Sent::At(sent) => (sent, false),
+                Sent::Marked(sent) => (sent, true),
+                Sent::Dropped => return Fate::Dropped,
+            },
+        };
+        if self.is_lost(sent) {
+            return Fate::Lost;
+        }
+        Fate::Deliver(Arrival {
+            at: self.delay.arrival(sent),
+            marked,
+            corrupted: self.corruption.as_mut().and_then(Gaps::strikes_where),
+            duplicated: self.duplication.as_mut().is_some_and(Gaps::strikes),
+        })
+    }
+
+    /// Every step draws, whatever the others say: one does not change the other's sequence.
+    fn is_lost(&mut self, sent: u64) -> bool {
+        let alone = self.loss.as_mut().is_some_and(Gaps::strikes);
+        let in_burst = self.bursts.as_mut().is_some_and(Bursts::strikes);
+        let counted = self.every_nth.as_mut().is_some_and(EveryNth::strikes);
+        let cut = self.outages.as_ref().is_some_and(|outages| outages.cut(sent));
+        alone || in_burst || counted || cut
     }
 
     /// Whether packets that come as one may be decided about by [`Model::offer_train`]: where
-    /// nothing spaces them out.
+    /// nothing but delay and independent loss happens to them.
     #[must_use]
     pub fn takes_trains(&self) -> bool {
-        self.transmitter.is_none()
+        let Self { outages, policer, transmitter, loss: _, bursts, every_nth, .. } = self;
+        let whole =
+            self.corruption.is_none() && self.duplication.is_none() && self.delay.is_fixed();
+        let unshaped = outages.is_none() && policer.is_none() && transmitter.is_none();
+        whole && unshaped && bursts.is_none() && every_nth.is_none()
     }
 
     /// Decides about `packets` packets, at least 1, that arrive as one at `now`, up to the first
     /// that is lost: the same decisions as of as many calls of [`Model::offer`]. Only where
     /// [`Model::takes_trains`].
     pub fn offer_train(&mut self, now: u64, packets: u32) -> Run {
-        debug_assert!(self.takes_trains(), "a rate spaces packets out");
+        debug_assert!(self.takes_trains(), "something may happen to each of them");
         let passed = self.loss.as_mut().map_or(packets, |loss| loss.passes(packets));
-        Run { passed, at: now.saturating_add(self.delay) }
+        Run { passed, at: self.delay.arrival(now) }
     }
 }
 
-/// A drop-tail queue in front of a constant rate.
-#[derive(Clone, Debug)]
-struct Transmitter {
-    bits_per_s: u128,
-    queue_bytes: u128,
-    /// When the last accepted packet will have been sent, in nanoseconds.
-    free_at: u64,
-    /// What rounding to nanoseconds has left over, in units of 1/rate nanoseconds: without it a
-    /// rate that does not divide a second would be off by up to a nanosecond per packet.
-    carry: u128,
+/// A generator of its own for each step.
+fn random(seed: u64, step: u64) -> Pcg64Mcg {
+    Pcg64Mcg::seed_from_u64(seed.wrapping_add(step.wrapping_mul(0xD1B5_4A32_D192_ED03)))
 }
 
-impl Transmitter {
-    fn new(bits_per_s: u64, queue_bytes: u64) -> Self {
-        Self {
-            bits_per_s: bits_per_s.into(),
-            queue_bytes: queue_bytes.into(),
-            free_at: 0,
-            carry: 0,
-        }
-    }
-
-    /// When the packet will have been sent; `None` when the queue has no room for it.
-    fn send(&mut self, now: u64, bytes: u32) -> Option<u64> {
-        if self.free_at <= now {
-            (self.free_at, self.carry) = (now, 0);
-        }
-        let waiting_ns = u128::from(self.free_at - now);
-        let waiting_bytes = waiting_ns * self.bits_per_s / (8 * NANOS_PER_SECOND);
-        if waiting_bytes + u128::from(bytes) > self.queue_bytes {
-            return None;
-        }
-        let work = u128::from(bytes) * 8 * NANOS_PER_SECOND + self.carry;
-        let time = u64::try_from(work / self.bits_per_s).unwrap_or(u64::MAX);
-        self.carry = work % self.bits_per_s;
-        self.free_at = self.free_at.saturating_add(time);
-        Some(self.free_at)
-    }
-}
-
-/// Independent loss: the number of packets until the next loss is drawn, not each packet's fate, so
-/// that a run of packets can pass without a decision.
-#[derive(Clone, Debug)]
-struct Loss {
-    random: Pcg64Mcg,
-    /// `ln(1 - p)`: 0 for a share too small to tell from none, minus infinity for all.
-    ln_pass: f64,
-    until_next: u64,
-}
-
-impl Loss {
-    fn new(share: f64, seed: u64) -> Option<Self> {
-        if share <= 0.0 {
-            return None;
-        }
-        let mut loss = Self {
-            random: Pcg64Mcg::seed_from_u64(seed),
-            ln_pass: (-share).ln_1p(),
-            until_next: 0,
-        };
-        loss.until_next = loss.draw();
-        Some(loss)
-    }
-
-    fn strikes(&mut self) -> bool {
-        if self.until_next > 0 {
-            self.until_next -= 1;
-            return false;
-        }
-        self.until_next = self.draw();
-        true
-    }
-
-    /// How many of `packets` pass before a loss; consumes these, and the lost one if there is one.
-    fn passes(&mut self, packets: u32) -> u32 {
-        match u32::try_from(self.until_next) {
-            Ok(passed) if passed < packets => {
-                self.until_next = self.draw();
-                passed
-            }
-            _ => {
-                self.until_next -= u64::from(packets);
-                packets
-            }
-        }
-    }
-
-    /// A geometric number by inversion (Devroye 1986, chapter X.2): packets that pass before a
-    /// loss.
-    fn draw(&mut self) -> u64 {
-        // 53 random bits, in (0, 1].
-        let uniform = ((self.random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-        let gap = uniform.ln() / self.ln_pass;
-        #[expect(clippy::cast_possible_truncation, reason = "saturates, and is not negative")]
-        #[expect(clippy::cast_sign_loss, reason = "saturates, and is not negative")]
-        let gap = gap.floor() as u64;
-        gap
-    }
+/// A number in (0, 1], from 53 random bits.
+fn uniform(random: &mut Pcg64Mcg) -> f64 {
+    use rand_core::Rng;
+    ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -24,7 +24,8 @@ pub struct Report {
     pub cpu: Duration,
 }
 
-/// One direction's packets.
+/// One direction's packets: `packets == delivered + lost + dropped + policed + in_flight`, and what
+/// the kernel dropped unasked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirectionReport {
@@ -38,6 +39,14 @@ pub struct DirectionReport {
     pub lost: u64,
     /// Packets dropped at the queue, as asked.
     pub dropped: u64,
+    /// Packets dropped by the policer, as asked.
+    pub policed: u64,
+    /// Packets delivered with a mark of congestion, as asked.
+    pub marked: u64,
+    /// Packets delivered damaged, as asked.
+    pub corrupted: u64,
+    /// Second copies delivered, as asked; [`DirectionReport::delivered`] does not count them.
+    pub duplicated: u64,
     /// Packets still on the way when the link ended.
     pub in_flight: u64,
 }

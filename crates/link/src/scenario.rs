@@ -1,27 +1,52 @@
 //! Paths by name, and from TOML files.
 //!
 //! ```toml
-//! title = "USA to Malaysia"
-//! rtt = "217ms"       # half of it each way
-//! loss = "0.034%"     # of packets, each way
-//! rate = "95mbit"     # of IP bytes
-//! queue = "1bdp"      # or bytes: "2MB"
-//! [down]              # what differs from the far host to the near one
-//! delay = "100ms"     # one way
+//! title = "every key there is"
+//! rtt = "217ms"              # half of it each way
+//! jitter = "5ms"             # half the width, or the standard deviation of
+//! jitter_shape = "normal"    # "uniform" if left out
+//! reorder = true             # packets may overtake each other; false if left out
+//! loss = "0.034%"            # of packets, each independently
+//! burst_loss = { share = "1%", packets = 8.0 }   # in bursts of so many on average
+//! lose_every = 1000          # and every thousandth
+//! corrupt = "0.01%"          # a bit is wrong
+//! duplicate = "0.01%"        # arrives twice
+//! rate = "95mbit"            # of IP bytes
+//! queue = "1bdp"             # or bytes "2MB", packets "100packets", time "200ms"
+//! management = "codel"       # "drop-tail" if left out
+//! ecn = true                 # mark instead of dropping, where a packet allows it
+//! policer = { rate = "50mbit", burst = "128KiB" }
+//! cuts = [{ at = "5s", lasting = "2s" }]
+//! cuts_again_every = "60s"   # once if left out
+//! [down]                     # what differs from the far host to the near one
+//! delay = "100ms"            # one way
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lastbyte_units::{BitRate, Share, Span};
+use lastbyte_units::{BitRate, ByteSize, Share, Span};
 use serde::Deserialize;
 
-use crate::spec::{Direction, Queue, Spec, SpecError};
+use crate::spec::{
+    BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, Shape, Spec, SpecError,
+};
 
 /// The scenarios that come with lastbyte: name and TOML text.
-const KNOWN: &[(&str, &str)] =
-    &[("usa-malaysia", include_str!("../../../scenarios/usa-malaysia.toml"))];
+const KNOWN: &[(&str, &str)] = &[
+    ("bufferbloat", include_str!("../../../scenarios/bufferbloat.toml")),
+    ("china-lossy", include_str!("../../../scenarios/china-lossy.toml")),
+    ("flaky", include_str!("../../../scenarios/flaky.toml")),
+    ("geo-satellite", include_str!("../../../scenarios/geo-satellite.toml")),
+    ("lan", include_str!("../../../scenarios/lan.toml")),
+    ("longfat-1g", include_str!("../../../scenarios/longfat-1g.toml")),
+    ("lte", include_str!("../../../scenarios/lte.toml")),
+    ("policed", include_str!("../../../scenarios/policed.toml")),
+    ("transatlantic-1g", include_str!("../../../scenarios/transatlantic-1g.toml")),
+    ("usa-malaysia", include_str!("../../../scenarios/usa-malaysia.toml")),
+    ("wifi-lossy", include_str!("../../../scenarios/wifi-lossy.toml")),
+];
 
 /// A path with a name.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,8 +131,7 @@ impl Scenario {
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let file: File = toml::from_str(text)
             .map_err(|cause| ScenarioError::Text { name: name.to_owned(), cause })?;
-        let both = Leg { rtt: file.rtt, ..file.both() };
-        let spec = Spec { up: file.up.over(&both), down: file.down.over(&both) };
+        let spec = Spec { up: file.up.over(&file), down: file.down.over(&file) };
         spec.check().map_err(|cause| ScenarioError::Spec { name: name.to_owned(), cause })?;
         let title = file.title.unwrap_or_else(|| name.to_owned());
         Ok(Self { name: name.to_owned(), title, spec })
@@ -120,31 +144,47 @@ impl Scenario {
 struct File {
     title: Option<String>,
     rtt: Option<Span>,
+    jitter: Option<Span>,
+    jitter_shape: Option<ShapeText>,
+    reorder: Option<bool>,
     loss: Option<Share>,
+    burst_loss: Option<BurstText>,
+    lose_every: Option<u64>,
+    corrupt: Option<Share>,
+    duplicate: Option<Share>,
     rate: Option<BitRate>,
     queue: Option<QueueText>,
+    management: Option<ManagementText>,
+    ecn: Option<bool>,
+    policer: Option<PolicerText>,
+    cuts: Option<Vec<CutText>>,
+    cuts_again_every: Option<Span>,
     #[serde(default)]
     up: OneWay,
     #[serde(default)]
     down: OneWay,
 }
 
-/// What differs in one direction.
+/// What differs in one direction: the same keys, and its delay.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OneWay {
     delay: Option<Span>,
+    jitter: Option<Span>,
+    jitter_shape: Option<ShapeText>,
+    reorder: Option<bool>,
     loss: Option<Share>,
+    burst_loss: Option<BurstText>,
+    lose_every: Option<u64>,
+    corrupt: Option<Share>,
+    duplicate: Option<Share>,
     rate: Option<BitRate>,
     queue: Option<QueueText>,
-}
-
-/// What holds where a direction says nothing of its own.
-struct Leg {
-    rtt: Option<Span>,
-    loss: Option<Share>,
-    rate: Option<BitRate>,
-    queue: Option<QueueText>,
+    management: Option<ManagementText>,
+    ecn: Option<bool>,
+    policer: Option<PolicerText>,
+    cuts: Option<Vec<CutText>>,
+    cuts_again_every: Option<Span>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -159,20 +199,77 @@ impl TryFrom<String> for QueueText {
     }
 }
 
-impl File {
-    fn both(&self) -> Leg {
-        Leg { rtt: self.rtt, loss: self.loss, rate: self.rate, queue: self.queue }
-    }
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ShapeText {
+    Uniform,
+    Normal,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ManagementText {
+    DropTail,
+    Codel,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BurstText {
+    share: Share,
+    packets: f64,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicerText {
+    rate: BitRate,
+    burst: ByteSize,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CutText {
+    at: Span,
+    lasting: Span,
 }
 
 impl OneWay {
-    fn over(&self, both: &Leg) -> Direction {
+    /// This direction, with what holds for both where it says nothing itself.
+    fn over(&self, both: &File) -> Direction {
         let half = both.rtt.map_or(Duration::ZERO, |rtt| rtt.as_duration() / 2);
+        let shape = match self.jitter_shape.or(both.jitter_shape) {
+            None | Some(ShapeText::Uniform) => Shape::Uniform,
+            Some(ShapeText::Normal) => Shape::Normal,
+        };
+        let reorders = self.reorder.or(both.reorder).unwrap_or(false);
+        let jitter = self.jitter.or(both.jitter).map(Span::as_duration);
+        let jitter = jitter.filter(|size| !size.is_zero());
+        let bursts = self.burst_loss.or(both.burst_loss);
+        let policer = self.policer.or(both.policer);
+        let cut =
+            |cut: &CutText| Cut { at: cut.at.as_duration(), lasting: cut.lasting.as_duration() };
+        let cuts = self.cuts.as_ref().or(both.cuts.as_ref());
         Direction {
             delay: self.delay.map_or(half, Span::as_duration),
+            jitter: jitter.map(|size| Jitter { size, shape, reorders }),
             loss: self.loss.or(both.loss),
+            burst_loss: bursts.map(|BurstText { share, packets }| BurstLoss { share, packets }),
+            lose_every: self.lose_every.or(both.lose_every),
+            corrupt: self.corrupt.or(both.corrupt),
+            duplicate: self.duplicate.or(both.duplicate),
             rate: self.rate.or(both.rate),
             queue: self.queue.or(both.queue).map(|queue| queue.0),
+            management: match self.management.or(both.management) {
+                None | Some(ManagementText::DropTail) => Management::DropTail,
+                Some(ManagementText::Codel) => Management::Codel,
+            },
+            marks_ecn: self.ecn.or(both.ecn).unwrap_or(false),
+            policer: policer.map(|PolicerText { rate, burst }| Policer { rate, burst }),
+            outages: Outages {
+                cuts: cuts.map(|cuts| cuts.iter().map(cut).collect()).unwrap_or_default(),
+                every: self.cuts_again_every.or(both.cuts_again_every).map(Span::as_duration),
+            },
         }
     }
 }
@@ -194,6 +291,21 @@ mod tests {
     #[test]
     fn every_known_scenario_can_be_used() {
         assert_eq!(Scenario::all().unwrap().len(), KNOWN.len());
+    }
+
+    #[test]
+    fn every_key_is_understood() {
+        let documented = include_str!("scenario.rs").lines();
+        let toml = documented.skip_while(|line| *line != "//! ```toml").skip(1);
+        let toml = toml.take_while(|line| *line != "//! ```");
+        let toml: Vec<&str> = toml.map(|line| line.trim_start_matches("//!").trim()).collect();
+        let spec = Scenario::parse("documented", &toml.join("\n")).unwrap().spec;
+        assert_eq!(spec.down.delay.as_millis(), 100);
+        let Direction { jitter, burst_loss, policer, outages, .. } = &spec.up;
+        assert!(jitter.is_some_and(|jitter| jitter.reorders && jitter.shape == Shape::Normal));
+        assert!(burst_loss.is_some() && policer.is_some() && outages.cuts.len() == 1);
+        assert!(spec.up.marks_ecn && spec.up.management == Management::Codel);
+        assert_eq!(spec.up.lose_every, Some(1000));
     }
 
     #[test]
@@ -220,6 +332,12 @@ mod tests {
         assert!(unitless.contains("line 1") && unitless.contains("unit"), "{unitless}");
         assert!(complaint("rate = '0mbit'").contains("line 1"));
         assert!(complaint("queue = '1bdp'").contains("without a rate"));
+        assert!(complaint("rate = '1mbit'\necn = true").contains("codel"));
+        assert!(complaint("rtt = '1ms'\nlose_every = 0").contains("at least 1"));
+        let shape = complaint("rtt = '1ms'\njitter_shape = 'odd'");
+        assert!(shape.contains("line 2") && shape.contains("uniform"), "{shape}");
+        let burst = complaint("rate = '9mbit'\npolicer = { rate = '1mbit', burst = '10B' }");
+        assert!(burst.contains("burst"), "{burst}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use lastbyte_units::{BitRate, ByteSize, Share, Span};
 const SHORTEST_QUEUE: u64 = 15_000;
 
 /// A path: what happens to packets on the way out and on the way back.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// From the near host to the far one.
     pub up: Direction,
@@ -18,19 +18,37 @@ pub struct Spec {
     pub down: Direction,
 }
 
-/// One direction of a path.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// One direction of a path. What is left out does not happen.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Direction {
     /// From the end of a packet's transmission to its arrival.
     pub delay: Duration,
+    /// How the delay varies.
+    pub jitter: Option<Jitter>,
     /// The share of packets that are lost on the wire, each independently, after they took their
     /// time in the queue.
     pub loss: Option<Share>,
+    /// Loss in bursts, beside the independent one.
+    pub burst_loss: Option<BurstLoss>,
+    /// Every so manieth packet is lost.
+    pub lose_every: Option<u64>,
+    /// The share of packets that arrive damaged: the receiver's checksum finds most of them.
+    pub corrupt: Option<Share>,
+    /// The share of packets that arrive twice.
+    pub duplicate: Option<Share>,
     /// IP bytes per second; `None` transmits in no time. With 1500-byte packets TCP's payload is
     /// 96.5 % of it (1448 of 1500).
     pub rate: Option<BitRate>,
     /// How much may wait for transmission: more is dropped at the tail. Needs a rate.
     pub queue: Option<Queue>,
+    /// What else is done about a long queue.
+    pub management: Management,
+    /// Mark packets that allow it (RFC 3168) where the management would drop them.
+    pub marks_ecn: bool,
+    /// A limit without a queue: what comes faster is dropped at once.
+    pub policer: Option<Policer>,
+    /// When nothing gets through at all.
+    pub outages: Outages,
 }
 
 /// The length of a queue, the packet in transmission included.
@@ -38,8 +56,88 @@ pub struct Direction {
 pub enum Queue {
     /// In bytes.
     Bytes(ByteSize),
+    /// In packets, whatever their size.
+    Packets(u64),
     /// In multiples of the bandwidth-delay product: rate times the path's round trip.
     Bdp(f64),
+    /// As long as the rate needs to empty it.
+    Time(Duration),
+}
+
+/// A queue's length as the model counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// In bytes.
+    Bytes(u64),
+    /// In packets.
+    Packets(u64),
+}
+
+/// What is done about a long queue before it is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Management {
+    /// Nothing.
+    #[default]
+    DropTail,
+    /// `CoDel`: once packets have waited 5 ms for 100 ms, some are dropped (RFC 8289).
+    Codel,
+}
+
+/// How a delay varies from packet to packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Jitter {
+    /// Half the width of a uniform one, the standard deviation of a normal one.
+    pub size: Duration,
+    /// How often which delay.
+    pub shape: Shape,
+    /// Whether a packet may overtake another. Without it a packet that would waits for the other.
+    pub reorders: bool,
+}
+
+/// A distribution of delays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// Each delay within the width alike.
+    #[default]
+    Uniform,
+    /// Around the delay, cut off at 0.
+    Normal,
+}
+
+/// Loss in bursts (Gilbert 1960): while a burst lasts everything is lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BurstLoss {
+    /// Of all packets.
+    pub share: Share,
+    /// The mean length of a burst in packets, at least 1.
+    pub packets: f64,
+}
+
+/// A rate that is enforced by dropping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policer {
+    /// IP bytes per second in the long run.
+    pub rate: BitRate,
+    /// How much may come at once.
+    pub burst: ByteSize,
+}
+
+/// When the wire is cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outages {
+    /// The cuts, by time since the link began.
+    pub cuts: Vec<Cut>,
+    /// After so long they come again; `None` once.
+    pub every: Option<Duration>,
+}
+
+/// A time in which nothing gets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Its beginning.
+    pub at: Duration,
+    /// Its length.
+    pub lasting: Duration,
 }
 
 /// A path that makes no sense.
@@ -55,6 +153,15 @@ pub enum SpecError {
     /// A queue without a rate never fills.
     #[error("a queue without a rate never fills: give a rate too, such as 95mbit")]
     QueueWithoutRate,
+    /// Marks need a queue management that decides when.
+    #[error("a drop-tail queue marks nothing: give management = \"codel\" with ecn")]
+    NothingMarks,
+    /// A bucket shorter than a packet lets nothing through.
+    #[error("a policer's burst shorter than a packet lets nothing through: give at least 1500")]
+    BurstTooShort,
+    /// Loss that cannot be.
+    #[error("a burst of losses has at least 1 packet on average, and lose_every is at least 1")]
+    NoSuchLoss,
     /// A queue shorter than a packet carries nothing.
     #[error(
         "a queue of {0} bytes is shorter than a packet and carries nothing: give at least 1500"
@@ -68,8 +175,14 @@ impl std::str::FromStr for Queue {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let unknown = || SpecError::Queue(text.to_owned());
         let lower = text.trim().to_ascii_lowercase();
+        if let Some(packets) = lower.strip_suffix("packets") {
+            let packets = packets.trim().parse().ok().filter(|packets| *packets > 0);
+            return packets.map(Self::Packets).ok_or_else(unknown);
+        }
         let Some(multiple) = lower.strip_suffix("bdp") else {
-            return text.parse().map(Self::Bytes).map_err(|_| unknown());
+            let bytes = text.parse().map(Self::Bytes);
+            let time = || text.parse::<Span>().map(|time| Self::Time(time.as_duration()));
+            return bytes.or_else(|_| time()).map_err(|_| unknown());
         };
         let multiple: f64 = multiple.trim().parse().map_err(|_| unknown())?;
         if multiple.is_finite() && multiple > 0.0 && multiple <= 1000.0 {
@@ -85,7 +198,9 @@ impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(size) => write!(f, "{}B", size.bytes()),
+            Self::Packets(packets) => write!(f, "{packets}packets"),
             Self::Bdp(multiple) => write!(f, "{multiple}bdp"),
+            Self::Time(time) => write!(f, "{}ns", time.as_nanos()),
         }
     }
 }
@@ -110,18 +225,43 @@ impl Spec {
                 }
                 _ => {}
             }
+            if direction.rate.is_none() && direction.management != Management::DropTail {
+                return Err(SpecError::QueueWithoutRate);
+            }
+            if direction.marks_ecn && direction.management == Management::DropTail {
+                return Err(SpecError::NothingMarks);
+            }
+            if direction.policer.is_some_and(|policer| policer.burst.bytes() < 1500) {
+                return Err(SpecError::BurstTooShort);
+            }
+            let too_short =
+                |bursts: BurstLoss| !(bursts.packets >= 1.0 && bursts.packets.is_finite());
+            if direction.lose_every == Some(0) || direction.burst_loss.is_some_and(too_short) {
+                return Err(SpecError::NoSuchLoss);
+            }
         }
         Ok(())
     }
 
-    /// The queue limit of a direction in bytes; `None` without a rate. A rate without a queue gets
-    /// one bandwidth-delay product.
+    /// The queue limit of a direction as the model counts it; `None` without a rate. A rate without a
+    /// queue gets one bandwidth-delay product.
     #[must_use]
-    pub fn queue_bytes(&self, direction: &Direction) -> Option<u64> {
+    pub fn queue_limit(&self, direction: &Direction) -> Option<QueueLimit> {
         let rate = direction.rate?;
-        Some(match direction.queue.unwrap_or(Queue::Bdp(1.0)) {
+        Some(QueueLimit::Bytes(match direction.queue.unwrap_or(Queue::Bdp(1.0)) {
+            Queue::Packets(packets) => return Some(QueueLimit::Packets(packets)),
             Queue::Bytes(size) => size.bytes(),
             Queue::Bdp(multiple) => rate.bytes_in(self.rtt().mul_f64(multiple)).max(SHORTEST_QUEUE),
+            Queue::Time(time) => rate.bytes_in(time).max(SHORTEST_QUEUE),
+        }))
+    }
+
+    /// The queue limit of a direction in bytes, packets counting 1500 each; `None` without a rate.
+    #[must_use]
+    pub fn queue_bytes(&self, direction: &Direction) -> Option<u64> {
+        Some(match self.queue_limit(direction)? {
+            QueueLimit::Bytes(bytes) => bytes,
+            QueueLimit::Packets(packets) => packets.saturating_mul(1500),
         })
     }
 
@@ -144,11 +284,40 @@ impl fmt::Display for Spec {
 impl Spec {
     fn describe(&self, direction: &Direction) -> String {
         let mut text = String::new();
-        if let Some(loss) = direction.loss {
-            text += &format!(", loss {loss}");
+        let mut add = |part: String| text += &format!(", {part}");
+        if let Some(jitter) = direction.jitter {
+            let order = if jitter.reorders { " with reordering" } else { "" };
+            add(format!("jitter {}{order}", Span::from(jitter.size)));
         }
-        if let Some((rate, queue)) = direction.rate.zip(self.queue_bytes(direction)) {
-            text += &format!(", {rate}, queue {}", ByteSize::from_bytes(queue));
+        if let Some(loss) = direction.loss {
+            add(format!("loss {loss}"));
+        }
+        if let Some(bursts) = direction.burst_loss {
+            add(format!("loss {} in bursts of {}", bursts.share, bursts.packets));
+        }
+        if let Some(every) = direction.lose_every {
+            add(format!("every {every}th lost"));
+        }
+        if let Some(share) = direction.corrupt {
+            add(format!("{share} corrupted"));
+        }
+        if let Some(share) = direction.duplicate {
+            add(format!("{share} duplicated"));
+        }
+        if let Some((rate, queue)) = direction.rate.zip(self.queue_limit(direction)) {
+            let queue = match queue {
+                QueueLimit::Bytes(bytes) => ByteSize::from_bytes(bytes).to_string(),
+                QueueLimit::Packets(packets) => format!("{packets} packets"),
+            };
+            let codel = if direction.management == Management::Codel { " CoDel" } else { "" };
+            let ecn = if direction.marks_ecn { " with ECN" } else { "" };
+            add(format!("{rate}, queue {queue}{codel}{ecn}"));
+        }
+        if let Some(policer) = direction.policer {
+            add(format!("policed to {} with bursts of {}", policer.rate, policer.burst));
+        }
+        if !direction.outages.cuts.is_empty() {
+            add(format!("{} cuts", direction.outages.cuts.len()));
         }
         text
     }
@@ -180,10 +349,13 @@ mod tests {
         assert_eq!("1bdp".parse(), Ok(Queue::Bdp(1.0)));
         assert_eq!(" 0.5 BDP".parse(), Ok(Queue::Bdp(0.5)));
         assert_eq!("2MB".parse(), Ok(Queue::Bytes("2MB".parse().unwrap())));
-        for text in ["1.5bdp", "2576875B"] {
+        assert_eq!("5 packets".parse(), Ok(Queue::Packets(5)));
+        assert_eq!("2s".parse(), Ok(Queue::Time(Duration::from_secs(2))));
+        for text in ["1.5bdp", "2576875B", "100packets", "2000000000ns"] {
             assert_eq!(text.parse::<Queue>().unwrap().to_string(), text);
         }
-        for wrong in ["", "bdp", "0bdp", "-1bdp", "nanbdp", "1e9bdp", "5 packets"] {
+        for wrong in ["", "bdp", "0bdp", "-1bdp", "nanbdp", "1e9bdp", "0packets", "packets", "-1s"]
+        {
             assert_eq!(wrong.parse::<Queue>(), Err(SpecError::Queue(wrong.to_owned())));
         }
     }
@@ -199,7 +371,7 @@ mod tests {
     fn nonsense_is_named() {
         let queue = Some(Queue::Bytes("1499B".parse().unwrap()));
         let short = Direction { queue, ..direction() };
-        let spec = Spec { up: direction(), down: short };
+        let spec = Spec { up: direction(), down: short.clone() };
         assert_eq!(spec.check(), Err(SpecError::QueueTooShort(1499)));
         let rateless = Direction { rate: None, ..short };
         let spec = Spec { up: rateless, down: direction() };

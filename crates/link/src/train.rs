@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use lastbyte_sys::tun::VNET_HEADER;
 
+use crate::packet::{fold, sum};
+
 /// `VIRTIO_NET_HDR_GSO_TCPV4` and `TCPV6`, beside the bit for ECN.
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
@@ -123,17 +125,6 @@ impl Train {
         let pseudo = fold(sum(&ip[addresses]) + u32::from(tcp_length) + protocol_tcp);
         ip[tcp + TCP_CHECKSUM..tcp + TCP_CHECKSUM + 2].copy_from_slice(&pseudo.to_be_bytes());
     }
-}
-
-/// The sum of 16-bit words of RFC 1071, not yet folded. 64 KiB at most: no overflow.
-fn sum(bytes: &[u8]) -> u32 {
-    bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum()
-}
-
-fn fold(sum: u32) -> u16 {
-    let once = (sum & 0xFFFF) + (sum >> 16);
-    let twice = (once & 0xFFFF) + (once >> 16);
-    u16::try_from(twice).unwrap_or(u16::MAX)
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> u16 {

@@ -9,7 +9,8 @@ use lastbyte_sys::tun::{Tun, VNET_HEADER};
 use lastbyte_sys::{poll, process};
 
 use crate::clock::{Clock, Nanos};
-use crate::model::{Fate, Model};
+use crate::model::{Arrival, Fate, Model, Packet};
+use crate::packet;
 use crate::report::{DirectionReport, Lateness, Report};
 use crate::train::Train;
 
@@ -48,6 +49,7 @@ struct Line {
 #[derive(Debug)]
 struct Held {
     due: Nanos,
+    /// How many packets of the sending host it is: 0 for a second copy.
     packets: u32,
     length: usize,
     buffer: Box<[u8]>,
@@ -157,21 +159,49 @@ impl Line {
     }
 
     /// Decides about one packet.
-    fn decide(&mut self, now: Nanos, buffer: Box<[u8]>, length: usize) {
+    fn decide(&mut self, now: Nanos, mut buffer: Box<[u8]>, length: usize) {
         let bytes = length.saturating_sub(VNET_HEADER);
         self.report.packets += 1;
         self.report.bytes += bytes as u64;
-        match self.model.offer(now, u32::try_from(bytes).unwrap_or(u32::MAX)) {
-            Fate::Deliver { at } => self.hold(Held { due: at, packets: 1, length, buffer }),
-            Fate::Lost => {
-                self.report.lost += 1;
-                self.spare.push(buffer);
+        let fate = self.model.offer(
+            now,
+            Packet {
+                bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+                ecn_capable: packet::is_ecn_capable(&buffer[..length]),
+            },
+        );
+        let count = match fate {
+            Fate::Deliver(arrival) => {
+                self.change(&arrival, &mut buffer[..length]);
+                if arrival.duplicated {
+                    let mut copy = self.buffer();
+                    copy[..length].copy_from_slice(&buffer[..length]);
+                    self.hold(Held { due: arrival.at, packets: 1, length, buffer });
+                    self.hold(Held { due: arrival.at, packets: 0, length, buffer: copy });
+                } else {
+                    self.hold(Held { due: arrival.at, packets: 1, length, buffer });
+                }
+                return;
             }
-            Fate::Dropped => {
-                self.report.dropped += 1;
-                self.spare.push(buffer);
-            }
+            Fate::Lost => &mut self.report.lost,
+            Fate::Dropped => &mut self.report.dropped,
+            Fate::Policed => &mut self.report.policed,
+        };
+        *count += 1;
+        self.spare.push(buffer);
+    }
+
+    /// Does to a packet what the model decided, and counts it.
+    fn change(&mut self, arrival: &Arrival, packet: &mut [u8]) {
+        if arrival.marked {
+            packet::mark(packet);
         }
+        if let Some(place) = arrival.corrupted {
+            packet::corrupt(packet, place);
+        }
+        self.report.marked += u64::from(arrival.marked);
+        self.report.corrupted += u64::from(arrival.corrupted.is_some());
+        self.report.duplicated += u64::from(arrival.duplicated);
     }
 
     /// Decides about segments that came as one. Whole they stay unless one of them is lost: then
@@ -210,8 +240,12 @@ impl Line {
         if self.held.len() >= MOST_HELD {
             self.too_many += u64::from(held.packets);
             self.spare.push(held.buffer);
-        } else {
+        } else if self.held.back().is_none_or(|last| last.due <= held.due) {
             self.held.push_back(held);
+        } else {
+            // It overtakes: few do, and not far.
+            let place = self.held.partition_point(|earlier| earlier.due <= held.due);
+            self.held.insert(place, held);
         }
     }
 

@@ -165,3 +165,52 @@ fn bytes_arrive_whole_and_in_order_through_losses_inside_uncut_packets() {
     let share = up.lost as f64 / up.packets as f64;
     assert!(share > 0.003 && share < 0.007, "{up:?}");
 }
+
+#[test]
+fn copies_and_damage_reach_the_other_host() {
+    let Some(link) = link(&spec("rtt = '2ms'\n[up]\nduplicate = '100%'")) else { return };
+    let (near, far) = sockets(&link);
+    near.send(b"twice").unwrap();
+    for _ in 0..2 {
+        assert_eq!(far.recv(&mut [0; 8]).unwrap(), 5);
+    }
+    let report = link.down().unwrap();
+    assert_eq!((report.up.packets, report.up.delivered, report.up.duplicated), (1, 1, 1));
+
+    let Some(link) = self::link(&spec("rtt = '2ms'\n[up]\ncorrupt = '100%'")) else { return };
+    let (near, far) = sockets(&link);
+    near.send(b"damaged").unwrap();
+    far.set_read_timeout(Some(100 * MS)).unwrap();
+    far.recv(&mut [0; 8]).expect_err("the receiving kernel's checksum lets no damage through");
+    let report = link.down().unwrap();
+    assert_eq!((report.up.delivered, report.up.corrupted), (1, 1));
+}
+
+#[test]
+fn tcp_gets_every_byte_through_all_of_it_at_once() {
+    let toml = "rtt = '4ms'\njitter = '1ms'\nreorder = true\nloss = '0.5%'\nlose_every = 301\n\
+                burst_loss = { share = '0.5%', packets = 3.0 }\ncorrupt = '0.5%'\n\
+                duplicate = '1%'\nrate = '100mbit'\nqueue = '50packets'\nmanagement = 'codel'\n\
+                ecn = true\npolicer = { rate = '80mbit', burst = '64KiB' }\n\
+                cuts = [{ at = '100ms', lasting = '50ms' }]";
+    let Some(link) = link(&spec(toml)) else { return };
+    for host in [Host::Near, Host::Far] {
+        link.host(host).set_sysctl("ipv4/tcp_ecn", "1").unwrap();
+    }
+    let listener = link.far().run(|| TcpListener::bind((FAR, 0)).unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut near = link.near().run(|| TcpStream::connect(address).unwrap()).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    let place = |at: usize| at.to_le_bytes()[0] ^ at.to_le_bytes()[1] ^ at.to_le_bytes()[2];
+    let all: Vec<u8> = (0..1_500_000).map(place).collect();
+    let expected = all.clone();
+    let writer = std::thread::spawn(move || near.write_all(&all).unwrap());
+    let mut got = Vec::new();
+    far.read_to_end(&mut got).unwrap();
+    writer.join().unwrap();
+    assert!(got == expected, "{} bytes, or not the same", got.len());
+    let up = link.down().unwrap().up;
+    let fates = up.delivered + up.lost + up.dropped + up.policed + up.in_flight;
+    assert_eq!(up.packets, fates, "{up:?}");
+    assert!(up.lost > 0 && up.corrupted > 0 && up.duplicated > 0, "{up:?}");
+}
