@@ -78,7 +78,9 @@ impl PathArgs {
                 direction.delay = rtt.as_duration() / 2;
             }
             direction.loss = self.loss.or(direction.loss);
-            direction.rate = self.rate.or(direction.rate);
+            if self.rate.is_some() {
+                (direction.rate, direction.trace) = (self.rate, None);
+            }
             direction.queue = self.queue.or(direction.queue);
         }
         scenario.spec.check()?;

@@ -98,22 +98,31 @@ fn describe(report: &Report) {
         let fates = always.into_iter().chain(sometimes);
         let fates = fates.map(|(fate, packets)| format!(", {} {fate}", grouped(packets)));
         let fates: String = fates.collect();
-        talk(&format!("link: {name} {} packets{fates}", grouped(direction.packets)));
+        let waited = direction.queue_delay;
+        let waited = if waited.max.is_zero() {
+            String::new()
+        } else {
+            format!(", queued {} to {} (p50, p99)", ms(waited.p50), ms(waited.p99))
+        };
+        talk(&format!("link: {name} {} packets{fates}{waited}", grouped(direction.packets)));
     };
     direction("up  ", &report.up);
     direction("down", &report.down);
     if report.up.packets + report.down.packets == 0 {
         return;
     }
-    let late = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
     let lateness = format!(
         "late by {} at the median, {} at 99 %, {} at most",
-        late(report.lateness.p50),
-        late(report.lateness.p99),
-        late(report.lateness.max)
+        ms(report.lateness.p50),
+        ms(report.lateness.p99),
+        ms(report.lateness.max)
     );
     match report.broken_promise() {
         None => talk(&format!("link: kept its promise: {lateness}")),
         Some(why) => talk(&format!("link: do not believe this run: {why}; {lateness}")),
     }
+}
+
+fn ms(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }

@@ -24,15 +24,17 @@ mod packet;
 mod report;
 pub mod scenario;
 mod spec;
+mod trace;
 mod train;
 mod wire;
 
 pub use error::LinkError;
 pub use host::{FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
 pub use link::Link;
-pub use report::{DirectionReport, Lateness, Report};
+pub use report::{DirectionReport, Report, Times};
 pub use scenario::Scenario;
 pub use spec::{
     BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, QueueLimit, Shape,
     Spec, SpecError,
 };
+pub use trace::{Trace, TraceError};

@@ -57,6 +57,8 @@ pub enum Fate {
 pub struct Arrival {
     /// When, in nanoseconds on the clock of `now`.
     pub at: u64,
+    /// How long it waits in the queue before its transmission begins, in nanoseconds.
+    pub queued: u64,
     /// Marked with CE (RFC 3168).
     pub marked: bool,
     /// Damaged: a bit is wrong, at a place that this number chooses.
@@ -69,7 +71,7 @@ impl Arrival {
     /// A packet that arrives as it was sent.
     #[must_use]
     pub fn unharmed(at: u64) -> Self {
-        Self { at, marked: false, corrupted: None, duplicated: false }
+        Self { at, queued: 0, marked: false, corrupted: None, duplicated: false }
     }
 }
 
@@ -124,12 +126,11 @@ impl Model {
         if self.policer.as_mut().is_some_and(|policer| !policer.admits(now, packet.bytes)) {
             return Fate::Policed;
         }
-        let (sent, marked) = match &mut self.transmitter {
-            None => (now, false),
+        let Sent { at: sent, queued, marked } = match &mut self.transmitter {
+            None => Sent { at: now, queued: 0, marked: false },
             Some(transmitter) => match transmitter.send(now, packet) {
-                Sent::At(sent) => (sent, false),
-                Sent::Marked(sent) => (sent, true),
-                Sent::Dropped => return Fate::Dropped,
+                Some(sent) => sent,
+                None => return Fate::Dropped,
             },
         };
         if self.is_lost(sent) {
@@ -137,6 +138,7 @@ impl Model {
         }
         Fate::Deliver(Arrival {
             at: self.delay.arrival(sent),
+            queued,
             marked,
             corrupted: self.corruption.as_mut().and_then(Gaps::strikes_where),
             duplicated: self.duplication.as_mut().is_some_and(Gaps::strikes),

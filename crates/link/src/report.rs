@@ -17,7 +17,7 @@ pub struct Report {
     /// From the far host to the near one.
     pub down: DirectionReport,
     /// How much later than the model said packets were delivered.
-    pub lateness: Lateness,
+    pub lateness: Times,
     /// Packets that the kernel dropped at the devices, unasked.
     pub device_drops: u64,
     /// Processor time spent on carrying packets.
@@ -47,23 +47,25 @@ pub struct DirectionReport {
     pub corrupted: u64,
     /// Second copies delivered, as asked; [`DirectionReport::delivered`] does not count them.
     pub duplicated: u64,
+    /// How long packets that arrived, or will, waited in the queue.
+    pub queue_delay: Times,
     /// Packets still on the way when the link ended.
     pub in_flight: u64,
 }
 
-/// How late packets were, against the model.
+/// How times of many packets are spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Lateness {
-    /// Half of them less than this.
+pub struct Times {
+    /// Half of them at most this.
     pub p50: Duration,
-    /// 99 of 100 less than this.
+    /// 99 of 100 at most this.
     pub p99: Duration,
-    /// The latest.
+    /// The longest.
     pub max: Duration,
 }
 
-impl Lateness {
+impl Times {
     /// From a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u32>) -> Self {
         let at = |q| Duration::from_nanos(histogram.value_at_quantile(q));

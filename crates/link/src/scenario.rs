@@ -12,6 +12,7 @@
 //! corrupt = "0.01%"          # a bit is wrong
 //! duplicate = "0.01%"        # arrives twice
 //! rate = "95mbit"            # of IP bytes
+//! # trace = "lte.down"       # instead of a rate: a mahimahi trace, beside this file
 //! queue = "1bdp"             # or bytes "2MB", packets "100packets", time "200ms"
 //! management = "codel"       # "drop-tail" if left out
 //! ecn = true                 # mark instead of dropping, where a packet allows it
@@ -32,6 +33,7 @@ use serde::Deserialize;
 use crate::spec::{
     BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, Shape, Spec, SpecError,
 };
+use crate::trace::{Trace, TraceError};
 
 /// The scenarios that come with lastbyte: name and TOML text.
 const KNOWN: &[(&str, &str)] = &[
@@ -85,6 +87,14 @@ pub enum ScenarioError {
         /// Where and what.
         cause: toml::de::Error,
     },
+    /// A recorded rate cannot be read.
+    #[error("trace {}: {cause}", path.display())]
+    Trace {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, and why.
+        cause: TraceError,
+    },
     /// The path makes no sense.
     #[error("scenario {name}: {cause}")]
     Spec {
@@ -107,9 +117,8 @@ impl Scenario {
     pub fn find(name: &str) -> Result<Self, ScenarioError> {
         if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
             let path = PathBuf::from(name);
-            let text =
-                fs::read_to_string(&path).map_err(|cause| ScenarioError::File { path, cause })?;
-            return Self::parse(name, &text);
+            let text = read(&path)?;
+            return Self::parse_in(path.parent(), name, &text);
         }
         let text = KNOWN.iter().find(|(known, _)| *known == name);
         let (_, text) = text.ok_or_else(|| ScenarioError::Unknown { name: name.to_owned() })?;
@@ -129,13 +138,35 @@ impl Scenario {
     /// # Errors
     /// Names the key and the line.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
+        Self::parse_in(None, name, text)
+    }
+
+    /// As [`Scenario::parse`], with the folder in which the files that it names lie.
+    fn parse_in(folder: Option<&Path>, name: &str, text: &str) -> Result<Self, ScenarioError> {
         let file: File = toml::from_str(text)
             .map_err(|cause| ScenarioError::Text { name: name.to_owned(), cause })?;
-        let spec = Spec { up: file.up.over(&file), down: file.down.over(&file) };
+        let direction = |one: &OneWay| -> Result<Direction, ScenarioError> {
+            let both = file.trace.as_ref().filter(|_| one.rate.is_none());
+            let named = one.trace.as_ref().or(both);
+            let trace = named.map(|named| read_trace(folder, named)).transpose()?;
+            Ok(Direction { trace, ..one.over(&file) })
+        };
+        let spec = Spec { up: direction(&file.up)?, down: direction(&file.down)? };
         spec.check().map_err(|cause| ScenarioError::Spec { name: name.to_owned(), cause })?;
-        let title = file.title.unwrap_or_else(|| name.to_owned());
+        let title = file.title.clone().unwrap_or_else(|| name.to_owned());
         Ok(Self { name: name.to_owned(), title, spec })
     }
+}
+
+fn read(path: &Path) -> Result<String, ScenarioError> {
+    let failed = |cause| ScenarioError::File { path: path.to_owned(), cause };
+    fs::read_to_string(path).map_err(failed)
+}
+
+fn read_trace(folder: Option<&Path>, named: &Path) -> Result<Trace, ScenarioError> {
+    let path = folder.map_or_else(|| named.to_owned(), |folder| folder.join(named));
+    let text = read(&path)?;
+    Trace::parse(&text).map_err(|cause| ScenarioError::Trace { path, cause })
 }
 
 /// A scenario file: what holds for both directions, and what differs in one.
@@ -153,6 +184,7 @@ struct File {
     corrupt: Option<Share>,
     duplicate: Option<Share>,
     rate: Option<BitRate>,
+    trace: Option<PathBuf>,
     queue: Option<QueueText>,
     management: Option<ManagementText>,
     ecn: Option<bool>,
@@ -179,6 +211,7 @@ struct OneWay {
     corrupt: Option<Share>,
     duplicate: Option<Share>,
     rate: Option<BitRate>,
+    trace: Option<PathBuf>,
     queue: Option<QueueText>,
     management: Option<ManagementText>,
     ecn: Option<bool>,
@@ -250,6 +283,8 @@ impl OneWay {
         let cut =
             |cut: &CutText| Cut { at: cut.at.as_duration(), lasting: cut.lasting.as_duration() };
         let cuts = self.cuts.as_ref().or(both.cuts.as_ref());
+        // A direction's own trace stands instead of the rate for both.
+        let rate_for_both = both.rate.filter(|_| self.trace.is_none());
         Direction {
             delay: self.delay.map_or(half, Span::as_duration),
             jitter: jitter.map(|size| Jitter { size, shape, reorders }),
@@ -258,7 +293,8 @@ impl OneWay {
             lose_every: self.lose_every.or(both.lose_every),
             corrupt: self.corrupt.or(both.corrupt),
             duplicate: self.duplicate.or(both.duplicate),
-            rate: self.rate.or(both.rate),
+            rate: self.rate.or(rate_for_both),
+            trace: None,
             queue: self.queue.or(both.queue).map(|queue| queue.0),
             management: match self.management.or(both.management) {
                 None | Some(ManagementText::DropTail) => Management::DropTail,
@@ -306,6 +342,22 @@ mod tests {
         assert!(burst_loss.is_some() && policer.is_some() && outages.cuts.len() == 1);
         assert!(spec.up.marks_ecn && spec.up.management == Management::Codel);
         assert_eq!(spec.up.lose_every, Some(1000));
+    }
+
+    #[test]
+    fn a_recorded_rate_lies_beside_the_scenario() {
+        let folder = std::env::temp_dir().join(format!("lastbyte-trace-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let toml = folder.join("recorded.toml");
+        fs::write(&toml, "rtt = '40ms'\nrate = '1mbit'\n[down]\ntrace = 'down.ms'").unwrap();
+        fs::write(folder.join("down.ms"), "1\n2\n3\n").unwrap();
+        let spec = Scenario::find(toml.to_str().unwrap()).unwrap().spec;
+        assert_eq!((spec.up.trace, spec.down.rate), (None, None));
+        assert_eq!(spec.down.mean_rate().unwrap().bits_per_s(), 12_000_000);
+        fs::write(folder.join("down.ms"), "2\n1\n").unwrap();
+        let error = Scenario::find(toml.to_str().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("down.ms") && error.contains("line 2"), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

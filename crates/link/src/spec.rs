@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
+use crate::trace::Trace;
+
 /// The shortest queue that a multiple of the bandwidth-delay product is rounded up to: ten full
 /// packets, so that a short path still has a queue.
 const SHORTEST_QUEUE: u64 = 15_000;
@@ -39,6 +41,8 @@ pub struct Direction {
     /// IP bytes per second; `None` transmits in no time. With 1500-byte packets TCP's payload is
     /// 96.5 % of it (1448 of 1500).
     pub rate: Option<BitRate>,
+    /// A recorded rate instead of a constant one.
+    pub trace: Option<Trace>,
     /// How much may wait for transmission: more is dropped at the tail. Needs a rate.
     pub queue: Option<Queue>,
     /// What else is done about a long queue.
@@ -49,6 +53,15 @@ pub struct Direction {
     pub policer: Option<Policer>,
     /// When nothing gets through at all.
     pub outages: Outages,
+}
+
+impl Direction {
+    /// The rate, or the mean of a recorded one; `None` where nothing limits it.
+    #[must_use]
+    pub fn mean_rate(&self) -> Option<BitRate> {
+        let recorded = || BitRate::from_bits_per_s(self.trace.as_ref()?.mean_bits_per_s()).ok();
+        self.rate.or_else(recorded)
+    }
 }
 
 /// The length of a queue, the packet in transmission included.
@@ -153,6 +166,9 @@ pub enum SpecError {
     /// A queue without a rate never fills.
     #[error("a queue without a rate never fills: give a rate too, such as 95mbit")]
     QueueWithoutRate,
+    /// A rate and a trace exclude each other.
+    #[error("a rate and a trace: give one of them")]
+    TwoRates,
     /// Marks need a queue management that decides when.
     #[error("a drop-tail queue marks nothing: give management = \"codel\" with ecn")]
     NothingMarks,
@@ -218,14 +234,17 @@ impl Spec {
     /// Names what makes no sense.
     pub fn check(&self) -> Result<(), SpecError> {
         for direction in [&self.up, &self.down] {
-            match (direction.queue, direction.rate) {
+            if direction.rate.is_some() && direction.trace.is_some() {
+                return Err(SpecError::TwoRates);
+            }
+            match (direction.queue, direction.mean_rate()) {
                 (Some(_), None) => return Err(SpecError::QueueWithoutRate),
                 (Some(Queue::Bytes(size)), _) if size.bytes() < 1500 => {
                     return Err(SpecError::QueueTooShort(size.bytes()));
                 }
                 _ => {}
             }
-            if direction.rate.is_none() && direction.management != Management::DropTail {
+            if direction.mean_rate().is_none() && direction.management != Management::DropTail {
                 return Err(SpecError::QueueWithoutRate);
             }
             if direction.marks_ecn && direction.management == Management::DropTail {
@@ -247,7 +266,7 @@ impl Spec {
     /// queue gets one bandwidth-delay product.
     #[must_use]
     pub fn queue_limit(&self, direction: &Direction) -> Option<QueueLimit> {
-        let rate = direction.rate?;
+        let rate = direction.mean_rate()?;
         Some(QueueLimit::Bytes(match direction.queue.unwrap_or(Queue::Bdp(1.0)) {
             Queue::Packets(packets) => return Some(QueueLimit::Packets(packets)),
             Queue::Bytes(size) => size.bytes(),
@@ -268,7 +287,7 @@ impl Spec {
     /// The most TCP payload that the way out can carry with 1500-byte packets, in bit/s.
     #[must_use]
     pub fn tcp_limit_bits_per_s(&self) -> Option<f64> {
-        self.up.rate.map(|rate| rate.bytes_per_s() * 8.0 * 1448.0 / 1500.0)
+        self.up.mean_rate().map(|rate| rate.bytes_per_s() * 8.0 * 1448.0 / 1500.0)
     }
 }
 
@@ -304,14 +323,15 @@ impl Spec {
         if let Some(share) = direction.duplicate {
             add(format!("{share} duplicated"));
         }
-        if let Some((rate, queue)) = direction.rate.zip(self.queue_limit(direction)) {
+        if let Some((rate, queue)) = direction.mean_rate().zip(self.queue_limit(direction)) {
+            let mean = if direction.trace.is_some() { " on average, as recorded" } else { "" };
             let queue = match queue {
                 QueueLimit::Bytes(bytes) => ByteSize::from_bytes(bytes).to_string(),
                 QueueLimit::Packets(packets) => format!("{packets} packets"),
             };
             let codel = if direction.management == Management::Codel { " CoDel" } else { "" };
             let ecn = if direction.marks_ecn { " with ECN" } else { "" };
-            add(format!("{rate}, queue {queue}{codel}{ecn}"));
+            add(format!("{rate}{mean}, queue {queue}{codel}{ecn}"));
         }
         if let Some(policer) = direction.policer {
             add(format!("policed to {} with bursts of {}", policer.rate, policer.burst));

@@ -11,7 +11,7 @@ use lastbyte_sys::{poll, process};
 use crate::clock::{Clock, Nanos};
 use crate::model::{Arrival, Fate, Model, Packet};
 use crate::packet;
-use crate::report::{DirectionReport, Lateness, Report};
+use crate::report::{DirectionReport, Report, Times};
 use crate::train::Train;
 
 /// Room for a packet of the devices' MTU, and for one that the kernel has not cut.
@@ -41,6 +41,7 @@ struct Line {
     /// Buffers of packets that are gone: none is allocated while packets come as fast as they go.
     spare: Vec<Box<[u8]>>,
     report: DirectionReport,
+    queue_delay: Histogram<u32>,
     /// Packets dropped because too many were on the way.
     too_many: u64,
 }
@@ -58,19 +59,18 @@ struct Held {
 impl Wire {
     /// A wire between the near and the far host's device.
     pub(crate) fn new((near, up): (Tun, Model), (far, down): (Tun, Model)) -> io::Result<Self> {
-        let line = |tun, model| Line {
-            tun,
-            model,
-            held: VecDeque::new(),
-            spare: Vec::new(),
-            report: DirectionReport::default(),
-            too_many: 0,
+        let line = |tun, model| -> io::Result<Line> {
+            Ok(Line {
+                tun,
+                model,
+                held: VecDeque::new(),
+                spare: Vec::new(),
+                report: DirectionReport::default(),
+                queue_delay: histogram()?,
+                too_many: 0,
+            })
         };
-        Ok(Self {
-            lines: [line(near, up), line(far, down)],
-            lateness: Histogram::new_with_bounds(1, 60_000_000_000, 2).map_err(io::Error::other)?,
-            unasked: 0,
-        })
+        Ok(Self { lines: [line(near, up)?, line(far, down)?], lateness: histogram()?, unasked: 0 })
     }
 
     /// Carries packets until the writing end of `stop` is closed.
@@ -124,12 +124,13 @@ impl Wire {
         let too_many: u64 = self.lines.iter().map(|line| line.too_many).sum();
         let [up, down] = self.lines.map(|line| DirectionReport {
             in_flight: line.held.iter().map(|held| u64::from(held.packets)).sum(),
+            queue_delay: Times::of(&line.queue_delay),
             ..line.report
         });
         Ok(Report {
             up,
             down,
-            lateness: Lateness::of(&self.lateness),
+            lateness: Times::of(&self.lateness),
             device_drops: self.unasked + too_many,
             cpu: process::thread_cpu_time()?,
         })
@@ -193,6 +194,7 @@ impl Line {
 
     /// Does to a packet what the model decided, and counts it.
     fn change(&mut self, arrival: &Arrival, packet: &mut [u8]) {
+        self.queue_delay.saturating_record(arrival.queued);
         if arrival.marked {
             packet::mark(packet);
         }
@@ -253,6 +255,11 @@ impl Line {
         let room = if self.model.takes_trains() { TRAIN_ROOM } else { PACKET_ROOM };
         self.spare.pop().unwrap_or_else(|| vec![0; room].into_boxed_slice())
     }
+}
+
+/// Nanoseconds up to a minute, to 1 %.
+fn histogram() -> io::Result<Histogram<u32>> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 2).map_err(io::Error::other)
 }
 
 /// The kernel took the packet and had no room for it (`ENOBUFS`, `ENOMEM`), or the device is going

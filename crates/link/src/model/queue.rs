@@ -1,13 +1,14 @@
 //! A rate, and the queue in front of it.
 //!
-//! In a first-in, first-out queue in front of a constant rate, a packet's turn is known when it
-//! arrives: when all before it have been sent. So is its fate under CoDel, whose law looks at the
+//! In a first-in, first-out queue in front of a known rate, a packet's turn is known when it arrives:
+//! when all before it have been sent. So is its fate under CoDel, whose law looks at the
 //! waiting times of packets in the order in which they leave.
 
 use std::collections::VecDeque;
 
 use super::Packet;
 use crate::spec::{Direction, Management, QueueLimit, Spec};
+use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 /// RFC 8289 section 4.4: TARGET and INTERVAL.
@@ -16,84 +17,145 @@ const CODEL_INTERVAL: u64 = 100_000_000;
 /// RFC 8289 section 5.5: no drop while less than this waits.
 const CODEL_LEAST_BYTES: u128 = 1514;
 
-/// What the queue made of a packet.
+/// A packet that leaves the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
-    /// It will have been sent by this time.
-    At(u64),
-    /// As [`Sent::At`], and it is marked with CE.
-    Marked(u64),
-    /// It never leaves the queue.
-    Dropped,
+pub(super) struct Sent {
+    /// By when it will have been sent.
+    pub(super) at: u64,
+    /// How long it waits for its turn.
+    pub(super) queued: u64,
+    /// Marked with CE.
+    pub(super) marked: bool,
 }
 
-/// A queue in front of a constant rate.
+/// A queue in front of a rate.
 #[derive(Clone, Debug)]
 pub(super) struct Transmitter {
-    bits_per_s: u128,
+    pace: Pace,
     limit: QueueLimit,
     codel: Option<Codel>,
     marks: bool,
     /// When the last accepted packet will have been sent, in nanoseconds.
     free_at: u64,
-    /// What rounding to nanoseconds has left over, in units of 1/rate nanoseconds: without it a
-    /// rate that does not divide a second would be off by up to a nanosecond per packet.
-    carry: u128,
-    /// When each waiting packet will have been sent: for limits in packets alone.
-    waiting: VecDeque<u64>,
+    /// When each waiting packet will have been sent, and its bytes.
+    waiting: VecDeque<(u64, u32)>,
+    waiting_bytes: u64,
+}
+
+/// How fast packets leave.
+#[derive(Clone, Debug)]
+enum Pace {
+    Constant {
+        bits_per_s: u128,
+        /// What rounding to nanoseconds has left over, in units of 1/rate nanoseconds: without it a
+        /// rate that does not divide a second would be off by up to a nanosecond per packet.
+        carry: u128,
+    },
+    Recorded {
+        trace: Trace,
+        /// The opportunity in use, and what is left of it in bytes.
+        opportunity: u64,
+        left: u64,
+    },
 }
 
 impl Transmitter {
     /// `None` without a rate.
     pub(super) fn new(spec: &Spec, direction: &Direction) -> Option<Self> {
-        let rate = direction.rate?;
         let limit = spec.queue_limit(direction)?;
+        let pace = match (&direction.trace, direction.rate) {
+            (Some(trace), _) => {
+                Pace::Recorded { trace: trace.clone(), opportunity: 0, left: OPPORTUNITY_BYTES }
+            }
+            (None, rate) => Pace::Constant { bits_per_s: rate?.bits_per_s().into(), carry: 0 },
+        };
         Some(Self {
-            bits_per_s: rate.bits_per_s().into(),
+            pace,
             limit,
             codel: (direction.management == Management::Codel).then(Codel::default),
             marks: direction.marks_ecn,
             free_at: 0,
-            carry: 0,
             waiting: VecDeque::new(),
+            waiting_bytes: 0,
         })
     }
 
-    /// Takes a packet that arrives at `now`.
-    pub(super) fn send(&mut self, now: u64, packet: Packet) -> Sent {
-        if self.free_at <= now {
-            (self.free_at, self.carry) = (now, 0);
+    /// Takes a packet that arrives at `now`; `None` if it never leaves the queue.
+    pub(super) fn send(&mut self, now: u64, packet: Packet) -> Option<Sent> {
+        self.forget_sent(now);
+        let waiting_bytes = self.waiting_bytes(now);
+        if !self.has_room(waiting_bytes + u128::from(packet.bytes)) {
+            return None;
         }
-        let wait = self.free_at - now;
-        let waiting_bytes = u128::from(wait) * self.bits_per_s / (8 * NANOS_PER_SECOND);
-        if !self.has_room(now, waiting_bytes + u128::from(packet.bytes)) {
-            return Sent::Dropped;
-        }
-        let turn = self.free_at;
+        let turn = self.free_at.max(now);
         let long = waiting_bytes >= CODEL_LEAST_BYTES;
+        let wait = turn - now;
         let strikes = self.codel.as_mut().is_some_and(|codel| codel.strikes(turn, wait, long));
         let marked = strikes && self.marks && packet.ecn_capable;
         if strikes && !marked {
-            return Sent::Dropped;
+            return None;
         }
-        let work = u128::from(packet.bytes) * 8 * NANOS_PER_SECOND + self.carry;
-        let time = u64::try_from(work / self.bits_per_s).unwrap_or(u64::MAX);
-        self.carry = work % self.bits_per_s;
-        self.free_at = self.free_at.saturating_add(time);
-        if matches!(self.limit, QueueLimit::Packets(_)) {
-            self.waiting.push_back(self.free_at);
-        }
-        if marked { Sent::Marked(self.free_at) } else { Sent::At(self.free_at) }
+        self.free_at = self.pace.sent_at(now, self.free_at, packet.bytes);
+        self.waiting.push_back((self.free_at, packet.bytes));
+        self.waiting_bytes += u64::from(packet.bytes);
+        Some(Sent { at: self.free_at, queued: wait, marked })
     }
 
-    fn has_room(&mut self, now: u64, bytes: u128) -> bool {
+    fn forget_sent(&mut self, now: u64) {
+        while let Some((sent, bytes)) = self.waiting.front() {
+            if *sent > now {
+                return;
+            }
+            self.waiting_bytes -= u64::from(*bytes);
+            self.waiting.pop_front();
+        }
+    }
+
+    /// What waits; at a constant rate without the part of the first packet that has left already.
+    fn waiting_bytes(&self, now: u64) -> u128 {
+        match self.pace {
+            Pace::Constant { bits_per_s, .. } => {
+                let wait = self.free_at.saturating_sub(now);
+                u128::from(wait) * bits_per_s / (8 * NANOS_PER_SECOND)
+            }
+            Pace::Recorded { .. } => self.waiting_bytes.into(),
+        }
+    }
+
+    fn has_room(&self, bytes: u128) -> bool {
         match self.limit {
             QueueLimit::Bytes(limit) => bytes <= u128::from(limit),
-            QueueLimit::Packets(limit) => {
-                while self.waiting.front().is_some_and(|sent| *sent <= now) {
-                    self.waiting.pop_front();
+            QueueLimit::Packets(limit) => (self.waiting.len() as u64) < limit,
+        }
+    }
+}
+
+impl Pace {
+    /// When a packet that arrives at `now` will have been sent, if those before it will have been at
+    /// `free_at`.
+    fn sent_at(&mut self, now: u64, free_at: u64, bytes: u32) -> u64 {
+        match self {
+            Self::Constant { bits_per_s, carry } => {
+                if free_at <= now {
+                    *carry = 0;
                 }
-                (self.waiting.len() as u64) < limit
+                let work = u128::from(bytes) * 8 * NANOS_PER_SECOND + *carry;
+                *carry = work % *bits_per_s;
+                let time = u64::try_from(work / *bits_per_s).unwrap_or(u64::MAX);
+                free_at.max(now).saturating_add(time)
+            }
+            Self::Recorded { trace, opportunity, left } => {
+                // What nobody was there to use is gone.
+                if trace.time(*opportunity) < now {
+                    (*opportunity, *left) = (trace.first_at(now), OPPORTUNITY_BYTES);
+                }
+                let mut bytes = u64::from(bytes);
+                while bytes > *left {
+                    bytes -= *left;
+                    (*opportunity, *left) = (*opportunity + 1, OPPORTUNITY_BYTES);
+                }
+                *left -= bytes;
+                trace.time(*opportunity)
             }
         }
     }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::spec::{BurstLoss, Cut, Jitter, Management, Outages, Policer, Queue, Shape};
+use crate::trace::Trace;
 
 const MS: u64 = 1_000_000;
 
@@ -42,8 +43,8 @@ fn losing(share: &str, seed: u64) -> Model {
 fn delay_alone_adds_delay() {
     let delay = Duration::from_micros(108_500);
     let mut model = model(Direction { delay, ..Direction::default() }, 1);
-    assert_eq!(model.offer(7, plain(1500)), Fate::Deliver(Arrival::unharmed(108_500_007)));
-    assert_eq!(model.offer(7, plain(40)), Fate::Deliver(Arrival::unharmed(108_500_007)));
+    assert_eq!(arrives(model.offer(7, plain(1500))), Some(108_500_007));
+    assert_eq!(arrives(model.offer(7, plain(40))), Some(108_500_007));
 }
 
 #[test]
@@ -51,16 +52,10 @@ fn packets_leave_at_the_rate_and_a_pause_earns_no_credit() {
     // 12 kbit/s: 1500 bytes take a second.
     let mut model = model(direction("12kbit", "1MB"), 1);
     let second = 1_000_000_000;
-    assert_eq!(model.offer(0, plain(1500)), Fate::Deliver(Arrival::unharmed(second)));
-    assert_eq!(model.offer(0, plain(1500)), Fate::Deliver(Arrival::unharmed(2 * second)));
-    assert_eq!(
-        model.offer(10 * second, plain(1500)),
-        Fate::Deliver(Arrival::unharmed(11 * second))
-    );
-    assert_eq!(
-        model.offer(10 * second, plain(1500)),
-        Fate::Deliver(Arrival::unharmed(12 * second))
-    );
+    assert_eq!(arrives(model.offer(0, plain(1500))), Some(second));
+    assert_eq!(arrives(model.offer(0, plain(1500))), Some(2 * second));
+    assert_eq!(arrives(model.offer(10 * second, plain(1500))), Some(11 * second));
+    assert_eq!(arrives(model.offer(10 * second, plain(1500))), Some(12 * second));
 }
 
 #[test]
@@ -100,10 +95,11 @@ fn the_queue_drops_at_its_limit_and_not_before() {
 fn a_full_queue_delays_by_its_length() {
     let delay = Duration::from_millis(100);
     let mut model = model(Direction { delay, ..direction("95mbit", "1bdp") }, 1);
-    let mut last = 0;
-    while let Some(at) = arrives(model.offer(0, plain(1500))) {
-        last = at;
+    let (mut last, mut queued) = (0, 0);
+    while let Fate::Deliver(arrival) = model.offer(0, plain(1500)) {
+        (last, queued) = (arrival.at, arrival.queued);
     }
+    assert_eq!(last - queued, 100 * MS + 126_316, "all but its delay and its own transmission");
     // One bandwidth-delay product of queue doubles the round trip, to within a packet.
     let doubled = 200_000_000_u64;
     assert!(last <= doubled && last + 126_316 > doubled, "{last}");
@@ -271,6 +267,23 @@ fn a_queue_in_packets_counts_packets() {
     }
     assert_eq!(model.offer(0, plain(40)), Fate::Dropped);
     assert!(arrives(model.offer(1000 * MS, plain(40))).is_some(), "one has left");
+}
+
+#[test]
+fn a_recorded_rate_is_kept_and_unused_opportunities_are_gone() {
+    let trace = Some(Trace::parse("1\n1\n5\n").unwrap());
+    let mut model = model(Direction { trace, ..Direction::default() }, 1);
+    let arrival = |model: &mut Model, now, bytes| arrives(model.offer(now, plain(bytes)));
+    // Two at 1 ms, one at 5, then again from 5 on.
+    let times: Vec<_> = (0..4).filter_map(|_| arrival(&mut model, 0, 1500)).collect();
+    assert_eq!(times, [MS, MS, 5 * MS, 6 * MS]);
+    // Half a packet leaves room for another half, and a whole one needs the next opportunity too.
+    assert_eq!(arrival(&mut model, 7 * MS, 750), Some(10 * MS));
+    assert_eq!(arrival(&mut model, 7 * MS, 750), Some(10 * MS));
+    assert_eq!(arrival(&mut model, 7 * MS, 750), Some(11 * MS));
+    assert_eq!(arrival(&mut model, 7 * MS, 1500), Some(11 * MS));
+    // Long after: nothing has been saved up.
+    assert_eq!(arrival(&mut model, 1001 * MS + 1, 1500), Some(1005 * MS));
 }
 
 /// The waiting times of an unresponsive sender at twice the rate, and its drops, over 10 s.
