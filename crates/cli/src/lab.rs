@@ -110,19 +110,13 @@ fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
     Ok(allowed)
 }
 
-/// Makes the runs, with a word on the terminal about how far they are. `begun` is called before the
-/// first is counted: then it is known that there will be an answer.
+/// Makes the runs, with a word on the terminal about how far they are. `begun` is called once it is
+/// known that there will be an answer.
 pub(crate) fn make(plan: Plan, begun: &mut dyn FnMut()) -> Result<Experiment> {
     let subjects = plan.subjects.clone();
     let progress = Progress::new();
-    let mut begun = Some(begun);
     let mut watch = |event: Event<'_>| match event {
-        Event::Counted(_) => {
-            if let Some(begun) = begun.take() {
-                progress.wipe();
-                begun();
-            }
-        }
+        Event::Begun => begun(),
         Event::Running { done, of, subjects: running } => {
             let running: Vec<String> =
                 running.iter().map(|subject| subjects[*subject].to_string()).collect();

@@ -13,6 +13,8 @@ const REPEATS: u32 = 2;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
+    /// The path can be made and the receiver can listen: there will be an answer.
+    Begun,
     /// So many runs of all are done, and these subjects are running now.
     Running {
         /// Runs done.
@@ -56,6 +58,8 @@ pub fn experiment(plan: Plan, watch: &mut dyn FnMut(Event<'_>)) -> Result<Experi
     if plan.subjects.is_empty() {
         return Err(LabError::NoSubjects);
     }
+    run::rehearse(&plan)?;
+    watch(Event::Begun);
     let of = plan.subjects.len() * plan.rounds as usize;
     let (mut runs, mut void) = (Vec::with_capacity(of), Vec::new());
     for round in 0..plan.rounds {

@@ -131,6 +131,16 @@ fn per_second(bytes: u64, time: Duration) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
 }
 
+/// Makes the path and a receiver once, and takes them down: what would make the first run fail is
+/// found before anything else.
+pub(crate) fn rehearse(plan: &Plan) -> Result<(), LabError> {
+    let path = plan.path.up(plan.seed)?;
+    let address = SocketAddr::new(path.address(Host::Far), plan.port);
+    path.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
+    path.down()?;
+    Ok(())
+}
+
 /// Makes the path, sends and receives over it, and takes it down.
 pub(crate) fn run(plan: &Plan, subject: usize, round: u32) -> Result<Run, LabError> {
     let settings = &plan.subjects[subject];

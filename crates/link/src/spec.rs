@@ -284,10 +284,13 @@ impl Spec {
         })
     }
 
-    /// The most TCP payload that the way out can carry with 1500-byte packets, in bit/s.
+    /// The most TCP payload that the way out can carry in the long run with 1500-byte packets, in
+    /// bit/s.
     #[must_use]
     pub fn tcp_limit_bits_per_s(&self) -> Option<f64> {
-        self.up.mean_rate().map(|rate| rate.bytes_per_s() * 8.0 * 1448.0 / 1500.0)
+        let policed = self.up.policer.map(|policer| policer.rate);
+        let rate = [self.up.mean_rate(), policed].into_iter().flatten().min();
+        rate.map(|rate| rate.bytes_per_s() * 8.0 * 1448.0 / 1500.0)
     }
 }
 

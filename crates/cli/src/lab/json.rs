@@ -11,17 +11,16 @@ const SCHEMA: u32 = 1;
 
 /// Makes the runs of a plan and prints them.
 pub(super) fn run(plan: Plan) -> Result<Experiment> {
-    let mut plan_line = Some(PlanLine::of(&plan));
+    let plan_line = PlanLine::of(&plan);
     let subjects = plan.subjects.clone();
     let mut failed = None;
     let mut watch = |event: Event<'_>| {
-        if let Event::Counted(run) = event {
-            // Once it is known that there will be an answer.
-            let begun = plan_line.take().map_or(Ok(()), |line| say_json(&line));
-            failed = failed.take().or_else(|| begun.err());
-            let said = say_json(&RunLine::of(run, &subjects[run.subject]));
-            failed = failed.take().or_else(|| said.err());
-        }
+        let said = match event {
+            Event::Begun => say_json(&plan_line),
+            Event::Counted(run) => say_json(&RunLine::of(run, &subjects[run.subject])),
+            _ => Ok(()),
+        };
+        failed = failed.take().or_else(|| said.err());
     };
     let experiment = lastbyte_lab::experiment(plan, &mut watch)?;
     if let Some(error) = failed {
