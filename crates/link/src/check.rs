@@ -6,7 +6,8 @@
 //!
 //! Each [`Phase`] has a fresh link:
 //!
-//! - delay: small packets one at a time, on the path as asked;
+//! - delay: small packets one at a time, on the path as asked; what the same probe takes over
+//!   loopback, its own lateness, is taken off;
 //! - loss: numbered small packets, slowly enough for the queue, on the path as asked;
 //! - rate: full packets at [`OFFERED`] times the rate, on the path without its losses, whose chance
 //!   would be in the figure;
@@ -31,9 +32,8 @@ use crate::spec::Spec;
 use asked::Asked;
 use probe::{Lane, Load, Seen};
 
-/// How far the median of a delay may be off, and that of the round trip: two wake-ups of a thread
-/// and a few system calls of an idle machine, with room. Less could not be told from the probe's
-/// own lateness.
+/// How far the median of a delay may be off, and that of the round trip: four wake-ups of the link's
+/// thread on an idle machine, twice in each direction, with room.
 pub const DELAY_TOLERANCE: Duration = Duration::from_micros(300);
 /// How far a rate may be off, as a share of it: more would be seen in the lab's results, which
 /// differ by a few percent between runs.
@@ -55,6 +55,9 @@ pub const OFFERED: f64 = 1.1;
 /// slowest of a few.
 const DELAY_PROBES: u32 = 100;
 const DELAY_EVERY: Duration = Duration::from_millis(10);
+const DELAY_WITHIN: Duration = Duration::from_secs(3);
+/// Packets over loopback, to know how late the probe itself is.
+const OWN_PROBES: u32 = 50;
 /// With fewer of them there is no median worth the name.
 const LEAST_PROBES: usize = 20;
 /// Packets to judge a loss with.
@@ -74,8 +77,9 @@ const RATE_PACKETS: u64 = 200;
 const LEAST_RATE_PACKETS: u32 = 20;
 /// How long a full queue may take to run empty, and a sender to fill it.
 const QUEUE_WITHIN: Duration = Duration::from_secs(6);
-/// Sent beyond what the queue takes, in packets.
+/// Sent beyond what the queue takes, in packets, and what leaves it while the link is late to read.
 const QUEUE_EXCESS: u64 = 20;
+const QUEUE_LATE: Duration = Duration::from_millis(50);
 /// Both directions are loaded at once up to this sum of their rates, in bit/s; faster ones one after
 /// the other, so that senders and carrier do not wait for each other's processor.
 const AT_ONCE: u64 = 200_000_000;
@@ -156,7 +160,8 @@ impl fmt::Display for Phase {
 pub enum Subject {
     /// The median of the sum of both delays.
     RoundTrip,
-    /// The median of one way's delay, the packet's own transmission taken off.
+    /// The median of one way's delay; the packet's own transmission and the probe's own lateness are
+    /// taken off.
     Delay,
     /// The share of packets lost.
     Loss,
@@ -350,6 +355,16 @@ impl Course {
         at_once: bool,
     ) -> Result<Vec<Seen>, LinkError> {
         let link = Link::up(spec, self.seed)?;
+        self.load_link(phase, link, lanes, at_once)
+    }
+
+    fn load_link(
+        &mut self,
+        phase: Phase,
+        link: Link,
+        lanes: &[Lane],
+        at_once: bool,
+    ) -> Result<Vec<Seen>, LinkError> {
         let mut seen = Vec::new();
         for lanes in lanes.chunks(if at_once { 2 } else { 1 }) {
             seen.extend(probe::run(&link, lanes)?);
@@ -368,28 +383,35 @@ impl Course {
     fn delay(&mut self, spec: &Spec, asked: &[Asked; 2]) -> Result<(), LinkError> {
         let slowest = asked.iter().map(|asked| asked.time_of(SMALL_PACKET)).max();
         let every = DELAY_EVERY.max(slowest.unwrap_or_default() * 3);
+        let load = Load {
+            packets: DELAY_PROBES,
+            within: DELAY_WITHIN,
+            prompt: true,
+            ..Load::paced(SMALL_PACKET, every)
+        };
         let lanes = asked.each_ref().map(|asked| Lane {
             way: asked.way,
-            load: Load {
-                packets: DELAY_PROBES,
-                within: Duration::from_secs(5),
-                ..Load::paced(SMALL_PACKET, every)
-            },
+            load,
             linger: asked.longest_wait(),
         });
-        let seen = self.load(Phase::Delay, spec, &lanes, true)?;
+        let link = Link::up(spec, self.seed)?;
+        let alone = Load { packets: OWN_PROBES, every: DELAY_EVERY, ..load };
+        let late =
+            judge::median(probe::run_on_loopback(&link, alone)?.delays().flatten().collect());
+        // One way after the other: their threads would wake at the same moments.
+        let seen = self.load_link(Phase::Delay, link, &lanes, false)?;
         let mut ways = Vec::new();
         for (asked, seen) in asked.iter().zip(&seen) {
-            let own = asked.time_of(SMALL_PACKET).as_secs_f64();
+            let own = asked.time_of(SMALL_PACKET).as_secs_f64() + late;
             ways.push(
                 seen.delays().map(|delay| delay.map(|delay| delay - own)).collect::<Vec<_>>(),
             );
         }
         let both = ways[0].iter().zip(&ways[1]).filter_map(|(up, down)| Some((*up)? + (*down)?));
-        let rtt = judge::delay(spec.rtt(), both.collect());
+        let rtt = judge::delay(spec.rtt(), both.collect(), 2.0 * late);
         self.add(Subject::RoundTrip, None, rtt);
         for (asked, delays) in asked.iter().zip(ways) {
-            let outcome = judge::delay(asked.delay, delays.into_iter().flatten().collect());
+            let outcome = judge::delay(asked.delay, delays.into_iter().flatten().collect(), late);
             self.add(Subject::Delay, Some(asked.way), outcome);
         }
         Ok(())

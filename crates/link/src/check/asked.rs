@@ -9,8 +9,8 @@ use crate::spec::{Direction, Spec};
 use super::probe::{Lane, Load};
 use super::{
     FULL_PACKET, LEAST_LOSS_PACKETS, LEAST_RATE_PACKETS, LOSS_PACKETS_PER_S, LOSS_SHARE_OF_RATE,
-    LOSS_WITHIN, LOSSES_WANTED, MOST_LOSS_PACKETS, OFFERED, QUEUE_EXCESS, QUEUE_WITHIN, RATE_FOR,
-    RATE_PACKETS, RATE_WITHIN, SMALL_PACKET, Way,
+    LOSS_WITHIN, LOSSES_WANTED, MOST_LOSS_PACKETS, OFFERED, QUEUE_EXCESS, QUEUE_LATE, QUEUE_WITHIN,
+    RATE_FOR, RATE_PACKETS, RATE_WITHIN, SMALL_PACKET, Way,
 };
 
 /// How much longer than the path takes a receiver waits for the last packet.
@@ -113,11 +113,12 @@ impl Asked {
         if self.queue_time() > QUEUE_WITHIN {
             return None;
         }
+        let excess = QUEUE_EXCESS * u64::from(FULL_PACKET) + rate.bytes_in(QUEUE_LATE);
         let load = Load {
             packets: u32::MAX,
             within: QUEUE_WITHIN / 2,
             at_start: u32::MAX,
-            overfill: Some((rate, queue + QUEUE_EXCESS * u64::from(FULL_PACKET))),
+            overfill: Some((rate, queue.saturating_add(excess))),
             ..Load::paced(FULL_PACKET, Duration::ZERO)
         };
         Some(Lane { way: self.way, load, linger: self.longest_wait() })

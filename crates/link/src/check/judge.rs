@@ -18,16 +18,23 @@ const UNSTEADY: f64 = 0.2;
 /// tolerance.
 const IDLE: f64 = 0.002;
 
-/// A delay from the time that each probe took, in seconds.
-pub(super) fn delay(asked: Duration, mut took: Vec<f64>) -> Outcome {
+/// A delay from the time that each probe took, in seconds, without the probe's own lateness.
+pub(super) fn delay(asked: Duration, mut took: Vec<f64>, late: f64) -> Outcome {
     if took.len() < LEAST_PROBES {
         let (got, least) = (took.len(), LEAST_PROBES);
         return Outcome::NotMeasured(format!("only {got} packets came, fewer than {least}"));
     }
     took.sort_by(f64::total_cmp);
     let (median, p99) = (at_share(&took, 0.5), at_share(&took, 0.99));
-    let basis = format!("median of {}, p99 {:.2} ms", took.len(), p99 * 1e3);
+    let (late, many, p99) = (late * 1e3, took.len(), p99 * 1e3);
+    let basis = format!("median of {many}, p99 {p99:.2} ms; probe's own {late:.2} ms taken off");
     measured(Unit::Seconds, asked.as_secs_f64(), median, DELAY_TOLERANCE.as_secs_f64(), basis)
+}
+
+/// The middle of a list; 0 of an empty one.
+pub(super) fn median(mut list: Vec<f64>) -> f64 {
+    list.sort_by(f64::total_cmp);
+    if list.is_empty() { 0.0 } else { at_share(&list, 0.5) }
 }
 
 /// The value below which a share of a sorted, non-empty list lies.
@@ -56,17 +63,17 @@ pub(super) fn loss(asked: f64, lost: u64, sent: u64) -> Outcome {
     }
     let got = lost as f64 / sent as f64;
     let basis = format!("{} of {} packets", grouped(lost), grouped(sent));
-    let (low, high) = if asked > 0.0 { wilson(lost, sent) } else { (got, got) };
+    let (low, high) = if asked > 0.0 { wilson(lost, sent, Z_99) } else { (got, got) };
     Outcome::Measured(Measured { unit: Unit::Share, asked, got, low, high, basis })
 }
 
-/// The interval of 99 % for a share, from `hits` of `trials`, at least 1 (Wilson 1927).
-fn wilson(hits: u64, trials: u64) -> (f64, f64) {
+/// The interval for a share from `hits` of `trials`, at least 1, at a normal quantile (Wilson 1927).
+fn wilson(hits: u64, trials: u64, z: f64) -> (f64, f64) {
     let n = trials as f64;
     let share = hits as f64 / n;
-    let z2 = Z_99 * Z_99;
+    let z2 = z * z;
     let centre = share + z2 / (2.0 * n);
-    let half = Z_99 * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
+    let half = z * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
     let scale = 1.0 + z2 / n;
     // At the ends rounding must not exclude what is certain to be possible.
     let low = if hits == 0 { 0.0 } else { (centre - half) / scale };
@@ -81,9 +88,7 @@ pub(super) fn rate(asked: BitRate, queue: Option<u64>, ip_bytes: u32, seen: &See
         return Outcome::NotMeasured(format!("only {arrived} packets came"));
     };
     let idle = idle_share(asked, queue.unwrap_or(u64::MAX), ip_bytes, &seen.sent);
-    if idle > IDLE {
-        let percent = idle * 100.0;
-        let why = format!("the sender left the link without work for {percent:.1} % of the time");
+    if let Some(why) = too_idle(idle) {
         return Outcome::NotMeasured(why);
     }
     let basis = format!(
@@ -107,6 +112,12 @@ fn steady_rate(arrivals: &[Arrival]) -> Option<(f64, u64, f64)> {
     let time = rest.last()?.at.saturating_duration_since(first.at).as_secs_f64();
     let bytes: u64 = rest.iter().map(|arrival| u64::from(arrival.ip_bytes)).sum();
     (time > 0.0).then(|| (bytes as f64 * 8.0 / time, bytes, time))
+}
+
+fn too_idle(share: f64) -> Option<String> {
+    let percent = share * 100.0;
+    (share > IDLE)
+        .then(|| format!("the sender left the link without work for {percent:.1} % of the time"))
 }
 
 /// The share of the steady part of the time of sending in which a link as asked, to the letter, has
@@ -152,6 +163,10 @@ pub(super) fn queue(rate: BitRate, queue: u64, base: Duration, seen: &Seen) -> [
     let allowed = format!("allowed {:.2} ms", tolerance * 1e3);
     let basis = format!("{} packets taken, {} refused; {allowed}", seen.arrivals.len(), refused);
     let time = measured(Unit::Seconds, asked, delay - base.as_secs_f64(), tolerance, basis);
+    let idle = idle_share(rate, queue, last.ip_bytes, &seen.sent);
+    if let Some(why) = too_idle(idle) {
+        return [time, Outcome::NotMeasured(why)];
+    }
     // What was transmitted meanwhile is in the queue no more.
     let held = taken as f64 - sending * rate.bytes_per_s();
     let basis = format!("{} bytes taken in {:.2} ms", grouped(taken), sending * 1e3);
@@ -193,4 +208,106 @@ pub(super) fn certificates(certificates: &[Certificate]) -> Vec<Finding> {
         list.push(Finding { subject: Subject::Unaccounted, way: Some(way), outcome });
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn rate_of(text: &str) -> BitRate {
+        text.parse().unwrap()
+    }
+
+    fn is_inside(outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::Measured(measured) if measured.is_inside())
+    }
+
+    fn is_not_measured(outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::NotMeasured(_))
+    }
+
+    #[test]
+    fn wilson_as_in_the_literature() {
+        // Newcombe 1998, table I, at 95 %.
+        let (low, high) = wilson(81, 263, 1.959_964);
+        assert!((low - 0.2553).abs() < 5e-5 && (high - 0.3662).abs() < 5e-5, "{low} {high}");
+        let none = wilson(0, 100, Z_99);
+        assert!(none.0 == 0.0 && (none.1 - 0.0622).abs() < 5e-5, "{none:?}");
+        assert_eq!(wilson(100, 100, Z_99).1, 1.0);
+    }
+
+    #[test]
+    fn a_loss_is_judged_by_its_interval_and_none_to_the_packet() {
+        assert!(is_inside(&loss(0.01, 50, 5000)));
+        assert!(is_inside(&loss(0.01, 32, 5000)) && !is_inside(&loss(0.01, 31, 5000)));
+        assert!(is_inside(&loss(0.01, 68, 5000)) && !is_inside(&loss(0.01, 69, 5000)));
+        assert!(is_inside(&loss(0.0, 0, 5000)) && !is_inside(&loss(0.0, 1, 5000)));
+        assert!(is_inside(&loss(1.0, 5000, 5000)) && !is_inside(&loss(1.0, 4990, 5000)));
+        assert!(is_not_measured(&loss(0.5, 0, 0)));
+    }
+
+    #[test]
+    fn a_delay_is_its_median() {
+        let took = |median: f64| [vec![median; 60], vec![0.5; 40]].concat();
+        assert!(is_inside(&delay(10 * MS, took(0.010_29), 0.0)));
+        assert!(!is_inside(&delay(10 * MS, took(0.010_31), 0.0)));
+        assert!(!is_inside(&delay(10 * MS, took(0.009_69), 0.0)), "early is wrong too");
+        assert!(is_not_measured(&delay(10 * MS, vec![0.01; 19], 0.0)));
+        assert_eq!((median(vec![]), median(vec![3.0, 1.0, 2.0])), (0.0, 2.0));
+    }
+
+    /// A sender that offers packets of 1000 bytes in the first of these times, and a link with this
+    /// rate that delivers them.
+    fn seen(every: Duration, many: u32, tx: Duration, base: Duration) -> Seen {
+        let start = Instant::now();
+        let sent: Vec<_> = (0..many).map(|number| start + every * number).collect();
+        let arrival =
+            |number| Arrival { number, at: start + base + tx * (number + 1), ip_bytes: 1000 };
+        Seen { sent, arrivals: (0..many).map(arrival).collect(), overflowed: 0 }
+    }
+
+    #[test]
+    fn a_rate_is_the_receivers_and_needs_a_sender_that_is_ahead() {
+        // 8 Mbit/s: 1000 bytes in a millisecond.
+        let full = seen(MS * 9 / 10, 500, MS, 10 * MS);
+        let judged = |rate: &str, seen: &Seen| super::rate(rate_of(rate), None, 1000, seen);
+        assert!(is_inside(&judged("8mbit", &full)));
+        assert!(is_inside(&judged("8.07mbit", &full)) && is_inside(&judged("7.93mbit", &full)));
+        assert!(!is_inside(&judged("8.1mbit", &full)) && !is_inside(&judged("7.9mbit", &full)));
+        let starved = seen(MS * 2, 500, MS * 2, 10 * MS);
+        assert!(is_not_measured(&judged("8mbit", &starved)));
+        assert!(is_not_measured(&judged("8mbit", &Seen::default())));
+    }
+
+    #[test]
+    fn idle_time_is_what_a_true_link_has() {
+        let start = Instant::now();
+        let idle = |sent: &[u32], queue| {
+            let sent: Vec<_> = sent.iter().map(|ms| start + MS * *ms).collect();
+            idle_share(rate_of("8mbit"), queue, 1000, &sent)
+        };
+        assert_eq!(idle(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], u64::MAX), 0.0);
+        // At 10 ms: 2 of work until 2, idle from 2 to 10, which is all of the steady part.
+        assert!((idle(&[0, 0, 10], u64::MAX) - 1.0).abs() < 1e-9);
+        // Of ten at once a short queue takes two: the others are no work.
+        assert!(idle(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10], 2000) > 0.99);
+        assert_eq!(idle(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10], u64::MAX), 0.0);
+    }
+
+    #[test]
+    fn a_full_queue_is_what_its_last_packet_waited() {
+        // Thirty at once into a queue of twenty.
+        let mut burst = seen(Duration::ZERO, 30, MS, 10 * MS);
+        burst.arrivals.truncate(20);
+        let judged = |queue| super::queue(rate_of("8mbit"), queue, 10 * MS, &burst);
+        assert!(judged(20_000).iter().all(is_inside));
+        assert!(judged(21_000).iter().all(is_inside), "a packet may just not have fitted");
+        assert!(judged(22_000).iter().all(|outcome| !is_inside(outcome)));
+        assert!(judged(18_000).iter().all(|outcome| !is_inside(outcome)));
+        let all_taken = seen(Duration::ZERO, 20, MS, 10 * MS);
+        let unfilled = super::queue(rate_of("8mbit"), 20_000, 10 * MS, &all_taken);
+        assert!(unfilled.iter().all(is_not_measured));
+    }
 }

@@ -11,7 +11,7 @@ use lastbyte_sys::{process, socket};
 use lastbyte_units::BitRate;
 
 use crate::error::LinkError;
-use crate::host::Namespace;
+use crate::host::{Host, Namespace};
 use crate::link::Link;
 
 use super::Way;
@@ -42,6 +42,9 @@ pub(super) struct Load {
     pub(super) every: Duration,
     /// As many may follow at once when the sender is late; for more than that, time is lost.
     pub(super) burst: u32,
+    /// Whether its threads go before ordinary ones: where so little is sent that nobody has to wait
+    /// for them, and each microsecond of their own lateness counts.
+    pub(super) prompt: bool,
     /// Enough when this much more was sent than leaves at this rate.
     pub(super) overfill: Option<(BitRate, u64)>,
 }
@@ -56,6 +59,7 @@ impl Load {
             at_start: 0,
             every,
             burst: 1,
+            prompt: false,
             overfill: None,
         }
     }
@@ -123,8 +127,10 @@ impl Seen {
 
 /// Loads the lanes at once, and waits until all is over.
 pub(super) fn run(link: &Link, lanes: &[Lane]) -> Result<Vec<Seen>, LinkError> {
-    let sockets: Vec<_> =
-        lanes.iter().map(|lane| sockets(link, lane.way)).collect::<Result<_, _>>()?;
+    let sockets: Vec<_> = lanes
+        .iter()
+        .map(|lane| sockets(link, lane.way.from(), lane.way.to()))
+        .collect::<Result<_, _>>()?;
     let before = overflows(link, lanes)?;
     let results = thread::scope(|scope| {
         let lanes = lanes.iter().zip(&sockets);
@@ -144,13 +150,20 @@ pub(super) fn run(link: &Link, lanes: &[Lane]) -> Result<Vec<Seen>, LinkError> {
     Ok(results)
 }
 
+/// Carries a load out over the near host's loopback interface, where only the probe itself is late.
+pub(super) fn run_on_loopback(link: &Link, load: Load) -> Result<Seen, LinkError> {
+    let (from, to) = sockets(link, Host::Near, Host::Near)?;
+    let lane = Lane { way: Way::Up, load, linger: LOOK_EVERY };
+    lane.carry_out(&from, &to).map_err(LinkError::at("sending probes over loopback"))
+}
+
 /// A sending and a receiving socket.
-fn sockets(link: &Link, way: Way) -> Result<(UdpSocket, UdpSocket), LinkError> {
-    let bound = |host: crate::host::Host| {
+fn sockets(link: &Link, from: Host, to: Host) -> Result<(UdpSocket, UdpSocket), LinkError> {
+    let bound = |host: Host| {
         let made = link.host(host).run(|| UdpSocket::bind((host.address(), 0)))?;
         made.map_err(LinkError::at("making a probe's socket"))
     };
-    let (from, to) = (bound(way.from())?, bound(way.to())?);
+    let (from, to) = (bound(from)?, bound(to)?);
     let ready = || {
         // Without the right to more, as much as the kernel lets anybody have.
         socket::force_receive_buffer(&to, RECEIVE_BUFFER)
@@ -192,7 +205,10 @@ impl Lane {
     fn carry_out(&self, from: &UdpSocket, to: &UdpSocket) -> io::Result<Seen> {
         let over = OnceLock::new();
         thread::scope(|scope| {
-            let receiver = scope.spawn(|| receive(to, self.load.packets.min(LOG_ROOM), &over));
+            let receiver = scope.spawn(|| {
+                self.load.hurry();
+                receive(to, self.load.packets.min(LOG_ROOM), &over)
+            });
             let sent = self.load.send(from);
             let count = sent.as_ref().map_or(0, Vec::len);
             let _ = over.set(Over { sent: count, wait_until: Instant::now() + self.linger });
@@ -206,6 +222,7 @@ impl Load {
     /// Sends, and returns when each packet was sent.
     fn send(&self, socket: &UdpSocket) -> io::Result<Vec<Instant>> {
         process::exact_timers()?;
+        self.hurry();
         let mut packet = vec![0; (self.ip_bytes - HEADERS) as usize];
         let mut sent = Vec::with_capacity(self.packets.min(LOG_ROOM) as usize);
         let start = Instant::now();
@@ -231,6 +248,13 @@ impl Load {
             socket.send(&packet)?;
         }
         Ok(sent)
+    }
+
+    fn hurry(&self) {
+        if self.prompt {
+            // Without the right to it the probe is later, and its figure says so.
+            let _ = process::before_ordinary_threads();
+        }
     }
 
     fn is_overfull(&self, packets: u32, elapsed: Duration) -> bool {
