@@ -51,10 +51,10 @@ pub const LOSSES_WANTED: f64 = 20.0;
 /// then leaves the link no gap.
 pub const OFFERED: f64 = 1.1;
 
-/// Packets to measure delays with, and the time between them: a second, and a p99 that is not the
+/// Packets to measure delays with, and the time between them: half a second, and a p99 that is not the
 /// slowest of a few.
 const DELAY_PROBES: u32 = 100;
-const DELAY_EVERY: Duration = Duration::from_millis(10);
+const DELAY_EVERY: Duration = Duration::from_millis(5);
 const DELAY_WITHIN: Duration = Duration::from_secs(3);
 /// Packets over loopback, to know how late the probe itself is.
 const OWN_PROBES: u32 = 50;
@@ -67,6 +67,8 @@ const MOST_LOSS_PACKETS: f64 = 100_000.0;
 const LOSS_PACKETS_PER_S: f64 = 20_000.0;
 /// The share of a rate that numbered packets may take: the queue stays all but empty.
 const LOSS_SHARE_OF_RATE: f64 = 0.5;
+/// How late a link may be to read while the queue still takes the numbered packets that pile up.
+const LOSS_LATE: Duration = Duration::from_millis(50);
 /// How long numbered packets are sent at most.
 const LOSS_WITHIN: Duration = Duration::from_secs(12);
 /// How long full packets are sent to measure a rate; a low one takes longer, for enough packets.
@@ -76,7 +78,12 @@ const RATE_PACKETS: u64 = 200;
 /// With fewer a rate is not measured.
 const LEAST_RATE_PACKETS: u32 = 20;
 /// How long a full queue may take to run empty, and a sender to fill it.
-const QUEUE_WITHIN: Duration = Duration::from_secs(6);
+const QUEUE_WITHIN: Duration = Duration::from_secs(5);
+/// What is offered to fill a queue, as a multiple of the rate, as far as the sender gets: as a burst
+/// comes from a faster line. What comes faster than the link's thread can read waits before it.
+const QUEUE_OFFERED: f64 = 8.0;
+/// As many packets may follow at once when the sender was late.
+const QUEUE_BURST: u32 = 64;
 /// Sent beyond what the queue takes, in packets, and what leaves it while the link is late to read.
 const QUEUE_EXCESS: u64 = 20;
 const QUEUE_LATE: Duration = Duration::from_millis(50);
@@ -438,7 +445,11 @@ impl Course {
 
     fn rate(&mut self, spec: &Spec, asked: &[Asked; 2]) -> Result<(), LinkError> {
         let lanes: Vec<Lane> = asked.iter().filter_map(Asked::rate_lane).collect();
-        let seen = self.load_if_any(Phase::Rate, spec, &lanes, asked)?;
+        let sum: u64 = asked.iter().filter_map(|asked| asked.rate).map(|r| r.bits_per_s()).sum();
+        let seen = match lanes.is_empty() {
+            true => Vec::new(),
+            false => self.load(Phase::Rate, spec, &lanes, sum <= AT_ONCE)?,
+        };
         for asked in asked {
             let place = lanes.iter().position(|lane| lane.way == asked.way);
             let outcome = match (asked.rate, place.map(|place| (&lanes[place], &seen[place]))) {
@@ -459,7 +470,10 @@ impl Course {
 
     fn queue(&mut self, spec: &Spec, asked: &[Asked; 2]) -> Result<(), LinkError> {
         let lanes: Vec<Lane> = asked.iter().filter_map(Asked::queue_lane).collect();
-        let seen = self.load_if_any(Phase::Queue, spec, &lanes, asked)?;
+        let seen = match lanes.is_empty() {
+            true => Vec::new(),
+            false => self.load(Phase::Queue, spec, &lanes, false)?,
+        };
         for asked in asked {
             let place = lanes.iter().position(|lane| lane.way == asked.way);
             let [time, bytes] = match (asked.rate.zip(asked.queue), place.map(|at| &seen[at])) {
@@ -479,19 +493,5 @@ impl Course {
             self.add(Subject::QueueBytes, Some(asked.way), bytes);
         }
         Ok(())
-    }
-
-    fn load_if_any(
-        &mut self,
-        phase: Phase,
-        spec: &Spec,
-        lanes: &[Lane],
-        asked: &[Asked; 2],
-    ) -> Result<Vec<Seen>, LinkError> {
-        if lanes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let sum: u64 = asked.iter().filter_map(|asked| asked.rate).map(|r| r.bits_per_s()).sum();
-        self.load(phase, spec, lanes, sum <= AT_ONCE)
     }
 }

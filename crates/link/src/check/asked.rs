@@ -8,9 +8,10 @@ use crate::spec::{Direction, Spec};
 
 use super::probe::{Lane, Load};
 use super::{
-    FULL_PACKET, LEAST_LOSS_PACKETS, LEAST_RATE_PACKETS, LOSS_PACKETS_PER_S, LOSS_SHARE_OF_RATE,
-    LOSS_WITHIN, LOSSES_WANTED, MOST_LOSS_PACKETS, OFFERED, QUEUE_EXCESS, QUEUE_LATE, QUEUE_WITHIN,
-    RATE_FOR, RATE_PACKETS, RATE_WITHIN, SMALL_PACKET, Way,
+    FULL_PACKET, LEAST_LOSS_PACKETS, LEAST_RATE_PACKETS, LOSS_LATE, LOSS_PACKETS_PER_S,
+    LOSS_SHARE_OF_RATE, LOSS_WITHIN, LOSSES_WANTED, MOST_LOSS_PACKETS, OFFERED, QUEUE_BURST,
+    QUEUE_EXCESS, QUEUE_LATE, QUEUE_OFFERED, QUEUE_WITHIN, RATE_FOR, RATE_PACKETS, RATE_WITHIN,
+    SMALL_PACKET, Way,
 };
 
 /// How much longer than the path takes a receiver waits for the last packet.
@@ -74,7 +75,9 @@ impl Asked {
         let wanted = if self.loss > 0.0 { LOSSES_WANTED / self.loss } else { LEAST_LOSS_PACKETS };
         let packets = wanted.clamp(LEAST_LOSS_PACKETS, MOST_LOSS_PACKETS).ceil();
         let fits = self.rate.map_or(f64::INFINITY, |rate| {
-            rate.bytes_per_s() * LOSS_SHARE_OF_RATE / f64::from(SMALL_PACKET)
+            let transmitted = rate.bytes_per_s() * LOSS_SHARE_OF_RATE / f64::from(SMALL_PACKET);
+            let queued = f64::from(self.queue_packets(SMALL_PACKET)) / LOSS_LATE.as_secs_f64();
+            transmitted.min(queued)
         });
         Load {
             #[expect(clippy::cast_possible_truncation, reason = "clamped")]
@@ -117,9 +120,9 @@ impl Asked {
         let load = Load {
             packets: u32::MAX,
             within: QUEUE_WITHIN / 2,
-            at_start: u32::MAX,
+            burst: QUEUE_BURST,
             overfill: Some((rate, queue.saturating_add(excess))),
-            ..Load::paced(FULL_PACKET, Duration::ZERO)
+            ..Load::paced(FULL_PACKET, self.time_of(FULL_PACKET).div_f64(QUEUE_OFFERED))
         };
         Some(Lane { way: self.way, load, linger: self.longest_wait() })
     }
@@ -154,9 +157,11 @@ mod tests {
 
     #[test]
     fn numbered_packets_leave_half_of_a_rate() {
-        let load = asked("rate = '1mbit'\nloss = '1%'").loss_load();
+        let load = asked("rate = '1mbit'\nloss = '1%'\nqueue = '1MB'").loss_load();
         let rate = f64::from(load.ip_bytes) * 8.0 / load.every.as_secs_f64();
         assert!((rate - 500_000.0).abs() < 10.0, "{rate}");
+        let short = asked("rate = '1gbit'\nqueue = '3200B'").loss_load();
+        assert_eq!(short.every, LOSS_LATE / 100);
     }
 
     #[test]
@@ -173,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_queue_too_long_to_wait_for_gets_no_burst() {
-        assert!(asked("rate = '1mbit'\nqueue = '700kB'").queue_lane().is_some());
-        assert!(asked("rate = '1mbit'\nqueue = '800kB'").queue_lane().is_none());
+        assert!(asked("rate = '1mbit'\nqueue = '600kB'").queue_lane().is_some());
+        assert!(asked("rate = '1mbit'\nqueue = '650kB'").queue_lane().is_none());
         assert!(asked("rtt = '1ms'").queue_lane().is_none());
     }
 }
