@@ -307,7 +307,7 @@ mod tests {
         assert!(judged(22_000).iter().all(|outcome| !is_inside(outcome)));
         assert!(judged(18_000).iter().all(|outcome| !is_inside(outcome)));
         let all_taken = seen(Duration::ZERO, 20, MS, 10 * MS);
-        let unfilled = super::queue(rate_of("8mbit"), 20_000, 10 * MS, &all_taken);
+        let unfilled = queue(rate_of("8mbit"), 20_000, 10 * MS, &all_taken);
         assert!(unfilled.iter().all(is_not_measured));
     }
 }
