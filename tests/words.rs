@@ -51,6 +51,7 @@ fn sentence_of(stderr: &str) -> &str {
 fn bad_values_are_named() {
     refused(&["lab", "nowhere"], &["`nowhere`", "usa-malaysia", ".toml"]);
     refused(&["quiz", "nowhere"], &["`nowhere`", "usa-malaysia"]);
+    refused(&["link", "check", "nowhere"], &["`nowhere`", "usa-malaysia"]);
     refused(&["link", "run", "nowhere", "--", "true"], &["`nowhere`", "usa-malaysia"]);
 
     refused(&["lab", "--loss", "-1%"], &["--loss", "-1%", "negative", "100%"]);
@@ -76,6 +77,8 @@ fn bad_values_are_named() {
 fn words_that_do_not_fit_together_are_named() {
     refused(&["lab"], &["which path?", "--rtt 217ms"]);
     refused(&["link", "up", "a"], &["which path?"]);
+    refused(&["link", "check"], &["which path?"]);
+    refused(&["link", "check", "--all", "--rtt", "1ms"], &["--all", "path"]);
     refused(&["lab", "--rtt", "1ms", "--queue", "1MB"], &["queue", "rate"]);
     refused(&["lab", "--rate", "1mbit", "--queue", "100"], &["queue", "100 bytes", "1500"]);
     refused(&["lab", "--rate", "1mbit", "--queue", "0bdp"], &["--queue", "0bdp"]);
@@ -235,6 +238,7 @@ const COMMANDS: &[&[&str]] = &[
     &["lab"],
     &["link"],
     &["link", "run"],
+    &["link", "check"],
     &["link", "up"],
     &["link", "exec"],
     &["link", "down"],

@@ -190,6 +190,7 @@ pub(crate) struct LinkArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LinkCommand {
     Run(LinkRunArgs),
+    Check(LinkCheckArgs),
     Up(LinkUpArgs),
     Exec(LinkExecArgs),
     /// Take a network made by `link up` away
@@ -221,6 +222,24 @@ pub(crate) struct LinkRunArgs {
     /// The program and its arguments
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,
+}
+
+/// Measure whether a bad network does what was asked of it.
+///
+/// Sends probes of its own over fresh links, stamps them at both ends with one clock, and compares
+/// round trip, delays, losses, rates and queues with what was asked, and what the link counts with
+/// what arrived. About 10 s for a path. Exit code 1: a figure is outside of its tolerance, or could
+/// not be measured.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LinkCheckArgs {
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+    /// Check all scenarios that come with lastbyte
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON Lines
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Make a bad network that lasts until `link down`, and enter it in the ledger.

@@ -1,5 +1,7 @@
 //! `lastbyte link`.
 
+mod check;
+
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -19,6 +21,7 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn run(command: LinkCommand) -> Result<Verdict> {
     match command {
         LinkCommand::Run(args) => run_program(&args),
+        LinkCommand::Check(args) => check::run(&args),
         LinkCommand::Up(args) => kept::up(&args),
         LinkCommand::Exec(args) => kept::exec(&args),
         LinkCommand::Down { name } => kept::down(&name),

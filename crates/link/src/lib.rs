@@ -8,6 +8,7 @@
 //!   the same decisions.
 //! - [`Spec`] and [`scenario`]: what a path is like, from words, TOML or by name.
 //! - [`Link`]: the path itself, carried by a thread between two TUN devices.
+//! - [`check`]: whether a link does what was asked, measured from outside.
 //! - [`Namespace`]: a host; programs and threads can be put into it.
 //!
 //! Namespaces and devices made here are held by descriptors alone. When the process ends, also by a
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod clock;
 mod error;
 mod host;

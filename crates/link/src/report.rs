@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 /// Packets may be this late on the wire, 99 of 100 of them, for a link to have kept its promise:
 /// about what timers and the scheduler of a real host add.
-const PROMISED_LATENESS: Duration = Duration::from_millis(1);
+pub(crate) const PROMISED_LATENESS: Duration = Duration::from_millis(1);
 
 /// What a link did from its beginning to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -106,6 +106,14 @@ pub fn set_receive_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
 }
 
+/// As [`set_receive_buffer`], past `net.core.rmem_max` (`SO_RCVBUFFORCE`).
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` over the socket's network namespace.
+pub fn force_receive_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+}
+
 /// Which buffers were set by hand (`SO_BUF_LOCK`, Linux 5.14): a mask of [`SEND_BUFFER_LOCKED`] and
 /// [`RECEIVE_BUFFER_LOCKED`].
 ///
