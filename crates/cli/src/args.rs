@@ -38,6 +38,19 @@ pub(crate) enum Command {
     LinkCarry(CarryArgs),
 }
 
+impl Command {
+    /// Whether it makes a path that ends with it. One that stays needs more than the rights over it.
+    pub(crate) fn needs_a_path(&self) -> bool {
+        match self {
+            Self::Quiz(args) => !args.path.is_empty(),
+            Self::Lab(args) => !args.loopback,
+            Self::Link(args) => matches!(args.command, LinkCommand::Run(_)),
+            Self::Demo(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// A path: a scenario by name or file, or described by options, which also override a scenario.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PathArgs {
@@ -96,8 +109,13 @@ impl PathArgs {
         }
     }
 
+    /// Whether nothing was said of a path.
     fn is_empty(&self) -> bool {
-        self.rtt.is_none() && self.loss.is_none() && self.rate.is_none() && self.queue.is_none()
+        self.scenario.is_none()
+            && self.rtt.is_none()
+            && self.loss.is_none()
+            && self.rate.is_none()
+            && self.queue.is_none()
     }
 }
 

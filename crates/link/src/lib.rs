@@ -7,7 +7,7 @@
 //! - [`model`]: what happens to a packet. Pure and seeded: the same seed and the same arrivals give
 //!   the same decisions.
 //! - [`Spec`] and [`scenario`]: what a path is like, from words, TOML or by name.
-//! - [`Link`]: the path itself, carried by a thread between two TUN devices.
+//! - [`Link`]: the path itself, carried by a thread between two devices.
 //! - [`Namespace`]: a host; programs and threads can be put into it.
 //!
 //! Namespaces and devices made here are held by descriptors alone. When the process ends, also by a
@@ -20,7 +20,9 @@ mod error;
 mod host;
 mod link;
 pub mod model;
+mod port;
 mod report;
+mod rights;
 pub mod scenario;
 mod spec;
 mod train;
@@ -30,5 +32,6 @@ pub use error::LinkError;
 pub use host::{FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
 pub use link::Link;
 pub use report::{DirectionReport, Lateness, Report};
+pub use rights::{have_rights, take_rights};
 pub use scenario::Scenario;
 pub use spec::{Direction, Queue, Spec, SpecError};
