@@ -70,6 +70,9 @@ impl PacketSocket {
         // Both before the ring: it leaves room for the header.
         set_int(&fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         set_int(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        // Written packets go to the device at once: the queue before it drops without a word until
+        // the kernel, a moment after, has taken note that the other end is up.
+        set_int(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
         let ring = Ring::map(&fd, offload)?;
         bind(&fd, interface)?;
         let mut addresses = [0; 12];
