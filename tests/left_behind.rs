@@ -115,6 +115,41 @@ fn a_path_killed_at_any_moment_leaves_nothing() {
     });
 }
 
+/// Without root: a user namespace more, which has to vanish too.
+#[test]
+fn a_killed_path_of_nobody_leaves_nothing() {
+    alone("a_killed_path_of_nobody_leaves_nothing", |world| {
+        // Where everybody may start it: the directory that it was built in may be closed to others.
+        let binary = "/run/lastbyte";
+        fs::copy(support::LASTBYTE, binary).unwrap();
+        let nobody = |words: &[&str]| {
+            let mut command = Command::new(binary);
+            command.args(words).current_dir("/").uid(65534).gid(65534);
+            command
+        };
+        if answer(&mut nobody(&["link", "run", "-q", "--rtt", "1ms", "--", "true"])).code() == 2 {
+            eprintln!("NOT TESTED: users may not make namespaces here");
+            return;
+        }
+        world.assert_nothing_left();
+        let program = format!("setsid sleep {LONG} & sleep {LONG}");
+        let words = ["link", "run", "--rtt", "20ms", "--far", &program, "--", "sh", "-c", &program];
+        let mut moments = Moments::new(Duration::from_millis(60));
+        for number in 0..10 {
+            let mut running = Running::start(nobody(&words).stdin(Stdio::null()));
+            if number == 0 {
+                // The far program does not listen: the near one is started all the same, later.
+                wait_for_sleepers(4);
+            } else {
+                thread::sleep(moments.next());
+            }
+            running.kill();
+            running.answer_within(SOON).with_code(137);
+            world.assert_nothing_left();
+        }
+    });
+}
+
 // --- links that stay ----------------------------------------------------------------------------
 
 #[test]

@@ -11,7 +11,8 @@ const AFTER_HELP: &str = "\
 stdout is the answer, stderr is the talk, the exit code is the verdict:
 0 done and proven, 1 ran and the answer is no, 2 misuse or failure, 130 on Ctrl-C.
 `link run` and `link exec` pass the program's own exit code on.
-Making a path needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN); quiz and lab --loopback do not.
+Making a path needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), or a kernel that lets users make user
+namespaces; link up needs root. quiz and lab --loopback need neither.
 The ledger of changes is kept in LASTBYTE_STATE_DIR, by default /var/lib/lastbyte for root and
 the user's state directory for others.";
 
@@ -36,6 +37,19 @@ pub(crate) enum Command {
     LinkInit(InitArgs),
     #[command(hide = true)]
     LinkCarry(CarryArgs),
+}
+
+impl Command {
+    /// Whether it makes a path that ends with it. One that stays needs more than the rights over it.
+    pub(crate) fn needs_a_path(&self) -> bool {
+        match self {
+            Self::Quiz(args) => !args.path.is_empty(),
+            Self::Lab(args) => !args.loopback,
+            Self::Link(args) => matches!(args.command, LinkCommand::Run(_)),
+            Self::Demo(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// A path: a scenario by name or file, or described by options, which also override a scenario.
@@ -98,8 +112,13 @@ impl PathArgs {
         }
     }
 
+    /// Whether nothing was said of a path.
     fn is_empty(&self) -> bool {
-        self.rtt.is_none() && self.loss.is_none() && self.rate.is_none() && self.queue.is_none()
+        self.scenario.is_none()
+            && self.rtt.is_none()
+            && self.loss.is_none()
+            && self.rate.is_none()
+            && self.queue.is_none()
     }
 }
 
@@ -307,8 +326,8 @@ pub(crate) struct UndoArgs {
 
 /// Show in two minutes what this is about.
 ///
-/// Act 1 loses bytes and saves them, over loopback. Acts 2 and 3, which need root, send over an
-/// emulated path from the USA to Malaysia and find what fills it.
+/// Act 1 loses bytes and saves them, over loopback. Acts 2 and 3, which need root or user namespaces,
+/// send over an emulated path from the USA to Malaysia and find what fills it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Seconds per run in acts 2 and 3

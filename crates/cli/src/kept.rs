@@ -28,6 +28,11 @@ const LONGEST_NAME: usize = 32;
 pub(crate) fn up(args: &LinkUpArgs) -> Result<Verdict> {
     check_name(&args.name)?;
     let scenario = args.path.must_have_scenario()?;
+    ensure!(
+        lastbyte_link::have_rights(),
+        "a link that stays is kept in {NAMESPACES}, which needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run \
+         it as root, such as with sudo; `lastbyte link run` works without"
+    );
     let ledger = Ledger::of_this_user()?;
     for entry in ledger.open_changes()? {
         is_free(&args.name, &entry)?;

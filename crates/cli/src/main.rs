@@ -30,6 +30,10 @@ use verdict::Verdict;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.command.needs_a_path() {
+        // Before there is a second thread. Where it is refused, making the path says why.
+        let _ = lastbyte_link::take_rights();
+    }
     match run(cli.command) {
         Ok(verdict) => verdict.into(),
         Err(error) => {

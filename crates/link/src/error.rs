@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::rights;
+
 /// Making or using a link failed. The text names the cause: there is no further `source()`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -14,7 +16,7 @@ pub enum LinkError {
         /// The kernel's answer.
         cause: io::Error,
         /// What to do.
-        advice: &'static str,
+        advice: String,
     },
     /// A step failed.
     #[error("{doing}: {cause}")]
@@ -28,24 +30,41 @@ pub enum LinkError {
 
 const AS_ROOT: &str = "making a path needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run it as root, such as \
                        with sudo";
-const TUN: &str = "making a path needs /dev/net/tun: load the module tun, or give a container the \
-                   device (docker: --device /dev/net/tun --cap-add NET_ADMIN --cap-add SYS_ADMIN)";
+const DEVICE: &str = "making a path needs /dev/net/tun, or veth devices and packet sockets: load the \
+                      module tun or veth, or give a container the device (docker: --device \
+                      /dev/net/tun --cap-add NET_ADMIN --cap-add SYS_ADMIN)";
 
 impl LinkError {
     /// Names the step in which the kernel said no, and the cure where it is a matter of rights.
     pub(crate) fn at(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |cause| match cause.kind() {
-            io::ErrorKind::PermissionDenied => Self::Rights { what: doing, cause, advice: AS_ROOT },
+            io::ErrorKind::PermissionDenied => {
+                Self::Rights { what: doing, cause, advice: AS_ROOT.to_owned() }
+            }
             _ => Self::Step { doing, cause },
         }
     }
 
-    /// As [`LinkError::at`], for the TUN device, which may be missing altogether.
-    pub(crate) fn at_tun(cause: io::Error) -> Self {
-        let what = "making a TUN device";
+    /// As [`LinkError::at`], for a host's first step, for which the rights may be had in a user
+    /// namespace: what stands in the way of that is part of the cure.
+    pub(crate) fn at_namespace(cause: io::Error) -> Self {
+        let what = "making a network namespace";
+        let refused = cause.kind() == io::ErrorKind::PermissionDenied;
+        match rights::what_stands_in_the_way().filter(|_| refused) {
+            Some(why) => {
+                let advice = format!("{AS_ROOT}; without root it needs user namespaces, and {why}");
+                Self::Rights { what, cause, advice }
+            }
+            None => Self::at(what)(cause),
+        }
+    }
+
+    /// As [`LinkError::at`], for the device, the kinds of which may be missing altogether.
+    pub(crate) fn at_device(cause: io::Error) -> Self {
+        let what = "making a device";
         match cause.raw_os_error() {
-            // ENOENT, ENXIO, ENODEV: no such file, or no driver behind it.
-            Some(2 | 6 | 19) => Self::Rights { what, cause, advice: TUN },
+            // ENOENT, ENXIO, ENODEV, EOPNOTSUPP, EAFNOSUPPORT: no such file, or no driver behind it.
+            Some(2 | 6 | 19 | 95 | 97) => Self::Rights { what, cause, advice: DEVICE.to_owned() },
             _ => Self::at(what)(cause),
         }
     }

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use lastbyte_sys::netlink::Interface;
-use lastbyte_sys::tun::{Offload, Tun};
+use lastbyte_sys::tun::Offload;
 use lastbyte_sys::{mount, namespace};
 
 use crate::error::LinkError;
+use crate::port::{Kind, Port};
 
 /// The near host's address, from the block set aside for benchmarks (RFC 2544, RFC 5735).
 pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -23,7 +24,7 @@ pub const NEAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 pub const FAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
 
 /// The name of each host's one interface.
-const INTERFACE: &str = "path0";
+pub(crate) const INTERFACE: &str = "path0";
 /// The largest IP packet, as on an Ethernet.
 const MTU: u32 = 1500;
 /// Packets that may wait for the carrier in a host's device: a second of 240 Mbit/s, so that a
@@ -74,7 +75,7 @@ impl Namespace {
         // A thread of its own: the caller stays in its namespace.
         on_own_thread(|| {
             let doing = "making a network namespace";
-            namespace::unshare_network().map_err(LinkError::at(doing))?;
+            namespace::unshare_network().map_err(LinkError::at_namespace)?;
             let loopback = Interface::named("lo").and_then(Interface::set_up);
             loopback.map_err(LinkError::at("taking up the loopback interface"))?;
             Ok(Self { fd: namespace::current_network().map_err(LinkError::at(doing))? })
@@ -162,11 +163,16 @@ impl Namespace {
     }
 
     /// Gives the host its device towards the other one, with its addresses.
-    pub(crate) fn add_device(&self, host: Host, offload: Offload) -> Result<Tun, LinkError> {
+    pub(crate) fn add_device(
+        &self,
+        host: Host,
+        kinds: &[Kind],
+        offload: Offload,
+    ) -> Result<Port, LinkError> {
         self.run(|| {
-            let tun = Tun::create(INTERFACE, offload).map_err(LinkError::at_tun)?;
-            configure(host).map_err(LinkError::at("configuring a TUN device"))?;
-            Ok(tun)
+            let port = Port::create(kinds, offload)?;
+            configure(host, &port).map_err(LinkError::at("configuring a device"))?;
+            Ok(port)
         })?
     }
 
@@ -184,11 +190,11 @@ impl AsFd for Namespace {
     }
 }
 
-fn configure(host: Host) -> io::Result<()> {
+fn configure(host: Host, port: &Port) -> io::Result<()> {
     let interface = Interface::named(INTERFACE)?;
     interface.set_limits(DEVICE_QUEUE_PACKETS, MTU)?;
     quieten_ipv6();
-    interface.set_up()?;
+    port.set_up(interface)?;
     interface.add_address(IpAddr::V4(host.address()), 24)?;
     match interface.add_address(IpAddr::V6(host.address_v6()), 64) {
         // A kernel booted without IPv6 has no such family: the path is IPv4's then.

@@ -7,7 +7,7 @@
 //! - [`model`]: what happens to a packet. Pure and seeded: the same seed and the same arrivals give
 //!   the same decisions.
 //! - [`Spec`] and [`scenario`]: what a path is like, from words, TOML or by name.
-//! - [`Link`]: the path itself, carried by a thread between two TUN devices.
+//! - [`Link`]: the path itself, carried by a thread between two devices.
 //! - [`check`]: whether a link does what was asked, measured from outside.
 //! - [`Namespace`]: a host; programs and threads can be put into it.
 //!
@@ -23,7 +23,9 @@ mod host;
 mod link;
 pub mod model;
 mod packet;
+mod port;
 mod report;
+mod rights;
 pub mod scenario;
 mod spec;
 mod trace;
@@ -34,6 +36,7 @@ pub use error::LinkError;
 pub use host::{FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
 pub use link::Link;
 pub use report::{DirectionReport, Report, Times};
+pub use rights::{have_rights, take_rights};
 pub use scenario::Scenario;
 pub use spec::{
     BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, QueueLimit, Shape,

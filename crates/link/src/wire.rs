@@ -1,16 +1,17 @@
-//! Carries packets between two TUN devices as the model says.
+//! Carries packets between two hosts' devices as the model says.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use lastbyte_sys::tun::{Tun, VNET_HEADER};
+use lastbyte_sys::tun::VNET_HEADER;
 use lastbyte_sys::{poll, process};
 
 use crate::clock::{Clock, Nanos};
 use crate::model::{Arrival, Fate, Model, Packet};
 use crate::packet;
+use crate::port::Port;
 use crate::report::{DirectionReport, Report, Times};
 use crate::train::Train;
 
@@ -35,7 +36,7 @@ pub(crate) struct Wire {
 /// device.
 #[derive(Debug)]
 struct Line {
-    tun: Tun,
+    port: Port,
     model: Model,
     held: VecDeque<Held>,
     /// Buffers of packets that are gone: none is allocated while packets come as fast as they go.
@@ -58,10 +59,10 @@ struct Held {
 
 impl Wire {
     /// A wire between the near and the far host's device.
-    pub(crate) fn new((near, up): (Tun, Model), (far, down): (Tun, Model)) -> io::Result<Self> {
-        let line = |tun, model| -> io::Result<Line> {
+    pub(crate) fn new((near, up): (Port, Model), (far, down): (Port, Model)) -> io::Result<Self> {
+        let line = |port, model| -> io::Result<Line> {
             Ok(Line {
-                tun,
+                port,
                 model,
                 held: VecDeque::new(),
                 spare: Vec::new(),
@@ -87,8 +88,8 @@ impl Wire {
             let [stopped, ..] = poll::wait(
                 [
                     (stop, poll::READABLE),
-                    (&self.lines[0].tun, poll::READABLE),
-                    (&self.lines[1].tun, poll::READABLE),
+                    (&self.lines[0].port, poll::READABLE),
+                    (&self.lines[1].port, poll::READABLE),
                 ],
                 timeout,
             )?;
@@ -103,7 +104,7 @@ impl Wire {
         let mut now = clock.now();
         while self.lines[from].held.front().is_some_and(|held| held.due <= now) {
             let Some(held) = self.lines[from].held.pop_front() else { break };
-            match self.lines[1 - from].tun.write_packet(&held.buffer[..held.length]) {
+            match self.lines[1 - from].port.write_packet(&held.buffer[..held.length]) {
                 Ok(()) => self.lines[from].report.delivered += u64::from(held.packets),
                 Err(error) if is_drop(&error) => self.unasked += u64::from(held.packets),
                 Err(error) => return Err(error),
@@ -120,7 +121,8 @@ impl Wire {
         next.min().map(|due| Duration::from_nanos(due.saturating_sub(clock.now())))
     }
 
-    fn report(self) -> io::Result<Report> {
+    fn report(mut self) -> io::Result<Report> {
+        let at_ports = self.lines[0].port.drops()? + self.lines[1].port.drops()?;
         let too_many: u64 = self.lines.iter().map(|line| line.too_many).sum();
         let [up, down] = self.lines.map(|line| DirectionReport {
             in_flight: line.held.iter().map(|held| u64::from(held.packets)).sum(),
@@ -131,7 +133,7 @@ impl Wire {
             up,
             down,
             lateness: Times::of(&self.lateness),
-            device_drops: self.unasked + too_many,
+            device_drops: self.unasked + too_many + at_ports,
             cpu: process::thread_cpu_time()?,
         })
     }
@@ -142,7 +144,7 @@ impl Line {
     fn take_in(&mut self, clock: Clock) -> io::Result<bool> {
         for _ in 0..BATCH {
             let mut buffer = self.buffer();
-            let length = match self.tun.read_packet(&mut buffer) {
+            let length = match self.port.read_packet(&mut buffer) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.spare.push(buffer);

@@ -6,14 +6,17 @@
 //! reason, and each failure is the kernel's own error number, without a word added.
 //!
 //! Modules go by what they touch: [`tcp`] and [`socket`] one socket, [`poll`] waiting, [`tun`],
-//! [`netlink`], [`namespace`] and [`mount`] a host of one's own, [`process`] and [`mod@file`] the rest.
+//! [`packet`], [`ethtool`], [`netlink`], [`namespace`] and [`mount`] a host of one's own, [`process`]
+//! and [`mod@file`] the rest.
 
 #![allow(unsafe_code, reason = "the only crate where unsafe is allowed: it is the door itself")]
 
+pub mod ethtool;
 pub mod file;
 pub mod mount;
 pub mod namespace;
 pub mod netlink;
+pub mod packet;
 pub mod poll;
 pub mod process;
 pub mod socket;

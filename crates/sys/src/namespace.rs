@@ -3,12 +3,35 @@
 //! Network, mount and PID-for-children namespaces belong to a thread, not to the process, so a
 //! thread can enter one while the rest of the program stays where it is.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use crate::check;
+
+/// Gives this process a new user namespace, in which it has every capability, and which owns the
+/// namespaces made from then on (`user_namespaces(7)`; `unshare(2)`, `CLONE_NEWUSER`). Outside of them
+/// it may do no more than before. No user is known in there until one is mapped.
+///
+/// # Errors
+/// The kernel's: `EINVAL` for a process of several threads, `ENOSPC` past
+/// `user.max_user_namespaces`, `EPERM` where the machine's settings forbid it.
+pub fn unshare_user() -> io::Result<()> {
+    unshare(libc::CLONE_NEWUSER)
+}
+
+/// Maps `user` and `group`, who made the calling process's user namespace, to root in there
+/// (`user_namespaces(7)`).
+///
+/// # Errors
+/// The kernel's: `EPERM` for anybody else.
+pub fn map_to_root(user: u32, group: u32) -> io::Result<()> {
+    // Else a group could be dropped that takes a right away; without this the kernel refuses the map.
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {group} 1"))
+}
 
 /// Gives the calling thread a new, empty network namespace (`unshare(2)`, `CLONE_NEWNET`).
 ///

@@ -5,12 +5,15 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -25,6 +28,31 @@ pub struct Counters {
     pub rx_dropped: u64,
     /// Leaving packets that the device had no room for.
     pub tx_dropped: u64,
+}
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// Makes two Ethernet interfaces, each of which receives what the other sends (`veth(4)`): `here` in
+/// the calling thread's network namespace, `there` in another. Both go when either namespace does.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` in both, `EEXIST` for a name in use, `EOPNOTSUPP` on a kernel
+/// without them.
+pub fn create_pair(here: (&str, Mac), there: (&str, Mac), other: &impl AsFd) -> io::Result<()> {
+    let end = |(name, mac): (&str, Mac)| {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message.attributes.push(LinkAttribute::Address(mac.to_vec()));
+        message
+    };
+    let (mut message, mut peer) = (end(here), end(there));
+    peer.attributes.push(LinkAttribute::NetNsFd(other.as_fd().as_raw_fd()));
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+    ]));
+    order(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
 }
 
 /// An interface of the calling thread's network namespace.
@@ -43,6 +71,12 @@ impl Interface {
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
         let link = ask_link(message)?;
         Ok(Self { index: link.header.index })
+    }
+
+    /// Its number (`netdevice(7)`).
+    #[must_use]
+    pub fn index(self) -> u32 {
+        self.index
     }
 
     /// Sets how many packets may wait in the device on their way out (`IFLA_TXQLEN`) and the
@@ -65,6 +99,18 @@ impl Interface {
         let mut message = self.message();
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
+        order(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// As [`Interface::set_up`], for an Ethernet interface that asks nobody for addresses: all that it
+    /// sends goes to its own (`IFF_NOARP`).
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN`.
+    pub fn set_up_without_arp(self) -> io::Result<()> {
+        let mut message = self.message();
+        message.header.flags = LinkFlags::Up | LinkFlags::Noarp;
+        message.header.change_mask = message.header.flags;
         order(RouteNetlinkMessage::SetLink(message), 0)
     }
 

@@ -160,6 +160,38 @@ pub fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The effective group id of this process (`getegid(2)`).
+#[must_use]
+pub fn effective_group() -> u32 {
+    // SAFETY: getegid takes no argument and cannot fail.
+    unsafe { libc::getegid() }
+}
+
+/// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`, as bits of [`effective_capabilities`]
+/// (`include/uapi/linux/capability.h`).
+pub const CAP_NET_ADMIN: u64 = 1 << 12;
+/// See [`CAP_NET_ADMIN`].
+pub const CAP_SYS_ADMIN: u64 = 1 << 21;
+
+/// The capabilities that the calling thread has now, a bit for each (`capget(2)`,
+/// `capabilities(7)`).
+///
+/// # Errors
+/// None expected; the kernel's are passed on.
+pub fn effective_capabilities() -> io::Result<u64> {
+    // struct __user_cap_header_struct: version 3 and the calling thread.
+    let mut header = [0x2008_0522_u32, 0];
+    // Two of struct __user_cap_data_struct: effective, permitted, inheritable.
+    let mut data = [0_u32; 6];
+    let (header, sets) = (header.as_mut_ptr(), data.as_mut_ptr());
+    // SAFETY: both have the room that version 3 asks for, and outlive the call.
+    let returned = unsafe { libc::syscall(libc::SYS_capget, header, sets) };
+    if returned < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::from(data[0]) | u64::from(data[3]) << 32)
+}
+
 /// Processor time that the calling thread has used so far (`clock_gettime(2)`,
 /// `CLOCK_THREAD_CPUTIME_ID`).
 ///

@@ -171,17 +171,22 @@ fn get_int(fd: &impl AsFd, level: i32, option: i32) -> io::Result<i32> {
 }
 
 /// Sets an integer option (`setsockopt(2)`).
-fn set_int(fd: &impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+pub(crate) fn set_int(fd: &impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     set_option(fd, level, option, &value)
 }
 
-fn set_option<T: Copy>(fd: &impl AsFd, level: i32, option: i32, value: &T) -> io::Result<()> {
+pub(crate) fn set_option<T: Copy>(
+    fd: &impl AsFd,
+    level: i32,
+    option: i32,
+    value: &T,
+) -> io::Result<()> {
     let pointer = std::ptr::from_ref(value).cast();
     let fd = fd.as_fd().as_raw_fd();
     // SAFETY: `value` is a plain C value of the length announced and outlives the call.
     check(unsafe { libc::setsockopt(fd, level, option, pointer, size_of_value::<T>()) }).map(drop)
 }
 
-fn size_of_value<T>() -> libc::socklen_t {
+pub(crate) fn size_of_value<T>() -> libc::socklen_t {
     libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX)
 }

@@ -96,7 +96,8 @@ impl AsFd for Tun {
     }
 }
 
-fn interface_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
+/// A name as `struct ifreq` has it.
+pub(crate) fn interface_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
     let mut room = [0; libc::IFNAMSIZ];
     if name.len() >= room.len() {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));

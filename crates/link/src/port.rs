@@ -1,0 +1,144 @@
+//! A host's device, as the carrier sees it: from here packets leave the host, and here they arrive.
+//!
+//! Two kinds, which give and take the same: an IP packet behind a vnet header. A TUN device, where
+//! `/dev/net/tun` may be opened; else a pair of Ethernet devices, one end on the host and the other in a
+//! namespace that nobody is in, with a packet socket on it. The second needs no device file, so it is
+//! there in most user namespaces.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use lastbyte_sys::netlink::{self, Interface, Mac};
+use lastbyte_sys::packet::PacketSocket;
+use lastbyte_sys::tun::{Offload, Tun};
+use lastbyte_sys::{ethtool, namespace};
+
+use crate::error::LinkError;
+use crate::host::{INTERFACE, Namespace};
+
+/// The other end of the host's Ethernet device.
+const WIRE: &str = "wire0";
+/// Addresses of our own choice (IEEE 802, the second bit of the first byte): the two ends differ, so
+/// that the kernel at the wire takes no packet for its own and drops each unread, but for our socket.
+const HOST_MAC: Mac = [2, 0, 0, 0, 0, 1];
+const WIRE_MAC: Mac = [2, 0, 0, 0, 0, 2];
+
+/// Which kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Packets through `/dev/net/tun`.
+    Tun,
+    /// Packets through a pair of Ethernet devices and a packet socket.
+    Pair,
+}
+
+impl Kind {
+    /// The best first: TUN devices cost less for each packet.
+    pub(crate) const ALL: &[Self] = &[Self::Tun, Self::Pair];
+}
+
+/// A device of a host.
+#[derive(Debug)]
+pub(crate) enum Port {
+    Tun(Tun),
+    Pair { socket: PacketSocket, wire: Namespace },
+}
+
+impl Port {
+    /// Makes the device of the host that the calling thread is in, of the first kind that there is.
+    pub(crate) fn create(kinds: &[Kind], offload: Offload) -> Result<Self, LinkError> {
+        let mut missing = None;
+        for kind in kinds {
+            let tried = match kind {
+                Kind::Tun => Tun::create(INTERFACE, offload).map(Self::Tun),
+                Kind::Pair => Self::pair(offload)?,
+            };
+            match tried {
+                Err(error) if is_missing(&error) => missing = Some(error),
+                made => return made.map_err(LinkError::at_device),
+            }
+        }
+        Err(LinkError::at_device(missing.unwrap_or_else(|| io::ErrorKind::Unsupported.into())))
+    }
+
+    /// The inner failure is that of the devices themselves.
+    fn pair(offload: Offload) -> Result<io::Result<Self>, LinkError> {
+        let host = namespace::current_network().map_err(LinkError::at("making a device"))?;
+        let wire = Namespace::create()?;
+        let socket = wire.run(|| {
+            stay_silent();
+            netlink::create_pair((WIRE, WIRE_MAC), (INTERFACE, HOST_MAC), &host)?;
+            let wire = Interface::named(WIRE)?;
+            // Before the socket, which would else begin with the error that its device is down.
+            wire.set_up_without_arp()?;
+            PacketSocket::open(wire, (WIRE_MAC, HOST_MAC), offload)
+        })?;
+        Ok(socket.and_then(|socket| {
+            // What the host does not cut comes uncut to the socket.
+            ethtool::set_offload(INTERFACE, offload)?;
+            Ok(Self::Pair { socket, wire })
+        }))
+    }
+
+    /// Takes the host's device into service.
+    pub(crate) fn set_up(&self, device: Interface) -> io::Result<()> {
+        match self {
+            Self::Tun(_) => device.set_up(),
+            Self::Pair { .. } => device.set_up_without_arp(),
+        }
+    }
+
+    /// Reads one packet, which leaves the host, with its vnet header; `EAGAIN` when none is there.
+    pub(crate) fn read_packet(&mut self, packet: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tun(tun) => tun.read_packet(packet),
+            Self::Pair { socket, .. } => socket.read_packet(packet),
+        }
+    }
+
+    /// Writes one packet with its vnet header; it arrives at the host.
+    pub(crate) fn write_packet(&self, packet: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tun(tun) => tun.write_packet(packet),
+            Self::Pair { socket, .. } => socket.write_packet(packet),
+        }
+    }
+
+    /// Packets dropped unasked on their way through here, so far, that neither a failed write nor
+    /// [`Namespace::device_drops`] tells of.
+    pub(crate) fn drops(&mut self) -> io::Result<u64> {
+        match self {
+            Self::Tun(_) => Ok(0),
+            Self::Pair { socket, wire } => {
+                // Older kernels say of a packet that found no room at the host that it was sent.
+                let counters = wire.run(|| Interface::named(WIRE)?.counters());
+                let sent = counters.map_err(io::Error::other)??.tx_dropped;
+                Ok(socket.take_drops()? + sent)
+            }
+        }
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tun(tun) => tun.as_fd(),
+            Self::Pair { socket, .. } => socket.as_fd(),
+        }
+    }
+}
+
+/// Whether a device failed for a reason that one of another kind may not have: no such file, no
+/// driver, or a file that we may not open.
+fn is_missing(error: &io::Error) -> bool {
+    // EPERM, ENOENT, ENXIO, EACCES, ENODEV, EOPNOTSUPP, EAFNOSUPPORT.
+    matches!(error.raw_os_error(), Some(1 | 2 | 6 | 13 | 19 | 95 | 97))
+}
+
+/// Keeps the kernel from sending packets of its own into the wire.
+fn stay_silent() {
+    // Without IPv6 there is nothing to keep silent; IPv4 has no address there.
+    let _ = fs::write(Path::new("/proc/sys/net/ipv6/conf/default/disable_ipv6"), "1");
+}
