@@ -25,7 +25,7 @@ build: ## Build the release binary, target/release/lastbyte
 	@scripts/ensure.sh build
 	cargo build --release --locked -p lastbyte-cli
 
-test: ## Run the quick tests (in namespaces of their own when root)
+test: ## Run the quick tests (some in namespaces of their own)
 	@scripts/ensure.sh build
 	cargo test --workspace --locked
 

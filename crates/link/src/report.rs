@@ -16,7 +16,9 @@ pub struct Report {
     pub up: DirectionReport,
     /// From the far host to the near one.
     pub down: DirectionReport,
-    /// How much later than the model said packets were delivered.
+    /// How much later than the model said packets were delivered. The model's clock for a packet
+    /// begins when the carrier reads it: what it waited in the sending host's device before that is
+    /// not in here, and can be milliseconds in bursts that come faster than the carrier reads.
     pub lateness: Times,
     /// Packets that the kernel dropped at the devices, unasked.
     pub device_drops: u64,

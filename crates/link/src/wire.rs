@@ -214,12 +214,12 @@ impl Line {
         let segments = train.segments();
         self.report.packets += u64::from(segments);
         self.report.bytes += train.ip_bytes();
-        let run = self.model.offer_train(now, segments);
+        let mut run = self.model.offer_train(now, segments);
         if run.passed == segments {
             self.hold(Held { due: run.at, packets: segments, length, buffer });
             return;
         }
-        let (mut run, mut next) = (run, 0);
+        let mut next = 0;
         loop {
             if run.passed > 0 {
                 let mut part = self.buffer();
