@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lastbyte_lab::Buffers;
-use lastbyte_link::{Direction, Host, Queue, Scenario, Spec};
+use lastbyte_link::{Host, Queue, Scenario, Spec};
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
 use anyhow::{Result, bail};
@@ -84,10 +84,12 @@ impl PathArgs {
             None => Scenario {
                 name: "path".to_owned(),
                 title: "a path of your own".to_owned(),
-                spec: Spec { up: Direction::default(), down: Direction::default() },
+                spec: Spec::default(),
             },
         };
-        for direction in [&mut scenario.spec.up, &mut scenario.spec.down] {
+        let Spec { up, down, mtu: _, changes } = &mut scenario.spec;
+        let later = changes.iter_mut().flat_map(|change| [&mut change.up, &mut change.down]);
+        for direction in [up, down].into_iter().chain(later) {
             if let Some(rtt) = self.rtt {
                 direction.delay = rtt.as_duration() / 2;
             }

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_link::{Host, Link, Namespace};
+use lastbyte_link::{Device, End, Host, Link, Namespace};
 use lastbyte_sys::process;
 
 use crate::args::{CarryArgs, LinkExecArgs, LinkUpArgs};
@@ -122,6 +122,8 @@ fn bring_up(args: &CarryArgs) -> Result<Link> {
         ledger.made(me)?;
         let near = keep(&ledger, &args.name, "near", &mut kept)?;
         let far = keep(&ledger, &args.name, "far", &mut kept)?;
+        let near = End { host: near, device: Device::of(Host::Near) };
+        let far = End { host: far, device: Device::of(Host::Far) };
         Ok(Link::between(near, far, &scenario.spec, args.path.seed)?)
     })();
     if made.is_err() {

@@ -27,7 +27,7 @@ use crate::error::LinkError;
 use crate::host::Host;
 use crate::link::Link;
 use crate::report::{DirectionReport, PROMISED_LATENESS, Report};
-use crate::spec::Spec;
+use crate::spec::{Spec, Way};
 
 use asked::Asked;
 use probe::{Lane, Load, Seen};
@@ -94,18 +94,7 @@ const AT_ONCE: u64 = 200_000_000;
 const FULL_PACKET: u32 = 1500;
 const SMALL_PACKET: u32 = probe::HEADERS + probe::NUMBER;
 
-/// A direction of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
-    /// From the near host to the far one.
-    Up,
-    /// From the far host to the near one.
-    Down,
-}
-
 impl Way {
-    const BOTH: [Self; 2] = [Self::Up, Self::Down];
-
     fn from(self) -> Host {
         match self {
             Self::Up => Host::Near,
@@ -125,15 +114,6 @@ impl Way {
             Self::Up => &report.up,
             Self::Down => &report.down,
         }
-    }
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Up => "up",
-            Self::Down => "down",
-        })
     }
 }
 

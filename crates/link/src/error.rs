@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::rights;
+use crate::spec::SpecError;
 
 /// Making or using a link failed. The text names the cause: there is no further `source()`.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,9 @@ pub enum LinkError {
         /// What to do.
         advice: String,
     },
+    /// The path makes no sense.
+    #[error("a path that makes no sense: {0}")]
+    Spec(SpecError),
     /// A step failed.
     #[error("{doing}: {cause}")]
     Step {

@@ -8,11 +8,10 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use lastbyte_sys::netlink::Interface;
-use lastbyte_sys::tun::Offload;
 use lastbyte_sys::{mount, namespace};
 
 use crate::error::LinkError;
-use crate::port::{Kind, Port};
+use crate::port::{Kind, Port, Use};
 
 /// The near host's address, from the block set aside for benchmarks (RFC 2544, RFC 5735).
 pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -23,10 +22,8 @@ pub const NEAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 /// The far host's IPv6 address.
 pub const FAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
 
-/// The name of each host's one interface.
-pub(crate) const INTERFACE: &str = "path0";
-/// The largest IP packet, as on an Ethernet.
-const MTU: u32 = 1500;
+/// The name of a host's one interface, where it has but one.
+const INTERFACE: &str = "path0";
 /// Packets that may wait for the carrier in a host's device: a second of 240 Mbit/s, so that a
 /// carrier that is late is seen in the report as late, not as loss.
 const DEVICE_QUEUE_PACKETS: u32 = 20_000;
@@ -57,6 +54,24 @@ impl Host {
             Self::Near => NEAR_V6,
             Self::Far => FAR_V6,
         }
+    }
+}
+
+/// A host's device towards another host, to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Its addresses, each with the length of its network's prefix in bits.
+    pub addresses: Vec<(IpAddr, u8)>,
+}
+
+impl Device {
+    /// The one device of a host that has one link.
+    #[must_use]
+    pub fn of(host: Host) -> Self {
+        let (v4, v6) = (IpAddr::V4(host.address()), IpAddr::V6(host.address_v6()));
+        Self { name: INTERFACE.to_owned(), addresses: vec![(v4, 24), (v6, 64)] }
     }
 }
 
@@ -94,6 +109,15 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// The same namespace, held once more.
+    ///
+    /// # Errors
+    /// Without room for a descriptor.
+    pub fn try_clone(&self) -> Result<Self, LinkError> {
+        let fd = self.fd.try_clone().map_err(LinkError::at("holding a namespace once more"))?;
+        Ok(Self { fd })
+    }
+
     /// Keeps the namespace at `path`, an existing empty file, beyond the life of this process.
     ///
     /// # Errors
@@ -125,7 +149,7 @@ impl Namespace {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<Result<T, LinkError>>, LinkError> {
         let doing = "starting a thread in a namespace";
-        let own = Self { fd: self.fd.try_clone().map_err(LinkError::at(doing))? };
+        let own = self.try_clone()?;
         let thread = thread::Builder::new().name(name.to_owned());
         let started = thread.spawn(move || {
             own.enter()?;
@@ -162,23 +186,23 @@ impl Namespace {
             .map_err(LinkError::at("reading a sysctl of a namespace"))
     }
 
-    /// Gives the host its device towards the other one, with its addresses.
+    /// Gives the host a device, with its addresses.
     pub(crate) fn add_device(
         &self,
-        host: Host,
+        device: &Device,
         kinds: &[Kind],
-        offload: Offload,
+        use_of: Use,
     ) -> Result<Port, LinkError> {
         self.run(|| {
-            let port = Port::create(kinds, offload)?;
-            configure(host, &port).map_err(LinkError::at("configuring a device"))?;
+            let port = Port::create(&device.name, kinds, use_of)?;
+            configure(device, &port, use_of).map_err(LinkError::at("configuring a device"))?;
             Ok(port)
         })?
     }
 
-    /// Packets that the host's device dropped unasked, so far.
-    pub(crate) fn device_drops(&self) -> Result<u64, LinkError> {
-        let counters = self.run(|| Interface::named(INTERFACE)?.counters())?;
+    /// Packets that a device of the host dropped unasked, so far.
+    pub(crate) fn device_drops(&self, device: &Device) -> Result<u64, LinkError> {
+        let counters = self.run(|| Interface::named(&device.name)?.counters())?;
         let counters = counters.map_err(LinkError::at("reading a device's counters"))?;
         Ok(counters.rx_dropped + counters.tx_dropped)
     }
@@ -190,23 +214,26 @@ impl AsFd for Namespace {
     }
 }
 
-fn configure(host: Host, port: &Port) -> io::Result<()> {
-    let interface = Interface::named(INTERFACE)?;
-    interface.set_limits(DEVICE_QUEUE_PACKETS, MTU)?;
-    quieten_ipv6();
+fn configure(device: &Device, port: &Port, use_of: Use) -> io::Result<()> {
+    let interface = Interface::named(&device.name)?;
+    interface.set_limits(DEVICE_QUEUE_PACKETS, use_of.mtu)?;
+    quieten_ipv6(&device.name);
     port.set_up(interface)?;
-    interface.add_address(IpAddr::V4(host.address()), 24)?;
-    match interface.add_address(IpAddr::V6(host.address_v6()), 64) {
-        // A kernel booted without IPv6 has no such family: the path is IPv4's then.
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Ok(()),
-        result => result,
+    for (address, prefix_bits) in &device.addresses {
+        match interface.add_address(*address, *prefix_bits) {
+            // A kernel booted without IPv6 has no such family, nor has a device with an MTU that is too
+            // small for it: the path is IPv4's then.
+            Err(error) if address.is_ipv6() && error.kind() != io::ErrorKind::PermissionDenied => {}
+            result => result?,
+        }
     }
+    Ok(())
 }
 
 /// Keeps the kernel from sending packets that nobody asked for: the model's decisions go by the
 /// order of packets, and these would come between.
-fn quieten_ipv6() {
-    let settings = Path::new("/proc/sys/net/ipv6/conf").join(INTERFACE);
+fn quieten_ipv6(device: &str) {
+    let settings = Path::new("/proc/sys/net/ipv6/conf").join(device);
     for (name, value) in [("addr_gen_mode", "1"), ("router_solicitations", "0")] {
         // Without IPv6 there is nothing to keep quiet.
         let _ = fs::write(settings.join(name), value);

@@ -33,13 +33,13 @@ mod train;
 mod wire;
 
 pub use error::LinkError;
-pub use host::{FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
-pub use link::Link;
+pub use host::{Device, FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
+pub use link::{End, Link};
 pub use report::{DirectionReport, Report, Times};
 pub use rights::{have_rights, take_rights};
-pub use scenario::Scenario;
+pub use scenario::{Scenario, Setting};
 pub use spec::{
-    BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, QueueLimit, Shape,
-    Spec, SpecError,
+    BurstLoss, Change, Cut, DEFAULT_MTU, Direction, Jitter, Management, Outages, Policer, Queue,
+    QueueLimit, Shape, Spec, SpecError, Way,
 };
 pub use trace::{Trace, TraceError};

@@ -1,32 +1,41 @@
 //! The path itself.
 
-use std::io::{self, PipeWriter};
+use std::io::{self, PipeWriter, Write};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use lastbyte_sys::tun::Offload;
-
 use crate::error::LinkError;
-use crate::host::{Host, Namespace};
+use crate::host::{Device, Host, Namespace};
 use crate::model::Model;
-use crate::port::Kind;
+use crate::port::{Kind, Use};
 use crate::report::Report;
-use crate::spec::Spec;
-use crate::wire::Wire;
+use crate::spec::{Spec, Way};
+use crate::wire::{Request, Requests, Wire};
 
 /// Two hosts and the path between them, carried by a thread of this process. Dropping it takes all
 /// of it away.
 #[derive(Debug)]
 pub struct Link {
-    near: Namespace,
-    far: Namespace,
+    near: End,
+    far: End,
     carrier: Option<Carrier>,
+}
+
+/// One end of a path: a host, and its device there.
+#[derive(Debug)]
+pub struct End {
+    /// The host.
+    pub host: Namespace,
+    /// The device that is made for the path.
+    pub device: Device,
 }
 
 #[derive(Debug)]
 struct Carrier {
     thread: JoinHandle<io::Result<Report>>,
-    /// Closing it stops the carrier.
-    stop: PipeWriter,
+    requests: mpsc::Sender<Request>,
+    /// A byte in it rings for a request; closing it stops the carrier.
+    bell: PipeWriter,
 }
 
 impl Link {
@@ -36,65 +45,91 @@ impl Link {
     /// losses.
     ///
     /// # Errors
-    /// [`LinkError::Rights`] says what is missing and how to get it.
+    /// [`LinkError::Rights`] says what is missing and how to get it, [`LinkError::Spec`] what makes no
+    /// sense.
     pub fn up(spec: &Spec, seed: u64) -> Result<Self, LinkError> {
-        Self::between(Namespace::create()?, Namespace::create()?, spec, seed)
+        Self::over(Kind::ALL, (Namespace::create()?, Namespace::create()?), spec, seed)
     }
 
     /// Makes a path between two hosts that exist already.
     ///
     /// # Errors
-    /// As [`Link::up`].
-    pub fn between(
-        near: Namespace,
-        far: Namespace,
-        spec: &Spec,
-        seed: u64,
-    ) -> Result<Self, LinkError> {
-        Self::over(Kind::ALL, (near, far), spec, seed)
+    /// As [`Link::up`]; and the kernel's where a host has a device of that name already.
+    pub fn between(near: End, far: End, spec: &Spec, seed: u64) -> Result<Self, LinkError> {
+        Self::with_devices(Kind::ALL, (near, far), spec, seed)
     }
 
-    /// As [`Link::between`], over devices of one of these kinds.
+    /// As [`Link::up`], over devices of one of these kinds.
     fn over(
         kinds: &[Kind],
         (near, far): (Namespace, Namespace),
         spec: &Spec,
         seed: u64,
     ) -> Result<Self, LinkError> {
-        let up = Model::new(spec, &spec.up, seed);
+        let near = End { host: near, device: Device::of(Host::Near) };
+        let far = End { host: far, device: Device::of(Host::Far) };
+        Self::with_devices(kinds, (near, far), spec, seed)
+    }
+
+    fn with_devices(
+        kinds: &[Kind],
+        (near, far): (End, End),
+        spec: &Spec,
+        seed: u64,
+    ) -> Result<Self, LinkError> {
+        spec.check().map_err(LinkError::Spec)?;
+        let up = Model::new(spec, Way::Up, seed);
         // The two directions must not lose the same packets.
-        let down = Model::new(spec, &spec.down, seed ^ 0x9E37_79B9_7F4A_7C15);
-        let up = (near.add_device(Host::Near, kinds, offload(&up))?, up);
-        let down = (far.add_device(Host::Far, kinds, offload(&down))?, down);
-        let doing = LinkError::at("starting the carrier");
-        let carrier = Wire::new(up, down).and_then(|wire| {
-            let (stopped, stop) = io::pipe()?;
-            let thread = thread::Builder::new().name("carrier".to_owned());
-            let thread = thread.spawn(move || wire.carry(&stopped))?;
-            Ok(Carrier { thread, stop })
-        });
-        Ok(Self { near, far, carrier: Some(carrier.map_err(doing)?) })
+        let down = Model::new(spec, Way::Down, seed ^ 0x9E37_79B9_7F4A_7C15);
+        let port = |end: &End, model: &Model| {
+            let use_of = Use { mtu: spec.largest_packet(), uncut: model.takes_trains() };
+            end.host.add_device(&end.device, kinds, use_of)
+        };
+        let (up, down) = ((port(&near, &up)?, up), (port(&far, &down)?, down));
+        let carrier = Wire::new(up, down).and_then(Carrier::start);
+        let carrier = carrier.map_err(LinkError::at("starting the carrier"))?;
+        Ok(Self { near, far, carrier: Some(carrier) })
     }
 
     /// The near host.
     #[must_use]
     pub fn near(&self) -> &Namespace {
-        &self.near
+        &self.near.host
     }
 
     /// The far host.
     #[must_use]
     pub fn far(&self) -> &Namespace {
-        &self.far
+        &self.far.host
     }
 
     /// One of the hosts.
     #[must_use]
     pub fn host(&self, host: Host) -> &Namespace {
         match host {
-            Host::Near => &self.near,
-            Host::Far => &self.far,
+            Host::Near => self.near(),
+            Host::Far => self.far(),
         }
+    }
+
+    /// What the path has done so far.
+    ///
+    /// # Errors
+    /// When the carrier has failed.
+    pub fn report(&self) -> Result<Report, LinkError> {
+        let report = self.ask(Request::Report)?.map_err(LinkError::at(CARRYING))?;
+        self.with_device_drops(report)
+    }
+
+    /// Becomes another path, as if that had begun when this one did: scheduled cuts and changes count
+    /// from then. What was sent before keeps its time of arrival, and what waits for its transmission
+    /// goes at the new rate. Packets stay as long as the devices were made for.
+    ///
+    /// # Errors
+    /// When the path makes no sense, or the carrier has failed.
+    pub fn become_path(&self, spec: &Spec) -> Result<(), LinkError> {
+        spec.check().map_err(LinkError::Spec)?;
+        self.ask(|answer| Request::Become(Box::new(spec.clone()), answer))
     }
 
     /// Ends the path and says what it did.
@@ -103,11 +138,9 @@ impl Link {
     /// When the carrier had failed on the way.
     pub fn down(mut self) -> Result<Report, LinkError> {
         // Read before the devices go, believed after: without its carrier a host has none.
-        let drops = [self.near.device_drops(), self.far.device_drops()];
+        let drops = self.with_device_drops(Report::default());
         let mut report = self.stop()?;
-        for drops in drops {
-            report.device_drops += drops?;
-        }
+        report.device_drops += drops?.device_drops;
         Ok(report)
     }
 
@@ -116,24 +149,52 @@ impl Link {
     /// # Errors
     /// Why it failed.
     pub fn wait(mut self) -> Result<(), LinkError> {
-        let Some(Carrier { thread, stop: _stop }) = self.carrier.take() else { return Ok(()) };
+        let Some(Carrier { thread, bell: _bell, .. }) = self.carrier.take() else { return Ok(()) };
         let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        ended.map(drop).map_err(LinkError::at("carrying packets"))
+        ended.map(drop).map_err(LinkError::at(CARRYING))
+    }
+
+    /// The report with the packets that the hosts' devices dropped.
+    fn with_device_drops(&self, mut report: Report) -> Result<Report, LinkError> {
+        for End { host, device } in [&self.near, &self.far] {
+            report.device_drops += host.device_drops(device)?;
+        }
+        Ok(report)
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(mpsc::Sender<T>) -> Request) -> Result<T, LinkError> {
+        let (answer, answered) = mpsc::channel();
+        let ring = |carrier: &Carrier| {
+            let gone = |_| io::Error::other(STOPPED);
+            carrier.requests.send(request(answer)).map_err(gone)?;
+            (&carrier.bell).write_all(&[1])?;
+            answered.recv().map_err(|_| io::Error::other(STOPPED))
+        };
+        let carrier = self.carrier.as_ref().ok_or_else(|| io::Error::other(STOPPED));
+        carrier.and_then(ring).map_err(LinkError::at(CARRYING))
     }
 
     fn stop(&mut self) -> Result<Report, LinkError> {
-        let doing = LinkError::at("carrying packets");
-        let Some(Carrier { thread, stop }) = self.carrier.take() else {
-            return Err(doing(io::Error::other("the carrier was stopped before")));
+        let doing = LinkError::at(CARRYING);
+        let Some(Carrier { thread, requests: _, bell }) = self.carrier.take() else {
+            return Err(doing(io::Error::other(STOPPED)));
         };
-        drop(stop);
+        drop(bell);
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(doing)
     }
 }
 
-/// A direction with a rate must send packet by packet: there the kernel cuts.
-fn offload(model: &Model) -> Offload {
-    if model.takes_trains() { Offload::Segments } else { Offload::Checksums }
+const CARRYING: &str = "carrying packets";
+const STOPPED: &str = "the carrier has stopped";
+
+impl Carrier {
+    fn start(wire: Wire) -> io::Result<Self> {
+        let (bell_end, bell) = io::pipe()?;
+        let (requests, queue) = mpsc::channel();
+        let thread = thread::Builder::new().name("carrier".to_owned());
+        let thread = thread.spawn(move || wire.carry(&Requests { bell: bell_end, queue }))?;
+        Ok(Self { thread, requests, bell })
+    }
 }
 
 impl Drop for Link {

@@ -9,6 +9,9 @@
 //!                                                             deliver
 //! ```
 //!
+//! A path may change, at set times or when it is told to. What was sent stays as it was decided; what
+//! waits for its transmission then leaves at the new rate ([`Retiming`]).
+//!
 //! Every step is left out where the path does not ask for it. All chance comes from one seeded
 //! generator per step, so that the losses of a seed stay the same when a jitter is added. Order is
 //! kept unless a jitter is asked to break it.
@@ -19,11 +22,14 @@ mod outage;
 mod policer;
 mod queue;
 
+use std::collections::VecDeque;
+
+use lastbyte_units::Share;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use crate::clock::nanos;
-use crate::spec::{Direction, Spec};
+use crate::spec::{Direction, QueueLimit, Spec, Way};
 use jitter::Delay;
 use loss::{Bursts, EveryNth, Gaps};
 use outage::Outages;
@@ -57,6 +63,8 @@ pub enum Fate {
 pub struct Arrival {
     /// When, in nanoseconds on the clock of `now`.
     pub at: u64,
+    /// When its transmission ends, before its delay.
+    pub sent: u64,
     /// How long it waits in the queue before its transmission begins, in nanoseconds.
     pub queued: u64,
     /// Marked with CE (RFC 3168).
@@ -68,10 +76,10 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// A packet that arrives as it was sent.
+    /// Whether it arrives as it was sent.
     #[must_use]
-    pub fn unharmed(at: u64) -> Self {
-        Self { at, queued: 0, marked: false, corrupted: None, duplicated: false }
+    pub fn is_unharmed(&self) -> bool {
+        !self.marked && self.corrupted.is_none() && !self.duplicated
     }
 }
 
@@ -84,9 +92,48 @@ pub struct Run {
     pub at: u64,
 }
 
+/// What a change of the rate means for packets that wait for their transmission.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Retiming {
+    /// When a packet would have been sent, and when it is now; both ascend.
+    sent: Vec<(u64, u64)>,
+}
+
+impl Retiming {
+    /// Whether nothing is sent at another time.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// When a packet is sent that would have been sent at another time, both in nanoseconds on the
+    /// clock of `now`.
+    #[must_use]
+    pub fn of(&self, sent: u64) -> u64 {
+        let place = self.sent.partition_point(|(before, _)| *before <= sent);
+        match place.checked_sub(1).map(|last| self.sent[last]) {
+            Some((before, now)) if before == sent => now,
+            _ => sent,
+        }
+    }
+}
+
+/// A direction between two changes.
+#[derive(Clone, Debug, PartialEq)]
+struct State {
+    direction: Direction,
+    limit: Option<QueueLimit>,
+}
+
 /// One direction of a link.
 #[derive(Clone, Debug)]
 pub struct Model {
+    seed: u64,
+    state: State,
+    /// What it becomes, and when, the next first.
+    later: VecDeque<(u64, State)>,
+    /// How often it has become something else.
+    changes: u64,
     outages: Option<Outages>,
     policer: Option<TokenBucket>,
     transmitter: Option<Transmitter>,
@@ -101,20 +148,107 @@ pub struct Model {
 impl Model {
     /// The model of one direction of a path, with the seed of its decisions.
     #[must_use]
-    pub fn new(spec: &Spec, direction: &Direction, seed: u64) -> Self {
-        let gaps = |share: Option<lastbyte_units::Share>, step| {
-            share.and_then(|share| Gaps::new(share.fraction(), random(seed, step)))
-        };
+    pub fn new(spec: &Spec, way: Way, seed: u64) -> Self {
+        let mut later = states(spec, way);
+        let (_, state) = later.pop_front().unwrap_or_else(|| (0, State::nothing()));
+        let direction = &state.direction;
         Self {
+            seed,
             outages: Outages::new(&direction.outages),
             policer: direction.policer.map(TokenBucket::new),
-            transmitter: Transmitter::new(spec, direction),
-            loss: gaps(direction.loss, 0),
-            bursts: direction.burst_loss.and_then(|bursts| Bursts::new(bursts, random(seed, 1))),
+            transmitter: Transmitter::new(&state),
+            loss: gaps(direction.loss, random(seed, LOSS)),
+            bursts: bursts(direction, random(seed, BURSTS)),
             every_nth: direction.lose_every.map(EveryNth::new),
-            corruption: gaps(direction.corrupt, 2),
-            duplication: gaps(direction.duplicate, 3),
-            delay: Delay::new(nanos(direction.delay), direction.jitter, random(seed, 4)),
+            corruption: gaps(direction.corrupt, random(seed, CORRUPTION)),
+            duplication: gaps(direction.duplicate, random(seed, DUPLICATION)),
+            delay: Delay::new(
+                nanos(direction.delay),
+                direction.jitter.clone(),
+                random(seed, JITTER),
+            ),
+            state,
+            later,
+            changes: 0,
+        }
+    }
+
+    /// When the path changes next by itself, in nanoseconds on the clock of `now`.
+    #[must_use]
+    pub fn next_change(&self) -> Option<u64> {
+        self.later.front().map(|(at, _)| *at)
+    }
+
+    /// Makes one change whose time has come; the caller asks again until there is none. Steps that ask
+    /// for the same as before go on as they are. Where packets that wait are sent at other times now, it
+    /// says when; what has been sent keeps its time of arrival.
+    pub fn make_change(&mut self, now: u64) -> Option<Retiming> {
+        if self.next_change().is_none_or(|at| at > now) {
+            return None;
+        }
+        let (at, state) = self.later.pop_front()?;
+        Some(self.become_state(at, state).unwrap_or_default())
+    }
+
+    /// Becomes another path, which has been there since time 0: as it is at `now`, and as it changes
+    /// later. Otherwise as [`Model::make_change`].
+    pub fn replace(&mut self, now: u64, spec: &Spec, way: Way) -> Retiming {
+        self.later = states(spec, way);
+        let mut current = None;
+        while let Some((at, _)) = self.later.front()
+            && *at <= now
+        {
+            current = self.later.pop_front();
+        }
+        let state = current.map_or_else(State::nothing, |(_, state)| state);
+        self.become_state(now, state).unwrap_or_default()
+    }
+
+    /// Packets that were sent before a change of the rate arrive at other times now: the last of them
+    /// at `at`, before which none that comes may arrive where order is kept.
+    pub fn set_last_arrival(&mut self, at: u64) {
+        self.delay.set_last(at);
+    }
+
+    fn become_state(&mut self, now: u64, state: State) -> Option<Retiming> {
+        self.changes += 1;
+        // As independent as another seed's.
+        let seed = self.seed ^ self.changes.wrapping_mul(0xA24B_AED4_963E_E407);
+        let before = std::mem::replace(&mut self.state, state);
+        let (old, new) = (&before.direction, &self.state.direction);
+        if old.outages != new.outages {
+            self.outages = Outages::new(&new.outages);
+        }
+        if old.policer != new.policer {
+            self.policer = new.policer.map(TokenBucket::new);
+        }
+        if old.loss != new.loss {
+            self.loss = gaps(new.loss, random(seed, LOSS));
+        }
+        if old.burst_loss != new.burst_loss {
+            self.bursts = bursts(new, random(seed, BURSTS));
+        }
+        if old.lose_every != new.lose_every {
+            self.every_nth = new.lose_every.map(EveryNth::new);
+        }
+        if old.corrupt != new.corrupt {
+            self.corruption = gaps(new.corrupt, random(seed, CORRUPTION));
+        }
+        if old.duplicate != new.duplicate {
+            self.duplication = gaps(new.duplicate, random(seed, DUPLICATION));
+        }
+        self.delay.change(nanos(new.delay), new.jitter.clone());
+        match (self.transmitter.take(), Transmitter::new(&self.state)) {
+            (Some(mut transmitter), Some(new)) => {
+                let retiming = transmitter.change(now, new);
+                self.transmitter = Some(transmitter);
+                retiming
+            }
+            (Some(transmitter), None) => Some(transmitter.empty(now)),
+            (None, new) => {
+                self.transmitter = new;
+                None
+            }
         }
     }
 
@@ -138,6 +272,7 @@ impl Model {
         }
         Fate::Deliver(Arrival {
             at: self.delay.arrival(sent),
+            sent,
             queued,
             marked,
             corrupted: self.corruption.as_mut().and_then(Gaps::strikes_where),
@@ -154,11 +289,17 @@ impl Model {
         alone || in_burst || counted || cut
     }
 
+    /// Whether packets arrive in the order in which they were offered.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        self.delay.keeps_order()
+    }
+
     /// Whether packets that come as one may be decided about by [`Model::offer_train`]: where
     /// nothing but delay and independent loss happens to them.
     #[must_use]
     pub fn takes_trains(&self) -> bool {
-        let Self { outages, policer, transmitter, loss: _, bursts, every_nth, .. } = self;
+        let Self { outages, policer, transmitter, bursts, every_nth, .. } = self;
         let whole =
             self.corruption.is_none() && self.duplication.is_none() && self.delay.is_fixed();
         let unshaped = outages.is_none() && policer.is_none() && transmitter.is_none();
@@ -173,6 +314,36 @@ impl Model {
         let passed = self.loss.as_mut().map_or(packets, |loss| loss.passes(packets));
         Run { passed, at: self.delay.arrival(now) }
     }
+}
+
+/// The steps that draw. A number never changes its meaning: replays of old runs would change.
+const LOSS: u64 = 0;
+const BURSTS: u64 = 1;
+const CORRUPTION: u64 = 2;
+const DUPLICATION: u64 = 3;
+const JITTER: u64 = 4;
+
+impl State {
+    /// A direction in which nothing happens.
+    fn nothing() -> Self {
+        Self { direction: Direction::default(), limit: None }
+    }
+}
+
+/// What a direction is and becomes, and when.
+fn states(spec: &Spec, way: Way) -> VecDeque<(u64, State)> {
+    let state = |(at, direction, limit): (_, &Direction, _)| {
+        (nanos(at), State { direction: direction.clone(), limit })
+    };
+    spec.states(way).map(state).collect()
+}
+
+fn gaps(share: Option<Share>, random: Pcg64Mcg) -> Option<Gaps> {
+    Gaps::new(share?.fraction(), random)
+}
+
+fn bursts(direction: &Direction, random: Pcg64Mcg) -> Option<Bursts> {
+    Bursts::new(direction.burst_loss?, random)
 }
 
 /// A generator of its own for each step.

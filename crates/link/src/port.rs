@@ -16,7 +16,8 @@ use lastbyte_sys::tun::{Offload, Tun};
 use lastbyte_sys::{ethtool, namespace};
 
 use crate::error::LinkError;
-use crate::host::{INTERFACE, Namespace};
+use crate::host::Namespace;
+use crate::spec::DEFAULT_MTU;
 
 /// The other end of the host's Ethernet device.
 const WIRE: &str = "wire0";
@@ -39,6 +40,15 @@ impl Kind {
     pub(crate) const ALL: &[Self] = &[Self::Tun, Self::Pair];
 }
 
+/// What a device is to be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Use {
+    /// The largest IP packet in bytes.
+    pub(crate) mtu: u32,
+    /// Whether segments mostly go on as they come, uncut.
+    pub(crate) uncut: bool,
+}
+
 /// A device of a host.
 #[derive(Debug)]
 pub(crate) enum Port {
@@ -48,12 +58,13 @@ pub(crate) enum Port {
 
 impl Port {
     /// Makes the device of the host that the calling thread is in, of the first kind that there is.
-    pub(crate) fn create(kinds: &[Kind], offload: Offload) -> Result<Self, LinkError> {
+    pub(crate) fn create(name: &str, kinds: &[Kind], use_of: Use) -> Result<Self, LinkError> {
         let mut missing = None;
         for kind in kinds {
             let tried = match kind {
-                Kind::Tun => Tun::create(INTERFACE, offload).map(Self::Tun),
-                Kind::Pair => Self::pair(offload)?,
+                // What must be cut we cut ourselves: one read brings many segments.
+                Kind::Tun => Tun::create(name, Offload::Segments).map(Self::Tun),
+                Kind::Pair => Self::pair(name, use_of)?,
             };
             match tried {
                 Err(error) if is_missing(&error) => missing = Some(error),
@@ -64,12 +75,15 @@ impl Port {
     }
 
     /// The inner failure is that of the devices themselves.
-    fn pair(offload: Offload) -> Result<io::Result<Self>, LinkError> {
+    fn pair(name: &str, use_of: Use) -> Result<io::Result<Self>, LinkError> {
+        // A ring has frames of one size. Where the kernel cuts they can be small ones, and more.
+        let cut_by_kernel = !use_of.uncut && use_of.mtu <= DEFAULT_MTU;
+        let offload = if cut_by_kernel { Offload::Checksums } else { Offload::Segments };
         let host = namespace::current_network().map_err(LinkError::at("making a device"))?;
         let wire = Namespace::create()?;
         let socket = wire.run(|| {
             stay_silent();
-            netlink::create_pair((WIRE, WIRE_MAC), (INTERFACE, HOST_MAC), &host)?;
+            netlink::create_pair((WIRE, WIRE_MAC), (name, HOST_MAC), &host)?;
             let wire = Interface::named(WIRE)?;
             // Before the socket, which would else begin with the error that its device is down.
             wire.set_up_without_arp()?;
@@ -77,7 +91,7 @@ impl Port {
         })?;
         Ok(socket.and_then(|socket| {
             // What the host does not cut comes uncut to the socket.
-            ethtool::set_offload(INTERFACE, offload)?;
+            ethtool::set_offload(name, offload)?;
             Ok(Self::Pair { socket, wire })
         }))
     }

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 pub(crate) const PROMISED_LATENESS: Duration = Duration::from_millis(1);
 
 /// What a link did from its beginning to its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// From the near host to the far one.

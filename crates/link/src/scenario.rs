@@ -3,11 +3,14 @@
 //! ```toml
 //! title = "every key there is"
 //! rtt = "217ms"              # half of it each way
+//! mtu = 1400                 # of both hosts' devices; 1500 if left out
 //! jitter = "5ms"             # half the width, or the standard deviation of
 //! jitter_shape = "normal"    # "uniform" if left out
+//! # jitter_table = ["0ms", "1ms", "9ms"]   # instead: quantiles of what is added to the delay
 //! reorder = true             # packets may overtake each other; false if left out
 //! loss = "0.034%"            # of packets, each independently
-//! burst_loss = { share = "1%", packets = 8.0 }   # in bursts of so many on average
+//! burst_loss = { share = "1%", packets = 8.0 }   # in bursts of so many on average; with
+//!                            # in_burst = "50%" half of the packets of a burst are lost
 //! lose_every = 1000          # and every thousandth
 //! corrupt = "0.01%"          # a bit is wrong
 //! duplicate = "0.01%"        # arrives twice
@@ -21,6 +24,14 @@
 //! cuts_again_every = "60s"   # once if left out
 //! [down]                     # what differs from the far host to the near one
 //! delay = "100ms"            # one way
+//! [[changes]]                # what the path becomes; what is left out stays
+//! at = "10s"                 # since the link began
+//! rate = "10mbit"
+//! [[changes]]
+//! at = "20s"
+//! way = "down"               # both if left out
+//! delay = "20ms"
+//! without = ["loss"]         # what no longer happens
 //! ```
 
 use std::fs;
@@ -31,7 +42,8 @@ use lastbyte_units::{BitRate, ByteSize, Share, Span};
 use serde::Deserialize;
 
 use crate::spec::{
-    BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, Shape, Spec, SpecError,
+    BurstLoss, Change, Cut, Direction, Jitter, Management, Outages, Policer, Queue, Shape, Spec,
+    SpecError, Way,
 };
 use crate::trace::{Trace, TraceError};
 
@@ -95,6 +107,14 @@ pub enum ScenarioError {
         /// Which line, and why.
         cause: TraceError,
     },
+    /// Something is to be taken away that no path has.
+    #[error("scenario {name}: nothing is called `{key}`, so nothing can be without it")]
+    Without {
+        /// Name or file.
+        name: String,
+        /// What was to be taken away.
+        key: String,
+    },
     /// The path makes no sense.
     #[error("scenario {name}: {cause}")]
     Spec {
@@ -143,19 +163,118 @@ impl Scenario {
 
     /// As [`Scenario::parse`], with the folder in which the files that it names lie.
     fn parse_in(folder: Option<&Path>, name: &str, text: &str) -> Result<Self, ScenarioError> {
-        let file: File = toml::from_str(text)
-            .map_err(|cause| ScenarioError::Text { name: name.to_owned(), cause })?;
-        let direction = |one: &OneWay| -> Result<Direction, ScenarioError> {
-            let both = file.trace.as_ref().filter(|_| one.rate.is_none());
-            let named = one.trace.as_ref().or(both);
-            let trace = named.map(|named| read_trace(folder, named)).transpose()?;
-            Ok(Direction { trace, ..one.over(&file) })
+        let file: File = from_toml(name, text)?;
+        let both = Keys { delay: file.delay.or_else(|| half(file.rtt)), ..Keys::from(&file) };
+        let direction = |own: &Keys| {
+            let mut direction = Direction::default();
+            own.over(&both).set(&mut direction, folder)?;
+            Ok(direction)
         };
-        let spec = Spec { up: direction(&file.up)?, down: direction(&file.down)? };
+        let (up, down) = (direction(&file.up)?, direction(&file.down)?);
+        let mut spec = Spec { up, down, mtu: file.mtu, changes: Vec::new() };
+        for (at, setting) in file.changes.iter().map(ChangeText::setting) {
+            let last = spec.changes.last();
+            let (up, down) = last.map_or((&spec.up, &spec.down), |last| (&last.up, &last.down));
+            let (mut up, mut down) = (up.clone(), down.clone());
+            setting.apply(name, folder, [&mut up, &mut down])?;
+            spec.changes.push(Change { at, up, down });
+        }
         spec.check().map_err(|cause| ScenarioError::Spec { name: name.to_owned(), cause })?;
         let title = file.title.clone().unwrap_or_else(|| name.to_owned());
         Ok(Self { name: name.to_owned(), title, spec })
     }
+}
+
+/// What is to become different of a path.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// In which direction; `None` in both.
+    way: Option<Way>,
+    keys: Keys,
+    without: Vec<String>,
+}
+
+impl Setting {
+    /// Reads keys of a scenario, as under `[[changes]]` but without a time.
+    ///
+    /// # Errors
+    /// Names the key and the line.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let text: SettingText = from_toml("set", text)?;
+        let keys = Keys { delay: text.delay.or_else(|| half(text.rtt)), ..Keys::from(&text) };
+        Ok(Self { way: text.way.map(Way::from), keys, without: text.without })
+    }
+
+    /// The path with this difference, now and in all that it becomes later. Files that are named lie
+    /// in `folder`.
+    ///
+    /// # Errors
+    /// What makes no sense then, or names nothing.
+    pub fn of(&self, spec: &Spec, folder: &Path) -> Result<Spec, ScenarioError> {
+        let mut spec = spec.clone();
+        let (name, folder) = ("set", Some(folder));
+        self.apply(name, folder, [&mut spec.up, &mut spec.down])?;
+        for change in &mut spec.changes {
+            self.apply(name, folder, [&mut change.up, &mut change.down])?;
+        }
+        spec.check().map_err(|cause| ScenarioError::Spec { name: name.to_owned(), cause })?;
+        Ok(spec)
+    }
+
+    fn apply(
+        &self,
+        name: &str,
+        folder: Option<&Path>,
+        directions: [&mut Direction; 2],
+    ) -> Result<(), ScenarioError> {
+        for (way, direction) in Way::BOTH.into_iter().zip(directions) {
+            if self.way.is_some_and(|only| only != way) {
+                continue;
+            }
+            for key in &self.without {
+                if !take_away(key, direction) {
+                    let (name, key) = (name.to_owned(), key.clone());
+                    return Err(ScenarioError::Without { name, key });
+                }
+            }
+            self.keys.set(direction, folder)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes what a key asks for away; false for a key that asks for nothing that can be absent.
+fn take_away(key: &str, direction: &mut Direction) -> bool {
+    let none = Direction::default();
+    match key {
+        "delay" | "rtt" => direction.delay = none.delay,
+        "jitter" | "jitter_table" => direction.jitter = None,
+        "loss" => direction.loss = None,
+        "burst_loss" => direction.burst_loss = None,
+        "lose_every" => direction.lose_every = None,
+        "corrupt" => direction.corrupt = None,
+        "duplicate" => direction.duplicate = None,
+        // A queue and its management need a rate.
+        "rate" | "trace" => {
+            (direction.rate, direction.trace, direction.queue) = (None, None, None);
+            (direction.management, direction.marks_ecn) = (none.management, false);
+        }
+        "queue" => direction.queue = None,
+        "management" => (direction.management, direction.marks_ecn) = (none.management, false),
+        "ecn" => direction.marks_ecn = false,
+        "policer" => direction.policer = None,
+        "cuts" => direction.outages = none.outages,
+        _ => return false,
+    }
+    true
+}
+
+fn from_toml<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> Result<T, ScenarioError> {
+    toml::from_str(text).map_err(|cause| ScenarioError::Text { name: name.to_owned(), cause })
+}
+
+fn half(rtt: Option<Span>) -> Option<Span> {
+    rtt.map(|rtt| (rtt.as_duration() / 2).into())
 }
 
 fn read(path: &Path) -> Result<String, ScenarioError> {
@@ -169,55 +288,114 @@ fn read_trace(folder: Option<&Path>, named: &Path) -> Result<Trace, ScenarioErro
     Trace::parse(&text).map_err(|cause| ScenarioError::Trace { path, cause })
 }
 
-/// A scenario file: what holds for both directions, and what differs in one.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    title: Option<String>,
-    rtt: Option<Span>,
-    jitter: Option<Span>,
-    jitter_shape: Option<ShapeText>,
-    reorder: Option<bool>,
-    loss: Option<Share>,
-    burst_loss: Option<BurstText>,
-    lose_every: Option<u64>,
-    corrupt: Option<Share>,
-    duplicate: Option<Share>,
-    rate: Option<BitRate>,
-    trace: Option<PathBuf>,
-    queue: Option<QueueText>,
-    management: Option<ManagementText>,
-    ecn: Option<bool>,
-    policer: Option<PolicerText>,
-    cuts: Option<Vec<CutText>>,
-    cuts_again_every: Option<Span>,
-    #[serde(default)]
-    up: OneWay,
-    #[serde(default)]
-    down: OneWay,
+/// A table of TOML with the keys of a direction among others: serde can either flatten a table into
+/// another or name the line of a key that it does not know.
+macro_rules! table_with_direction_keys {
+    ($(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $own:ident: $own_type:ty,)* }) => {
+        table_with_direction_keys! { @ $(#[$about])* $name { $($(#[$attribute])* $own: $own_type,)* } {
+            delay: Span,
+            jitter: Span,
+            jitter_shape: ShapeText,
+            jitter_table: Vec<Span>,
+            reorder: bool,
+            loss: Share,
+            burst_loss: BurstText,
+            lose_every: u64,
+            corrupt: Share,
+            duplicate: Share,
+            rate: BitRate,
+            trace: PathBuf,
+            queue: QueueText,
+            management: ManagementText,
+            ecn: bool,
+            policer: PolicerText,
+            cuts: Vec<CutText>,
+            cuts_again_every: Span,
+        } }
+    };
+    (@ $(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $own:ident: $own_type:ty,)* }
+        { $($key:ident: $type:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct $name {
+            $($(#[$attribute])* $own: $own_type,)*
+            $($key: Option<$type>,)*
+        }
+
+        /// What it says of a direction.
+        impl From<&$name> for Keys {
+            fn from(table: &$name) -> Self {
+                Self { $($key: table.$key.clone(),)* }
+            }
+        }
+    };
 }
 
-/// What differs in one direction: the same keys, and its delay.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OneWay {
-    delay: Option<Span>,
-    jitter: Option<Span>,
-    jitter_shape: Option<ShapeText>,
-    reorder: Option<bool>,
-    loss: Option<Share>,
-    burst_loss: Option<BurstText>,
-    lose_every: Option<u64>,
-    corrupt: Option<Share>,
-    duplicate: Option<Share>,
-    rate: Option<BitRate>,
-    trace: Option<PathBuf>,
-    queue: Option<QueueText>,
-    management: Option<ManagementText>,
-    ecn: Option<bool>,
-    policer: Option<PolicerText>,
-    cuts: Option<Vec<CutText>>,
-    cuts_again_every: Option<Span>,
+table_with_direction_keys! {
+    /// A scenario file: what holds for both directions, what differs in one, and what changes.
+    File {
+        title: Option<String>,
+        rtt: Option<Span>,
+        mtu: Option<u32>,
+        #[serde(default)]
+        up: Keys,
+        #[serde(default)]
+        down: Keys,
+        #[serde(default)]
+        changes: Vec<ChangeText>,
+    }
+}
+
+table_with_direction_keys! {
+    /// What a path becomes at a time.
+    ChangeText {
+        at: Span,
+        way: Option<WayText>,
+        rtt: Option<Span>,
+        #[serde(default)]
+        without: Vec<String>,
+    }
+}
+
+table_with_direction_keys! {
+    /// What a path is to become.
+    SettingText {
+        way: Option<WayText>,
+        rtt: Option<Span>,
+        #[serde(default)]
+        without: Vec<String>,
+    }
+}
+
+table_with_direction_keys! {
+    /// What is said of a direction.
+    #[derive(Default)]
+    Keys {}
+}
+
+impl ChangeText {
+    fn setting(&self) -> (Duration, Setting) {
+        let keys = Keys { delay: self.delay.or_else(|| half(self.rtt)), ..Keys::from(self) };
+        let way = self.way.map(Way::from);
+        (self.at.as_duration(), Setting { way, keys, without: self.without.clone() })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WayText {
+    Up,
+    Down,
+}
+
+impl From<WayText> for Way {
+    fn from(text: WayText) -> Self {
+        match text {
+            WayText::Up => Self::Up,
+            WayText::Down => Self::Down,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -251,6 +429,7 @@ enum ManagementText {
 struct BurstText {
     share: Share,
     packets: f64,
+    in_burst: Option<Share>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -267,46 +446,98 @@ struct CutText {
     lasting: Span,
 }
 
-impl OneWay {
-    /// This direction, with what holds for both where it says nothing itself.
-    fn over(&self, both: &File) -> Direction {
-        let half = both.rtt.map_or(Duration::ZERO, |rtt| rtt.as_duration() / 2);
-        let shape = match self.jitter_shape.or(both.jitter_shape) {
-            None | Some(ShapeText::Uniform) => Shape::Uniform,
-            Some(ShapeText::Normal) => Shape::Normal,
-        };
-        let reorders = self.reorder.or(both.reorder).unwrap_or(false);
-        let jitter = self.jitter.or(both.jitter).map(Span::as_duration);
-        let jitter = jitter.filter(|size| !size.is_zero());
-        let bursts = self.burst_loss.or(both.burst_loss);
-        let policer = self.policer.or(both.policer);
-        let cut =
-            |cut: &CutText| Cut { at: cut.at.as_duration(), lasting: cut.lasting.as_duration() };
-        let cuts = self.cuts.as_ref().or(both.cuts.as_ref());
-        // A direction's own trace stands instead of the rate for both.
-        let rate_for_both = both.rate.filter(|_| self.trace.is_none());
-        Direction {
-            delay: self.delay.map_or(half, Span::as_duration),
-            jitter: jitter.map(|size| Jitter { size, shape, reorders }),
+impl Keys {
+    /// These, and where they say nothing those for both directions.
+    fn over(&self, both: &Self) -> Self {
+        let (rated, varied) = (
+            self.rate.is_some() || self.trace.is_some(),
+            self.jitter.is_some() || self.jitter_table.is_some(),
+        );
+        Self {
+            delay: self.delay.or(both.delay),
+            // One excludes the other, so a direction's own stands instead of either.
+            jitter: if varied { self.jitter } else { both.jitter },
+            jitter_table: if varied { &self.jitter_table } else { &both.jitter_table }.clone(),
+            jitter_shape: self.jitter_shape.or(both.jitter_shape),
+            reorder: self.reorder.or(both.reorder),
             loss: self.loss.or(both.loss),
-            burst_loss: bursts.map(|BurstText { share, packets }| BurstLoss { share, packets }),
+            burst_loss: self.burst_loss.or(both.burst_loss),
             lose_every: self.lose_every.or(both.lose_every),
             corrupt: self.corrupt.or(both.corrupt),
             duplicate: self.duplicate.or(both.duplicate),
-            rate: self.rate.or(rate_for_both),
-            trace: None,
-            queue: self.queue.or(both.queue).map(|queue| queue.0),
-            management: match self.management.or(both.management) {
-                None | Some(ManagementText::DropTail) => Management::DropTail,
-                Some(ManagementText::Codel) => Management::Codel,
-            },
-            marks_ecn: self.ecn.or(both.ecn).unwrap_or(false),
-            policer: policer.map(|PolicerText { rate, burst }| Policer { rate, burst }),
-            outages: Outages {
-                cuts: cuts.map(|cuts| cuts.iter().map(cut).collect()).unwrap_or_default(),
-                every: self.cuts_again_every.or(both.cuts_again_every).map(Span::as_duration),
-            },
+            rate: if rated { self.rate } else { both.rate },
+            trace: if rated { &self.trace } else { &both.trace }.clone(),
+            queue: self.queue.or(both.queue),
+            management: self.management.or(both.management),
+            ecn: self.ecn.or(both.ecn),
+            policer: self.policer.or(both.policer),
+            cuts: self.cuts.clone().or_else(|| both.cuts.clone()),
+            cuts_again_every: self.cuts_again_every.or(both.cuts_again_every),
         }
+    }
+
+    /// Makes a direction as they say; where they say nothing it stays as it is.
+    fn set(&self, direction: &mut Direction, folder: Option<&Path>) -> Result<(), ScenarioError> {
+        direction.delay = self.delay.map_or(direction.delay, Span::as_duration);
+        direction.jitter = self.jitter(direction.jitter.take());
+        direction.loss = self.loss.or(direction.loss);
+        direction.burst_loss = self.burst_loss.map(BurstLoss::from).or(direction.burst_loss);
+        direction.lose_every = self.lose_every.or(direction.lose_every);
+        direction.corrupt = self.corrupt.or(direction.corrupt);
+        direction.duplicate = self.duplicate.or(direction.duplicate);
+        if self.rate.is_some() || self.trace.is_some() {
+            direction.rate = self.rate;
+            let trace = self.trace.as_ref().map(|named| read_trace(folder, named));
+            direction.trace = trace.transpose()?;
+        }
+        direction.queue = self.queue.map(|queue| queue.0).or(direction.queue);
+        direction.management = match self.management {
+            None => direction.management,
+            Some(ManagementText::DropTail) => Management::DropTail,
+            Some(ManagementText::Codel) => Management::Codel,
+        };
+        direction.marks_ecn = self.ecn.unwrap_or(direction.marks_ecn);
+        let policer = self.policer.map(|PolicerText { rate, burst }| Policer { rate, burst });
+        direction.policer = policer.or(direction.policer);
+        let cut =
+            |cut: &CutText| Cut { at: cut.at.as_duration(), lasting: cut.lasting.as_duration() };
+        let Outages { cuts, every } = &mut direction.outages;
+        if let Some(new) = &self.cuts {
+            *cuts = new.iter().map(cut).collect();
+        }
+        *every = self.cuts_again_every.map(Span::as_duration).or(*every);
+        Ok(())
+    }
+
+    /// The jitter, from what it was before.
+    fn jitter(&self, before: Option<Jitter>) -> Option<Jitter> {
+        let reorders = self.reorder.or_else(|| before.as_ref().map(|jitter| jitter.reorders));
+        let reorders = reorders.unwrap_or(false);
+        if let Some(table) = &self.jitter_table {
+            let shape = Shape::Table(table.iter().map(|time| time.as_duration()).collect());
+            return Some(Jitter { shape, reorders });
+        }
+        let (size_before, shape_before) = match before.map(|jitter| jitter.shape) {
+            Some(Shape::Uniform(size)) => (Some(size), ShapeText::Uniform),
+            Some(Shape::Normal(size)) => (Some(size), ShapeText::Normal),
+            Some(table @ Shape::Table(_)) if self.jitter.is_none() => {
+                return Some(Jitter { shape: table, reorders });
+            }
+            Some(Shape::Table(_)) | None => (None, ShapeText::Uniform),
+        };
+        let size = self.jitter.map(Span::as_duration).or(size_before);
+        let size = size.filter(|size| !size.is_zero())?;
+        let shape = match self.jitter_shape.unwrap_or(shape_before) {
+            ShapeText::Uniform => Shape::Uniform(size),
+            ShapeText::Normal => Shape::Normal(size),
+        };
+        Some(Jitter { shape, reorders })
+    }
+}
+
+impl From<BurstText> for BurstLoss {
+    fn from(BurstText { share, packets, in_burst }: BurstText) -> Self {
+        Self { share, packets, in_burst: in_burst.unwrap_or(Share::ALL) }
     }
 }
 
@@ -338,10 +569,20 @@ mod tests {
         let spec = Scenario::parse("documented", &toml.join("\n")).unwrap().spec;
         assert_eq!(spec.down.delay.as_millis(), 100);
         let Direction { jitter, burst_loss, policer, outages, .. } = &spec.up;
-        assert!(jitter.is_some_and(|jitter| jitter.reorders && jitter.shape == Shape::Normal));
+        let jitter = jitter.as_ref().unwrap();
+        assert!(jitter.reorders && jitter.shape == Shape::Normal(Duration::from_millis(5)));
         assert!(burst_loss.is_some() && policer.is_some() && outages.cuts.len() == 1);
         assert!(spec.up.marks_ecn && spec.up.management == Management::Codel);
-        assert_eq!(spec.up.lose_every, Some(1000));
+        assert_eq!((spec.up.lose_every, spec.mtu), (Some(1000), Some(1400)));
+        let [first, second] = &spec.changes[..] else { panic!("{:?}", spec.changes) };
+        let ten = "10mbit".parse().unwrap();
+        assert_eq!(
+            (first.at.as_secs(), first.up.rate, first.down.rate),
+            (10, Some(ten), Some(ten))
+        );
+        assert_eq!(first.up.loss, spec.up.loss);
+        assert_eq!((second.down.delay.as_millis(), second.down.loss), (20, None));
+        assert_eq!(second.up, first.up);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a path is like.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
@@ -11,13 +12,57 @@ use crate::trace::Trace;
 /// packets, so that a short path still has a queue.
 const SHORTEST_QUEUE: u64 = 15_000;
 
+/// The largest IP packet where a path says nothing else, as on an Ethernet.
+pub const DEFAULT_MTU: u32 = 1500;
+/// What every IPv4 host must be able to take (RFC 1122 section 3.3.3), and jumbo frames.
+const MTUS: std::ops::RangeInclusive<u32> = 576..=9000;
+
 /// A path: what happens to packets on the way out and on the way back.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
     /// From the near host to the far one.
     pub up: Direction,
     /// From the far host to the near one.
     pub down: Direction,
+    /// The largest IP packet in bytes, of both hosts' devices; [`DEFAULT_MTU`] if not said. Below 1280
+    /// there is no IPv6 (RFC 8200 section 5).
+    pub mtu: Option<u32>,
+    /// What the path becomes later, in order of time.
+    pub changes: Vec<Change>,
+}
+
+/// What a path becomes at some time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The time since the link began.
+    pub at: Duration,
+    /// From the near host to the far one, from then on.
+    pub up: Direction,
+    /// From the far host to the near one, from then on.
+    pub down: Direction,
+}
+
+/// A direction of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// From the near host to the far one.
+    Up,
+    /// From the far host to the near one.
+    Down,
+}
+
+impl Way {
+    /// Up, then down.
+    pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        })
+    }
 }
 
 /// One direction of a path. What is left out does not happen.
@@ -62,6 +107,58 @@ impl Direction {
         let recorded = || BitRate::from_bits_per_s(self.trace.as_ref()?.mean_bits_per_s()).ok();
         self.rate.or_else(recorded)
     }
+
+    /// The limit of the queue on a path of this round trip.
+    fn queue_limit(&self, rtt: Duration) -> Option<QueueLimit> {
+        let rate = self.mean_rate()?;
+        Some(QueueLimit::Bytes(match self.queue.unwrap_or(Queue::Bdp(1.0)) {
+            Queue::Packets(packets) => return Some(QueueLimit::Packets(packets)),
+            Queue::Bytes(size) => size.bytes(),
+            Queue::Bdp(multiple) => rate.bytes_in(rtt.mul_f64(multiple)).max(SHORTEST_QUEUE),
+            Queue::Time(time) => rate.bytes_in(time).max(SHORTEST_QUEUE),
+        }))
+    }
+
+    fn check(&self, mtu: u32) -> Result<(), SpecError> {
+        if self.rate.is_some() && self.trace.is_some() {
+            return Err(SpecError::TwoRates);
+        }
+        let has_rate = self.mean_rate().is_some();
+        if !has_rate && (self.queue.is_some() || self.management != Management::DropTail) {
+            return Err(SpecError::QueueWithoutRate);
+        }
+        if let Some(Queue::Bytes(size)) = self.queue
+            && size.bytes() < u64::from(mtu)
+        {
+            return Err(SpecError::QueueTooShort(size.bytes(), mtu));
+        }
+        if self.marks_ecn && self.management == Management::DropTail {
+            return Err(SpecError::NothingMarks);
+        }
+        if self.policer.is_some_and(|policer| policer.burst.bytes() < u64::from(mtu)) {
+            return Err(SpecError::BurstTooShort(mtu));
+        }
+        if let Some(Jitter { shape: Shape::Table(table), .. }) = &self.jitter
+            && (table.len() < 2 || !table.is_sorted())
+        {
+            return Err(SpecError::JitterTable);
+        }
+        self.check_loss()
+    }
+
+    fn check_loss(&self) -> Result<(), SpecError> {
+        if self.lose_every == Some(0) {
+            return Err(SpecError::NoSuchLoss);
+        }
+        let Some(BurstLoss { share, packets, in_burst }) = self.burst_loss else { return Ok(()) };
+        if !(packets >= 1.0 && packets.is_finite()) {
+            return Err(SpecError::NoSuchLoss);
+        }
+        if share.fraction() > in_burst.fraction() {
+            return Err(SpecError::MoreThanBursts);
+        }
+        Ok(())
+    }
 }
 
 /// The length of a queue, the packet in transmission included.
@@ -97,10 +194,8 @@ pub enum Management {
 }
 
 /// How a delay varies from packet to packet.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Jitter {
-    /// Half the width of a uniform one, the standard deviation of a normal one.
-    pub size: Duration,
     /// How often which delay.
     pub shape: Shape,
     /// Whether a packet may overtake another. Without it a packet that would waits for the other.
@@ -108,22 +203,27 @@ pub struct Jitter {
 }
 
 /// A distribution of delays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// Each delay within the width alike.
-    #[default]
-    Uniform,
-    /// Around the delay, cut off at 0.
-    Normal,
+    /// Each delay alike, from so much less to so much more than the path's delay; not below 0.
+    Uniform(Duration),
+    /// Around the path's delay with this standard deviation, cut off at 0.
+    Normal(Duration),
+    /// What is added to the path's delay, as quantiles in equal steps from the least to the most;
+    /// between two of them each delay alike. At least two, ascending.
+    Table(Arc<[Duration]>),
 }
 
-/// Loss in bursts (Gilbert 1960): while a burst lasts everything is lost.
+/// Loss in bursts (Gilbert 1960). With an independent loss beside it this is the model of Elliott
+/// (1963): a good state in which few are lost, and a bad one in which many are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstLoss {
-    /// Of all packets.
+    /// The share of all packets that bursts take.
     pub share: Share,
     /// The mean length of a burst in packets, at least 1.
     pub packets: f64,
+    /// The share of the packets in a burst that are lost: all of them, or fewer.
+    pub in_burst: Share,
 }
 
 /// A rate that is enforced by dropping.
@@ -173,16 +273,26 @@ pub enum SpecError {
     #[error("a drop-tail queue marks nothing: give management = \"codel\" with ecn")]
     NothingMarks,
     /// A bucket shorter than a packet lets nothing through.
-    #[error("a policer's burst shorter than a packet lets nothing through: give at least 1500")]
-    BurstTooShort,
+    #[error("a policer's burst shorter than a packet lets nothing through: give at least {0}")]
+    BurstTooShort(u32),
     /// Loss that cannot be.
     #[error("a burst of losses has at least 1 packet on average, and lose_every is at least 1")]
     NoSuchLoss,
+    /// More is to be lost in bursts than there are packets in bursts.
+    #[error("more is to be lost in bursts than a burst loses: give an in_burst above the share")]
+    MoreThanBursts,
     /// A queue shorter than a packet carries nothing.
-    #[error(
-        "a queue of {0} bytes is shorter than a packet and carries nothing: give at least 1500"
-    )]
-    QueueTooShort(u64),
+    #[error("a queue of {0} bytes is shorter than a packet and carries nothing: give at least {1}")]
+    QueueTooShort(u64, u32),
+    /// Packets of such a length are no use.
+    #[error("an MTU of {0}: give {min} to {max}", min = MTUS.start(), max = MTUS.end())]
+    Mtu(u32),
+    /// A table has to have a beginning and an end.
+    #[error("a table of jitter has at least two delays, and none is less than the one before it")]
+    JitterTable,
+    /// Changes are made in the order of their times.
+    #[error("changes come in the order of their times, each later than the one before it")]
+    ChangesOutOfOrder,
 }
 
 impl std::str::FromStr for Queue {
@@ -228,51 +338,58 @@ impl Spec {
         self.up.delay + self.down.delay
     }
 
+    /// The largest IP packet in bytes.
+    #[must_use]
+    pub fn largest_packet(&self) -> u32 {
+        self.mtu.unwrap_or(DEFAULT_MTU)
+    }
+
     /// Checks what can be checked before a packet flows.
     ///
     /// # Errors
     /// Names what makes no sense.
     pub fn check(&self) -> Result<(), SpecError> {
-        for direction in [&self.up, &self.down] {
-            if direction.rate.is_some() && direction.trace.is_some() {
-                return Err(SpecError::TwoRates);
-            }
-            match (direction.queue, direction.mean_rate()) {
-                (Some(_), None) => return Err(SpecError::QueueWithoutRate),
-                (Some(Queue::Bytes(size)), _) if size.bytes() < 1500 => {
-                    return Err(SpecError::QueueTooShort(size.bytes()));
-                }
-                _ => {}
-            }
-            if direction.mean_rate().is_none() && direction.management != Management::DropTail {
-                return Err(SpecError::QueueWithoutRate);
-            }
-            if direction.marks_ecn && direction.management == Management::DropTail {
-                return Err(SpecError::NothingMarks);
-            }
-            if direction.policer.is_some_and(|policer| policer.burst.bytes() < 1500) {
-                return Err(SpecError::BurstTooShort);
-            }
-            let too_short =
-                |bursts: BurstLoss| !(bursts.packets >= 1.0 && bursts.packets.is_finite());
-            if direction.lose_every == Some(0) || direction.burst_loss.is_some_and(too_short) {
-                return Err(SpecError::NoSuchLoss);
-            }
+        let mtu = self.largest_packet();
+        if !MTUS.contains(&mtu) {
+            return Err(SpecError::Mtu(mtu));
         }
-        Ok(())
+        if !self.changes.is_sorted_by(|one, next| one.at < next.at) {
+            return Err(SpecError::ChangesOutOfOrder);
+        }
+        let later = self.changes.iter().flat_map(|change| [&change.up, &change.down]);
+        [&self.up, &self.down].into_iter().chain(later).try_for_each(|one| one.check(mtu))
+    }
+
+    /// One direction at the beginning.
+    #[must_use]
+    pub fn direction(&self, way: Way) -> &Direction {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+
+    /// What one direction becomes and when, with the limit of its queue, from the beginning on.
+    pub(crate) fn states(
+        &self,
+        way: Way,
+    ) -> impl Iterator<Item = (Duration, &Direction, Option<QueueLimit>)> {
+        let first = (Duration::ZERO, &self.up, &self.down);
+        let later = self.changes.iter().map(|change| (change.at, &change.up, &change.down));
+        std::iter::once(first).chain(later).map(move |(at, up, down)| {
+            let direction = match way {
+                Way::Up => up,
+                Way::Down => down,
+            };
+            (at, direction, direction.queue_limit(up.delay + down.delay))
+        })
     }
 
     /// The queue limit of a direction as the model counts it; `None` without a rate. A rate without a
     /// queue gets one bandwidth-delay product.
     #[must_use]
     pub fn queue_limit(&self, direction: &Direction) -> Option<QueueLimit> {
-        let rate = direction.mean_rate()?;
-        Some(QueueLimit::Bytes(match direction.queue.unwrap_or(Queue::Bdp(1.0)) {
-            Queue::Packets(packets) => return Some(QueueLimit::Packets(packets)),
-            Queue::Bytes(size) => size.bytes(),
-            Queue::Bdp(multiple) => rate.bytes_in(self.rtt().mul_f64(multiple)).max(SHORTEST_QUEUE),
-            Queue::Time(time) => rate.bytes_in(time).max(SHORTEST_QUEUE),
-        }))
+        direction.queue_limit(self.rtt())
     }
 
     /// The queue limit of a direction in bytes, packets counting 1500 each; `None` without a rate.
@@ -284,13 +401,15 @@ impl Spec {
         })
     }
 
-    /// The most TCP payload that the way out can carry in the long run with 1500-byte packets, in
-    /// bit/s.
+    /// The most TCP payload that the way out can carry in the long run with full packets, in bit/s,
+    /// as the path is at the beginning.
     #[must_use]
     pub fn tcp_limit_bits_per_s(&self) -> Option<f64> {
         let policed = self.up.policer.map(|policer| policer.rate);
         let rate = [self.up.mean_rate(), policed].into_iter().flatten().min();
-        rate.map(|rate| rate.bytes_per_s() * 8.0 * 1448.0 / 1500.0)
+        let mtu = f64::from(self.largest_packet());
+        // 20 bytes of IPv4, 20 of TCP, 12 of its time stamps.
+        rate.map(|rate| rate.bytes_per_s() * 8.0 * (mtu - 52.0) / mtu)
     }
 }
 
@@ -299,7 +418,19 @@ impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RTT {}", Span::from(self.rtt()))?;
         let (up, down) = (self.describe(&self.up), self.describe(&self.down));
-        if up == down { write!(f, "{up}") } else { write!(f, "; up{up}; down{down}") }
+        if up == down {
+            f.write_str(&up)?;
+        } else {
+            write!(f, "; up{up}; down{down}")?;
+        }
+        if let Some(mtu) = self.mtu {
+            write!(f, ", MTU {mtu}")?;
+        }
+        match self.changes.len() {
+            0 => Ok(()),
+            1 => write!(f, "; 1 change"),
+            many => write!(f, "; {many} changes"),
+        }
     }
 }
 
@@ -307,9 +438,15 @@ impl Spec {
     fn describe(&self, direction: &Direction) -> String {
         let mut text = String::new();
         let mut add = |part: String| text += &format!(", {part}");
-        if let Some(jitter) = direction.jitter {
+        if let Some(jitter) = &direction.jitter {
             let order = if jitter.reorders { " with reordering" } else { "" };
-            add(format!("jitter {}{order}", Span::from(jitter.size)));
+            let size = match &jitter.shape {
+                Shape::Uniform(size) | Shape::Normal(size) => Span::from(*size).to_string(),
+                Shape::Table(table) => {
+                    format!("up to {}", Span::from(table.last().copied().unwrap_or_default()))
+                }
+            };
+            add(format!("jitter {size}{order}"));
         }
         if let Some(loss) = direction.loss {
             add(format!("loss {loss}"));
@@ -352,7 +489,7 @@ mod tests {
 
     #[test]
     fn a_path_on_a_line() {
-        let mut spec = Spec { up: direction(), down: direction() };
+        let mut spec = Spec { up: direction(), down: direction(), ..Spec::default() };
         assert_eq!(spec.to_string(), "RTT 217 ms, 95 Mbit/s, queue 2.6 MB");
         spec.down.loss = Some("1%".parse().unwrap());
         let both = "95 Mbit/s, queue 2.6 MB";
@@ -385,7 +522,7 @@ mod tests {
 
     #[test]
     fn one_bdp_is_rate_times_round_trip() {
-        let spec = Spec { up: direction(), down: direction() };
+        let spec = Spec { up: direction(), down: direction(), ..Spec::default() };
         assert_eq!(spec.queue_bytes(&spec.up), Some(2_576_875));
         assert!((spec.tcp_limit_bits_per_s().unwrap() - 91_706_666.6).abs() < 1.0);
     }
@@ -394,10 +531,10 @@ mod tests {
     fn nonsense_is_named() {
         let queue = Some(Queue::Bytes("1499B".parse().unwrap()));
         let short = Direction { queue, ..direction() };
-        let spec = Spec { up: direction(), down: short.clone() };
-        assert_eq!(spec.check(), Err(SpecError::QueueTooShort(1499)));
+        let spec = Spec { up: direction(), down: short.clone(), ..Spec::default() };
+        assert_eq!(spec.check(), Err(SpecError::QueueTooShort(1499, 1500)));
         let rateless = Direction { rate: None, ..short };
-        let spec = Spec { up: rateless, down: direction() };
+        let spec = Spec { up: rateless, down: direction(), ..Spec::default() };
         assert_eq!(spec.check(), Err(SpecError::QueueWithoutRate));
     }
 }

@@ -55,23 +55,34 @@ impl Train {
     }
 
     /// How many segments it is to become, at least 2.
-    pub(crate) fn segments(self) -> u32 {
-        let segments = (self.end - self.data).div_ceil(self.segment);
-        u32::try_from(segments).unwrap_or(u32::MAX)
+    pub(crate) fn segments(self) -> usize {
+        (self.end - self.data).div_ceil(self.segment)
+    }
+
+    /// The IP bytes of one segment, its headers included.
+    pub(crate) fn segment_ip_bytes(self, segment: usize) -> u32 {
+        let start = self.data + segment * self.segment;
+        let data = self.segment.min(self.end.saturating_sub(start));
+        u32::try_from(self.data - VNET_HEADER + data).unwrap_or(u32::MAX)
+    }
+
+    /// The most bytes that one segment takes, behind its vnet header.
+    pub(crate) fn longest_part(self) -> usize {
+        self.data + self.segment
     }
 
     /// The IP bytes of all its segments, headers of each included.
     pub(crate) fn ip_bytes(self) -> u64 {
         let headers = self.data - VNET_HEADER;
         let data = self.end - self.data;
-        data as u64 + headers as u64 * u64::from(self.segments())
+        data as u64 + headers as u64 * self.segments() as u64
     }
 
     /// Writes some of the segments of `whole` as a packet of their own and returns its length. `part`
-    /// must have room for `whole`.
-    pub(crate) fn cut(self, whole: &[u8], segments: Range<u32>, part: &mut [u8]) -> usize {
-        let start = self.data + segments.start as usize * self.segment;
-        let end = (self.data + segments.end as usize * self.segment).min(self.end);
+    /// must have room for the headers and these segments.
+    pub(crate) fn cut(self, whole: &[u8], segments: Range<usize>, part: &mut [u8]) -> usize {
+        let start = self.data + segments.start * self.segment;
+        let end = (self.data + segments.end * self.segment).min(self.end);
         let length = self.data + (end - start);
         part[..self.data].copy_from_slice(&whole[..self.data]);
         part[self.data..length].copy_from_slice(&whole[start..end]);
@@ -86,7 +97,7 @@ impl Train {
     }
 
     /// Gives the part its sequence number and identification, and leaves it the flags it may have.
-    fn renumber(self, part: &mut [u8], first: u32, start: usize, end: usize) {
+    fn renumber(self, part: &mut [u8], first: usize, start: usize, end: usize) {
         let skipped = u32::try_from(start - self.data).unwrap_or_default();
         let tcp = &mut part[self.tcp..];
         let sequence = u32_at(tcp, TCP_SEQ).wrapping_add(skipped);
@@ -99,8 +110,8 @@ impl Train {
         }
         if !self.v6 {
             let ip = &mut part[VNET_HEADER..];
-            let [_, _, low, lowest] = first.to_be_bytes();
-            let id = u16_at(ip, 4).wrapping_add(u16::from_be_bytes([low, lowest]));
+            // At most 64 Ki segments of at least a byte.
+            let id = u16_at(ip, 4).wrapping_add(u16::try_from(first).unwrap_or_default());
             ip[4..6].copy_from_slice(&id.to_be_bytes());
         }
     }
@@ -161,7 +172,7 @@ mod tests {
         packet
     }
 
-    fn cut(v6: bool, data: usize, segments: Range<u32>) -> Vec<u8> {
+    fn cut(v6: bool, data: usize, segments: Range<usize>) -> Vec<u8> {
         let whole = train(v6, data);
         let train = Train::of(&whole).unwrap();
         let mut part = vec![0xEE; whole.len()];
@@ -186,7 +197,9 @@ mod tests {
             let whole = train(true, data);
             let train = Train::of(&whole).unwrap();
             assert_eq!(train.segments(), segments);
-            assert_eq!(train.ip_bytes(), data as u64 + 72 * u64::from(segments));
+            assert_eq!(train.ip_bytes(), data as u64 + 72 * segments as u64);
+            let each = (0..segments).map(|segment| u64::from(train.segment_ip_bytes(segment)));
+            assert_eq!(each.sum::<u64>(), train.ip_bytes());
         }
     }
 

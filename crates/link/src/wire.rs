@@ -1,7 +1,9 @@
 //! Carries packets between two hosts' devices as the model says.
 
 use std::collections::VecDeque;
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, Read};
+use std::ops::Range;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -9,13 +11,14 @@ use lastbyte_sys::tun::VNET_HEADER;
 use lastbyte_sys::{poll, process};
 
 use crate::clock::{Clock, Nanos};
-use crate::model::{Arrival, Fate, Model, Packet};
+use crate::model::{Arrival, Fate, Model, Packet, Retiming};
 use crate::packet;
 use crate::port::Port;
 use crate::report::{DirectionReport, Report, Times};
+use crate::spec::{Spec, Way};
 use crate::train::Train;
 
-/// Room for a packet of the devices' MTU, and for one that the kernel has not cut.
+/// Room for a packet of an Ethernet's length, and for one that the kernel has not cut.
 const PACKET_ROOM: usize = 2048;
 const TRAIN_ROOM: usize = VNET_HEADER + 65_536;
 /// Packets read from one device before the other has its turn.
@@ -30,6 +33,8 @@ pub(crate) struct Wire {
     lines: [Line; 2],
     lateness: Histogram<u32>,
     unasked: u64,
+    /// Where segments are cut together that are due before those behind them.
+    part: Box<[u8]>,
 }
 
 /// One direction: the device it reads from, and what is on the way. It writes to the other line's
@@ -39,22 +44,75 @@ struct Line {
     port: Port,
     model: Model,
     held: VecDeque<Held>,
-    /// Buffers of packets that are gone: none is allocated while packets come as fast as they go.
-    spare: Vec<Box<[u8]>>,
+    spare: Spare,
     report: DirectionReport,
     queue_delay: Histogram<u32>,
     /// Packets dropped because too many were on the way.
     too_many: u64,
+    /// What a train that is being decided about has come to; empty between two of them.
+    pieces: Vec<Piece>,
 }
 
-/// A packet on the way, with its vnet header: the first `length` bytes of the buffer.
+/// What was read from a device: a packet, or several segments that came as one, and when each of them
+/// is due. Packets on the way are parts of it.
+#[derive(Clone, Debug)]
+struct Room {
+    /// The first `length` bytes are the packet with its vnet header.
+    bytes: Box<[u8]>,
+    length: usize,
+    /// Of a packet that is to be cut.
+    train: Option<Train>,
+    /// Of each segment; one for a packet that is none.
+    times: Vec<Moments>,
+}
+
+/// When a packet leaves its transmitter, and when it arrives.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moments {
+    sent: Nanos,
+    due: Nanos,
+}
+
+/// Segments of one room that are on the way, in order of their times.
 #[derive(Debug)]
 struct Held {
-    due: Nanos,
-    /// How many packets of the sending host it is: 0 for a second copy.
-    packets: u32,
-    length: usize,
-    buffer: Box<[u8]>,
+    room: Arc<Room>,
+    segments: Range<usize>,
+    /// A second copy of a packet that is counted already.
+    is_copy: bool,
+}
+
+/// A part of a train.
+#[derive(Debug)]
+enum Piece {
+    /// Segments that arrive one behind the other, as they were sent.
+    Run(Range<usize>),
+    /// A segment that something happened to, cut out.
+    Alone(Arrival, Arc<Room>),
+}
+
+/// Rooms that are empty: none is allocated while packets come as fast as they go.
+#[derive(Debug, Default)]
+struct Spare {
+    packets: Vec<Arc<Room>>,
+    trains: Vec<Arc<Room>>,
+}
+
+/// What a carrier is asked while it carries.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// What it has done so far.
+    Report(mpsc::Sender<io::Result<Report>>),
+    /// To carry as another path would, that began when this one did.
+    Become(Box<Spec>, mpsc::Sender<()>),
+}
+
+/// Where a carrier is asked.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    /// A byte for each request; its end stops the carrier.
+    pub(crate) bell: PipeReader,
+    pub(crate) queue: mpsc::Receiver<Request>,
 }
 
 impl Wire {
@@ -65,67 +123,134 @@ impl Wire {
                 port,
                 model,
                 held: VecDeque::new(),
-                spare: Vec::new(),
+                spare: Spare::default(),
                 report: DirectionReport::default(),
                 queue_delay: histogram()?,
                 too_many: 0,
+                pieces: Vec::new(),
             })
         };
-        Ok(Self { lines: [line(near, up)?, line(far, down)?], lateness: histogram()?, unasked: 0 })
+        Ok(Self {
+            lines: [line(near, up)?, line(far, down)?],
+            lateness: histogram()?,
+            unasked: 0,
+            part: vec![0; TRAIN_ROOM].into(),
+        })
     }
 
-    /// Carries packets until the writing end of `stop` is closed.
-    pub(crate) fn carry(mut self, stop: &PipeReader) -> io::Result<Report> {
+    /// Carries packets until the bell's writing end is closed.
+    pub(crate) fn carry(mut self, requests: &Requests) -> io::Result<Report> {
         process::exact_timers()?;
         // Without the right to it packets are later on a busy machine; the report will tell.
         let _ = process::before_ordinary_threads();
         let clock = Clock::start();
         loop {
-            self.deliver_due(0, clock)?;
-            self.deliver_due(1, clock)?;
+            self.make_changes(clock.now());
+            self.deliver_due(Way::Up, clock)?;
+            self.deliver_due(Way::Down, clock)?;
             let more = self.lines[0].take_in(clock)? | self.lines[1].take_in(clock)?;
-            let timeout = if more { Some(Duration::ZERO) } else { self.until_next_due(clock) };
-            let [stopped, ..] = poll::wait(
+            let timeout = if more { Some(Duration::ZERO) } else { self.until_next(clock) };
+            let [asked, ..] = poll::wait(
                 [
-                    (stop, poll::READABLE),
+                    (&requests.bell, poll::READABLE),
                     (&self.lines[0].port, poll::READABLE),
                     (&self.lines[1].port, poll::READABLE),
                 ],
                 timeout,
             )?;
-            if stopped {
+            if asked && !self.answer(requests, clock)? {
                 return self.report();
             }
         }
     }
 
-    /// Writes what has arrived to the other side's device.
-    fn deliver_due(&mut self, from: usize, clock: Clock) -> io::Result<()> {
+    /// Does what was asked. Returns false when it is to stop.
+    fn answer(&mut self, requests: &Requests, clock: Clock) -> io::Result<bool> {
+        if (&requests.bell).read(&mut [0; 64])? == 0 {
+            return Ok(false);
+        }
+        // Who has asked may have gone meanwhile.
+        for request in requests.queue.try_iter() {
+            match request {
+                Request::Report(answer) => {
+                    let _ = answer.send(self.report());
+                }
+                Request::Become(spec, answer) => {
+                    for (line, way) in self.lines.iter_mut().zip(Way::BOTH) {
+                        let retiming = line.model.replace(clock.now(), &spec, way);
+                        line.retime(&retiming);
+                    }
+                    let _ = answer.send(());
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes the changes of the path whose time has come.
+    fn make_changes(&mut self, now: Nanos) {
+        for line in &mut self.lines {
+            while let Some(retiming) = line.model.make_change(now) {
+                line.retime(&retiming);
+            }
+        }
+    }
+
+    /// Writes what has arrived to the other side's device. Segments that came as one and are due go on
+    /// as one, as a receiving network card hands them over.
+    fn deliver_due(&mut self, way: Way, clock: Clock) -> io::Result<()> {
+        let [near, far] = &mut self.lines;
+        let (line, port) = match way {
+            Way::Up => (near, &far.port),
+            Way::Down => (far, &near.port),
+        };
         let mut now = clock.now();
-        while self.lines[from].held.front().is_some_and(|held| held.due <= now) {
-            let Some(held) = self.lines[from].held.pop_front() else { break };
-            match self.lines[1 - from].port.write_packet(&held.buffer[..held.length]) {
-                Ok(()) => self.lines[from].report.delivered += u64::from(held.packets),
-                Err(error) if is_drop(&error) => self.unasked += u64::from(held.packets),
+        while let Some(held) = line.held.front_mut().filter(|held| held.due() <= now) {
+            let room = &*held.room;
+            let due = held.segments.start..held.due_until(now);
+            let written = match room.train {
+                Some(train) if due.len() < room.times.len() => {
+                    let length = train.cut(&room.bytes[..room.length], due.clone(), &mut self.part);
+                    port.write_packet(&self.part[..length])
+                }
+                _ => port.write_packet(&room.bytes[..room.length]),
+            };
+            let packets = if held.is_copy { 0 } else { due.len() as u64 };
+            match written {
+                Ok(()) => line.report.delivered += packets,
+                Err(error) if is_drop(&error) => self.unasked += packets,
                 Err(error) => return Err(error),
             }
-            self.lateness.saturating_record(now - held.due);
-            self.lines[from].spare.push(held.buffer);
+            for moments in &room.times[due.clone()] {
+                self.lateness.saturating_record(now - moments.due);
+            }
+            held.segments.start = due.end;
+            if held.segments.is_empty()
+                && let Some(held) = line.held.pop_front()
+            {
+                line.spare.take_back(held.room);
+            }
             now = clock.now();
         }
         Ok(())
     }
 
-    fn until_next_due(&self, clock: Clock) -> Option<Duration> {
-        let next = self.lines.iter().filter_map(|line| line.held.front()).map(|held| held.due);
-        next.min().map(|due| Duration::from_nanos(due.saturating_sub(clock.now())))
+    /// How long there is nothing to do but to wait for packets and requests.
+    fn until_next(&self, clock: Clock) -> Option<Duration> {
+        let due = self.lines.iter().filter_map(|line| line.held.front()).map(Held::due);
+        let changes = self.lines.iter().filter_map(|line| line.model.next_change());
+        let next = due.chain(changes).min();
+        next.map(|next| Duration::from_nanos(next.saturating_sub(clock.now())))
     }
 
-    fn report(mut self) -> io::Result<Report> {
-        let at_ports = self.lines[0].port.drops()? + self.lines[1].port.drops()?;
+    /// What was done so far.
+    fn report(&mut self) -> io::Result<Report> {
+        for line in &mut self.lines {
+            self.unasked += line.port.drops()?;
+        }
         let too_many: u64 = self.lines.iter().map(|line| line.too_many).sum();
-        let [up, down] = self.lines.map(|line| DirectionReport {
-            in_flight: line.held.iter().map(|held| u64::from(held.packets)).sum(),
+        let [up, down] = self.lines.each_ref().map(|line| DirectionReport {
+            in_flight: line.held.iter().map(Held::packets).sum(),
             queue_delay: Times::of(&line.queue_delay),
             ..line.report
         });
@@ -133,7 +258,7 @@ impl Wire {
             up,
             down,
             lateness: Times::of(&self.lateness),
-            device_drops: self.unasked + too_many + at_ports,
+            device_drops: self.unasked + too_many,
             cpu: process::thread_cpu_time()?,
         })
     }
@@ -143,60 +268,131 @@ impl Line {
     /// Reads a batch of packets and decides about each. Returns whether there may be more.
     fn take_in(&mut self, clock: Clock) -> io::Result<bool> {
         for _ in 0..BATCH {
-            let mut buffer = self.buffer();
-            let length = match self.port.read_packet(&mut buffer) {
+            let mut room = self.spare.train();
+            let length = match self.port.read_packet(&mut Arc::make_mut(&mut room).bytes) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.spare.push(buffer);
+                    self.spare.take_back(room);
                     return Ok(false);
                 }
                 Err(error) => return Err(error),
             };
             let now = clock.now();
-            match Train::of(&buffer[..length]) {
-                Some(train) => self.decide_train(now, train, buffer, length),
-                None => self.decide(now, buffer, length),
+            match Train::of(&room.bytes[..length]) {
+                Some(train) => self.decide_train(now, train, room, length),
+                None if length <= PACKET_ROOM => {
+                    // Small ones do not each keep 64 KiB.
+                    let small = self.spare.packet(&room.bytes[..length]);
+                    self.spare.take_back(room);
+                    self.decide(now, small);
+                }
+                None => {
+                    Arc::make_mut(&mut room).length = length;
+                    self.decide(now, room);
+                }
             }
         }
         Ok(true)
     }
 
     /// Decides about one packet.
-    fn decide(&mut self, now: Nanos, mut buffer: Box<[u8]>, length: usize) {
-        let bytes = length.saturating_sub(VNET_HEADER);
+    fn decide(&mut self, now: Nanos, room: Arc<Room>) {
+        let packet = &room.bytes[..room.length];
+        let bytes = packet.len().saturating_sub(VNET_HEADER);
+        let ecn_capable = packet::is_ecn_capable(packet);
         self.report.packets += 1;
         self.report.bytes += bytes as u64;
-        let fate = self.model.offer(
-            now,
-            Packet {
-                bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
-                ecn_capable: packet::is_ecn_capable(&buffer[..length]),
-            },
-        );
-        let count = match fate {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        match self.model.offer(now, Packet { bytes, ecn_capable }) {
             Fate::Deliver(arrival) => {
-                self.change(&arrival, &mut buffer[..length]);
-                if arrival.duplicated {
-                    let mut copy = self.buffer();
-                    copy[..length].copy_from_slice(&buffer[..length]);
-                    self.hold(Held { due: arrival.at, packets: 1, length, buffer });
-                    self.hold(Held { due: arrival.at, packets: 0, length, buffer: copy });
-                } else {
-                    self.hold(Held { due: arrival.at, packets: 1, length, buffer });
-                }
-                return;
+                self.queue_delay.saturating_record(arrival.queued);
+                self.deliver(&arrival, room);
             }
-            Fate::Lost => &mut self.report.lost,
-            Fate::Dropped => &mut self.report.dropped,
-            Fate::Policed => &mut self.report.policed,
-        };
-        *count += 1;
-        self.spare.push(buffer);
+            fate => {
+                self.count(fate);
+                self.spare.take_back(room);
+            }
+        }
     }
 
-    /// Does to a packet what the model decided, and counts it.
-    fn change(&mut self, arrival: &Arrival, packet: &mut [u8]) {
-        self.queue_delay.saturating_record(arrival.queued);
+    /// Decides about segments that came as one. Those that arrive in a row stay together, and go on
+    /// together where they are due at once.
+    fn decide_train(&mut self, now: Nanos, train: Train, mut room: Arc<Room>, length: usize) {
+        let segments = train.segments();
+        self.report.packets += segments as u64;
+        self.report.bytes += train.ip_bytes();
+        let inner = Arc::make_mut(&mut room);
+        (inner.length, inner.train) = (length, Some(train));
+        inner.times.resize(segments, Moments::default());
+        if self.model.takes_trains() {
+            self.pass_train(now, inner);
+        } else {
+            self.decide_segments(now, train, inner);
+        }
+        let mut pieces = std::mem::take(&mut self.pieces);
+        for piece in pieces.drain(..) {
+            match piece {
+                Piece::Run(segments) => {
+                    self.hold(Held { room: Arc::clone(&room), segments, is_copy: false });
+                }
+                Piece::Alone(arrival, room) => self.deliver(&arrival, room),
+            }
+        }
+        self.pieces = pieces;
+        self.spare.take_back(room);
+    }
+
+    /// Where nothing but delay and independent loss happens: looks for the next loss alone.
+    fn pass_train(&mut self, now: Nanos, room: &mut Room) {
+        let segments = room.times.len();
+        let mut start = 0;
+        while start < segments {
+            let left = u32::try_from(segments - start).unwrap_or(u32::MAX);
+            let run = self.model.offer_train(now, left);
+            let end = start + run.passed as usize;
+            room.times[start..end].fill(Moments { sent: now, due: run.at });
+            if start < end {
+                self.pieces.push(Piece::Run(start..end));
+            }
+            self.report.lost += u64::from(end < segments);
+            start = end + 1;
+        }
+    }
+
+    /// Asks the model about each. What is damaged, or may overtake, goes on alone.
+    fn decide_segments(&mut self, now: Nanos, train: Train, room: &mut Room) {
+        let whole = &room.bytes[..room.length];
+        let ecn_capable = packet::is_ecn_capable(whole);
+        let together = self.model.keeps_order();
+        for segment in 0..room.times.len() {
+            let bytes = train.segment_ip_bytes(segment);
+            let arrival = match self.model.offer(now, Packet { bytes, ecn_capable }) {
+                Fate::Deliver(arrival) => arrival,
+                fate => {
+                    self.count(fate);
+                    continue;
+                }
+            };
+            self.queue_delay.saturating_record(arrival.queued);
+            if !together || !arrival.is_unharmed() {
+                let part = self.spare.part(train, whole, segment);
+                self.pieces.push(Piece::Alone(arrival, part));
+                continue;
+            }
+            room.times[segment] = Moments { sent: arrival.sent, due: arrival.at };
+            match self.pieces.last_mut() {
+                Some(Piece::Run(run)) if run.end == segment => run.end += 1,
+                _ => self.pieces.push(Piece::Run(segment..segment + 1)),
+            }
+        }
+    }
+
+    /// Sends a packet on its way as the model decided.
+    fn deliver(&mut self, arrival: &Arrival, mut room: Arc<Room>) {
+        let inner = Arc::make_mut(&mut room);
+        inner.times.clear();
+        inner.times.push(Moments { sent: arrival.sent, due: arrival.at });
+        let packet = &mut inner.bytes[..inner.length];
         if arrival.marked {
             packet::mark(packet);
         }
@@ -206,56 +402,118 @@ impl Line {
         self.report.marked += u64::from(arrival.marked);
         self.report.corrupted += u64::from(arrival.corrupted.is_some());
         self.report.duplicated += u64::from(arrival.duplicated);
+        if arrival.duplicated {
+            let room = Arc::clone(&room);
+            self.hold(Held { room, segments: 0..1, is_copy: false });
+        }
+        self.hold(Held { room, segments: 0..1, is_copy: arrival.duplicated });
     }
 
-    /// Decides about segments that came as one. Whole they stay unless one of them is lost: then
-    /// those before and those behind it go on as two.
-    fn decide_train(&mut self, now: Nanos, train: Train, buffer: Box<[u8]>, length: usize) {
-        let segments = train.segments();
-        self.report.packets += u64::from(segments);
-        self.report.bytes += train.ip_bytes();
-        let mut run = self.model.offer_train(now, segments);
-        if run.passed == segments {
-            self.hold(Held { due: run.at, packets: segments, length, buffer });
-            return;
+    fn count(&mut self, fate: Fate) {
+        match fate {
+            Fate::Deliver(_) => {}
+            Fate::Lost => self.report.lost += 1,
+            Fate::Dropped => self.report.dropped += 1,
+            Fate::Policed => self.report.policed += 1,
         }
-        let mut next = 0;
-        loop {
-            if run.passed > 0 {
-                let mut part = self.buffer();
-                let length = train.cut(&buffer, next..next + run.passed, &mut part);
-                self.hold(Held { due: run.at, packets: run.passed, length, buffer: part });
-            }
-            next += run.passed;
-            if next == segments {
-                break;
-            }
-            self.report.lost += 1;
-            next += 1;
-            if next == segments {
-                break;
-            }
-            run = self.model.offer_train(now, segments - next);
-        }
-        self.spare.push(buffer);
     }
 
     fn hold(&mut self, held: Held) {
         if self.held.len() >= MOST_HELD {
-            self.too_many += u64::from(held.packets);
-            self.spare.push(held.buffer);
-        } else if self.held.back().is_none_or(|last| last.due <= held.due) {
+            self.too_many += held.packets();
+            self.spare.take_back(held.room);
+        } else if self.held.back().is_none_or(|last| last.due() <= held.due()) {
             self.held.push_back(held);
         } else {
             // It overtakes: few do, and not far.
-            let place = self.held.partition_point(|earlier| earlier.due <= held.due);
+            let place = self.held.partition_point(|earlier| earlier.due() <= held.due());
             self.held.insert(place, held);
         }
     }
 
-    fn buffer(&mut self) -> Box<[u8]> {
-        let room = if self.model.takes_trains() { TRAIN_ROOM } else { PACKET_ROOM };
-        self.spare.pop().unwrap_or_else(|| vec![0; room].into_boxed_slice())
+    /// Gives packets that waited for a transmission when its rate changed their new times.
+    fn retime(&mut self, retiming: &Retiming) {
+        if retiming.is_empty() {
+            return;
+        }
+        let keeps_order = self.model.keeps_order();
+        let mut last = 0;
+        for held in &mut self.held {
+            // A second copy, and other parts of the same room, have times of their own.
+            let room = Arc::make_mut(&mut held.room);
+            for moments in &mut room.times[held.segments.clone()] {
+                let sent = retiming.of(moments.sent);
+                let due = sent.saturating_add(moments.due.saturating_sub(moments.sent));
+                *moments = Moments { sent, due: if keeps_order { due.max(last) } else { due } };
+                last = last.max(due);
+            }
+        }
+        self.held.make_contiguous().sort_by_key(Held::due);
+        self.model.set_last_arrival(last);
+    }
+}
+
+impl Held {
+    /// When its first packet is due.
+    fn due(&self) -> Nanos {
+        self.room.times.get(self.segments.start).map_or(0, |moments| moments.due)
+    }
+
+    /// The end of those that are due.
+    fn due_until(&self, now: Nanos) -> usize {
+        let times = &self.room.times[self.segments.clone()];
+        let due = times.iter().take_while(|moments| moments.due <= now).count();
+        self.segments.start + due
+    }
+
+    /// How many packets of the sending host it is.
+    fn packets(&self) -> u64 {
+        if self.is_copy { 0 } else { self.segments.len() as u64 }
+    }
+}
+
+impl Spare {
+    /// Room for whatever a device gives.
+    fn train(&mut self) -> Arc<Room> {
+        self.trains.pop().unwrap_or_else(|| Arc::new(Room::new(TRAIN_ROOM)))
+    }
+
+    /// A room with a copy of a packet of at most [`PACKET_ROOM`] bytes.
+    fn packet(&mut self, packet: &[u8]) -> Arc<Room> {
+        let mut room = self.small();
+        let inner = Arc::make_mut(&mut room);
+        inner.length = packet.len();
+        inner.bytes[..packet.len()].copy_from_slice(packet);
+        room
+    }
+
+    /// A room with a copy of one segment of a train.
+    fn part(&mut self, train: Train, whole: &[u8], segment: usize) -> Arc<Room> {
+        let mut room =
+            if train.longest_part() <= PACKET_ROOM { self.small() } else { self.train() };
+        let inner = Arc::make_mut(&mut room);
+        inner.length = train.cut(whole, segment..segment + 1, &mut inner.bytes);
+        inner.train = None;
+        room
+    }
+
+    fn small(&mut self) -> Arc<Room> {
+        self.packets.pop().unwrap_or_else(|| Arc::new(Room::new(PACKET_ROOM)))
+    }
+
+    /// Keeps a room for what comes, unless something in it is still on its way.
+    fn take_back(&mut self, mut room: Arc<Room>) {
+        let Some(inner) = Arc::get_mut(&mut room) else { return };
+        inner.train = None;
+        let rooms =
+            if inner.bytes.len() > PACKET_ROOM { &mut self.trains } else { &mut self.packets };
+        rooms.push(room);
+    }
+}
+
+impl Room {
+    fn new(bytes: usize) -> Self {
+        Self { bytes: vec![0; bytes].into(), length: 0, train: None, times: Vec::new() }
     }
 }
 

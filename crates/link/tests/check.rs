@@ -8,7 +8,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use lastbyte_link::check::{Finding, Findings, Measured, Outcome, Subject, Way, measure};
+use lastbyte_link::Way;
+use lastbyte_link::check::{Finding, Findings, Measured, Outcome, Subject, measure};
 use lastbyte_link::{LinkError, Scenario};
 
 const TRIES: u32 = 3;

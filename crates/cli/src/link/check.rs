@@ -230,7 +230,8 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lastbyte_link::check::{Subject, Way};
+    use lastbyte_link::Way;
+    use lastbyte_link::check::Subject;
 
     fn measured(unit: Unit, asked: f64, got: f64, high: f64) -> Measured {
         Measured { unit, asked, got, low: got, high, basis: "10 packets".to_owned() }

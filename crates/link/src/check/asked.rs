@@ -33,10 +33,7 @@ pub(super) struct Asked {
 
 impl Asked {
     pub(super) fn of(spec: &Spec, way: Way) -> Self {
-        let direction = match way {
-            Way::Up => &spec.up,
-            Way::Down => &spec.down,
-        };
+        let direction = spec.direction(way);
         // All fields by name: a new one has to be decided about here before this compiles. Where it
         // is asked for and not measured, it goes into `unknown`.
         let Direction {
@@ -65,6 +62,7 @@ impl Asked {
             ("CoDel", *management == Management::Codel),
             ("a policer", policer.is_some()),
             ("cuts", !outages.cuts.is_empty()),
+            ("changes", !spec.changes.is_empty()),
         ];
         let why = "the path was measured without it";
         let unknown = asked_for.into_iter().filter(|(_, asked)| *asked);
@@ -165,7 +163,7 @@ pub(super) fn what_is_measured(spec: &Spec) -> Spec {
         queue: direction.queue.filter(|_| direction.rate.is_some()),
         ..Direction::default()
     };
-    Spec { up: only(&spec.up), down: only(&spec.down) }
+    Spec { up: only(&spec.up), down: only(&spec.down), mtu: spec.mtu, changes: Vec::new() }
 }
 
 /// The path without what takes packets away by chance.

@@ -66,26 +66,33 @@ impl Gaps {
     }
 }
 
-/// Loss in bursts: a good state in which nothing is lost, a bad one in which everything is (Gilbert
-/// 1960 with h = 0). Each packet may change the state first.
+/// Loss in bursts: a good state in which nothing is lost, and a bad one in which each packet has the
+/// same chance to be, often of 1 (Gilbert 1960). Each packet may change the state first.
 #[derive(Clone, Debug)]
 pub(super) struct Bursts {
     random: Pcg64Mcg,
     bad: bool,
     enter: f64,
     leave: f64,
+    /// The chance to be lost in the bad state.
+    in_burst: f64,
 }
 
 impl Bursts {
     /// `None` for a share of 0.
     pub(super) fn new(bursts: BurstLoss, random: Pcg64Mcg) -> Option<Self> {
-        let share = bursts.share.fraction();
+        let in_burst = bursts.in_burst.fraction();
+        if bursts.share.fraction() <= 0.0 {
+            return None;
+        }
+        // Of the time, so to speak: checked to be at most 1.
+        let share = (bursts.share.fraction() / in_burst).min(1.0);
         // The bad state lasts 1 / leave packets on average; its share of all is
         // enter / (enter + leave).
         let leave = 1.0 / bursts.packets;
         let enter = if share < 1.0 { leave * share / (1.0 - share) } else { 1.0 };
         let leave = if share < 1.0 { leave } else { 0.0 };
-        (share > 0.0).then_some(Self { random, bad: false, enter, leave })
+        Some(Self { random, bad: false, enter, leave, in_burst })
     }
 
     /// Whether this packet is lost.
@@ -95,7 +102,7 @@ impl Bursts {
         if change > 0.0 && uniform(&mut self.random) <= change {
             self.bad = !self.bad;
         }
-        self.bad
+        self.bad && (self.in_burst >= 1.0 || uniform(&mut self.random) <= self.in_burst)
     }
 }
 

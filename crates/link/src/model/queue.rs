@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use super::Packet;
-use crate::spec::{Direction, Management, QueueLimit, Spec};
+use super::{Retiming, State};
+use crate::spec::{Management, QueueLimit};
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
@@ -61,23 +62,54 @@ enum Pace {
 
 impl Transmitter {
     /// `None` without a rate.
-    pub(super) fn new(spec: &Spec, direction: &Direction) -> Option<Self> {
-        let limit = spec.queue_limit(direction)?;
-        let pace = match (&direction.trace, direction.rate) {
-            (Some(trace), _) => {
-                Pace::Recorded { trace: trace.clone(), opportunity: 0, left: OPPORTUNITY_BYTES }
-            }
-            (None, rate) => Pace::Constant { bits_per_s: rate?.bits_per_s().into(), carry: 0 },
-        };
+    pub(super) fn new(state: &State) -> Option<Self> {
+        let State { direction, limit } = state;
         Some(Self {
-            pace,
-            limit,
+            pace: Pace::of(state)?,
+            limit: (*limit)?,
             codel: (direction.management == Management::Codel).then(Codel::default),
             marks: direction.marks_ecn,
             free_at: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
         })
+    }
+
+    /// Goes on as another transmitter: what waits then leaves at its pace.
+    pub(super) fn change(&mut self, now: u64, new: Self) -> Option<Retiming> {
+        (self.limit, self.marks) = (new.limit, new.marks);
+        if self.codel.is_some() != new.codel.is_some() {
+            self.codel = new.codel;
+        }
+        if self.pace.is_same(&new.pace) { None } else { Some(self.retime(now, new.pace)) }
+    }
+
+    /// Lets all that waits leave at once.
+    pub(super) fn empty(mut self, now: u64) -> Retiming {
+        self.forget_sent(now);
+        Retiming { sent: self.waiting.iter().map(|(at, _)| (*at, now)).collect() }
+    }
+
+    fn retime(&mut self, now: u64, mut pace: Pace) -> Retiming {
+        self.forget_sent(now);
+        if let Some((at, bytes)) = self.waiting.front_mut()
+            && let Pace::Constant { bits_per_s, .. } = self.pace
+        {
+            // Some of it has left.
+            let left = (u128::from(*at - now) * bits_per_s).div_ceil(8 * NANOS_PER_SECOND);
+            let left = u32::try_from(left).map_or(*bytes, |left| left.min(*bytes));
+            self.waiting_bytes -= u64::from(*bytes - left);
+            *bytes = left;
+        }
+        self.free_at = now;
+        let mut sent = Vec::with_capacity(self.waiting.len());
+        for (at, bytes) in &mut self.waiting {
+            self.free_at = pace.sent_at(now, self.free_at, *bytes);
+            sent.push((*at, self.free_at));
+            *at = self.free_at;
+        }
+        self.pace = pace;
+        Retiming { sent }
     }
 
     /// Takes a packet that arrives at `now`; `None` if it never leaves the queue.
@@ -131,6 +163,28 @@ impl Transmitter {
 }
 
 impl Pace {
+    /// `None` without a rate.
+    fn of(state: &State) -> Option<Self> {
+        let State { direction, .. } = state;
+        Some(match (&direction.trace, direction.rate) {
+            (Some(trace), _) => {
+                Self::Recorded { trace: trace.clone(), opportunity: 0, left: OPPORTUNITY_BYTES }
+            }
+            (None, rate) => Self::Constant { bits_per_s: rate?.bits_per_s().into(), carry: 0 },
+        })
+    }
+
+    /// Whether both are as fast at any time.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Constant { bits_per_s: one, .. }, Self::Constant { bits_per_s: two, .. }) => {
+                one == two
+            }
+            (Self::Recorded { trace: one, .. }, Self::Recorded { trace: two, .. }) => one == two,
+            _ => false,
+        }
+    }
+
     /// When a packet that arrives at `now` will have been sent, if those before it will have been at
     /// `free_at`.
     fn sent_at(&mut self, now: u64, free_at: u64, bytes: u32) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::spec::{BurstLoss, Cut, Jitter, Management, Outages, Policer, Queue, Shape};
+use crate::spec::{BurstLoss, Change, Cut, Jitter, Management, Outages, Policer, Queue, Shape};
 use crate::trace::Trace;
 
 const MS: u64 = 1_000_000;
@@ -19,8 +19,8 @@ fn direction(rate: &str, queue: &str) -> Direction {
 }
 
 fn model(direction: Direction, seed: u64) -> Model {
-    let spec = Spec { up: direction, down: Direction::default() };
-    Model::new(&spec, &spec.up, seed)
+    let spec = Spec { up: direction, ..Spec::default() };
+    Model::new(&spec, Way::Up, seed)
 }
 
 fn plain(bytes: u32) -> Packet {
@@ -108,7 +108,7 @@ fn a_full_queue_delays_by_its_length() {
 #[test]
 fn loss_is_inside_its_interval() {
     for (share, packets) in [("0.034%", 3_000_000), ("1%", 1_000_000), ("50%", 100_000)] {
-        let p = share.parse::<lastbyte_units::Share>().unwrap().fraction();
+        let p = share.parse::<Share>().unwrap().fraction();
         let mut model = losing(share, 42);
         let lost = (0..packets).filter(|_| model.offer(0, plain(1500)) == Fate::Lost).count();
         let (mean, sigma) = (p * packets as f64, (p * (1.0 - p) * packets as f64).sqrt());
@@ -151,7 +151,7 @@ fn a_train_meets_the_same_losses_as_its_packets() {
 
 #[test]
 fn bursts_have_their_share_and_their_length() {
-    let bursts = BurstLoss { share: "5%".parse().unwrap(), packets: 8.0 };
+    let bursts = BurstLoss { share: "5%".parse().unwrap(), packets: 8.0, in_burst: Share::ALL };
     let mut model = model(Direction { burst_loss: Some(bursts), ..Direction::default() }, 3);
     let lost: Vec<bool> =
         (0..1_000_000).map(|_| model.offer(0, plain(1500)) == Fate::Lost).collect();
@@ -183,9 +183,11 @@ fn damage_and_copies_have_their_shares() {
     assert!(damaged.abs_diff(1000) < 82 && twice.abs_diff(2000) < 115, "{damaged}, {twice}");
 }
 
+const UNIFORM: Shape = Shape::Uniform(Duration::from_millis(5));
+const NORMAL: Shape = Shape::Normal(Duration::from_millis(5));
+
 fn jittered(shape: Shape, reorders: bool) -> Vec<i64> {
-    let size = Duration::from_millis(5);
-    let jitter = Some(Jitter { size, shape, reorders });
+    let jitter = Some(Jitter { shape, reorders });
     let delay = Duration::from_millis(50);
     let mut model = model(Direction { delay, jitter, ..Direction::default() }, 5);
     let delays = (0..20_000).map(|packet| {
@@ -199,7 +201,7 @@ fn jittered(shape: Shape, reorders: bool) -> Vec<i64> {
 #[test]
 fn jitter_has_its_shape() {
     let ms = 1_000_000.0;
-    for (shape, deviation) in [(Shape::Uniform, 5.0 / 3.0_f64.sqrt()), (Shape::Normal, 5.0)] {
+    for (shape, deviation) in [(UNIFORM, 5.0 / 3.0_f64.sqrt()), (NORMAL, 5.0)] {
         let delays = jittered(shape, true);
         let n = delays.len() as f64;
         let mean = delays.iter().map(|delay| *delay as f64 / ms).sum::<f64>() / n;
@@ -207,7 +209,7 @@ fn jitter_has_its_shape() {
         let got = (square / n).sqrt();
         assert!((mean - 50.0).abs() < 0.15 && (got - deviation).abs() < 0.15, "{mean} {got}");
     }
-    let uniform = jittered(Shape::Uniform, true);
+    let uniform = jittered(UNIFORM, true);
     let (least, most) = (uniform.iter().min().unwrap(), uniform.iter().max().unwrap());
     assert!(*least >= 45_000_000 && *most <= 55_000_000, "{least} to {most}");
 }
@@ -215,7 +217,7 @@ fn jitter_has_its_shape() {
 #[test]
 fn packets_overtake_only_where_asked() {
     let arrivals = |reorders| {
-        let delays = jittered(Shape::Uniform, reorders).into_iter();
+        let delays = jittered(UNIFORM, reorders).into_iter();
         delays.zip(0_i64..).map(|(delay, packet)| packet * 100_000 + delay).collect::<Vec<_>>()
     };
     assert!(arrivals(false).is_sorted());
@@ -328,14 +330,118 @@ fn codel_leaves_a_short_queue_alone() {
 }
 
 #[test]
+fn a_burst_may_lose_only_some() {
+    let share = |text: &str| text.parse::<Share>().unwrap();
+    let bursts = BurstLoss { share: share("2%"), packets: 20.0, in_burst: share("25%") };
+    let mut model = model(Direction { burst_loss: Some(bursts), ..Direction::default() }, 3);
+    let lost: Vec<bool> =
+        (0..1_000_000).map(|_| model.offer(0, plain(1500)) == Fate::Lost).collect();
+    let all = lost.iter().filter(|lost| **lost).count() as f64;
+    assert!((all / 1e6 - 0.02).abs() < 0.002, "{all} lost of a million");
+    // In a burst the next one is lost in a quarter of the cases, but for its end.
+    let twice = lost.windows(2).filter(|pair| pair[0] && pair[1]).count() as f64;
+    assert!((twice / all - 0.25 * 19.0 / 20.0).abs() < 0.02, "{twice} of {all}");
+}
+
+#[test]
+fn a_table_has_its_quantiles() {
+    let table = [0, 1, 2, 30].map(Duration::from_millis);
+    let delays = jittered(Shape::Table(table.into()), true);
+    let below = |ms: i64| {
+        let delay = |delay: &&i64| **delay < (50 + ms) * 1_000_000;
+        delays.iter().filter(delay).count() as f64 / delays.len() as f64
+    };
+    assert_eq!((below(0), below(31)), (0.0, 1.0));
+    for (ms, share) in [(1, 1.0 / 3.0), (2, 2.0 / 3.0), (16, 2.0 / 3.0 + 1.0 / 6.0)] {
+        assert!((below(ms) - share).abs() < 0.02, "{} below {ms} ms", below(ms));
+    }
+}
+
+/// A path that becomes others at these seconds.
+fn changing(up: Direction, changes: &[(u64, Direction)]) -> Spec {
+    let change = |(at, up): &(u64, Direction)| Change {
+        at: Duration::from_secs(*at),
+        up: up.clone(),
+        down: Direction::default(),
+    };
+    Spec { up, changes: changes.iter().map(change).collect(), ..Spec::default() }
+}
+
+#[test]
+fn a_new_rate_holds_for_what_waits() {
+    // 1500 bytes take a second, then half a second.
+    let spec = changing(direction("12kbit", "1MB"), &[(2, direction("24kbit", "1MB"))]);
+    let mut model = Model::new(&spec, Way::Up, 1);
+    let offer = |model: &mut Model, now| arrives(model.offer(now, plain(1500)));
+    let sent: Vec<_> = (0..4).filter_map(|_| offer(&mut model, 500 * MS)).collect();
+    assert_eq!(sent, [1500 * MS, 2500 * MS, 3500 * MS, 4500 * MS]);
+    assert_eq!((model.next_change(), model.make_change(1999 * MS)), (Some(2000 * MS), None));
+    let retiming = model.make_change(2000 * MS).unwrap();
+    // The second one is half sent.
+    let now: Vec<_> = sent.iter().map(|sent| retiming.of(*sent)).collect();
+    assert_eq!(now, [1500 * MS, 2250 * MS, 2750 * MS, 3250 * MS]);
+    assert_eq!((model.next_change(), model.make_change(u64::MAX)), (None, None));
+    model.set_last_arrival(3250 * MS);
+    assert_eq!(offer(&mut model, 2000 * MS), Some(3750 * MS));
+    // Slower again, as told, and then without a rate.
+    let retiming = model.replace(3250 * MS, &changing(direction("12kbit", "1MB"), &[]), Way::Up);
+    assert_eq!(retiming.of(3750 * MS), 4250 * MS);
+    let retiming = model.replace(3300 * MS, &Spec::default(), Way::Up);
+    assert_eq!(retiming.of(4250 * MS), 3300 * MS);
+    model.set_last_arrival(3300 * MS);
+    assert_eq!(offer(&mut model, 3300 * MS), Some(3300 * MS));
+}
+
+#[test]
+fn the_queue_counts_what_is_left_after_a_change() {
+    let spec = changing(direction("12kbit", "4500B"), &[(1, direction("120kbit", "4500B"))]);
+    let mut model = Model::new(&spec, Way::Up, 1);
+    for _ in 0..3 {
+        assert!(arrives(model.offer(500 * MS, plain(1500))).is_some());
+    }
+    assert_eq!(model.offer(999 * MS, plain(1500)), Fate::Dropped);
+    model.make_change(1000 * MS).unwrap();
+    assert_eq!(model.offer(1000 * MS, plain(751)), Fate::Dropped);
+    assert!(arrives(model.offer(1000 * MS, plain(750))).is_some(), "half a packet has left");
+    assert_eq!(model.offer(1099 * MS, plain(1500)), Fate::Dropped);
+    assert!(arrives(model.offer(1100 * MS, plain(1500))).is_some());
+}
+
+#[test]
+fn a_change_leaves_what_did_not_change_as_it_was() {
+    let loss = Some("10%".parse().unwrap());
+    let lossy = |ms| Direction { loss, delay: Duration::from_millis(ms), ..Direction::default() };
+    let mut model = Model::new(&changing(lossy(1), &[(1, lossy(2))]), Way::Up, 7);
+    let mut lost = Vec::new();
+    for packet in 0..60 {
+        if packet == 30 {
+            model.make_change(1000 * MS).unwrap();
+        }
+        if model.offer(packet * 40 * MS, plain(1)) == Fate::Lost {
+            lost.push(usize::try_from(packet).unwrap());
+        }
+    }
+    assert_eq!(lost, LOST_OF_SEED_7);
+}
+
+#[test]
+fn a_shorter_delay_overtakes_nothing() {
+    let delay = |ms| Direction { delay: Duration::from_millis(ms), ..Direction::default() };
+    let mut model = Model::new(&changing(delay(100), &[(1, delay(10))]), Way::Up, 1);
+    assert_eq!(arrives(model.offer(999 * MS, plain(1))), Some(1099 * MS));
+    model.make_change(1000 * MS).unwrap();
+    assert_eq!(arrives(model.offer(1000 * MS, plain(1))), Some(1099 * MS));
+    assert_eq!(arrives(model.offer(1090 * MS, plain(1))), Some(1100 * MS));
+}
+
+#[test]
 fn a_step_that_is_added_leaves_the_losses_as_they_were() {
     let losses = |direction: Direction| {
         let mut model = model(direction, 7);
         (0..60).filter(|_| model.offer(0, plain(1)) == Fate::Lost).collect::<Vec<usize>>()
     };
     let loss = Some("10%".parse().unwrap());
-    let jitter =
-        Some(Jitter { size: Duration::from_millis(1), shape: Shape::Normal, reorders: true });
+    let jitter = Some(Jitter { shape: NORMAL, reorders: true });
     let alone = losses(Direction { loss, ..Direction::default() });
     assert_eq!(alone, losses(Direction { loss, jitter, ..Direction::default() }));
     let corrupt = Some("50%".parse().unwrap());
@@ -357,7 +463,7 @@ proptest! {
     ) {
         let direction = Direction {
             delay: Duration::from_micros(delay_us),
-            loss: Some(lastbyte_units::Share::from_fraction(loss).unwrap()),
+            loss: Some(Share::from_fraction(loss).unwrap()),
             rate: Some(lastbyte_units::BitRate::from_bits_per_s(rate_kbit * 1000).unwrap()),
             queue: Some(Queue::Bytes(queue.to_string().parse().unwrap())),
             ..Direction::default()
