@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use support::world::{Findings, World, alone};
 use support::{
@@ -210,6 +210,44 @@ fn both_ends_of_a_link_that_stays_can_be_used() {
         let told = answer(Command::new("ip").args(ip)).with_code(0);
         assert!(told.stdout.contains("path0:"), "{told:#?}");
         say(world, &["link", "down", "wan"]).with_code(0);
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_link_that_stays_can_be_made_different_and_tells_what_it_did() {
+    alone("a_link_that_stays_can_be_made_different_and_tells_what_it_did", |world| {
+        up(world, "wan").with_code(0);
+        let told = say(world, &["link", "set", "wan", "rtt", "80ms", "loss", "none"]).with_code(0);
+        assert_eq!(told.stdout, "link wan is now: RTT 80 ms\n");
+        // A packet there and one back.
+        let begun = Instant::now();
+        assert_works(world, "wan");
+        assert!(begun.elapsed() >= Duration::from_millis(80), "{:?}", begun.elapsed());
+        say(world, &["link", "set", "wan", "--way", "down", "loss", "100%"]).with_code(0);
+        let script = "timeout 0.3 bash -c 'echo > /dev/tcp/198.18.0.2/9'";
+        let words = ["link", "exec", "wan", "near", "--", "bash", "-c", script];
+        say(world, &words).with_code(124);
+        let figures = &say(world, &["link", "stats", "wan", "--json"]).with_code(0).json_lines()[0];
+        assert_eq!((&figures["link"], &figures["up"]["lost_packets"]), (&"wan".into(), &0.into()));
+        assert_eq!(figures["up"]["packets"], figures["down"]["packets"], "a reset for each SYN");
+        assert_eq!(figures["down"]["delivered_packets"], 1, "{figures:#}");
+
+        let refused = |words: &[&str], said: &[&str]| {
+            let told = say(world, &[&["link"], words].concat()).with_code(2);
+            assert!(said.iter().all(|said| told.stderr.contains(said)), "{told:#?}");
+        };
+        refused(&["set", "wan", "los", "1%"], &["unknown field `los`"]);
+        refused(&["set", "wan", "loss", "1%", "rate"], &["`rate` has no value"]);
+        refused(&["set", "wan", "loss", "2"], &["loss = 2"]);
+        refused(&["set", "wan", "queue", "1bdp"], &["without a rate"]);
+        refused(&["set", "wan", "mtu", "1400"], &["MTU of 1500"]);
+        refused(&["set", "wan", "colour", "none"], &["`colour`"]);
+        refused(&["set", "wan", "--link", "lan", "loss", "1%"], &["no link lan"]);
+        refused(&["exec", "wan", "middle", "--", "true"], &["no host middle", "near, far"]);
+        let told = say(world, &["link", "down", "wan"]).with_code(0);
+        assert_eq!(told.stdout, "link wan is gone\n");
+        assert!(told.stderr.starts_with("wan: up   "), "{told:#?}");
         world.assert_nothing_left();
     });
 }

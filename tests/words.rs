@@ -90,7 +90,6 @@ fn words_that_do_not_fit_together_are_named() {
     refused(&["link", "run", "usa-malaysia"], &["<COMMAND>"]);
     refused(&["link", "run", "--rtt", "1ms", "--"], &["<COMMAND>"]);
     refused(&["link", "exec", "a", "near"], &["<COMMAND>"]);
-    refused(&["link", "exec", "a", "middle", "--", "true"], &["middle", "near"]);
     refused(&["undo", "1", "--all"], &["--all"]);
     refused(&["undo", "one"], &["one"]);
     refused(&["frobnicate"], &["frobnicate"]);
@@ -201,6 +200,8 @@ fn unknown_links_and_changes_are_named() {
     refused(&["undo", "77"], &["77", "changes.jsonl", "lastbyte changes"]);
     refused(&["link", "down", &name], &[&name, "no link"]);
     refused(&["link", "exec", &name, "near", "--", "true"], &[&name, "no link", "link up"]);
+    refused(&["link", "set", &name, "loss", "1%"], &[&name, "no link", "link up"]);
+    refused(&["link", "stats", &name], &[&name, "no link", "link up"]);
     let too_long = "x".repeat(33);
     for bad in ["../x", "a/b", "A", "a b", "ü", "", ".", &too_long] {
         let said = [&format!("`{bad}`"), "small letters"];
@@ -241,6 +242,8 @@ const COMMANDS: &[&[&str]] = &[
     &["link", "check"],
     &["link", "up"],
     &["link", "exec"],
+    &["link", "set"],
+    &["link", "stats"],
     &["link", "down"],
     &["link", "list"],
     &["link", "scenarios"],

@@ -1,8 +1,10 @@
 //! The words of the command line.
 
+use std::path::{Path, PathBuf};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lastbyte_lab::Buffers;
-use lastbyte_link::{Host, Queue, Scenario, Spec};
+use lastbyte_link::{Queue, Scenario, Setting, Spec, Way};
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
 use anyhow::{Result, bail};
@@ -70,9 +72,18 @@ pub(crate) struct PathArgs {
     /// [default: 1bdp]
     #[arg(long, allow_hyphen_values = true, value_name = "QUEUE")]
     pub(crate) queue: Option<Queue>,
+    /// Any key of a scenario file, such as jitter=5ms or burst_loss='{ share = "1%", packets = 8.0 }';
+    /// none takes away what the scenario asks for. May be given more than once
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    pub(crate) set: Vec<(String, String)>,
     /// Decides which packets are lost
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as jitter=5ms")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
 impl PathArgs {
@@ -99,7 +110,8 @@ impl PathArgs {
             }
             direction.queue = self.queue.or(direction.queue);
         }
-        scenario.spec.check()?;
+        let words = self.set.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        scenario.spec = Setting::from_words(words, None)?.of(&scenario.spec, Path::new(""))?;
         Ok(Some(scenario))
     }
 
@@ -121,6 +133,7 @@ impl PathArgs {
             && self.loss.is_none()
             && self.rate.is_none()
             && self.queue.is_none()
+            && self.set.is_empty()
     }
 }
 
@@ -214,7 +227,9 @@ pub(crate) enum LinkCommand {
     Check(LinkCheckArgs),
     Up(LinkUpArgs),
     Exec(LinkExecArgs),
-    /// Take a network made by `link up` away
+    Set(LinkSetArgs),
+    Stats(LinkStatsArgs),
+    /// Take a network made by `link up` away, and say what it did
     Down {
         /// Its name
         name: String,
@@ -240,6 +255,9 @@ pub(crate) struct LinkRunArgs {
     /// Do not say at the end what the link did
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Write what the link did to a file, as a line of JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,
@@ -280,26 +298,56 @@ pub(crate) struct LinkUpArgs {
 pub(crate) struct LinkExecArgs {
     /// The network's name
     pub(crate) name: String,
-    /// The end to run on
-    pub(crate) host: HostWord,
+    /// The end to run on: near or far
+    pub(crate) host: String,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum HostWord {
-    /// Where the client usually is
-    Near,
-    /// Where the server usually is
-    Far,
+/// Say what a network made by `link up` has done so far.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LinkStatsArgs {
+    /// The network's name
+    pub(crate) name: String,
+    /// Print JSON Lines
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
-impl From<HostWord> for Host {
-    fn from(word: HostWord) -> Self {
+/// Make a network that is up different.
+///
+/// What is set holds at once: what waits for its transmission goes at the new rate, what is under way
+/// arrives as it was to. Keys are those of a scenario file; `none` takes away. Such as
+/// `link set wan loss 1% rate 10mbit`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LinkSetArgs {
+    /// The network's name
+    pub(crate) name: String,
+    /// The link, where the network has more than one
+    #[arg(long)]
+    pub(crate) link: Option<String>,
+    /// In this direction alone
+    #[arg(long)]
+    pub(crate) way: Option<WayWord>,
+    /// Keys and values in turn
+    #[arg(required = true, num_args = 2.., value_name = "KEY VALUE")]
+    pub(crate) words: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WayWord {
+    /// From near to far
+    Up,
+    /// From far to near
+    Down,
+}
+
+impl From<WayWord> for Way {
+    fn from(word: WayWord) -> Self {
         match word {
-            HostWord::Near => Self::Near,
-            HostWord::Far => Self::Far,
+            WayWord::Up => Self::Up,
+            WayWord::Down => Self::Down,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -15,8 +16,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use lastbyte_link::{FAR, FAR_V6, Host, LinkError, NEAR, NEAR_V6, Namespace};
+use lastbyte_link::{Host, LinkError, Namespace};
 use lastbyte_sys::{mount, namespace, process};
+use serde::{Deserialize, Serialize};
 
 use crate::output::talk;
 use crate::verdict::Verdict;
@@ -31,6 +33,31 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// Between two looks whether a server listens.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// A host that programs find by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Neighbour {
+    pub(crate) name: String,
+    /// The best first; at least one.
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+impl Neighbour {
+    /// The two hosts of a path.
+    pub(crate) fn of_path() -> Vec<Self> {
+        let host = |name: &str, host: Host| Self {
+            name: name.to_owned(),
+            addresses: vec![host.address().into(), host.address_v6().into()],
+        };
+        vec![host("near", Host::Near), host("far", Host::Far)]
+    }
+
+    /// Its name and addresses, for the reader.
+    pub(crate) fn words(&self) -> String {
+        let addresses = self.addresses.iter().map(ToString::to_string);
+        format!("{} has {}", self.name, addresses.collect::<Vec<_>>().join(" and "))
+    }
+}
+
 /// A running program.
 #[derive(Debug)]
 pub(crate) struct Guest {
@@ -39,14 +66,19 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Starts a program on a host.
-    pub(crate) fn start(host: &Namespace, command: &[String]) -> Result<Self> {
-        let command = command.to_vec();
+    /// Starts a program on a host, where it finds these by their names.
+    pub(crate) fn start(
+        host: &Namespace,
+        neighbours: &[Neighbour],
+        command: &[String],
+    ) -> Result<Self> {
+        let (command, neighbours) = (command.to_vec(), neighbours.to_vec());
         let (started, pid) = mpsc::channel();
         // The thread lives as long as the program, whose life is bound to it.
         let thread = host.spawn("guest", move || {
-            prepare().context("preparing a host for a program")?;
-            let mut child = init_command(&command).spawn().context("starting a program")?;
+            prepare(&neighbours).context("preparing a host for a program")?;
+            let mut child =
+                init_command(&command, &neighbours).spawn().context("starting a program")?;
             let _ = started.send(child.id());
             Ok(child.wait()?)
         })?;
@@ -90,24 +122,27 @@ fn code(status: ExitStatus) -> u8 {
 }
 
 /// Gives the calling thread the host's view of the machine.
-fn prepare() -> Result<()> {
+fn prepare(neighbours: &[Neighbour]) -> Result<()> {
     namespace::unshare_mounts()?;
     mount::make_all_private()?;
-    show_hosts().context("writing /etc/hosts")?;
+    show_hosts(neighbours).context("writing /etc/hosts")?;
     mount::sysfs().context("mounting /sys")?;
     namespace::unshare_child_pids()?;
     Ok(())
 }
 
-/// Puts the names of both ends into `/etc/hosts` as this thread's mount namespace has it. The file
+/// Puts the names of the network's hosts into `/etc/hosts` as this thread's mount namespace has it. The file
 /// lies in memory, below where `/sys` is mounted next: nothing of it is left behind.
-fn show_hosts() -> Result<()> {
+fn show_hosts(neighbours: &[Neighbour]) -> Result<()> {
     let hosts = Path::new("/etc/hosts");
     if !hosts.exists() {
         return Ok(());
     }
     let mut text = fs::read_to_string(hosts)?;
-    text += &format!("\n{NEAR} near\n{NEAR_V6} near\n{FAR} far\n{FAR_V6} far\n");
+    text.push('\n');
+    for Neighbour { name, addresses } in neighbours {
+        text.extend(addresses.iter().map(|address| format!("{address} {name}\n")));
+    }
     let place = Path::new("/sys");
     mount::tmpfs(place)?;
     let file = place.join("hosts");
@@ -115,10 +150,13 @@ fn show_hosts() -> Result<()> {
     Ok(mount::bind(&file, hosts)?)
 }
 
-fn init_command(command: &[String]) -> Command {
+fn init_command(command: &[String], neighbours: &[Neighbour]) -> Command {
     let mut init = this_program();
     init.args(["link-init", "--"]).args(command);
-    init.env("LASTBYTE_NEAR", NEAR.to_string()).env("LASTBYTE_FAR", FAR.to_string());
+    for Neighbour { name, addresses } in neighbours {
+        let variable = format!("LASTBYTE_{}", name.to_ascii_uppercase().replace('-', "_"));
+        init.envs(addresses.first().map(|address| (variable, address.to_string())));
+    }
     process::die_with_parent(&mut init, process::SIGKILL);
     init
 }
@@ -185,11 +223,6 @@ fn has_listener() -> bool {
         let listens = |line: &str| line.split_whitespace().nth(3) == Some("0A");
         table.is_ok_and(|table| table.lines().any(listens))
     })
-}
-
-/// The addresses of a host, for the reader.
-pub(crate) fn addresses(host: Host) -> String {
-    format!("{} and {}", host.address(), host.address_v6())
 }
 
 /// Starts this binary again in the background, out of the terminal's reach, with its answer on a

@@ -1,26 +1,31 @@
-//! Links that outlive their command: `link up`, `exec`, `down`, `list`.
+//! Links that outlive their command: `link up`, `exec`, `set`, `stats`, `down`, `list`.
 //!
 //! `link up` starts this binary again in the background (`link-carry`), which enters itself and both
-//! namespaces into the ledger, each before it is made, and then carries packets until it is ended.
-//! A kill at any moment leaves nothing that the ledger does not know.
+//! namespaces into the ledger, each before it is made, and then carries packets and answers commands
+//! until it is ended. A kill at any moment leaves nothing that the ledger does not know.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_link::{Device, End, Host, Link, Namespace};
+use lastbyte_link::{Device, End, Host, Link, Namespace, Setting, Spec, Way};
 use lastbyte_sys::process;
 
-use crate::args::{CarryArgs, LinkExecArgs, LinkUpArgs};
-use crate::guest::{self, Guest};
+use crate::args::{CarryArgs, LinkExecArgs, LinkSetArgs, LinkStatsArgs, LinkUpArgs};
+use crate::control::{self, Answer, Ear, Question, Wish};
+use crate::guest::{self, Guest, Neighbour};
 use crate::ledger::{Change, Entry, Ledger};
-use crate::output::{Align, Table, say, talk};
+use crate::link::figures::LinkFigures;
+use crate::output::{Align, Table, say, say_json, talk};
 use crate::verdict::Verdict;
 
 /// Where `ip netns` keeps namespaces too: so `ip netns exec lastbyte-NAME-near` works as well.
 const NAMESPACES: &str = "/run/netns";
 /// What the carrier says when all is there.
 const READY: &str = "ready\n";
+/// How often a carrier looks whether its link still is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Room for a device's or file's name beside ours.
 const LONGEST_NAME: usize = 32;
 
@@ -52,8 +57,8 @@ pub(crate) fn up(args: &LinkUpArgs) -> Result<Verdict> {
         bail!("{}", said.trim());
     }
     say(&format!("link {} is up: {}", args.name, scenario.spec));
-    let (near, far) = (guest::addresses(Host::Near), guest::addresses(Host::Far));
-    say(&format!("near has {near}, far has {far}"));
+    let hosts: Vec<String> = Neighbour::of_path().iter().map(Neighbour::words).collect();
+    say(&hosts.join(", "));
     say(&format!("use it:     lastbyte link exec {} near -- COMMAND", args.name));
     say(&format!("take away:  lastbyte link down {}", args.name));
     Ok(Verdict::Done)
@@ -90,18 +95,21 @@ fn carry_words(args: &LinkUpArgs) -> Vec<String> {
     for (option, value) in options {
         words.extend(value.map(|value| format!("--{option}={value}")));
     }
+    words.extend(path.set.iter().map(|(key, value)| format!("--set={key}={value}")));
     words
 }
 
 /// The life of the carrier. Its answer goes to stdout: [`READY`] or what went wrong.
 pub(crate) fn carry(args: &CarryArgs) -> Result<Verdict> {
     match bring_up(args) {
-        Ok(link) => {
+        Ok((mut network, ear)) => {
             say(READY);
             // The pipe to `link up` is closed by this; the link lives on.
             process::let_go_of_stdout()?;
-            link.wait()?;
-            Ok(Verdict::Done)
+            while !network.has_failed() {
+                ear.answer_one(LOOK_EVERY, &mut |question| network.answer(question))?;
+            }
+            Ok(Verdict::Failed)
         }
         Err(error) => {
             say(&format!("{error:#}"));
@@ -111,7 +119,7 @@ pub(crate) fn carry(args: &CarryArgs) -> Result<Verdict> {
 }
 
 /// Makes the link, each change entered before it is made; takes back what was made if one fails.
-fn bring_up(args: &CarryArgs) -> Result<Link> {
+fn bring_up(args: &CarryArgs) -> Result<(Network, Ear)> {
     let scenario = args.path.must_have_scenario()?;
     let ledger = Ledger::of_this_user()?;
     let what = format!("carries {}", scenario.spec);
@@ -124,7 +132,8 @@ fn bring_up(args: &CarryArgs) -> Result<Link> {
         let far = keep(&ledger, &args.name, "far", &mut kept)?;
         let near = End { host: near, device: Device::of(Host::Near) };
         let far = End { host: far, device: Device::of(Host::Far) };
-        Ok(Link::between(near, far, &scenario.spec, args.path.seed)?)
+        let link = Link::between(near, far, &scenario.spec, args.path.seed)?;
+        Ok((Network { name: args.name.clone(), link, spec: scenario.spec }, Ear::open(&args.name)?))
     })();
     if made.is_err() {
         for id in kept {
@@ -134,6 +143,47 @@ fn bring_up(args: &CarryArgs) -> Result<Link> {
         ledger.undone(me)?;
     }
     made
+}
+
+/// What a carrier carries.
+#[derive(Debug)]
+struct Network {
+    name: String,
+    link: Link,
+    /// As it is now.
+    spec: Spec,
+}
+
+impl Network {
+    fn has_failed(&self) -> bool {
+        self.link.has_failed()
+    }
+
+    fn answer(&mut self, question: Question) -> Result<Answer> {
+        Ok(match question {
+            Question::Figures => {
+                Answer::Figures(vec![LinkFigures::of(&self.name, &self.link.report()?)])
+            }
+            Question::Neighbours => Answer::Neighbours(Neighbour::of_path()),
+            Question::Set(wish) => {
+                let other = wish.link.as_deref().filter(|link| *link != self.name);
+                if let Some(link) = other {
+                    bail!("there is no link {link} here: there is {}", self.name);
+                }
+                let way = wish.way.as_deref().map(|way| match way {
+                    "up" => Ok(Way::Up),
+                    "down" => Ok(Way::Down),
+                    other => bail!("`{other}` is no direction"),
+                });
+                let words = wish.words.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+                let setting = Setting::from_words(words, way.transpose()?)?;
+                let spec = setting.of(&self.spec, &wish.folder)?;
+                self.link.become_path(&spec)?;
+                self.spec = spec;
+                Answer::Set(self.name.clone(), self.spec.to_string())
+            }
+        })
+    }
 }
 
 /// Makes a namespace and keeps it under a name, entered in the ledger before; its number goes into
@@ -160,30 +210,65 @@ fn namespace_path(link: &str, host: &str) -> PathBuf {
 
 /// Runs a program on one end of a kept link.
 pub(crate) fn exec(args: &LinkExecArgs) -> Result<Verdict> {
-    check_name(&args.name)?;
-    let host = match Host::from(args.host) {
-        Host::Near => "near",
-        Host::Far => "far",
+    let Answer::Neighbours(hosts) = ask(&args.name, &Question::Neighbours)? else {
+        bail!("{NONSENSE}");
     };
-    let path = namespace_path(&args.name, host);
+    let names = || hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(", ");
     ensure!(
-        path.exists(),
-        "there is no link {}: `lastbyte link list` lists them, `lastbyte link up` makes one",
-        args.name
+        hosts.iter().any(|host| host.name == args.host),
+        "there is no host {} on {}: there are {}",
+        args.host,
+        args.name,
+        names()
     );
-    let carrier = entries_of(&Ledger::of_this_user()?, &args.name)?;
-    let carrier = carrier.iter().find(|entry| entry.change.is_process());
-    ensure!(
-        carrier.is_none_or(|entry| entry.change.is_running()),
-        "the carrier of link {0} is dead: `lastbyte link down {0}` takes the rest away",
-        args.name
-    );
-    let namespace = Namespace::open(&path)?;
+    let namespace = Namespace::open(&namespace_path(&args.name, &args.host))?;
     guest::leave_terminal_signals_to_guests()?;
-    Ok(Verdict::Of(Guest::start(&namespace, &args.command)?.wait()?))
+    Ok(Verdict::Of(Guest::start(&namespace, &hosts, &args.command)?.wait()?))
 }
 
-/// Takes a kept link away.
+/// Makes a kept link different.
+pub(crate) fn set(args: &LinkSetArgs) -> Result<Verdict> {
+    let pairs = args.words.chunks(2).map(|pair| match pair {
+        [key, value] => Ok((key.clone(), value.clone())),
+        _ => bail!("`{}` has no value: write KEY VALUE, such as loss 1%", pair.join(" ")),
+    });
+    let wish = Wish {
+        link: args.link.clone(),
+        way: args.way.map(|way| Way::from(way).to_string()),
+        words: pairs.collect::<Result<_>>()?,
+        folder: std::env::current_dir()?,
+    };
+    let Answer::Set(link, now) = ask(&args.name, &Question::Set(wish))? else {
+        bail!("{NONSENSE}");
+    };
+    say(&format!("link {link} is now: {now}"));
+    Ok(Verdict::Done)
+}
+
+/// Says what a kept link has done so far.
+pub(crate) fn stats(args: &LinkStatsArgs) -> Result<Verdict> {
+    let Answer::Figures(links) = ask(&args.name, &Question::Figures)? else { bail!("{NONSENSE}") };
+    if args.json {
+        links.iter().try_for_each(say_json)?;
+        return Ok(Verdict::Done);
+    }
+    let mut columns = vec![("link", Align::Left), ("way", Align::Left)];
+    let counts = ["packets", "bytes", "delivered", "bytes", "lost", "dropped", "policed", "marked"];
+    columns.extend(counts.map(|count| (count, Align::Right)));
+    columns.extend(["under way", "queued p50", "p99"].map(|name| (name, Align::Right)));
+    let mut table = Table::new(&columns);
+    for figures in &links {
+        table.row(figures.up.row(&figures.link, "up"));
+        table.row(figures.down.row(&figures.link, "down"));
+    }
+    table.say();
+    for figures in &links {
+        talk(&figures.truth());
+    }
+    Ok(Verdict::Done)
+}
+
+/// Takes a kept link away, and says what it did.
 pub(crate) fn down(name: &str) -> Result<Verdict> {
     check_name(name)?;
     let ledger = Ledger::of_this_user()?;
@@ -191,9 +276,38 @@ pub(crate) fn down(name: &str) -> Result<Verdict> {
         !entries_of(&ledger, name)?.is_empty(),
         "there is no link {name}: `lastbyte link list` lists them"
     );
+    // One that is dead or does not answer is taken away all the same.
+    match ask(name, &Question::Figures) {
+        Ok(Answer::Figures(links)) => {
+            links.iter().for_each(|figures| figures.describe(&figures.link));
+        }
+        Ok(_) => talk(&format!("lastbyte: {NONSENSE}")),
+        Err(error) => talk(&format!("lastbyte: what it did is not known: {error:#}")),
+    }
     take_back(&ledger, name)?;
     say(&format!("link {name} is gone"));
     Ok(Verdict::Done)
+}
+
+const NONSENSE: &str = "the carrier answered something else: is it of another version of lastbyte?";
+
+/// Asks the carrier of a kept link.
+fn ask(name: &str, question: &Question) -> Result<Answer> {
+    check_name(name)?;
+    let entries = entries_of(&Ledger::of_this_user()?, name)?;
+    let carrier = entries.iter().find_map(|entry| match &entry.change {
+        Change::Process { pid, .. } => Some((*pid, entry.change.is_running())),
+        Change::Namespace { .. } => None,
+    });
+    match carrier {
+        None => bail!(
+            "there is no link {name}: `lastbyte link list` lists them, `lastbyte link up` makes one"
+        ),
+        Some((_, false)) => bail!(
+            "the carrier of link {name} is dead: `lastbyte link down {name}` takes the rest away"
+        ),
+        Some((pid, true)) => control::ask(name, pid, question),
+    }
 }
 
 /// Undoes all of a link's changes: one that fails does not stop the others.

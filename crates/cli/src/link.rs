@@ -1,18 +1,22 @@
 //! `lastbyte link`.
 
 mod check;
+pub(crate) mod figures;
 
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use lastbyte_link::{DirectionReport, Host, Link, Report, Scenario};
-use lastbyte_units::grouped;
+use anyhow::{Context, Result, bail};
+use lastbyte_link::{Host, Link, Scenario};
 
 use crate::args::{LinkCommand, LinkRunArgs};
-use crate::guest::{self, Guest};
+use crate::guest::{self, Guest, Neighbour};
 use crate::kept;
 use crate::output::{Align, Table, talk};
 use crate::verdict::Verdict;
+use figures::LinkFigures;
 
 /// How long a server on the far end may take until it listens.
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
@@ -24,6 +28,8 @@ pub(crate) fn run(command: LinkCommand) -> Result<Verdict> {
         LinkCommand::Check(args) => check::run(&args),
         LinkCommand::Up(args) => kept::up(&args),
         LinkCommand::Exec(args) => kept::exec(&args),
+        LinkCommand::Set(args) => kept::set(&args),
+        LinkCommand::Stats(args) => kept::stats(&args),
         LinkCommand::Down { name } => kept::down(&name),
         LinkCommand::List => kept::list(),
         LinkCommand::Scenarios => list_scenarios(),
@@ -43,6 +49,7 @@ fn list_scenarios() -> Result<Verdict> {
 /// Makes the path, runs the program in it, and says what the path did.
 fn run_program(args: &LinkRunArgs) -> Result<Verdict> {
     let scenario = args.path.must_have_scenario()?;
+    let report_to = args.report.as_deref().map(create).transpose()?;
     let link = Link::up(&scenario.spec, args.path.seed)?;
     guest::leave_terminal_signals_to_guests()?;
     let far = match args.far.as_deref().map(|command| start_server(&link, command)).transpose()? {
@@ -50,15 +57,18 @@ fn run_program(args: &LinkRunArgs) -> Result<Verdict> {
         Some(Server::Runs(far)) => Some(far),
         None => None,
     };
-    let code = Guest::start(link.near(), &args.command)?.wait()?;
+    let code = Guest::start(link.near(), &Neighbour::of_path(), &args.command)?.wait()?;
     if let Some(far) = far {
         far.end()?;
     }
-    let report = link.down()?;
+    let figures = LinkFigures::of(&scenario.name, &link.down()?);
     if !args.quiet {
-        describe(&report);
-    } else if let Some(why) = report.broken_promise() {
+        figures.describe("link");
+    } else if let Some(why) = &figures.broken_promise {
         talk(&format!("link: do not believe this run: {why}"));
+    }
+    if let Some(mut file) = report_to {
+        writeln!(file, "{}", serde_json::to_string(&figures)?).context("writing the report")?;
     }
     Ok(Verdict::Of(code))
 }
@@ -72,7 +82,7 @@ enum Server {
 
 fn start_server(link: &Link, command: &str) -> Result<Server> {
     let shell = ["sh", "-c", command].map(str::to_owned);
-    let far = Guest::start(link.host(Host::Far), &shell)?;
+    let far = Guest::start(link.host(Host::Far), &Neighbour::of_path(), &shell)?;
     if guest::listens(link.far(), &far, SERVER_PATIENCE)? {
         return Ok(Server::Runs(far));
     }
@@ -87,45 +97,6 @@ fn start_server(link: &Link, command: &str) -> Result<Server> {
     }
 }
 
-/// Says what the path did, and whether to believe it.
-fn describe(report: &Report) {
-    let direction = |name: &str, direction: &DirectionReport| {
-        let always = [("lost", direction.lost), ("dropped at the queue", direction.dropped)];
-        let sometimes = [
-            ("policed", direction.policed),
-            ("marked", direction.marked),
-            ("corrupted", direction.corrupted),
-            ("duplicated", direction.duplicated),
-        ];
-        let sometimes = sometimes.into_iter().filter(|(_, packets)| *packets > 0);
-        let fates = always.into_iter().chain(sometimes);
-        let fates = fates.map(|(fate, packets)| format!(", {} {fate}", grouped(packets)));
-        let fates: String = fates.collect();
-        let waited = direction.queue_delay;
-        let waited = if waited.max.is_zero() {
-            String::new()
-        } else {
-            format!(", queued {} to {} (p50, p99)", ms(waited.p50), ms(waited.p99))
-        };
-        talk(&format!("link: {name} {} packets{fates}{waited}", grouped(direction.packets)));
-    };
-    direction("up  ", &report.up);
-    direction("down", &report.down);
-    if report.up.packets + report.down.packets == 0 {
-        return;
-    }
-    let lateness = format!(
-        "late by {} at the median, {} at 99 %, {} at most",
-        ms(report.lateness.p50),
-        ms(report.lateness.p99),
-        ms(report.lateness.max)
-    );
-    match report.broken_promise() {
-        None => talk(&format!("link: kept its promise: {lateness}")),
-        Some(why) => talk(&format!("link: do not believe this run: {why}; {lateness}")),
-    }
-}
-
-fn ms(time: Duration) -> String {
-    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write a report to {}", path.display()))
 }

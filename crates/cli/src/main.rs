@@ -10,6 +10,7 @@
 mod apply;
 mod args;
 mod changes;
+mod control;
 mod demo;
 mod guest;
 mod kept;

@@ -9,7 +9,7 @@ use crate::host::{Device, Host, Namespace};
 use crate::model::Model;
 use crate::port::{Kind, Use};
 use crate::report::Report;
-use crate::spec::{Spec, Way};
+use crate::spec::{Spec, SpecError, Way};
 use crate::wire::{Request, Requests, Wire};
 
 /// Two hosts and the path between them, carried by a thread of this process. Dropping it takes all
@@ -18,6 +18,7 @@ use crate::wire::{Request, Requests, Wire};
 pub struct Link {
     near: End,
     far: End,
+    mtu: u32,
     carrier: Option<Carrier>,
 }
 
@@ -88,7 +89,7 @@ impl Link {
         let (up, down) = ((port(&near, &up)?, up), (port(&far, &down)?, down));
         let carrier = Wire::new(up, down).and_then(Carrier::start);
         let carrier = carrier.map_err(LinkError::at("starting the carrier"))?;
-        Ok(Self { near, far, carrier: Some(carrier) })
+        Ok(Self { near, far, mtu: spec.largest_packet(), carrier: Some(carrier) })
     }
 
     /// The near host.
@@ -123,12 +124,15 @@ impl Link {
 
     /// Becomes another path, as if that had begun when this one did: scheduled cuts and changes count
     /// from then. What was sent before keeps its time of arrival, and what waits for its transmission
-    /// goes at the new rate. Packets stay as long as the devices were made for.
+    /// goes at the new rate.
     ///
     /// # Errors
-    /// When the path makes no sense, or the carrier has failed.
+    /// When the path makes no sense or has another MTU, or the carrier has failed.
     pub fn become_path(&self, spec: &Spec) -> Result<(), LinkError> {
         spec.check().map_err(LinkError::Spec)?;
+        if spec.largest_packet() != self.mtu {
+            return Err(LinkError::Spec(SpecError::OtherMtu(self.mtu)));
+        }
         self.ask(|answer| Request::Become(Box::new(spec.clone()), answer))
     }
 
@@ -144,14 +148,10 @@ impl Link {
         Ok(report)
     }
 
-    /// Lets the path be there until this process ends. Returns only if the carrier fails.
-    ///
-    /// # Errors
-    /// Why it failed.
-    pub fn wait(mut self) -> Result<(), LinkError> {
-        let Some(Carrier { thread, bell: _bell, .. }) = self.carrier.take() else { return Ok(()) };
-        let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        ended.map(drop).map_err(LinkError::at(CARRYING))
+    /// Whether nothing is carried any more, because something failed: [`Link::down`] says what.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.carrier.as_ref().is_none_or(|carrier| carrier.thread.is_finished())
     }
 
     /// The report with the packets that the hosts' devices dropped.

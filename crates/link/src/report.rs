@@ -37,6 +37,8 @@ pub struct DirectionReport {
     pub bytes: u64,
     /// Packets delivered to the other host.
     pub delivered: u64,
+    /// Their IP bytes.
+    pub delivered_bytes: u64,
     /// Packets lost on the wire, as asked.
     pub lost: u64,
     /// Packets dropped at the queue, as asked.

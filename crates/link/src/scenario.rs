@@ -34,18 +34,18 @@
 //! without = ["loss"]         # what no longer happens
 //! ```
 
+mod keys;
+mod setting;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use lastbyte_units::{BitRate, ByteSize, Share, Span};
-use serde::Deserialize;
+use lastbyte_units::Span;
 
-use crate::spec::{
-    BurstLoss, Change, Cut, Direction, Jitter, Management, Outages, Policer, Queue, Shape, Spec,
-    SpecError, Way,
-};
+use crate::spec::{Change, Direction, Spec, SpecError};
 use crate::trace::{Trace, TraceError};
+use keys::{ChangeText, File, Keys};
+pub use setting::Setting;
 
 /// The scenarios that come with lastbyte: name and TOML text.
 const KNOWN: &[(&str, &str)] = &[
@@ -185,90 +185,6 @@ impl Scenario {
     }
 }
 
-/// What is to become different of a path.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// In which direction; `None` in both.
-    way: Option<Way>,
-    keys: Keys,
-    without: Vec<String>,
-}
-
-impl Setting {
-    /// Reads keys of a scenario, as under `[[changes]]` but without a time.
-    ///
-    /// # Errors
-    /// Names the key and the line.
-    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let text: SettingText = from_toml("set", text)?;
-        let keys = Keys { delay: text.delay.or_else(|| half(text.rtt)), ..Keys::from(&text) };
-        Ok(Self { way: text.way.map(Way::from), keys, without: text.without })
-    }
-
-    /// The path with this difference, now and in all that it becomes later. Files that are named lie
-    /// in `folder`.
-    ///
-    /// # Errors
-    /// What makes no sense then, or names nothing.
-    pub fn of(&self, spec: &Spec, folder: &Path) -> Result<Spec, ScenarioError> {
-        let mut spec = spec.clone();
-        let (name, folder) = ("set", Some(folder));
-        self.apply(name, folder, [&mut spec.up, &mut spec.down])?;
-        for change in &mut spec.changes {
-            self.apply(name, folder, [&mut change.up, &mut change.down])?;
-        }
-        spec.check().map_err(|cause| ScenarioError::Spec { name: name.to_owned(), cause })?;
-        Ok(spec)
-    }
-
-    fn apply(
-        &self,
-        name: &str,
-        folder: Option<&Path>,
-        directions: [&mut Direction; 2],
-    ) -> Result<(), ScenarioError> {
-        for (way, direction) in Way::BOTH.into_iter().zip(directions) {
-            if self.way.is_some_and(|only| only != way) {
-                continue;
-            }
-            for key in &self.without {
-                if !take_away(key, direction) {
-                    let (name, key) = (name.to_owned(), key.clone());
-                    return Err(ScenarioError::Without { name, key });
-                }
-            }
-            self.keys.set(direction, folder)?;
-        }
-        Ok(())
-    }
-}
-
-/// Takes what a key asks for away; false for a key that asks for nothing that can be absent.
-fn take_away(key: &str, direction: &mut Direction) -> bool {
-    let none = Direction::default();
-    match key {
-        "delay" | "rtt" => direction.delay = none.delay,
-        "jitter" | "jitter_table" => direction.jitter = None,
-        "loss" => direction.loss = None,
-        "burst_loss" => direction.burst_loss = None,
-        "lose_every" => direction.lose_every = None,
-        "corrupt" => direction.corrupt = None,
-        "duplicate" => direction.duplicate = None,
-        // A queue and its management need a rate.
-        "rate" | "trace" => {
-            (direction.rate, direction.trace, direction.queue) = (None, None, None);
-            (direction.management, direction.marks_ecn) = (none.management, false);
-        }
-        "queue" => direction.queue = None,
-        "management" => (direction.management, direction.marks_ecn) = (none.management, false),
-        "ecn" => direction.marks_ecn = false,
-        "policer" => direction.policer = None,
-        "cuts" => direction.outages = none.outages,
-        _ => return false,
-    }
-    true
-}
-
 fn from_toml<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> Result<T, ScenarioError> {
     toml::from_str(text).map_err(|cause| ScenarioError::Text { name: name.to_owned(), cause })
 }
@@ -288,262 +204,12 @@ fn read_trace(folder: Option<&Path>, named: &Path) -> Result<Trace, ScenarioErro
     Trace::parse(&text).map_err(|cause| ScenarioError::Trace { path, cause })
 }
 
-/// A table of TOML with the keys of a direction among others: serde can either flatten a table into
-/// another or name the line of a key that it does not know.
-macro_rules! table_with_direction_keys {
-    ($(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $own:ident: $own_type:ty,)* }) => {
-        table_with_direction_keys! { @ $(#[$about])* $name { $($(#[$attribute])* $own: $own_type,)* } {
-            delay: Span,
-            jitter: Span,
-            jitter_shape: ShapeText,
-            jitter_table: Vec<Span>,
-            reorder: bool,
-            loss: Share,
-            burst_loss: BurstText,
-            lose_every: u64,
-            corrupt: Share,
-            duplicate: Share,
-            rate: BitRate,
-            trace: PathBuf,
-            queue: QueueText,
-            management: ManagementText,
-            ecn: bool,
-            policer: PolicerText,
-            cuts: Vec<CutText>,
-            cuts_again_every: Span,
-        } }
-    };
-    (@ $(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $own:ident: $own_type:ty,)* }
-        { $($key:ident: $type:ty,)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Debug, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct $name {
-            $($(#[$attribute])* $own: $own_type,)*
-            $($key: Option<$type>,)*
-        }
-
-        /// What it says of a direction.
-        impl From<&$name> for Keys {
-            fn from(table: &$name) -> Self {
-                Self { $($key: table.$key.clone(),)* }
-            }
-        }
-    };
-}
-
-table_with_direction_keys! {
-    /// A scenario file: what holds for both directions, what differs in one, and what changes.
-    File {
-        title: Option<String>,
-        rtt: Option<Span>,
-        mtu: Option<u32>,
-        #[serde(default)]
-        up: Keys,
-        #[serde(default)]
-        down: Keys,
-        #[serde(default)]
-        changes: Vec<ChangeText>,
-    }
-}
-
-table_with_direction_keys! {
-    /// What a path becomes at a time.
-    ChangeText {
-        at: Span,
-        way: Option<WayText>,
-        rtt: Option<Span>,
-        #[serde(default)]
-        without: Vec<String>,
-    }
-}
-
-table_with_direction_keys! {
-    /// What a path is to become.
-    SettingText {
-        way: Option<WayText>,
-        rtt: Option<Span>,
-        #[serde(default)]
-        without: Vec<String>,
-    }
-}
-
-table_with_direction_keys! {
-    /// What is said of a direction.
-    #[derive(Default)]
-    Keys {}
-}
-
-impl ChangeText {
-    fn setting(&self) -> (Duration, Setting) {
-        let keys = Keys { delay: self.delay.or_else(|| half(self.rtt)), ..Keys::from(self) };
-        let way = self.way.map(Way::from);
-        (self.at.as_duration(), Setting { way, keys, without: self.without.clone() })
-    }
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WayText {
-    Up,
-    Down,
-}
-
-impl From<WayText> for Way {
-    fn from(text: WayText) -> Self {
-        match text {
-            WayText::Up => Self::Up,
-            WayText::Down => Self::Down,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct QueueText(Queue);
-
-impl TryFrom<String> for QueueText {
-    type Error = SpecError;
-
-    fn try_from(text: String) -> Result<Self, SpecError> {
-        text.parse().map(Self)
-    }
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ShapeText {
-    Uniform,
-    Normal,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum ManagementText {
-    DropTail,
-    Codel,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BurstText {
-    share: Share,
-    packets: f64,
-    in_burst: Option<Share>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PolicerText {
-    rate: BitRate,
-    burst: ByteSize,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CutText {
-    at: Span,
-    lasting: Span,
-}
-
-impl Keys {
-    /// These, and where they say nothing those for both directions.
-    fn over(&self, both: &Self) -> Self {
-        let (rated, varied) = (
-            self.rate.is_some() || self.trace.is_some(),
-            self.jitter.is_some() || self.jitter_table.is_some(),
-        );
-        Self {
-            delay: self.delay.or(both.delay),
-            // One excludes the other, so a direction's own stands instead of either.
-            jitter: if varied { self.jitter } else { both.jitter },
-            jitter_table: if varied { &self.jitter_table } else { &both.jitter_table }.clone(),
-            jitter_shape: self.jitter_shape.or(both.jitter_shape),
-            reorder: self.reorder.or(both.reorder),
-            loss: self.loss.or(both.loss),
-            burst_loss: self.burst_loss.or(both.burst_loss),
-            lose_every: self.lose_every.or(both.lose_every),
-            corrupt: self.corrupt.or(both.corrupt),
-            duplicate: self.duplicate.or(both.duplicate),
-            rate: if rated { self.rate } else { both.rate },
-            trace: if rated { &self.trace } else { &both.trace }.clone(),
-            queue: self.queue.or(both.queue),
-            management: self.management.or(both.management),
-            ecn: self.ecn.or(both.ecn),
-            policer: self.policer.or(both.policer),
-            cuts: self.cuts.clone().or_else(|| both.cuts.clone()),
-            cuts_again_every: self.cuts_again_every.or(both.cuts_again_every),
-        }
-    }
-
-    /// Makes a direction as they say; where they say nothing it stays as it is.
-    fn set(&self, direction: &mut Direction, folder: Option<&Path>) -> Result<(), ScenarioError> {
-        direction.delay = self.delay.map_or(direction.delay, Span::as_duration);
-        direction.jitter = self.jitter(direction.jitter.take());
-        direction.loss = self.loss.or(direction.loss);
-        direction.burst_loss = self.burst_loss.map(BurstLoss::from).or(direction.burst_loss);
-        direction.lose_every = self.lose_every.or(direction.lose_every);
-        direction.corrupt = self.corrupt.or(direction.corrupt);
-        direction.duplicate = self.duplicate.or(direction.duplicate);
-        if self.rate.is_some() || self.trace.is_some() {
-            direction.rate = self.rate;
-            let trace = self.trace.as_ref().map(|named| read_trace(folder, named));
-            direction.trace = trace.transpose()?;
-        }
-        direction.queue = self.queue.map(|queue| queue.0).or(direction.queue);
-        direction.management = match self.management {
-            None => direction.management,
-            Some(ManagementText::DropTail) => Management::DropTail,
-            Some(ManagementText::Codel) => Management::Codel,
-        };
-        direction.marks_ecn = self.ecn.unwrap_or(direction.marks_ecn);
-        let policer = self.policer.map(|PolicerText { rate, burst }| Policer { rate, burst });
-        direction.policer = policer.or(direction.policer);
-        let cut =
-            |cut: &CutText| Cut { at: cut.at.as_duration(), lasting: cut.lasting.as_duration() };
-        let Outages { cuts, every } = &mut direction.outages;
-        if let Some(new) = &self.cuts {
-            *cuts = new.iter().map(cut).collect();
-        }
-        *every = self.cuts_again_every.map(Span::as_duration).or(*every);
-        Ok(())
-    }
-
-    /// The jitter, from what it was before.
-    fn jitter(&self, before: Option<Jitter>) -> Option<Jitter> {
-        let reorders = self.reorder.or_else(|| before.as_ref().map(|jitter| jitter.reorders));
-        let reorders = reorders.unwrap_or(false);
-        if let Some(table) = &self.jitter_table {
-            let shape = Shape::Table(table.iter().map(|time| time.as_duration()).collect());
-            return Some(Jitter { shape, reorders });
-        }
-        let (size_before, shape_before) = match before.map(|jitter| jitter.shape) {
-            Some(Shape::Uniform(size)) => (Some(size), ShapeText::Uniform),
-            Some(Shape::Normal(size)) => (Some(size), ShapeText::Normal),
-            Some(table @ Shape::Table(_)) if self.jitter.is_none() => {
-                return Some(Jitter { shape: table, reorders });
-            }
-            Some(Shape::Table(_)) | None => (None, ShapeText::Uniform),
-        };
-        let size = self.jitter.map(Span::as_duration).or(size_before);
-        let size = size.filter(|size| !size.is_zero())?;
-        let shape = match self.jitter_shape.unwrap_or(shape_before) {
-            ShapeText::Uniform => Shape::Uniform(size),
-            ShapeText::Normal => Shape::Normal(size),
-        };
-        Some(Jitter { shape, reorders })
-    }
-}
-
-impl From<BurstText> for BurstLoss {
-    fn from(BurstText { share, packets, in_burst }: BurstText) -> Self {
-        Self { share, packets, in_burst: in_burst.unwrap_or(Share::ALL) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    use crate::spec::{Management, Shape};
 
     #[test]
     fn the_reference_case() {

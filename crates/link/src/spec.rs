@@ -287,6 +287,9 @@ pub enum SpecError {
     /// Packets of such a length are no use.
     #[error("an MTU of {0}: give {min} to {max}", min = MTUS.start(), max = MTUS.end())]
     Mtu(u32),
+    /// Devices are made once.
+    #[error("a link that is up keeps its MTU of {0}: take it down and make it anew")]
+    OtherMtu(u32),
     /// A table has to have a beginning and an end.
     #[error("a table of jitter has at least two delays, and none is less than the one before it")]
     JitterTable,

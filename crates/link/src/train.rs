@@ -59,23 +59,17 @@ impl Train {
         (self.end - self.data).div_ceil(self.segment)
     }
 
-    /// The IP bytes of one segment, its headers included.
-    pub(crate) fn segment_ip_bytes(self, segment: usize) -> u32 {
-        let start = self.data + segment * self.segment;
-        let data = self.segment.min(self.end.saturating_sub(start));
-        u32::try_from(self.data - VNET_HEADER + data).unwrap_or(u32::MAX)
-    }
-
     /// The most bytes that one segment takes, behind its vnet header.
     pub(crate) fn longest_part(self) -> usize {
         self.data + self.segment
     }
 
-    /// The IP bytes of all its segments, headers of each included.
-    pub(crate) fn ip_bytes(self) -> u64 {
-        let headers = self.data - VNET_HEADER;
-        let data = self.end - self.data;
-        data as u64 + headers as u64 * self.segments() as u64
+    /// The IP bytes of some of its segments, headers of each included.
+    pub(crate) fn ip_bytes(self, segments: Range<usize>) -> u64 {
+        let headers = (self.data - VNET_HEADER) * segments.len();
+        let start = self.data + segments.start * self.segment;
+        let end = (self.data + segments.end * self.segment).min(self.end);
+        (headers + end.saturating_sub(start)) as u64
     }
 
     /// Writes some of the segments of `whole` as a packet of their own and returns its length. `part`
@@ -197,9 +191,9 @@ mod tests {
             let whole = train(true, data);
             let train = Train::of(&whole).unwrap();
             assert_eq!(train.segments(), segments);
-            assert_eq!(train.ip_bytes(), data as u64 + 72 * segments as u64);
-            let each = (0..segments).map(|segment| u64::from(train.segment_ip_bytes(segment)));
-            assert_eq!(each.sum::<u64>(), train.ip_bytes());
+            assert_eq!(train.ip_bytes(0..segments), data as u64 + 72 * segments as u64);
+            let each = (0..segments).map(|segment| train.ip_bytes(segment..segment + 1));
+            assert_eq!(each.sum::<u64>(), train.ip_bytes(0..segments));
         }
     }
 

@@ -217,7 +217,11 @@ impl Wire {
             };
             let packets = if held.is_copy { 0 } else { due.len() as u64 };
             match written {
-                Ok(()) => line.report.delivered += packets,
+                Ok(()) => {
+                    line.report.delivered += packets;
+                    line.report.delivered_bytes +=
+                        if held.is_copy { 0 } else { room.ip_bytes(due.clone()) };
+                }
                 Err(error) if is_drop(&error) => self.unasked += packets,
                 Err(error) => return Err(error),
             }
@@ -320,7 +324,7 @@ impl Line {
     fn decide_train(&mut self, now: Nanos, train: Train, mut room: Arc<Room>, length: usize) {
         let segments = train.segments();
         self.report.packets += segments as u64;
-        self.report.bytes += train.ip_bytes();
+        self.report.bytes += train.ip_bytes(0..segments);
         let inner = Arc::make_mut(&mut room);
         (inner.length, inner.train) = (length, Some(train));
         inner.times.resize(segments, Moments::default());
@@ -365,7 +369,8 @@ impl Line {
         let ecn_capable = packet::is_ecn_capable(whole);
         let together = self.model.keeps_order();
         for segment in 0..room.times.len() {
-            let bytes = train.segment_ip_bytes(segment);
+            let bytes = train.ip_bytes(segment..segment + 1);
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             let arrival = match self.model.offer(now, Packet { bytes, ecn_capable }) {
                 Fate::Deliver(arrival) => arrival,
                 fate => {
@@ -512,6 +517,12 @@ impl Spare {
 }
 
 impl Room {
+    /// The IP bytes of some of its packets.
+    fn ip_bytes(&self, packets: Range<usize>) -> u64 {
+        let alone = || self.length.saturating_sub(VNET_HEADER) as u64;
+        self.train.map_or_else(alone, |train| train.ip_bytes(packets))
+    }
+
     fn new(bytes: usize) -> Self {
         Self { bytes: vec![0; bytes].into(), length: 0, train: None, times: Vec::new() }
     }

@@ -57,6 +57,111 @@ fn the_round_trip_is_as_asked() {
     assert_eq!((report.down.packets, report.down.delivered), (10, 10));
 }
 
+/// How long a packet takes to the far host.
+fn one_way((near, far): &(UdpSocket, UdpSocket)) -> Duration {
+    let start = Instant::now();
+    near.send(b"ping").unwrap();
+    far.recv(&mut [0; 8]).unwrap();
+    start.elapsed()
+}
+
+#[test]
+fn a_path_becomes_another_when_it_is_told_to() {
+    let Some(link) = link(&spec("rtt = '4ms'")) else { return };
+    let sockets = sockets(&link);
+    let best = || (0..5).map(|_| one_way(&sockets)).min().unwrap();
+    let before = best();
+    assert!(before >= 2 * MS && before < 4 * MS, "{before:?}");
+    link.become_path(&spec("rtt = '40ms'\nrate = '80mbit'")).unwrap();
+    let after = best();
+    assert!(after >= 20 * MS && after < 22 * MS, "{after:?}");
+    let report = link.report().unwrap();
+    assert_eq!((report.up.packets, report.up.delivered, report.down.packets), (10, 10, 0));
+    // Of a path that makes no sense nothing comes.
+    let error = link.become_path(&spec("mtu = 1400")).unwrap_err().to_string();
+    assert!(error.contains("MTU of 1500"), "{error}");
+    link.become_path(&spec("loss = '100%'")).unwrap();
+    sockets.0.send(b"ping").unwrap();
+    sockets.1.set_read_timeout(Some(50 * MS)).unwrap();
+    assert!(sockets.1.recv(&mut [0; 8]).is_err());
+    assert_eq!(link.down().unwrap().up.lost, 1);
+}
+
+#[test]
+fn what_waits_goes_at_the_new_rate() {
+    // 400 packets of 1000 bytes: 32 s at first.
+    let Some(link) = link(&spec("rate = '100kbit'\nqueue = '1MB'")) else { return };
+    let (near, far) = sockets(&link);
+    for number in 0..400_u32 {
+        near.send(&[&number.to_ne_bytes()[..], &[0; 968]].concat()).unwrap();
+    }
+    let start = Instant::now();
+    link.become_path(&spec("rate = '8mbit'\nqueue = '1MB'")).unwrap();
+    for number in 0..400_u32 {
+        let mut packet = [0; 2048];
+        far.recv(&mut packet).unwrap();
+        assert_eq!(packet[..4], number.to_ne_bytes(), "in order");
+    }
+    let took = start.elapsed();
+    assert!(took >= 350 * MS && took < 450 * MS, "400 ms at 8 Mbit/s, not {took:?}");
+    let report = link.down().unwrap();
+    assert!(report.lateness.p99 < 20 * MS, "{report:?}");
+}
+
+#[test]
+fn a_path_changes_by_itself_at_its_time() {
+    let changes = "rtt = '2ms'\n[[changes]]\nat = '300ms'\nrtt = '60ms'\n\
+                   [[changes]]\nat = '600ms'\nrtt = '2ms'";
+    let Some(link) = link(&spec(changes)) else { return };
+    let (start, sockets) = (Instant::now(), sockets(&link));
+    let mut slow = Vec::new();
+    while start.elapsed() < 800 * MS {
+        let now = start.elapsed();
+        if one_way(&sockets) >= 20 * MS {
+            slow.push(now);
+        }
+    }
+    let (first, last) = (slow[0], slow[slow.len() - 1]);
+    assert!(first.abs_diff(300 * MS) < 40 * MS && last.abs_diff(600 * MS) < 60 * MS, "{slow:?}");
+}
+
+#[test]
+fn no_packet_is_longer_than_the_mtu() {
+    let Some(link) = link(&spec("rtt = '2ms'\nmtu = 1300\nrate = '100mbit'")) else { return };
+    let (near, far) = sockets(&link);
+    near.send(&[0; 1272]).unwrap();
+    assert_eq!(far.recv(&mut [0; 2048]).unwrap(), 1272);
+    // In two fragments.
+    near.send(&[0; 1273]).unwrap();
+    assert_eq!(far.recv(&mut [0; 2048]).unwrap(), 1273);
+    let report = link.down().unwrap();
+    assert_eq!((report.up.packets, report.up.delivered), (3, 3));
+}
+
+#[test]
+fn segments_stay_in_order_and_whole_whatever_happens_between_them() {
+    let harm = "rtt = '4ms'\nloss = '1%'\ncorrupt = '1%'\nduplicate = '1%'\nmtu = 4000";
+    for toml in [format!("{harm}\nrate = '200mbit'\nqueue = '100packets'"), harm.to_owned()] {
+        let Some(link) = link(&spec(&toml)) else { return };
+        let listener = link.far().run(|| TcpListener::bind((FAR, 0)).unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut near = link.near().run(|| TcpStream::connect(address).unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let place = |at: usize| at.to_le_bytes()[0] ^ at.to_le_bytes()[1] ^ at.to_le_bytes()[2];
+        let all: Vec<u8> = (0..3_000_000).map(place).collect();
+        let expected = all.clone();
+        let writer = std::thread::spawn(move || near.write_all(&all).unwrap());
+        let mut got = Vec::new();
+        far.read_to_end(&mut got).unwrap();
+        writer.join().unwrap();
+        assert!(got == expected, "{} bytes, or not the same", got.len());
+        let up = link.down().unwrap().up;
+        assert_eq!(up.packets, up.delivered + up.lost + up.dropped + up.in_flight, "{up:?}");
+        assert!(up.lost > 0 && up.corrupted > 0 && up.duplicated > 0, "{up:?}");
+        assert!(up.bytes / up.packets > 3000, "full packets of 4000 bytes: {up:?}");
+    }
+}
+
 #[test]
 fn each_family_reaches_the_other_host() {
     let Some(link) = link(&spec("rtt = '2ms'")) else { return };

@@ -64,6 +64,30 @@ pub fn protocol(fd: &impl AsFd) -> io::Result<i32> {
     get_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)
 }
 
+/// Who is at the other end of a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The process that connected, or that listened.
+    pub pid: i32,
+    /// Its user when it did.
+    pub user: u32,
+}
+
+/// Who is at the other end of a connected Unix socket (`SO_PEERCRED`, `unix(7)`). The kernel vouches
+/// for it.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket, `ENODATA` for one that is not connected.
+pub fn peer_credentials(fd: &impl AsFd) -> io::Result<Credentials> {
+    let mut ucred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of_value::<libc::ucred>();
+    let (fd, option) = (fd.as_fd().as_raw_fd(), libc::SO_PEERCRED);
+    let pointer = (&raw mut ucred).cast();
+    // SAFETY: `ucred` has the length announced, and both outlive the call.
+    check(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, pointer, &raw mut length) })?;
+    Ok(Credentials { pid: ucred.pid, user: ucred.uid })
+}
+
 /// Keeps urgent bytes in the stream, in their place (`SO_OOBINLINE`).
 ///
 /// # Errors
