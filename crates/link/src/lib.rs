@@ -19,6 +19,7 @@
 pub mod check;
 mod clock;
 mod error;
+mod held;
 mod host;
 mod link;
 pub mod model;
