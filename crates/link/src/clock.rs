@@ -5,19 +5,27 @@ use std::time::{Duration, Instant};
 /// Nanoseconds since a start; 584 years fit.
 pub(crate) type Nanos = u64;
 
-/// A running clock.
+/// A clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    start: Instant,
+pub(crate) enum Clock {
+    /// That runs since then.
+    Since(Instant),
+    /// That stands.
+    #[cfg(test)]
+    At(Nanos),
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Self { start: Instant::now() }
+        Self::Since(Instant::now())
     }
 
     pub(crate) fn now(self) -> Nanos {
-        nanos(self.start.elapsed())
+        match self {
+            Self::Since(start) => nanos(start.elapsed()),
+            #[cfg(test)]
+            Self::At(now) => now,
+        }
     }
 }
 

@@ -61,6 +61,12 @@ impl Held {
         self.segments.start + due
     }
 
+    /// The same, one by one.
+    pub(crate) fn into_singles(self) -> impl Iterator<Item = Self> {
+        let Self { room, segments, is_copy } = self;
+        segments.map(move |one| Self { room: Arc::clone(&room), segments: one..one + 1, is_copy })
+    }
+
     /// How many packets of the sending host it is.
     pub(crate) fn packets(&self) -> u64 {
         if self.is_copy { 0 } else { self.segments.len() as u64 }
@@ -94,6 +100,11 @@ impl Spare {
 
     fn small(&mut self) -> Arc<Room> {
         self.packets.pop().unwrap_or_else(|| Arc::new(Room::new(PACKET_ROOM)))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn rooms(&self) -> usize {
+        self.packets.len() + self.trains.len()
     }
 
     /// Keeps a room for what comes, unless something in it is still on its way.

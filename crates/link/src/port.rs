@@ -53,7 +53,12 @@ pub(crate) struct Use {
 #[derive(Debug)]
 pub(crate) enum Port {
     Tun(Tun),
-    Pair { socket: PacketSocket, wire: Namespace },
+    Pair {
+        socket: PacketSocket,
+        wire: Namespace,
+    },
+    #[cfg(test)]
+    Script(tests::Script),
 }
 
 impl Port {
@@ -101,6 +106,8 @@ impl Port {
         match self {
             Self::Tun(_) => device.set_up(),
             Self::Pair { .. } => device.set_up_without_arp(),
+            #[cfg(test)]
+            Self::Script(_) => Ok(()),
         }
     }
 
@@ -109,6 +116,8 @@ impl Port {
         match self {
             Self::Tun(tun) => tun.read_packet(packet),
             Self::Pair { socket, .. } => socket.read_packet(packet),
+            #[cfg(test)]
+            Self::Script(script) => script.read_packet(packet),
         }
     }
 
@@ -117,6 +126,11 @@ impl Port {
         match self {
             Self::Tun(tun) => tun.write_packet(packet),
             Self::Pair { socket, .. } => socket.write_packet(packet),
+            #[cfg(test)]
+            Self::Script(script) => {
+                script.to_host.borrow_mut().push(packet.to_vec());
+                Ok(())
+            }
         }
     }
 
@@ -131,6 +145,8 @@ impl Port {
                 let sent = counters.map_err(io::Error::other)??.tx_dropped;
                 Ok(socket.take_drops()? + sent)
             }
+            #[cfg(test)]
+            Self::Script(_) => Ok(0),
         }
     }
 }
@@ -140,6 +156,8 @@ impl AsFd for Port {
         match self {
             Self::Tun(tun) => tun.as_fd(),
             Self::Pair { socket, .. } => socket.as_fd(),
+            #[cfg(test)]
+            Self::Script(script) => script.nothing.as_fd(),
         }
     }
 }
@@ -155,4 +173,33 @@ fn is_missing(error: &io::Error) -> bool {
 fn stay_silent() {
     // Without IPv6 there is nothing to keep silent; IPv4 has no address there.
     let _ = fs::write(Path::new("/proc/sys/net/ipv6/conf/default/disable_ipv6"), "1");
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// A device without a host: what a test says leaves it, and what arrives is kept.
+    #[derive(Debug)]
+    pub(crate) struct Script {
+        pub(crate) from_host: VecDeque<Vec<u8>>,
+        pub(crate) to_host: RefCell<Vec<Vec<u8>>>,
+        pub(super) nothing: fs::File,
+    }
+
+    impl Script {
+        pub(crate) fn new() -> Self {
+            let nothing = fs::File::open("/dev/null").unwrap();
+            Self { from_host: VecDeque::new(), to_host: RefCell::default(), nothing }
+        }
+
+        pub(super) fn read_packet(&mut self, packet: &mut [u8]) -> io::Result<usize> {
+            let next = self.from_host.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
+            packet[..next.len()].copy_from_slice(&next);
+            Ok(next.len())
+        }
+    }
 }

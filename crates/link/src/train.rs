@@ -15,6 +15,9 @@ use crate::packet::{fold, sum};
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
+/// The least that headers can have.
+const IPV4_HEADER: usize = 20;
+const TCP_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 /// TCP flags that belong to the last segment alone: FIN and PSH.
 const LAST_FLAGS: u8 = 0x01 | 0x08;
@@ -51,7 +54,9 @@ impl Train {
         };
         let data = tcp + usize::from(*packet.get(tcp + TCP_DATA_OFFSET)? >> 4) * 4;
         let train = Self { v6: kind == GSO_TCP_V6, tcp, data, end: packet.len(), segment };
-        (segment > 0 && data + segment < packet.len()).then_some(train)
+        // Headers that are shorter than any can be are nobody's segments.
+        let has_headers = tcp >= VNET_HEADER + IPV4_HEADER && data >= tcp + TCP_HEADER;
+        (has_headers && segment > 0 && data + segment < packet.len()).then_some(train)
     }
 
     /// How many segments it is to become, at least 2.
@@ -141,13 +146,13 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const SEGMENT: usize = 1448;
 
     /// A train of `data` bytes with FIN, PSH, CWR and ACK set, each byte telling its place.
-    fn train(v6: bool, data: usize) -> Vec<u8> {
+    pub(crate) fn train(v6: bool, data: usize) -> Vec<u8> {
         let mut packet = vec![0; VNET_HEADER];
         packet[0] = 1;
         packet[1] = if v6 { GSO_TCP_V6 } else { GSO_TCP_V4 };
@@ -182,6 +187,29 @@ mod tests {
         assert_eq!(Train::of(&train(false, SEGMENT)), None, "one segment");
         for cut in 0..train(false, SEGMENT).len() {
             assert_eq!(Train::of(&train(false, 3000)[..cut]), None, "{cut} bytes of a train");
+        }
+    }
+
+    proptest::proptest! {
+        /// A program may send what it likes.
+        #[test]
+        fn no_packet_is_too_strange(
+            mut packet in proptest::collection::vec(0_u8.., 0..300),
+            kind in 0_u8..6,
+            segment in 0_u8..100,
+            version in 0_u8..,
+        ) {
+            let headers = [(1, kind), (4, segment), (5, 0), (VNET_HEADER, version)];
+            for (at, value) in headers {
+                packet.get_mut(at).into_iter().for_each(|byte| *byte = value);
+            }
+            if let Some(train) = Train::of(&packet) {
+                let mut part = vec![0; packet.len()];
+                for segment in 0..train.segments() {
+                    let length = train.cut(&packet, segment..segment + 1, &mut part);
+                    assert!(length <= train.longest_part() && length <= packet.len());
+                }
+            }
         }
     }
 

@@ -19,6 +19,9 @@ use crate::report::{DirectionReport, Report, Times};
 use crate::spec::{Spec, Way};
 use crate::train::Train;
 
+/// After a delivery in one direction, the next one waits at least so long: packets that come fast
+/// go on in groups, as with the interrupts of a network card. Alone a packet is not held up.
+const GROUPED_WITHIN: Nanos = 100_000;
 /// Packets read from one device before the other has its turn.
 const BATCH: usize = 64;
 /// Packets on the way in one direction, uncut ones counting as one; more are dropped unasked, which
@@ -42,6 +45,8 @@ struct Line {
     port: Port,
     model: Model,
     held: VecDeque<Held>,
+    /// When something was delivered last.
+    delivered_at: Nanos,
     spare: Spare,
     report: DirectionReport,
     queue_delay: Histogram<u32>,
@@ -85,6 +90,7 @@ impl Wire {
                 port,
                 model,
                 held: VecDeque::new(),
+                delivered_at: 0,
                 spare: Spare::default(),
                 report: DirectionReport::default(),
                 queue_delay: histogram()?,
@@ -140,7 +146,7 @@ impl Wire {
                 Request::Become(spec, answer) => {
                     for (line, way) in self.lines.iter_mut().zip(Way::BOTH) {
                         let retiming = line.model.replace(clock.now(), &spec, way);
-                        line.retime(&retiming);
+                        line.settle(&retiming);
                     }
                     let _ = answer.send(());
                 }
@@ -153,7 +159,7 @@ impl Wire {
     fn make_changes(&mut self, now: Nanos) {
         for line in &mut self.lines {
             while let Some(retiming) = line.model.make_change(now) {
-                line.retime(&retiming);
+                line.settle(&retiming);
             }
         }
     }
@@ -190,6 +196,7 @@ impl Wire {
             for moments in &room.times[due.clone()] {
                 self.lateness.saturating_record(now - moments.due);
             }
+            line.delivered_at = now;
             held.segments.start = due.end;
             if held.segments.is_empty()
                 && let Some(held) = line.held.pop_front()
@@ -203,7 +210,10 @@ impl Wire {
 
     /// How long there is nothing to do but to wait for packets and requests.
     fn until_next(&self, clock: Clock) -> Option<Duration> {
-        let due = self.lines.iter().filter_map(|line| line.held.front()).map(Held::due);
+        let due = self.lines.iter().filter_map(|line| {
+            let due = line.held.front()?.due();
+            Some(due.max(line.delivered_at.saturating_add(GROUPED_WITHIN)))
+        });
         let changes = self.lines.iter().filter_map(|line| line.model.next_change());
         let next = due.chain(changes).min();
         next.map(|next| Duration::from_nanos(next.saturating_sub(clock.now())))
@@ -321,6 +331,7 @@ impl Line {
                 self.pieces.push(Piece::Run(start..end));
             }
             self.report.lost += u64::from(end < segments);
+            self.queue_delay.saturating_record_n(0, run.passed);
             start = end + 1;
         }
     }
@@ -398,12 +409,16 @@ impl Line {
         }
     }
 
-    /// Gives packets that waited for a transmission when its rate changed their new times.
-    fn retime(&mut self, retiming: &Retiming) {
+    /// The model has changed: packets that waited for a transmission get their new times.
+    fn settle(&mut self, retiming: &Retiming) {
+        let keeps_order = self.model.keeps_order();
+        if !keeps_order {
+            // What comes may arrive between the segments of a run.
+            self.held = self.held.drain(..).flat_map(Held::into_singles).collect();
+        }
         if retiming.is_empty() {
             return;
         }
-        let keeps_order = self.model.keeps_order();
         let mut last = 0;
         for held in &mut self.held {
             // A second copy, and other parts of the same room, have times of their own.
@@ -430,3 +445,6 @@ fn histogram() -> io::Result<Histogram<u32>> {
 fn is_drop(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(5 | 12 | 105))
 }
+
+#[cfg(test)]
+mod tests;
