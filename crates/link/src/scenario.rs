@@ -135,8 +135,13 @@ impl Scenario {
     /// # Errors
     /// Names the file, the key and the line, or the known names.
     pub fn find(name: &str) -> Result<Self, ScenarioError> {
+        Self::find_in(None, name)
+    }
+
+    /// As [`Scenario::find`], with the folder that a file's name begins from.
+    fn find_in(folder: Option<&Path>, name: &str) -> Result<Self, ScenarioError> {
         if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
-            let path = PathBuf::from(name);
+            let path = beside(folder, Path::new(name));
             let text = read(&path)?;
             return Self::parse_in(path.parent(), name, &text);
         }
@@ -164,15 +169,39 @@ impl Scenario {
     /// As [`Scenario::parse`], with the folder in which the files that it names lie.
     fn parse_in(folder: Option<&Path>, name: &str, text: &str) -> Result<Self, ScenarioError> {
         let file: File = from_toml(name, text)?;
-        let both = Keys { delay: file.delay.or_else(|| half(file.rtt)), ..Keys::from(&file) };
-        let direction = |own: &Keys| {
-            let mut direction = Direction::default();
-            own.over(&both).set(&mut direction, folder)?;
-            Ok(direction)
+        let said = Said {
+            both: Keys { delay: file.delay.or_else(|| half(file.rtt)), ..Keys::from(&file) },
+            own: [&file.up, &file.down],
+            mtu: file.mtu,
+            changes: &file.changes,
         };
-        let (up, down) = (direction(&file.up)?, direction(&file.down)?);
-        let mut spec = Spec { up, down, mtu: file.mtu, changes: Vec::new() };
-        for (at, setting) in file.changes.iter().map(ChangeText::setting) {
+        let spec = said.of(Spec::default(), name, folder)?;
+        let title = file.title.clone().unwrap_or_else(|| name.to_owned());
+        Ok(Self { name: name.to_owned(), title, spec })
+    }
+}
+
+/// What is said of a whole path.
+struct Said<'a> {
+    both: Keys,
+    /// What differs on the way up, and down.
+    own: [&'a Keys; 2],
+    mtu: Option<u32>,
+    changes: &'a [ChangeText],
+}
+
+impl Said<'_> {
+    /// The path that is said to be like this, and as `path` where nothing is said.
+    fn of(self, path: Spec, name: &str, folder: Option<&Path>) -> Result<Spec, ScenarioError> {
+        let mut spec = Spec { mtu: self.mtu.or(path.mtu), ..path };
+        let [up, down] = self.own.map(|own| own.over(&self.both));
+        up.set(&mut spec.up, folder)?;
+        down.set(&mut spec.down, folder)?;
+        for change in &mut spec.changes {
+            up.set(&mut change.up, folder)?;
+            down.set(&mut change.down, folder)?;
+        }
+        for (at, setting) in self.changes.iter().map(ChangeText::setting) {
             let last = spec.changes.last();
             let (up, down) = last.map_or((&spec.up, &spec.down), |last| (&last.up, &last.down));
             let (mut up, mut down) = (up.clone(), down.clone());
@@ -180,8 +209,7 @@ impl Scenario {
             spec.changes.push(Change { at, up, down });
         }
         spec.check().map_err(|cause| ScenarioError::Spec { name: name.to_owned(), cause })?;
-        let title = file.title.clone().unwrap_or_else(|| name.to_owned());
-        Ok(Self { name: name.to_owned(), title, spec })
+        Ok(spec)
     }
 }
 
@@ -282,8 +310,13 @@ fn read(path: &Path) -> Result<String, ScenarioError> {
     fs::read_to_string(path).map_err(failed)
 }
 
+/// Where a file lies that another one names: beside that.
+fn beside(folder: Option<&Path>, named: &Path) -> PathBuf {
+    folder.map_or_else(|| named.to_owned(), |folder| folder.join(named))
+}
+
 fn read_trace(folder: Option<&Path>, named: &Path) -> Result<Trace, ScenarioError> {
-    let path = folder.map_or_else(|| named.to_owned(), |folder| folder.join(named));
+    let path = beside(folder, named);
     let text = read(&path)?;
     Trace::parse(&text).map_err(|cause| ScenarioError::Trace { path, cause })
 }
@@ -291,8 +324,12 @@ fn read_trace(folder: Option<&Path>, named: &Path) -> Result<Trace, ScenarioErro
 /// A table of TOML with the keys of a direction among others: serde can either flatten a table into
 /// another or name the line of a key that it does not know.
 macro_rules! table_with_direction_keys {
-    ($(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $own:ident: $own_type:ty,)* }) => {
-        table_with_direction_keys! { @ $(#[$about])* $name { $($(#[$attribute])* $own: $own_type,)* } {
+    ($(#[$about:meta])* $visible:vis $name:ident {
+        $($(#[$attribute:meta])* $own_visible:vis $own:ident: $own_type:ty,)*
+    }) => {
+        table_with_direction_keys! { @ $(#[$about])* $visible $name {
+            $($(#[$attribute])* $own_visible $own: $own_type,)*
+        } {
             delay: Span,
             jitter: Span,
             jitter_shape: ShapeText,
@@ -313,13 +350,14 @@ macro_rules! table_with_direction_keys {
             cuts_again_every: Span,
         } }
     };
-    (@ $(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $own:ident: $own_type:ty,)* }
-        { $($key:ident: $type:ty,)* }) => {
+    (@ $(#[$about:meta])* $visible:vis $name:ident {
+        $($(#[$attribute:meta])* $own_visible:vis $own:ident: $own_type:ty,)*
+    } { $($key:ident: $type:ty,)* }) => {
         $(#[$about])*
         #[derive(Clone, Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct $name {
-            $($(#[$attribute])* $own: $own_type,)*
+        $visible struct $name {
+            $($(#[$attribute])* $own_visible $own: $own_type,)*
             $($key: Option<$type>,)*
         }
 
@@ -344,6 +382,42 @@ table_with_direction_keys! {
         down: Keys,
         #[serde(default)]
         changes: Vec<ChangeText>,
+    }
+}
+
+table_with_direction_keys! {
+    /// A link of a topology: between whom, and what its path is like.
+    pub(crate) LinkText {
+        pub(crate) name: Option<String>,
+        pub(crate) between: [String; 2],
+        scenario: Option<String>,
+        rtt: Option<Span>,
+        mtu: Option<u32>,
+        #[serde(default)]
+        up: Keys,
+        #[serde(default)]
+        down: Keys,
+        #[serde(default)]
+        changes: Vec<ChangeText>,
+    }
+}
+
+impl LinkText {
+    /// The path that it names, which its keys are about.
+    pub(crate) fn named_path(&self, folder: Option<&Path>) -> Result<Spec, ScenarioError> {
+        let named = self.scenario.as_deref().map(|name| Scenario::find_in(folder, name));
+        Ok(named.transpose()?.map(|scenario| scenario.spec).unwrap_or_default())
+    }
+
+    /// This path, but for what its keys say.
+    pub(crate) fn changed(&self, path: Spec, folder: Option<&Path>) -> Result<Spec, ScenarioError> {
+        let said = Said {
+            both: Keys { delay: self.delay.or_else(|| half(self.rtt)), ..Keys::from(self) },
+            own: [&self.up, &self.down],
+            mtu: self.mtu,
+            changes: &self.changes,
+        };
+        said.of(path, "", folder)
     }
 }
 
