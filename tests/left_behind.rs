@@ -243,11 +243,40 @@ fn a_link_that_stays_can_be_made_different_and_tells_what_it_did() {
         refused(&["set", "wan", "queue", "1bdp"], &["without a rate"]);
         refused(&["set", "wan", "mtu", "1400"], &["MTU of 1500"]);
         refused(&["set", "wan", "colour", "none"], &["`colour`"]);
-        refused(&["set", "wan", "--link", "lan", "loss", "1%"], &["no link lan"]);
+        refused(&["set", "wan", "--link", "lan", "loss", "1%"], &["no link lan", "wan"]);
         refused(&["exec", "wan", "middle", "--", "true"], &["no host middle", "near, far"]);
         let told = say(world, &["link", "down", "wan"]).with_code(0);
         assert_eq!(told.stdout, "link wan is gone\n");
         assert!(told.stderr.starts_with("wan: up   "), "{told:#?}");
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_network_of_many_hosts_stays_until_it_is_taken_down() {
+    alone("a_network_of_many_hosts_stays_until_it_is_taken_down", |world| {
+        let told = say(world, &["link", "up", "net", "dumbbell"]).with_code(0);
+        assert!(told.stdout.contains("6 hosts, 5 links"), "{told:#?}");
+        let hosts =
+            say(world, &["link", "exec", "net", "middle", "--", "true"]).with_code(2).stderr;
+        let hosts: Vec<&str> =
+            hosts.split_once("there are ").unwrap().1.trim().split(", ").collect();
+        assert_eq!(hosts.len(), 6, "{hosts:?}");
+        // Each finds the last one by its name, and is refused there by its kernel.
+        let last = hosts[5];
+        for host in &hosts[..5] {
+            let script = format!("echo > /dev/tcp/{last}/9");
+            let words = ["link", "exec", "net", host, "--", "bash", "-c", &script];
+            let told = say(world, &words).with_code(1);
+            assert!(told.stderr.contains("refused"), "from {host} to {last}: {told:#?}");
+        }
+        let figures = say(world, &["link", "stats", "net", "--json"]).with_code(0).json_lines();
+        assert_eq!(figures.len(), 5);
+        let told = say(world, &["link", "set", "net", "loss", "1%"]).with_code(2);
+        assert!(told.stderr.contains("which link?"), "{told:#?}");
+        let link = figures[0]["link"].as_str().unwrap();
+        say(world, &["link", "set", "net", "--link", link, "loss", "1%"]).with_code(0);
+        say(world, &["link", "down", "net"]).with_code(0);
         world.assert_nothing_left();
     });
 }

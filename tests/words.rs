@@ -78,6 +78,13 @@ fn words_that_do_not_fit_together_are_named() {
     refused(&["lab"], &["which path?", "--rtt 217ms"]);
     refused(&["link", "up", "a"], &["which path?"]);
     refused(&["link", "check"], &["which path?"]);
+    refused(
+        &["link", "run", "dumbbell", "--", "true"],
+        &["several links", "link up NAME dumbbell"],
+    );
+    refused(&["link", "up", "a", "dumbbell", "--loss", "1%"], &["several links", "its file"]);
+    refused(&["link", "run", "lan", "--set", "loss", "--", "true"], &["KEY=VALUE"]);
+    refused(&["link", "run", "lan", "--set", "los=1%", "--", "true"], &["unknown field `los`"]);
     refused(&["link", "check", "--all", "--rtt", "1ms"], &["--all", "path"]);
     refused(&["lab", "--rtt", "1ms", "--queue", "1MB"], &["queue", "rate"]);
     refused(&["lab", "--rate", "1mbit", "--queue", "100"], &["queue", "100 bytes", "1500"]);

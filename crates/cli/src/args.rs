@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lastbyte_lab::Buffers;
-use lastbyte_link::{Queue, Scenario, Setting, Spec, Way};
+use lastbyte_link::{Queue, Scenario, Setting, Spec, Topology, Way};
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
 use anyhow::{Result, bail};
@@ -90,6 +90,10 @@ impl PathArgs {
     /// The path described; `None` when nothing was said.
     pub(crate) fn scenario(&self) -> Result<Option<Scenario>> {
         let mut scenario = match &self.scenario {
+            Some(name) if Topology::is_named(name) => bail!(
+                "{name} is a network of several links: `lastbyte link up NAME {name}` makes it, and \
+                 `link exec` runs programs in it"
+            ),
             Some(name) => Scenario::find(name)?,
             None if self.is_empty() => return Ok(None),
             None => Scenario {
@@ -124,6 +128,18 @@ impl PathArgs {
                  such as --rtt 217ms --loss 0.034% --rate 95mbit"
             ),
         }
+    }
+
+    /// The network described: a topology by its name or file, or a path between two hosts.
+    pub(crate) fn must_have_topology(&self) -> Result<Topology> {
+        let Some(name) = self.scenario.as_ref().filter(|name| Topology::is_named(name)) else {
+            return Ok(Topology::of_two(&self.must_have_scenario()?.spec));
+        };
+        let alone = Self { scenario: None, ..self.clone() };
+        if !alone.is_empty() {
+            bail!("{name} is a network of several links: their paths are described in its file");
+        }
+        Ok(Topology::find(name)?)
     }
 
     /// Whether nothing was said of a path.
@@ -283,8 +299,9 @@ pub(crate) struct LinkCheckArgs {
 
 /// Make a bad network that lasts until `link down`, and enter it in the ledger.
 ///
-/// Its ends are the network namespaces lastbyte-NAME-near and lastbyte-NAME-far, for `link exec` and
-/// for `ip netns exec`.
+/// Between two hosts, or of many: a topology, by name or as a file of hosts, links and routes. Its hosts
+/// are the network namespaces lastbyte-NAME-near and lastbyte-NAME-far, or lastbyte-NAME-HOST, for
+/// `link exec` and for `ip netns exec`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LinkUpArgs {
     /// Its name: small letters, digits and dashes
@@ -298,7 +315,7 @@ pub(crate) struct LinkUpArgs {
 pub(crate) struct LinkExecArgs {
     /// The network's name
     pub(crate) name: String,
-    /// The end to run on: near or far
+    /// The host to run on: near or far, or one of a topology's
     pub(crate) host: String,
     /// The program and its arguments
     #[arg(last = true, required = true)]

@@ -5,11 +5,12 @@
 //! until it is ended. A kill at any moment leaves nothing that the ledger does not know.
 
 use std::io::Read;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_link::{Device, End, Host, Link, Namespace, Setting, Spec, Way};
+use lastbyte_link::{HostPlan, Namespace, Network, Report, Setting, Spec, Topology, Way};
 use lastbyte_sys::process;
 
 use crate::args::{CarryArgs, LinkExecArgs, LinkSetArgs, LinkStatsArgs, LinkUpArgs};
@@ -32,7 +33,7 @@ const LONGEST_NAME: usize = 32;
 /// Makes a link that stays.
 pub(crate) fn up(args: &LinkUpArgs) -> Result<Verdict> {
     check_name(&args.name)?;
-    let scenario = args.path.must_have_scenario()?;
+    let topology = args.path.must_have_topology()?;
     ensure!(
         lastbyte_link::have_rights(),
         "a link that stays is kept in {NAMESPACES}, which needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run \
@@ -56,12 +57,25 @@ pub(crate) fn up(args: &LinkUpArgs) -> Result<Verdict> {
         }
         bail!("{}", said.trim());
     }
-    say(&format!("link {} is up: {}", args.name, scenario.spec));
-    let hosts: Vec<String> = Neighbour::of_path().iter().map(Neighbour::words).collect();
-    say(&hosts.join(", "));
-    say(&format!("use it:     lastbyte link exec {} near -- COMMAND", args.name));
+    say(&format!("link {} is up: {}", args.name, what_is(&topology)));
+    let Answer::Neighbours(hosts) = ask(&args.name, &Question::Neighbours)? else {
+        bail!("{NONSENSE}");
+    };
+    say(&hosts.iter().map(Neighbour::words).collect::<Vec<_>>().join(", "));
+    let first = hosts.first().map_or("HOST", |host| host.name.as_str());
+    say(&format!("use it:     lastbyte link exec {} {first} -- COMMAND", args.name));
     say(&format!("take away:  lastbyte link down {}", args.name));
     Ok(Verdict::Done)
+}
+
+/// A network on a line.
+fn what_is(topology: &Topology) -> String {
+    match topology.links() {
+        [only] => only.spec().to_string(),
+        links => {
+            format!("{}: {} hosts, {} links", topology.title(), topology.hosts().len(), links.len())
+        }
+    }
 }
 
 /// Refuses a name that an open change holds.
@@ -102,12 +116,12 @@ fn carry_words(args: &LinkUpArgs) -> Vec<String> {
 /// The life of the carrier. Its answer goes to stdout: [`READY`] or what went wrong.
 pub(crate) fn carry(args: &CarryArgs) -> Result<Verdict> {
     match bring_up(args) {
-        Ok((mut network, ear)) => {
+        Ok((mut carried, ear)) => {
             say(READY);
             // The pipe to `link up` is closed by this; the link lives on.
             process::let_go_of_stdout()?;
-            while !network.has_failed() {
-                ear.answer_one(LOOK_EVERY, &mut |question| network.answer(question))?;
+            while !carried.network.has_failed() {
+                ear.answer_one(LOOK_EVERY, &mut |question| carried.answer(question))?;
             }
             Ok(Verdict::Failed)
         }
@@ -118,22 +132,22 @@ pub(crate) fn carry(args: &CarryArgs) -> Result<Verdict> {
     }
 }
 
-/// Makes the link, each change entered before it is made; takes back what was made if one fails.
-fn bring_up(args: &CarryArgs) -> Result<(Network, Ear)> {
-    let scenario = args.path.must_have_scenario()?;
+/// Makes the network, each change entered before it is made; takes back what was made if one fails.
+fn bring_up(args: &CarryArgs) -> Result<(Carried, Ear)> {
+    let topology = args.path.must_have_topology()?;
     let ledger = Ledger::of_this_user()?;
-    let what = format!("carries {}", scenario.spec);
+    let what = format!("carries {}", what_is(&topology));
     let me = Change::process(&args.name, i32::try_from(std::process::id())?, &what)?;
     let me = ledger.plan_if(&me, &|entry| is_free(&args.name, entry))?;
     let mut kept = Vec::new();
     let made = (|| {
         ledger.made(me)?;
-        let near = keep(&ledger, &args.name, "near", &mut kept)?;
-        let far = keep(&ledger, &args.name, "far", &mut kept)?;
-        let near = End { host: near, device: Device::of(Host::Near) };
-        let far = End { host: far, device: Device::of(Host::Far) };
-        let link = Link::between(near, far, &scenario.spec, args.path.seed)?;
-        Ok((Network { name: args.name.clone(), link, spec: scenario.spec }, Ear::open(&args.name)?))
+        let mut hosts = Vec::new();
+        for host in topology.hosts() {
+            hosts.push(keep(&ledger, &args.name, host.name(), &mut kept)?);
+        }
+        let network = Network::between(&topology, hosts, args.path.seed)?;
+        Ok((Carried::new(&args.name, network), Ear::open(&args.name)?))
     })();
     if made.is_err() {
         for id in kept {
@@ -147,43 +161,72 @@ fn bring_up(args: &CarryArgs) -> Result<(Network, Ear)> {
 
 /// What a carrier carries.
 #[derive(Debug)]
-struct Network {
+struct Carried {
     name: String,
-    link: Link,
-    /// As it is now.
-    spec: Spec,
+    network: Network,
+    /// What each link is like now.
+    specs: Vec<Spec>,
 }
 
-impl Network {
-    fn has_failed(&self) -> bool {
-        self.link.has_failed()
+impl Carried {
+    fn new(name: &str, network: Network) -> Self {
+        let specs = network.links().map(|(plan, _)| plan.spec().clone()).collect();
+        Self { name: name.to_owned(), network, specs }
     }
 
     fn answer(&mut self, question: Question) -> Result<Answer> {
         Ok(match question {
             Question::Figures => {
-                Answer::Figures(vec![LinkFigures::of(&self.name, &self.link.report()?)])
+                let links = self.network.report()?;
+                let figures =
+                    |(link, report): &(String, Report)| LinkFigures::of(self.name_of(link), report);
+                Answer::Figures(links.iter().map(figures).collect())
             }
-            Question::Neighbours => Answer::Neighbours(Neighbour::of_path()),
-            Question::Set(wish) => {
-                let other = wish.link.as_deref().filter(|link| *link != self.name);
-                if let Some(link) = other {
-                    bail!("there is no link {link} here: there is {}", self.name);
-                }
-                let way = wish.way.as_deref().map(|way| match way {
-                    "up" => Ok(Way::Up),
-                    "down" => Ok(Way::Down),
-                    other => bail!("`{other}` is no direction"),
-                });
-                let words = wish.words.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-                let setting = Setting::from_words(words, way.transpose()?)?;
-                let spec = setting.of(&self.spec, &wish.folder)?;
-                self.link.become_path(&spec)?;
-                self.spec = spec;
-                Answer::Set(self.name.clone(), self.spec.to_string())
+            Question::Neighbours => {
+                Answer::Neighbours(self.network.hosts().map(|(host, _)| neighbour(host)).collect())
             }
+            Question::Set(wish) => self.set(&wish)?,
         })
     }
+
+    /// What the reader knows a link by: the only one by the name that it was made with.
+    fn name_of<'a>(&'a self, link: &'a str) -> &'a str {
+        if self.specs.len() == 1 { &self.name } else { link }
+    }
+
+    fn set(&mut self, wish: &Wish) -> Result<Answer> {
+        let names: Vec<&str> =
+            self.network.links().map(|(plan, _)| self.name_of(plan.name())).collect();
+        let place = match &wish.link {
+            Some(link) => names.iter().position(|name| name == link),
+            None => Some(0).filter(|_| names.len() == 1),
+        };
+        let there_are = names.join(", ");
+        let place = match (place, &wish.link) {
+            (Some(place), _) => place,
+            (None, Some(link)) => bail!("there is no link {link} here: there are {there_are}"),
+            (None, None) => bail!("which link? Say --link and one of {there_are}"),
+        };
+        let way = wish.way.as_deref().map(|way| match way {
+            "up" => Ok(Way::Up),
+            "down" => Ok(Way::Down),
+            other => bail!("`{other}` is no direction"),
+        });
+        let words = wish.words.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let setting = Setting::from_words(words, way.transpose()?)?;
+        let spec = setting.of(&self.specs[place], &wish.folder)?;
+        let (_, link) = self.network.links().nth(place).context("it was there a moment ago")?;
+        link.become_path(&spec)?;
+        let answer = Answer::Set(names[place].to_owned(), spec.to_string());
+        self.specs[place] = spec;
+        Ok(answer)
+    }
+}
+
+/// A host by the addresses that do not depend on where one comes from.
+fn neighbour(host: &HostPlan) -> Neighbour {
+    let (v4, v6) = (host.address().into(), host.address_v6().map(IpAddr::from));
+    Neighbour { name: host.name().to_owned(), addresses: std::iter::once(v4).chain(v6).collect() }
 }
 
 /// Makes a namespace and keeps it under a name, entered in the ledger before; its number goes into
@@ -263,7 +306,7 @@ pub(crate) fn stats(args: &LinkStatsArgs) -> Result<Verdict> {
     }
     table.say();
     for figures in &links {
-        talk(&figures.truth());
+        talk(&format!("{}: {}", figures.link, figures.truth()));
     }
     Ok(Verdict::Done)
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lastbyte_link::{Host, Link, Scenario};
+use lastbyte_link::{Host, Link, Scenario, Topology};
 
 use crate::args::{LinkCommand, LinkRunArgs};
 use crate::guest::{self, Guest, Neighbour};
@@ -41,6 +41,11 @@ fn list_scenarios() -> Result<Verdict> {
     for scenario in Scenario::all()? {
         table.row(vec![scenario.name, scenario.title]);
         table.row(vec![String::new(), scenario.spec.to_string()]);
+    }
+    for (name, topology) in Topology::all()? {
+        table.row(vec![name.to_owned(), topology.title().to_owned()]);
+        let (hosts, links) = (topology.hosts().len(), topology.links().len());
+        table.row(vec![String::new(), format!("for link up: {hosts} hosts, {links} links")]);
     }
     table.say();
     Ok(Verdict::Done)

@@ -22,6 +22,22 @@ pub enum LinkError {
     /// The path makes no sense.
     #[error("a path that makes no sense: {0}")]
     Spec(SpecError),
+    /// A network is to be made of another number of hosts than it has.
+    #[error("a network of {asked} hosts between {there}: give one namespace for each host")]
+    Hosts {
+        /// How many were given.
+        there: usize,
+        /// How many it has.
+        asked: usize,
+    },
+    /// A host or a link of a network could not be made or carried.
+    #[error("{part}: {cause}")]
+    Part {
+        /// Which, such as "link access".
+        part: String,
+        /// Why.
+        cause: Box<Self>,
+    },
     /// A step failed.
     #[error("{doing}: {cause}")]
     Step {
@@ -46,6 +62,14 @@ impl LinkError {
                 Self::Rights { what: doing, cause, advice: AS_ROOT.to_owned() }
             }
             _ => Self::Step { doing, cause },
+        }
+    }
+
+    /// Names the host or link of a network that it is about. Missing rights are about none of them.
+    pub(crate) fn of(kind: &'static str, name: &str) -> impl FnOnce(Self) -> Self {
+        move |cause| match cause {
+            Self::Rights { .. } => cause,
+            _ => Self::Part { part: format!("{kind} {name}"), cause: Box::new(cause) },
         }
     }
 

@@ -38,6 +38,15 @@ pub enum Host {
 }
 
 impl Host {
+    /// The other end.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Near => Self::Far,
+            Self::Far => Self::Near,
+        }
+    }
+
     /// Its IPv4 address.
     #[must_use]
     pub fn address(self) -> Ipv4Addr {

@@ -8,6 +8,7 @@
 //!   the same decisions.
 //! - [`Spec`] and [`scenario`]: what a path is like, from words, TOML or by name.
 //! - [`Link`]: the path itself, carried by a thread between two devices.
+//! - [`Topology`] and [`Network`]: several hosts and the links between them, from TOML.
 //! - [`check`]: whether a link does what was asked, measured from outside.
 //! - [`Namespace`]: a host; programs and threads can be put into it.
 //!
@@ -23,12 +24,14 @@ mod held;
 mod host;
 mod link;
 pub mod model;
+mod network;
 mod packet;
 mod port;
 mod report;
 mod rights;
 pub mod scenario;
 mod spec;
+pub mod topology;
 mod trace;
 mod train;
 mod wire;
@@ -36,6 +39,7 @@ mod wire;
 pub use error::LinkError;
 pub use host::{Device, FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
 pub use link::{End, Link};
+pub use network::Network;
 pub use report::{DirectionReport, Report, Times};
 pub use rights::{have_rights, take_rights};
 pub use scenario::{Scenario, Setting};
@@ -43,4 +47,5 @@ pub use spec::{
     BurstLoss, Change, Cut, DEFAULT_MTU, Direction, Jitter, Management, Outages, Policer, Queue,
     QueueLimit, Shape, Spec, SpecError, Way,
 };
+pub use topology::{Attachment, HostPlan, LinkPlan, Route, Topology, TopologyError};
 pub use trace::{Trace, TraceError};

@@ -49,7 +49,7 @@ impl Link {
     /// [`LinkError::Rights`] says what is missing and how to get it, [`LinkError::Spec`] what makes no
     /// sense.
     pub fn up(spec: &Spec, seed: u64) -> Result<Self, LinkError> {
-        Self::over(Kind::ALL, (Namespace::create()?, Namespace::create()?), spec, seed)
+        Self::over(Kind::ALL, Self::two_hosts()?, spec, seed)
     }
 
     /// Makes a path between two hosts that exist already.
@@ -57,22 +57,19 @@ impl Link {
     /// # Errors
     /// As [`Link::up`]; and the kernel's where a host has a device of that name already.
     pub fn between(near: End, far: End, spec: &Spec, seed: u64) -> Result<Self, LinkError> {
-        Self::with_devices(Kind::ALL, (near, far), spec, seed)
+        Self::over(Kind::ALL, (near, far), spec, seed)
     }
 
-    /// As [`Link::up`], over devices of one of these kinds.
-    fn over(
-        kinds: &[Kind],
-        (near, far): (Namespace, Namespace),
-        spec: &Spec,
-        seed: u64,
-    ) -> Result<Self, LinkError> {
-        let near = End { host: near, device: Device::of(Host::Near) };
-        let far = End { host: far, device: Device::of(Host::Far) };
-        Self::with_devices(kinds, (near, far), spec, seed)
+    /// Two new hosts, each with its one device to be.
+    fn two_hosts() -> Result<(End, End), LinkError> {
+        let end = |host| -> Result<End, LinkError> {
+            Ok(End { host: Namespace::create()?, device: Device::of(host) })
+        };
+        Ok((end(Host::Near)?, end(Host::Far)?))
     }
 
-    fn with_devices(
+    /// As [`Link::between`], over devices of one of these kinds.
+    pub(crate) fn over(
         kinds: &[Kind],
         (near, far): (End, End),
         spec: &Spec,
@@ -219,7 +216,7 @@ mod tests {
     /// A link over devices of this kind, or the reason aloud why this machine cannot make one.
     fn link(kind: Kind, toml: &str) -> Option<Link> {
         let spec = Scenario::parse("test", toml).unwrap().spec;
-        let up = || Link::over(&[kind], (Namespace::create()?, Namespace::create()?), &spec, 1);
+        let up = || Link::over(&[kind], Link::two_hosts()?, &spec, 1);
         match up() {
             Ok(link) => Some(link),
             Err(error @ LinkError::Rights { .. }) => {

@@ -42,8 +42,9 @@ use std::path::{Path, PathBuf};
 
 use lastbyte_units::Span;
 
-use crate::spec::{Change, Direction, Spec, SpecError};
+use crate::spec::{Change, Spec, SpecError};
 use crate::trace::{Trace, TraceError};
+pub(crate) use keys::LinkText;
 use keys::{ChangeText, File, Keys};
 pub use setting::Setting;
 
@@ -135,8 +136,13 @@ impl Scenario {
     /// # Errors
     /// Names the file, the key and the line, or the known names.
     pub fn find(name: &str) -> Result<Self, ScenarioError> {
+        Self::find_in(None, name)
+    }
+
+    /// As [`Scenario::find`], with the folder that a file's name begins from.
+    fn find_in(folder: Option<&Path>, name: &str) -> Result<Self, ScenarioError> {
         if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
-            let path = PathBuf::from(name);
+            let path = beside(folder, Path::new(name));
             let text = read(&path)?;
             return Self::parse_in(path.parent(), name, &text);
         }
@@ -164,15 +170,39 @@ impl Scenario {
     /// As [`Scenario::parse`], with the folder in which the files that it names lie.
     fn parse_in(folder: Option<&Path>, name: &str, text: &str) -> Result<Self, ScenarioError> {
         let file: File = from_toml(name, text)?;
-        let both = Keys { delay: file.delay.or_else(|| half(file.rtt)), ..Keys::from(&file) };
-        let direction = |own: &Keys| {
-            let mut direction = Direction::default();
-            own.over(&both).set(&mut direction, folder)?;
-            Ok(direction)
+        let said = Said {
+            both: Keys { delay: file.delay.or_else(|| half(file.rtt)), ..Keys::from(&file) },
+            own: [&file.up, &file.down],
+            mtu: file.mtu,
+            changes: &file.changes,
         };
-        let (up, down) = (direction(&file.up)?, direction(&file.down)?);
-        let mut spec = Spec { up, down, mtu: file.mtu, changes: Vec::new() };
-        for (at, setting) in file.changes.iter().map(ChangeText::setting) {
+        let spec = said.of(Spec::default(), name, folder)?;
+        let title = file.title.clone().unwrap_or_else(|| name.to_owned());
+        Ok(Self { name: name.to_owned(), title, spec })
+    }
+}
+
+/// What is said of a whole path.
+struct Said<'a> {
+    both: Keys,
+    /// What differs on the way up, and down.
+    own: [&'a Keys; 2],
+    mtu: Option<u32>,
+    changes: &'a [ChangeText],
+}
+
+impl Said<'_> {
+    /// The path that is said to be like this, and as `path` where nothing is said.
+    fn of(self, path: Spec, name: &str, folder: Option<&Path>) -> Result<Spec, ScenarioError> {
+        let mut spec = Spec { mtu: self.mtu.or(path.mtu), ..path };
+        let [up, down] = self.own.map(|own| own.over(&self.both));
+        up.set(&mut spec.up, folder)?;
+        down.set(&mut spec.down, folder)?;
+        for change in &mut spec.changes {
+            up.set(&mut change.up, folder)?;
+            down.set(&mut change.down, folder)?;
+        }
+        for (at, setting) in self.changes.iter().map(ChangeText::setting) {
             let last = spec.changes.last();
             let (up, down) = last.map_or((&spec.up, &spec.down), |last| (&last.up, &last.down));
             let (mut up, mut down) = (up.clone(), down.clone());
@@ -180,8 +210,7 @@ impl Scenario {
             spec.changes.push(Change { at, up, down });
         }
         spec.check().map_err(|cause| ScenarioError::Spec { name: name.to_owned(), cause })?;
-        let title = file.title.clone().unwrap_or_else(|| name.to_owned());
-        Ok(Self { name: name.to_owned(), title, spec })
+        Ok(spec)
     }
 }
 
@@ -198,8 +227,13 @@ fn read(path: &Path) -> Result<String, ScenarioError> {
     fs::read_to_string(path).map_err(failed)
 }
 
+/// Where a file lies that another one names: beside that.
+fn beside(folder: Option<&Path>, named: &Path) -> PathBuf {
+    folder.map_or_else(|| named.to_owned(), |folder| folder.join(named))
+}
+
 fn read_trace(folder: Option<&Path>, named: &Path) -> Result<Trace, ScenarioError> {
-    let path = folder.map_or_else(|| named.to_owned(), |folder| folder.join(named));
+    let path = beside(folder, named);
     let text = read(&path)?;
     Trace::parse(&text).map_err(|cause| ScenarioError::Trace { path, cause })
 }
@@ -209,7 +243,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::spec::{Management, Shape};
+    use crate::spec::{Direction, Management, Shape};
 
     #[test]
     fn the_reference_case() {

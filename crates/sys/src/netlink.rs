@@ -14,6 +14,9 @@ use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, Addres
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -114,6 +117,17 @@ impl Interface {
         order(RouteNetlinkMessage::SetLink(message), 0)
     }
 
+    /// Lets the interface know no groups (`IFF_MULTICAST`, cleared): the host joins none on it from
+    /// then on, and tells nobody that it does.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN`.
+    pub fn set_without_multicast(self) -> io::Result<()> {
+        let mut message = self.message();
+        message.header.change_mask = LinkFlags::Multicast;
+        order(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
     /// Adds an address with its prefix, and by it the route to its neighbours (`RTM_NEWADDR`).
     /// IPv6 addresses are usable at once: no duplicate address detection.
     ///
@@ -123,14 +137,41 @@ impl Interface {
         let mut message = AddressMessage::default();
         message.header.index = self.index;
         message.header.prefix_len = prefix_bits;
-        message.header.family = match address {
-            IpAddr::V4(_) => AddressFamily::Inet,
-            IpAddr::V6(_) => AddressFamily::Inet6,
-        };
+        message.header.family = family(address);
         message.header.flags = AddressHeaderFlags::Nodad;
         message.attributes.push(AddressAttribute::Local(address));
         message.attributes.push(AddressAttribute::Address(address));
         order(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Adds a route out of the interface (`RTM_NEWROUTE`): packets to the addresses that begin with
+    /// the first so many bits of `destination` go to the neighbour `via`. Programs that chose no
+    /// address send them from `source` (`RTA_PREFSRC`), or the kernel's choice. All of one family.
+    ///
+    /// # Errors
+    /// `EEXIST` when there is one for these already, `ENETUNREACH` (IPv4) or `EHOSTUNREACH` (IPv6) for
+    /// a `via` that is no neighbour, `EINVAL` for a `source` that is not the host's or a `destination`
+    /// with more bits set, `ENETDOWN` before the interface is in service, `EPERM` without
+    /// `CAP_NET_ADMIN`.
+    pub fn add_route(
+        self,
+        (destination, prefix_bits): (IpAddr, u8),
+        via: IpAddr,
+        source: Option<IpAddr>,
+    ) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination);
+        message.header.destination_prefix_length = prefix_bits;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Universe;
+        message.header.kind = RouteType::Unicast;
+        message.attributes.push(RouteAttribute::Destination(RouteAddress::from(destination)));
+        message.attributes.push(RouteAttribute::Gateway(RouteAddress::from(via)));
+        message.attributes.push(RouteAttribute::Oif(self.index));
+        let source = source.map(|source| RouteAttribute::PrefSource(RouteAddress::from(source)));
+        message.attributes.extend(source);
+        order(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// The interface's counters so far (`IFLA_STATS64`).
@@ -156,6 +197,13 @@ impl Interface {
         let mut message = LinkMessage::default();
         message.header.index = self.index;
         message
+    }
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
     }
 }
 

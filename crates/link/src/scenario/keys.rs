@@ -6,9 +6,10 @@ use std::time::Duration;
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
 use serde::Deserialize;
 
-use super::{ScenarioError, Setting, half, read_trace};
+use super::{Said, Scenario, ScenarioError, Setting, half, read_trace};
 use crate::spec::{
-    BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, Shape, SpecError, Way,
+    BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, Shape, Spec, SpecError,
+    Way,
 };
 
 /// A table of TOML with the keys of a direction among others: serde can either flatten a table into
@@ -41,9 +42,9 @@ macro_rules! table_with_direction_keys {
         $(#[$about])*
         #[derive(Clone, Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
-        pub(super) struct $name {
-            $($(#[$attribute])* pub(super) $own: $own_type,)*
-            $(pub(super) $key: Option<$type>,)*
+        pub(crate) struct $name {
+            $($(#[$attribute])* pub(crate) $own: $own_type,)*
+            $(pub(crate) $key: Option<$type>,)*
         }
 
         /// What it says of a direction.
@@ -67,6 +68,42 @@ table_with_direction_keys! {
         down: Keys,
         #[serde(default)]
         changes: Vec<ChangeText>,
+    }
+}
+
+table_with_direction_keys! {
+    /// A link of a topology: between whom, and what its path is like.
+    LinkText {
+        name: Option<String>,
+        between: [String; 2],
+        scenario: Option<String>,
+        rtt: Option<Span>,
+        mtu: Option<u32>,
+        #[serde(default)]
+        up: Keys,
+        #[serde(default)]
+        down: Keys,
+        #[serde(default)]
+        changes: Vec<ChangeText>,
+    }
+}
+
+impl LinkText {
+    /// The path that it names, which its keys are about.
+    pub(crate) fn named_path(&self, folder: Option<&Path>) -> Result<Spec, ScenarioError> {
+        let named = self.scenario.as_deref().map(|name| Scenario::find_in(folder, name));
+        Ok(named.transpose()?.map(|scenario| scenario.spec).unwrap_or_default())
+    }
+
+    /// This path, but for what its keys say.
+    pub(crate) fn changed(&self, path: Spec, folder: Option<&Path>) -> Result<Spec, ScenarioError> {
+        let said = Said {
+            both: Keys { delay: self.delay.or_else(|| half(self.rtt)), ..Keys::from(self) },
+            own: [&self.up, &self.down],
+            mtu: self.mtu,
+            changes: &self.changes,
+        };
+        said.of(path, "", folder)
     }
 }
 
@@ -109,7 +146,7 @@ impl ChangeText {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum WayText {
+pub(crate) enum WayText {
     Up,
     Down,
 }
@@ -125,7 +162,7 @@ impl From<WayText> for Way {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct QueueText(Queue);
+pub(crate) struct QueueText(Queue);
 
 impl TryFrom<String> for QueueText {
     type Error = SpecError;
@@ -137,21 +174,21 @@ impl TryFrom<String> for QueueText {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum ShapeText {
+pub(crate) enum ShapeText {
     Uniform,
     Normal,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum ManagementText {
+pub(crate) enum ManagementText {
     DropTail,
     Codel,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct BurstText {
+pub(crate) struct BurstText {
     share: Share,
     packets: f64,
     in_burst: Option<Share>,
@@ -159,14 +196,14 @@ pub(super) struct BurstText {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PolicerText {
+pub(crate) struct PolicerText {
     rate: BitRate,
     burst: ByteSize,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CutText {
+pub(crate) struct CutText {
     at: Span,
     lasting: Span,
 }

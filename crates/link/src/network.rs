@@ -1,0 +1,242 @@
+//! Several hosts and the links between them.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use lastbyte_sys::netlink::Interface;
+
+use crate::error::LinkError;
+use crate::host::{Host, Namespace};
+use crate::link::{End, Link};
+use crate::port::Kind;
+use crate::report::Report;
+use crate::topology::{Attachment, HostPlan, LinkPlan, Route, Topology};
+
+/// A topology that is there: its hosts, and the links between them, each carried by a thread of this
+/// process. Dropping it takes all of it away.
+#[derive(Debug)]
+pub struct Network {
+    topology: Topology,
+    hosts: Vec<Namespace>,
+    links: Vec<Link>,
+    has_ipv6: bool,
+}
+
+impl Network {
+    /// Makes all hosts and all links of a topology.
+    ///
+    /// `seed` decides which packets are lost: each link has one of its own from it, the first `seed`
+    /// itself, as with [`Link::up`].
+    ///
+    /// # Errors
+    /// [`LinkError::Rights`] says what is missing and how to get it, [`LinkError::Part`] which host or
+    /// link could not be made. Nothing is left of what had been made before.
+    pub fn up(topology: &Topology, seed: u64) -> Result<Self, LinkError> {
+        Self::over(Kind::ALL, topology, create(topology)?, seed)
+    }
+
+    /// Makes the links of a topology between hosts that exist already, in the order of its hosts. They
+    /// have no devices but loopback.
+    ///
+    /// # Errors
+    /// As [`Network::up`]; [`LinkError::Hosts`] for another number of hosts than the topology's.
+    pub fn between(
+        topology: &Topology,
+        hosts: Vec<Namespace>,
+        seed: u64,
+    ) -> Result<Self, LinkError> {
+        Self::over(Kind::ALL, topology, hosts, seed)
+    }
+
+    /// As [`Network::between`], over devices of one of these kinds.
+    fn over(
+        kinds: &[Kind],
+        topology: &Topology,
+        hosts: Vec<Namespace>,
+        seed: u64,
+    ) -> Result<Self, LinkError> {
+        let (there, asked) = (hosts.len(), topology.hosts().len());
+        if there != asked {
+            return Err(LinkError::Hosts { there, asked });
+        }
+        let each = || topology.hosts().iter().zip(&hosts);
+        for (plan, host) in each() {
+            prepare(plan, host).map_err(LinkError::of("host", plan.name()))?;
+        }
+        let mut links = Vec::new();
+        for (number, plan) in topology.links().iter().enumerate() {
+            let end = |end| -> Result<End, LinkError> {
+                let attachment = attachment(topology, (number, plan), end);
+                let host = hosts[plan.host(end)].try_clone()?;
+                Ok(End { host, device: attachment.device.clone() })
+            };
+            let ends = end(Host::Near).and_then(|near| Ok((near, end(Host::Far)?)));
+            let seed = seed_of(seed, number as u64);
+            let link = ends.and_then(|ends| Link::over(kinds, ends, plan.spec(), seed));
+            links.push(link.map_err(LinkError::of("link", plan.name()))?);
+        }
+        let mut has_ipv6 = true;
+        for (plan, host) in each() {
+            let connected = connect(topology, plan, host);
+            has_ipv6 &= connected.map_err(LinkError::of("host", plan.name()))?;
+        }
+        Ok(Self { topology: topology.clone(), hosts, links, has_ipv6 })
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Whether there is IPv6 as the topology says. A kernel may be booted without.
+    #[must_use]
+    pub fn has_ipv6(&self) -> bool {
+        self.has_ipv6
+    }
+
+    /// The hosts, in the order of the topology.
+    pub fn hosts(&self) -> impl Iterator<Item = (&HostPlan, &Namespace)> {
+        self.topology.hosts().iter().zip(&self.hosts)
+    }
+
+    /// The links, in the order of the topology.
+    pub fn links(&self) -> impl Iterator<Item = (&LinkPlan, &Link)> {
+        self.topology.links().iter().zip(&self.links)
+    }
+
+    /// The host of a name.
+    #[must_use]
+    pub fn host(&self, name: &str) -> Option<&Namespace> {
+        self.hosts().find(|(plan, _)| plan.name() == name).map(|(_, host)| host)
+    }
+
+    /// The link of a name: it reports, and can become another path.
+    #[must_use]
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links().find(|(plan, _)| plan.name() == name).map(|(_, link)| link)
+    }
+
+    /// What each link has done so far, with its name, in the order of the topology.
+    ///
+    /// # Errors
+    /// When a carrier has failed.
+    pub fn report(&self) -> Result<Vec<(String, Report)>, LinkError> {
+        let report = |(plan, link): (&LinkPlan, &Link)| named(plan, link.report());
+        self.links().map(report).collect()
+    }
+
+    /// Ends all links and says what each did, with its name, in the order of the topology.
+    ///
+    /// # Errors
+    /// When a carrier had failed on the way; the others are ended all the same.
+    pub fn down(self) -> Result<Vec<(String, Report)>, LinkError> {
+        let Self { topology, links, hosts: _hosts, .. } = self;
+        let down = |(plan, link): (&LinkPlan, Link)| named(plan, link.down());
+        topology.links().iter().zip(links).map(down).collect()
+    }
+
+    /// Whether one of the links carries no more, because something failed: [`Network::down`] says what.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.links.iter().any(Link::has_failed)
+    }
+}
+
+fn create(topology: &Topology) -> Result<Vec<Namespace>, LinkError> {
+    let create = |plan: &HostPlan| Namespace::create().map_err(LinkError::of("host", plan.name()));
+    topology.hosts().iter().map(create).collect()
+}
+
+fn named(
+    plan: &LinkPlan,
+    report: Result<Report, LinkError>,
+) -> Result<(String, Report), LinkError> {
+    let report = report.map_err(LinkError::of("link", plan.name()))?;
+    Ok((plan.name().to_owned(), report))
+}
+
+/// The end of a link, as its host has it.
+fn attachment<'a>(
+    topology: &'a Topology,
+    (number, plan): (usize, &LinkPlan),
+    end: Host,
+) -> &'a Attachment {
+    let ends = topology.hosts()[plan.host(end)].attachments();
+    let found = ends.iter().find(|attachment| attachment.link == number);
+    found.unwrap_or_else(|| unreachable!("each link is attached to the hosts that it names"))
+}
+
+/// A seed for each link, by `SplitMix64`'s mixing; the first has the network's own.
+fn seed_of(seed: u64, link: u64) -> u64 {
+    let mut mixed = link.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    seed ^ mixed ^ (mixed >> 31)
+}
+
+/// Makes a host what it is apart from its links.
+fn prepare(plan: &HostPlan, host: &Namespace) -> Result<(), LinkError> {
+    if !plan.forwards() {
+        return Ok(());
+    }
+    host.run(|| {
+        // Ways there and back may differ: packets may come from where none would go (RFC 3704). A
+        // device gets the default when it is made, and what holds is the larger of its own and `all`.
+        for name in ["ipv4/conf/all/rp_filter", "ipv4/conf/default/rp_filter"] {
+            set(name, "0").map_err(LinkError::at("letting a host take what comes another way"))?;
+        }
+        set("ipv4/ip_forward", "1").map_err(LinkError::at(FORWARDING))?;
+        let loopback = Interface::named("lo");
+        let [v4, v6] = plan.own_addresses();
+        let add = |loopback: Interface| -> io::Result<()> {
+            v4.map_or(Ok(()), |address| loopback.add_address(address, 32))?;
+            let v6 = v6.filter(|_| has_ipv6());
+            v6.map_or(Ok(()), |address| loopback.add_address(address, 128))
+        };
+        loopback.and_then(add).map_err(LinkError::at("giving a host an address of its own"))
+    })?
+}
+
+/// Lets a host whose devices are there forward, and tells it the ways. Returns whether there is IPv6.
+fn connect(topology: &Topology, plan: &HostPlan, host: &Namespace) -> Result<bool, LinkError> {
+    let routes = topology.routes(plan);
+    host.run(|| {
+        let has_ipv6 = has_ipv6();
+        if plan.forwards() && has_ipv6 {
+            forward_v6(plan).map_err(LinkError::at(FORWARDING))?;
+        }
+        for Route { destination, via, device, source } in routes {
+            if destination.is_ipv4() || has_ipv6 {
+                let prefix_bits = if destination.is_ipv4() { 32 } else { 128 };
+                let device = Interface::named(&device);
+                device
+                    .and_then(|device| device.add_route((destination, prefix_bits), via, source))
+                    .map_err(LinkError::at("telling a host a way"))?;
+            }
+        }
+        Ok(has_ipv6)
+    })?
+}
+
+const FORWARDING: &str = "letting a host forward packets";
+
+/// A router of IPv6 joins the group of all routers on each device that knows groups, and says so there
+/// (RFC 4291 section 2.8, RFC 3810): packets that nobody asked for. So its devices know none.
+fn forward_v6(plan: &HostPlan) -> io::Result<()> {
+    for attachment in plan.attachments() {
+        Interface::named(&attachment.device.name)?.set_without_multicast()?;
+    }
+    set("ipv6/conf/all/forwarding", "1")
+}
+
+/// Sets a sysctl of the namespace that the calling thread is in.
+fn set(name: &str, value: &str) -> io::Result<()> {
+    fs::write(Path::new("/proc/sys/net").join(name), value)
+}
+
+/// Whether the kernel has IPv6.
+fn has_ipv6() -> bool {
+    Path::new("/proc/sys/net/ipv6").exists()
+}

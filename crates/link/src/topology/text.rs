@@ -1,0 +1,82 @@
+//! A topology from TOML.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::draft::{At, Complaint, Draft, LinkDraft, RouteDraft};
+use super::{Nonsense, Topology, TopologyError};
+use crate::scenario::{LinkText, ScenarioError};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    title: Option<String>,
+    #[serde(default)]
+    hosts: Vec<Spanned<HostText>>,
+    #[serde(default)]
+    links: Vec<Spanned<LinkText>>,
+    #[serde(default)]
+    routes: Vec<Spanned<RouteText>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostText {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RouteText {
+    host: String,
+    to: String,
+    via: String,
+}
+
+/// Reads a topology; files that it names lie in `folder`.
+pub(super) fn parse(
+    folder: Option<&Path>,
+    name: &str,
+    text: &str,
+) -> Result<Topology, TopologyError> {
+    let file = toml::from_str(text);
+    let file: File = file.map_err(|cause| TopologyError::Text { name: name.to_owned(), cause })?;
+    let checked = draft(folder, name, text, file).and_then(Draft::check);
+    checked.map_err(|(line, cause)| TopologyError::Nonsense { name: name.to_owned(), line, cause })
+}
+
+fn draft(folder: Option<&Path>, name: &str, text: &str, file: File) -> Result<Draft, Complaint> {
+    let line_of = |at: usize| 1 + text[..at].matches('\n').count();
+    let mut draft =
+        Draft { title: file.title.unwrap_or_else(|| name.to_owned()), ..Draft::default() };
+    for host in file.hosts {
+        let line = line_of(host.span().start);
+        draft.hosts.push(At { line, table: host.into_inner().name });
+    }
+    for link in file.links {
+        let line = line_of(link.span().start);
+        let link = link.into_inner();
+        let named = link.named_path(folder).map_err(Nonsense::Scenario);
+        let spec = named.and_then(|path| link.changed(path, folder).map_err(of_a_link));
+        let spec = spec.map_err(|fault| (Some(line), fault))?;
+        let table = LinkDraft { name: link.name, between: link.between, spec };
+        draft.links.push(At { line, table });
+    }
+    for route in file.routes {
+        let line = line_of(route.span().start);
+        let RouteText { host, to, via } = route.into_inner();
+        draft.routes.push(At { line, table: RouteDraft { host, to, via } });
+    }
+    Ok(draft)
+}
+
+/// What is wrong with the keys of a link, which is no scenario with a name.
+fn of_a_link(fault: ScenarioError) -> Nonsense {
+    match fault {
+        ScenarioError::Spec { cause, .. } => Nonsense::Spec(cause),
+        ScenarioError::Without { key, .. } => Nonsense::Without(key),
+        other => Nonsense::Scenario(other),
+    }
+}
