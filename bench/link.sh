@@ -5,11 +5,12 @@
 #   bench/link.sh throughput       one part: throughput, packets, limits, rattan, left-behind, many
 #                                  or programs
 #
-# Needs root, iperf3, python3 and tmux. It runs in namespaces of its own (mounts, processes, network),
-# so that all it finds there is its own, and nothing of it stays. What it prints is kept in
-# bench/results/link.txt.
+# Needs root, iperf3, python3 and tmux. It runs in namespaces of its own (mounts, processes,
+# network), so that all it finds there is its own, and nothing of it stays. What it prints is kept
+# in bench/results/link.txt.
 #
-# ROUNDS, SECONDS_PER_RUN and SEED change what their names say; LASTBYTE and RATTAN name the binaries.
+# ROUNDS, SECONDS_PER_RUN and SEED change what their names say; LASTBYTE and RATTAN name the
+# binaries.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -91,7 +92,8 @@ machine_cpu() {
 }
 
 # iperf3 from near to far over a link. The path's options are one word, the rest goes to iperf3.
-# Leaves iperf.json, report, cpu and snmp (the far host's counters of datagrams).
+# Leaves iperf.json, report, cpu and snmp (the far host's counters of datagrams). Where send_buffer
+# is set, the near kernel may size its buffers up to that.
 iperf3_over_link() {
   local path server
   read -ra path <<< "$1"
@@ -99,8 +101,9 @@ iperf3_over_link() {
   server="iperf3 -s -1 > /dev/null; cat /proc/net/snmp > $scratch/snmp"
   # shellcheck disable=SC2016 # the inner shell's words
   watch_cpu "$lastbyte" link run "${path[@]}" --far "$server" -- \
-    sh -c 'iperf3 -c far -4 -J "$@" > "$0"; sleep 0.4' "$scratch/iperf.json" "$@" \
-    2> "$scratch/report"
+    sh -c 'if [ -n "$1" ]; then echo "4096 16384 $1" > /proc/sys/net/ipv4/tcp_wmem; fi
+      shift; iperf3 -c far -4 -J "$@" > "$0"; sleep 0.4' \
+    "$scratch/iperf.json" "${send_buffer:-}" "$@" 2> "$scratch/report"
 }
 
 # What the report of a link says. This is the only place that knows its words.
@@ -127,6 +130,11 @@ from_report() {
       echo "${said:-$(< "$scratch/cpu")}"
       ;;
   esac
+}
+
+# What the link says against a run, with the run's name before it.
+doubts() {
+  sed -n "s|^link: do not believe|$1: do not believe|p" "$scratch/report"
 }
 
 # A figure of iperf3, by its place in the JSON: from_iperf3 end sum_received bits_per_second
@@ -162,9 +170,9 @@ about_this_machine() {
 
 # --- throughput ----------------------------------------------------------------------------------
 
-# What the figures stand beside: the kernel alone. A veth pair carries up to 64 KiB in one piece; with
-# `veth-split` the sending kernel cuts that into packets before the device, as it does before a link
-# that has to decide about each one.
+# What the figures stand beside: the kernel alone. A veth pair carries up to 64 KiB in one piece;
+# with `veth-split` the sending kernel cuts that into packets before the device, as it does before
+# a link that has to decide about each one.
 declare -A path_of=(
   [nothing]="--rtt 0ms"
   [lossy]="--loss 0.01%"
@@ -205,7 +213,7 @@ throughput_of() {
   machines[$way $congestion]+=" $(calc '(n - o) / g' n="$(machine_cpu)" o="$before" g="$gigabytes")"
   if [[ -n ${path_of[$way]:-} ]]; then
     links[$way $congestion]+=" $(calc 'c / g' c="$(from_report cpu)" g="$gigabytes")"
-    grep 'do not believe' "$scratch/report" | sed "s/^/$way $congestion: /" || true
+    doubts "$way $congestion"
   fi
 }
 
@@ -289,7 +297,7 @@ packets() {
       "$(from_report late max)"
   done
   echo "sent, link got: sent counts datagrams of the test, the link also the few of its control"
-  echo "connection; arrived: datagrams at the far kernel, of which read by the program, and overflow"
+  echo "connection; arrived: datagrams at the far kernel; of those read by the program, and overflow"
   echo "found its socket full; unasked: drops that nobody asked the link for."
 }
 
@@ -305,22 +313,24 @@ limits() {
 }
 
 # Reno against the models. Mathis et al. 1997: rate = MSS / RTT * C / sqrt(p). Their C is 1.22 for
-# periodic losses and an acknowledgement of each segment, 0.87 for one of every second; 1.31 and 0.94
-# for random losses (their simulations). Linux counts the segments that an acknowledgement covers, not
-# the acknowledgements, so its window grows by one segment per round trip however they are delayed:
-# the models hold with b = 1, and C = 1.22 is what we are judged by. Padhye et al. 1998 (equation 30,
-# b = 1, no window limit) adds the time-outs of a Reno without SACK; Linux has SACK, RACK and tail
-# loss probes, so it should lie above, and near Mathis. T0 is Linux's least: RTT + 200 ms. p is what
-# the link says it lost, of all that it got; the RTT is the sender's own mean.
+# periodic losses and an acknowledgement of each segment, 0.87 for one of every second; 1.31 and
+# 0.94 for random losses (their simulations). Linux counts the segments that an acknowledgement
+# covers, not the acknowledgements, so its window grows by one segment per round trip however they
+# are delayed: the models hold with b = 1, and C = 1.22 is what we are judged by. Padhye et al.
+# 1998 (equation 30, b = 1, no window limit) adds the time-outs of a Reno without SACK; Linux has
+# SACK, RACK and tail loss probes, so it should lie above, and near Mathis. T0 is Linux's least:
+# RTT + 200 ms. p is what the link says it lost, of all that it got; the RTT is the sender's own
+# mean.
 limit_of_loss() {
   local flows=10 time=$((seconds * 4)) share round rate rtt p lost mathis padhye ratio
-  echo "# reno at a loss, RTT 50 ms, no rate: $rounds rounds of $flows flows, $time s, Mbit/s a flow"
+  echo "# reno at a loss, RTT 50 ms, no rate: $rounds rounds of $time s, $flows flows; Mbit/s a flow"
   printf '%6s  %7s  %8s  %7s  %7s  %7s  %12s  %8s  %s\n' loss lost p 'RTT ms' got Mathis \
     'got/Mathis' Padhye 'got/Padhye'
   for share in 0.1% 0.3% 1%; do
     for ((round = 1; round <= rounds; round++)); do
       # No queue, no rate: the flows do not meet. The first 5 s are slow start, and left out.
       iperf3_over_link "--rtt 50ms --loss $share --seed $round" -C reno -P "$flows" -O 5 -t "$time"
+      doubts "loss $share"
       rate=$(calc 'r / n / 1e6' r="$(from_iperf3 end sum_received bits_per_second)" n="$flows")
       rtt=$(mean_rtt)
       lost=$(from_report up lost)
@@ -328,9 +338,9 @@ limit_of_loss() {
       mathis=$(calc '1448 * 8 / t * sqrt(3 / 2 / p) / 1e6' t="$rtt" p="$p")
       padhye=$(padhye "$rtt" "$p")
       ratio=$(calc 'r / m' r="$rate" m="$mathis")
-      printf '%6s  %7d  %8.5f  %7.2f  %7.2f  %7.2f  %5.2f %6s  %8.2f  %.2f\n' "$share" "$lost" "$p" \
-        "$(calc 't * 1e3' t="$rtt")" "$rate" "$mathis" "$ratio" "$(verdict "$ratio" 0.25)" \
-        "$padhye" "$(calc 'r / m' r="$rate" m="$padhye")"
+      printf '%6s  %7d  %8.5f  %7.2f  %7.2f  %7.2f  %5.2f %6s  %8.2f  %.2f\n' "$share" \
+        "$lost" "$p" "$(calc 't * 1e3' t="$rtt")" "$rate" "$mathis" "$ratio" \
+        "$(verdict "$ratio" 0.25)" "$padhye" "$(calc 'r / m' r="$rate" m="$padhye")"
     done
   done
 }
@@ -355,21 +365,24 @@ verdict() {
   calc 'r' r="$1" | awk -v w="$2" '{ print ($1 >= 1 - w && $1 <= 1 + w) ? "inside" : "SHORT" }'
 }
 
-# The window over the round trip. What is provable is the window that the receiver announces: it is
-# clamped (TCP_WINDOW_CLAMP, with a fixed receive buffer, because the kernel lifts the clamp where it
-# sizes the buffer itself), and the sender is asked what it was told (tcpi_snd_wnd). A send buffer
-# would not do: the kernel doubles SO_SNDBUF and then counts its own bookkeeping against it, by an
-# amount that depends on how the segments are packed. Reno, because without a loss its slow start ends
-# at the window and nowhere else. The sender keeps whole segments of 1448 bytes in flight.
+# The window over the round trip. What is provable is the window that the receiver announces: a
+# clamp on its listening socket (TCP_WINDOW_CLAMP) decides the scale of the connection, and a
+# window is at most 65535 << scale. The clamp itself does not hold: the kernel lifts it when it
+# learns how its segments are packed, so the clamps here are half of the windows that they lead to.
+# The sender says what it was told (tcpi_snd_wnd). A send buffer would not do: the kernel doubles
+# SO_SNDBUF and then counts its own bookkeeping against it, by an amount that depends on how
+# segments are packed. Reno, because without a loss its slow start ends at the window and nowhere
+# else. Whole segments of 1448 bytes are in flight.
 limit_of_window() {
-  local window round got told rtt whole ratio
-  echo "# a receive window over RTT 50 ms: $rounds rounds of $seconds s, after the first 2 s, Mbit/s"
-  write_window_program > "$scratch/window.py"
+  local window round got told rtt whole ratio program=$scratch/window.py
+  echo "# a receive window over RTT 50 ms: $rounds rounds of $seconds s without the first 2, Mbit/s"
+  write_window_program > "$program"
   printf '%9s  %9s  %8s  %7s  %10s  %s\n' clamped told 'srtt ms' got window/RTT ratio
-  for window in 65536 262144 1048576; do
+  for window in 32768 131072 524288; do
     for ((round = 1; round <= rounds; round++)); do
-      "$lastbyte" link run -q --rtt 50ms --far "python3 $scratch/window.py far $window $seconds" -- \
-        python3 "$scratch/window.py" near "$seconds" > "$scratch/window"
+      "$lastbyte" link run -q --rtt 50ms --far "python3 $program far $window $seconds" -- \
+        python3 "$program" near "$seconds" > "$scratch/window" 2> "$scratch/report"
+      doubts "window $window"
       read -r told rtt <<< "$(sed -n 's/^near //p' "$scratch/window")"
       got=$(sed -n 's/^far //p' "$scratch/window")
       whole=$(calc 'int(w / 1448) * 1448 * 8 / 0.05 / 1e6' w="$told")
@@ -417,7 +430,8 @@ def near(seconds):
             sock.send(data)
             if told is None and time.monotonic() - start > seconds - 1:
                 info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 240)
-                told = struct.unpack_from("I", info, 228)[0], struct.unpack_from("I", info, 68)[0] / 1e3
+                field = lambda place: struct.unpack_from("I", info, place)[0]
+                told = field(228), field(68) / 1e3  # tcpi_snd_wnd, tcpi_rtt
     except OSError:  # the far end has seen enough
         print("near", *told, flush=True)
     time.sleep(0.3)
@@ -426,11 +440,12 @@ far(int(sys.argv[2]), float(sys.argv[3])) if sys.argv[1] == "far" else near(floa
 PYTHON
 }
 
-# 1448 of every 1500 bytes are payload. The first 2 s are left out: what the first round trips cost.
-# The queue is a time, because one bandwidth-delay product of 1 Mbit/s would be less than two packets.
+# 1448 of every 1500 bytes are payload. The first 2 s are left out: what the first round trips
+# cost. The queue is a time, because one bandwidth-delay product of 1 Mbit/s would be less than two
+# packets. The kernel's own 4 MB of send buffer would be the limit at 1 Gbit/s.
 limit_of_rate() {
-  local rate congestion round got ratio length
-  echo "# a rate, RTT 20 ms, queue 100 ms, nothing lost: $rounds rounds of $seconds s, in turn, Mbit/s"
+  local rate congestion round got ratio length send_buffer=67108864
+  echo "# a rate, RTT 20 ms, queue 100 ms, no loss: $rounds rounds of $seconds s in turn, Mbit/s"
   declare -A got_of=()
   for ((round = 1; round <= rounds; round++)); do
     for rate in 1 10 100 1000; do
@@ -438,6 +453,7 @@ limit_of_rate() {
         length=$((rate < 100 ? 4096 : 131072))
         iperf3_over_link "--rtt 20ms --rate ${rate}mbit --queue 100ms --seed $round" \
           -C "$congestion" -O 2 -t "$seconds" -l "$length"
+        doubts "$rate Mbit/s $congestion"
         got=$(from_iperf3 end sum_received bits_per_second)
         got_of[$rate $congestion]+=" $(calc 'g / 1e6' g="$got")"
       done
@@ -451,8 +467,8 @@ limit_of_rate() {
       # shellcheck disable=SC2086 # a list of figures
       read -r median low high <<< "$(spread ${got_of[$rate $congestion]})"
       ratio=$(calc 'm / l' m="$median" l="$limit")
-      printf '%5d  %-5s  %8.3f %8.3f %8.3f  %8.3f  %.3f %s\n' "$rate" "$congestion" "$median" "$low" \
-        "$high" "$limit" "$ratio" "$(verdict "$ratio" 0.05)"
+      printf '%5d  %-5s  %8.3f %8.3f %8.3f  %8.3f  %.3f %s\n' "$rate" "$congestion" "$median" \
+        "$low" "$high" "$limit" "$ratio" "$(verdict "$ratio" 0.05)"
     done
   done
 }
@@ -460,8 +476,8 @@ limit_of_rate() {
 # --- rattan --------------------------------------------------------------------------------------
 
 # The nearest rival: rattan, of crates.io (0.1.1 builds in 5 minutes as it is, without clang or
-# libbpf). `rattan link` runs a program behind a link whose other end is the namespace it was started
-# in. Its loss comes after its rate, ours before; its queue counts IP bytes, as ours.
+# libbpf). `rattan link` runs a program behind a link whose other end is the namespace it was
+# started in. Its loss comes after its rate, ours before; its queue counts IP bytes, as ours.
 rattan() {
   local rattan=${RATTAN:-$(command -v rattan || true)}
   echo "# lastbyte and rattan, in turn: $rounds rounds of $((seconds * 2)) s"
@@ -511,7 +527,7 @@ words_for_rattan() {
 send_over_lastbyte() {
   iperf3_over_link "${ours_of[$1]} --seed $3" -C "$2" -t $((seconds * 2))
   note_sending lastbyte "$1" "$2" "$(from_report cpu)"
-  grep 'do not believe' "$scratch/report" | sed "s/^/$1 $2: /" || true
+  doubts "$1 $2"
 }
 
 send_over_rattan() {
@@ -541,17 +557,27 @@ ping_over_both() {
   local words
   read -ra words <<< "${ours_of[$1]}"
   "$lastbyte" link run -q "${words[@]}" -- ping -n -c 100 -i 0.02 far > "$scratch/ping" || true
-  values[lastbyte ping $1]+=" $(ping_times "$scratch/ping" | tr '\n' ' ')"
+  note_pings lastbyte "$1"
   read -r -d '' -a words < <(words_for_rattan "$1") || true
   # shellcheck disable=SC2016 # the inner shell's words
   "$rattan" link "${words[@]}" -- sh -c 'ping -n -c 100 -i 0.02 "$RATTAN_BASE"' \
     > "$scratch/ping" 2> /dev/null || true
-  values[rattan ping $1]+=" $(ping_times "$scratch/ping" | tr '\n' ' ')"
+  note_pings rattan "$1"
+}
+
+note_pings() {
+  values[$1 ping $2]+=" $(ping_times "$scratch/ping" | tr '\n' ' ')"
+  values[$1 mean $2]+=" $(ping_mean "$scratch/ping")"
 }
 
 # Each round trip that ping printed, in ms.
 ping_times() {
   sed -n 's/.*time=\([0-9.]*\) ms.*/\1/p' "$1"
+}
+
+# The mean of what ping found, in ms. From 100 ms on it says single ones without decimals.
+ping_mean() {
+  sed -n 's|^rtt min/avg/max/mdev = [0-9.]*/\([0-9.]*\)/.*|\1|p' "$1"
 }
 
 # Median and 99th percentile of standard input.
@@ -572,18 +598,23 @@ rattan_table() {
           read -r rate low high <<< "$(spread ${values[$who rate $case $congestion]})"
           read -r cpu _ <<< "$(spread ${values[$who cpu $case $congestion]})"
         }
-        printf '%-12s  %-5s  %-8s  %7.2f %7.2f %7.2f  %8.3f  %12.2f\n' "$case" "$congestion" "$who" \
-          "$rate" "$low" "$high" "$(calc 'r / l / 1448 * 1500' r="$rate" l="${rate_of[$case]}")" "$cpu"
+        printf '%-12s  %-5s  %-8s  %7.2f %7.2f %7.2f  %8.3f  %12.2f\n' "$case" "$congestion" \
+          "$who" "$rate" "$low" "$high" \
+          "$(calc 'r / l / 1448 * 1500' r="$rate" l="${rate_of[$case]}")" "$cpu"
         if [[ $who == lastbyte ]]; then base=$rate; fi
       done
       echo "              lastbyte / rattan = $(calc 'b / r' b="$base" r="$rate")"
     done
   done
-  echo "round trips of an idle link, ms: asked, then median and 99 % of ping"
+  local mean
+  echo "round trips of an idle link, ms: asked; mean (the rounds' median), median and 99 % of ping"
   for case in usa-malaysia slow wireless; do
     for who in lastbyte rattan; do
+      # shellcheck disable=SC2086 # a list of figures
+      read -r mean _ <<< "$(spread ${values[$who mean $case]:--})"
       read -r p50 p99 <<< "$(tr ' ' '\n' <<< "${values[$who ping $case]}" | sed '/^$/d' | p50_p99)"
-      printf '%-12s  %-8s  %5d  %8s %8s\n' "$case" "$who" "${rtt_of[$case]}" "$p50" "$p99"
+      printf '%-12s  %-8s  %5d  %8s %8s %8s\n' "$case" "$who" "${rtt_of[$case]}" "$mean" "$p50" \
+        "$p99"
     done
   done
 }
@@ -593,11 +624,12 @@ rattan_table() {
 # 100 runs of four kinds, each fifth killed at a random moment. After each it is compared, for up to
 # 5 s, with what there was at first. A killed `link up` is taken back with undo, as its words say.
 left_behind() {
-  local runs=${RUNS:-100} number kind killed=0 failed=0 dirty=0 left
+  local runs=${RUNS:-100} number kind killed=0 hit=0 failed=0 dirty=0
   echo "# $runs runs, each fifth killed with -9 at a random moment: what is left, SEED=$seed"
   about_this_machine
   RANDOM=$((seed % 32768))
   findings > "$scratch/first"
+  show_that_it_counts
   for ((number = 0; number < runs; number++)); do
     kind=$((number % 4))
     if ((number % 5 == 0)); then
@@ -616,11 +648,20 @@ left_behind() {
     fi
   done
   "$lastbyte" undo --all > /dev/null
-  left=$("$lastbyte" changes | wc -l)
-  echo "$runs runs, $killed killed, $failed of the others failed; $dirty left something behind"
-  echo "after undo --all: $("$lastbyte" changes) ($left line)"
-  echo "counted: networks, kept ones, interfaces, routes, mounts, processes, temporary files: $(wc -l \
-    < "$scratch/first") at first, $(wc -l < "$scratch/now") now"
+  echo "$runs runs: $killed to be killed, of which $hit had not ended before; $failed of the others"
+  echo "failed; $dirty left something behind"
+  echo "after undo --all: $("$lastbyte" changes)"
+  echo "lines of networks, kept ones, interfaces, routes, mounts, processes, temporary files:" \
+    "$(wc -l < "$scratch/first") at first, $(wc -l < "$scratch/now") now"
+}
+
+# A count that never sees anything would prove nothing.
+show_that_it_counts() {
+  "$lastbyte" link up control --rtt 1ms > /dev/null
+  findings > "$scratch/now"
+  echo "for comparison, a link that is up: $(diff "$scratch/first" "$scratch/now" | grep -c '^>')" \
+    "lines more"
+  "$lastbyte" link down control > /dev/null
 }
 
 # The words of each kind, which end by themselves within half a second or so.
@@ -663,7 +704,7 @@ kill_one() {
   if [[ $1 == 3 ]]; then undo_until_gone; fi
 }
 
-# Up to 0.1 s for what is as quick as that, 0.5 s for the others.
+# Up to 60 ms for what is about as quick as that, 500 ms for the others.
 kill_at_a_moment() {
   local most=500 pid
   if [[ ${words[1]} == up || ${words[1]} == down ]]; then most=60; fi
@@ -671,7 +712,7 @@ kill_at_a_moment() {
   pid=$!
   sleep "$(calc 'm * r / 32768 / 1000' m="$most" r=$RANDOM)"
   kill -9 "$pid" 2> /dev/null || true
-  wait "$pid" 2> /dev/null || true
+  wait "$pid" 2> /dev/null || if [[ $? == 137 ]]; then hit=$((hit + 1)); fi
 }
 
 # The carrier of a link whose `link up` was killed goes on until it has entered itself.
@@ -760,7 +801,9 @@ many_that_stay() {
   say_pings "$count"
   promises_of_those_that_stay "$count"
   begun=$EPOCHREALTIME
-  for ((number = 0; number < count; number++)); do "$lastbyte" link down "n$number" > /dev/null; done
+  for ((number = 0; number < count; number++)); do
+    "$lastbyte" link down "n$number" > /dev/null
+  done
   echo "link down, one after the other: $(calc 'n - b' n="$EPOCHREALTIME" b="$begun") s;" \
     "$("$lastbyte" link list)"
 }
@@ -773,7 +816,8 @@ promises_of_those_that_stay() {
     return
   fi
   for ((number = 0; number < $1; number++)); do
-    if "$lastbyte" link stats "n$number" 2>&1 | grep -q 'kept its promise'; then kept=$((kept + 1)); fi
+    "$lastbyte" link stats "n$number" > "$scratch/stats" 2>&1 || true
+    if grep -q 'kept its promise' "$scratch/stats"; then kept=$((kept + 1)); fi
   done
   echo "promises: $kept of $1 kept"
 }
@@ -786,7 +830,7 @@ many_that_run() {
     pids+=($!)
   done
   sleep 3
-  echo "link run, all begun together: $(memory_of "$lastbyte link run|link-init") in 2 processes each"
+  echo "link run, all begun together, 2 processes each: $(memory_of "$lastbyte link run|link-init")"
   wait_for_all "${pids[@]}"
   say_pings "$count"
   for ((number = 0; number < count; number++)); do
@@ -804,18 +848,17 @@ wait_for_all() {
 }
 
 say_pings() {
-  local number p50 p99 sent=0 worst
+  local number p50 p99 sent mean least most
   for ((number = 0; number < $1; number++)); do
-    ping_times "$scratch/ping$number" | p50_p99
-  done > "$scratch/medians"
-  read -r p50 p99 <<< "$(for ((number = 0; number < $1; number++)); do
-    ping_times "$scratch/ping$number"
-  done | tee "$scratch/all" | p50_p99)"
-  sent=$(cat "$scratch"/ping[0-9]* | sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' |
-    awk '{ s += $1 } END { print s + 0 }')
-  worst=$(sort -g "$scratch/medians" | tail -n 1 | cut -d' ' -f1)
-  echo "round trips: $(wc -l < "$scratch/all") of $sent pings answered; $p50 ms at the median," \
-    "$p99 at 99 %, $(sort -g "$scratch/all" | tail -n 1) at most; the worst link's median: $worst"
+    ping_mean "$scratch/ping$number"
+  done > "$scratch/means"
+  cat "$scratch"/ping[0-9]* > "$scratch/all"
+  read -r p50 p99 <<< "$(ping_times "$scratch/all" | p50_p99)"
+  sent=$(awk '/packets transmitted/ { s += $1 } END { print s }' "$scratch/all")
+  read -r mean least most <<< "$(spread "$(< "$scratch/means")")"
+  echo "round trips: $(ping_times "$scratch/all" | wc -l) of $sent pings answered; $p50 ms at the" \
+    "median, $p99 at 99 %, $(ping_times "$scratch/all" | sort -g | tail -n 1) at most"
+  echo "each link's mean: $mean ms at the median, $least to $most"
   rm "$scratch"/ping[0-9]*
 }
 
@@ -904,8 +947,8 @@ no_process() { ! pgrep -f "sleep $1"; }
 
 on_screen() { TMUX_TMPDIR=$scratch tmux -L "screen$screens" -f /dev/null "$@"; }
 
-# A terminal of 20 by 6 with a shell in it. Each has a server of its own: the one before may still be
-# ending.
+# A terminal of 20 by 6 with a shell in it. Each has a server of its own: the one before may still
+# be ending.
 open_terminal() {
   screens=$((screens + 1))
   on_screen new-session -d -x 20 -y 6 "PS1='> ' bash --norc --noprofile -i"
@@ -936,7 +979,11 @@ programs_with_a_terminal() {
 #!/bin/sh
 exec "$lastbyte" link run -q lan -- "\$@"
 SHELL
-  chmod +x "$scratch/l"
+  cat > "$scratch/e" << SHELL
+#!/bin/sh
+exec "$lastbyte" link exec screens near -- "\$@"
+SHELL
+  chmod +x "$scratch/l" "$scratch/e"
   open_terminal
   types "cd $scratch; clear"
   types "./l stty size"
@@ -959,7 +1006,10 @@ SHELL
     local vim="./l vim -u NONE --cmd 'set shm+=F' new"
     types "clear; $vim"
     expect "vim draws" soon_shows '^~'
-    keys i hello Escape
+    keys i hello Escape C-z
+    expect "vim is suspended by Ctrl-Z" soon_shows 'Stopped'
+    types "clear; fg"
+    expect "and is back with its text" soon_shows '^hello'
     types ":wq"
     expect "vim ends with code 0" code_is 0
     expect "vim wrote its file" grep -qx hello "$scratch/new"
@@ -994,8 +1044,23 @@ signals_of_a_terminal() {
   expect "and Ctrl-C then ends it with 0" code_is 0
   types "clear; ./l sleep 86418"
   wait_for "the sleeper" pgrep -f "^sleep 86418" || true
+  keys "C-\\"
+  expect "Ctrl-\\ ends a sleep with 131" code_is 131
+  "$lastbyte" link up screens lan > /dev/null
+  types "clear; ./e ping -i.2 far"
+  soon_shows 'icmp_seq' || true
+  keys C-z
+  expect "Ctrl-Z gives the shell back from a link that stays" soon_shows 'Stopped'
+  types "clear; fg"
+  expect "fg lets it go on there" soon_shows 'icmp_seq'
+  keys C-c
+  expect "Ctrl-C ends it there" code_is 0
+  types "clear; ./l sleep 86418"
+  wait_for "the sleeper" pgrep -f "^sleep 86418" || true
   close_terminal
   expect "a terminal that is closed ends all of it" wait_for "its end" no_process 86418
+  expect "but a link that stays" "$lastbyte" link exec screens near -- ping -q -c 1 far
+  "$lastbyte" link down screens > /dev/null
 }
 
 main "$@"
