@@ -73,7 +73,7 @@ bench-lab: build ## Measure the lab against the reference case and iperf3 (15 mi
 	@scripts/ensure.sh real
 	bench/lab.sh
 
-bench-link: build ## Measure links: speed, truth, what they leave behind (45 minutes, root)
+bench-link: build ## Measure links: speed, truth, what they leave behind (35 minutes, root)
 	@scripts/ensure.sh bench
 	bench/link.sh
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures what an emulated link is judged by: how fast it is, how true, and what it leaves behind.
 #
-#   make bench-link                everything, about 45 minutes on a machine that does nothing else
+#   make bench-link                everything, about 35 minutes on a machine that does nothing else
 #   bench/link.sh throughput       one part: throughput, packets, limits, rattan, left-behind, many
 #                                  or programs
 #
@@ -9,8 +9,8 @@
 # network), so that all it finds there is its own, and nothing of it stays. What it prints is kept
 # in bench/results/link.txt.
 #
-# ROUNDS, SECONDS_PER_RUN and SEED change what their names say; LASTBYTE and RATTAN name the
-# binaries.
+# ROUNDS, SECONDS_PER_RUN (at least 4), RUNS, LINKS and SEED change what their names say; LASTBYTE
+# and RATTAN name the binaries.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -476,8 +476,10 @@ limit_of_rate() {
 # --- rattan --------------------------------------------------------------------------------------
 
 # The nearest rival: rattan, of crates.io (0.1.1 builds in 5 minutes as it is, without clang or
-# libbpf). `rattan link` runs a program behind a link whose other end is the namespace it was
-# started in. Its loss comes after its rate, ours before; its queue counts IP bytes, as ours.
+# libbpf). It runs a program behind a link whose other end is the namespace that it was started in.
+# Its loss comes after its rate, ours before; its queue counts IP bytes, as ours. `rattan link` loses
+# the same packets in each run (its seed is fixed), so its words are made into a configuration, in
+# which the loss becomes a kind of cell that takes a seed.
 rattan() {
   local rattan=${RATTAN:-$(command -v rattan || true)}
   echo "# lastbyte and rattan, in turn: $rounds rounds of $((seconds * 2)) s"
@@ -493,9 +495,9 @@ rattan() {
     for case in usa-malaysia slow wireless; do
       for congestion in cubic bbr; do
         send_over_lastbyte "$case" "$congestion" "$round"
-        send_over_rattan "$case" "$congestion"
+        send_over_rattan "$case" "$congestion" "$round"
       done
-      ping_over_both "$case"
+      ping_over_both "$case" "$round"
     done
   done
   rattan_table
@@ -531,18 +533,39 @@ send_over_lastbyte() {
 }
 
 send_over_rattan() {
-  local words
-  read -r -d '' -a words < <(words_for_rattan "$1") || true
+  configure_rattan "$1" "$3"
   iperf3 -s -1 > /dev/null &
   local server=$!
   wait_for "the server" sh -c "ss -Htln | grep -q :5201"
-  # shellcheck disable=SC2016 # the inner shell's words
-  watch_cpu "$rattan" link "${words[@]}" -- \
-    sh -c 'iperf3 -c "$RATTAN_BASE" -4 -J "$@" > "$0"; sleep 0.4' "$scratch/iperf.json" -C "$2" \
-    -t $((seconds * 2)) > "$scratch/rattan" 2>&1 || true
+  # A word that begins with a dash would be taken for an option of its own, so these are in a file.
+  cat > "$scratch/near.sh" << SHELL
+iperf3 -c "\$RATTAN_BASE" -4 -J -C $2 -t $((seconds * 2)) > "$scratch/iperf.json"
+sleep 0.4
+SHELL
+  watch_cpu "$rattan" run --config "$scratch/rattan.toml" --left sh "$scratch/near.sh" \
+    > "$scratch/rattan" 2>&1 || true
   kill "$server" 2> /dev/null || true
   wait "$server" || true
   note_sending rattan "$1" "$2" "$(< "$scratch/cpu")"
+}
+
+# Writes what rattan is to run: a path with losses by this seed, another one each way.
+configure_rattan() {
+  local words
+  read -r -d '' -a words < <(words_for_rattan "$1") || true
+  "$rattan" link "${words[@]}" --generate 2> /dev/null | sed '/^\[commands\]/,$d' |
+    awk -v seed="$2" -v trace="$scratch/loss.toml" '
+      /^type = "Loss"/ {
+        printf "type = \"LossReplay\"\ntrace = \"%s\"\nseed = %d\n", trace, seed
+        seed += 1000
+        next
+      }
+      /^pattern = / {
+        printf "[StaticLossConfig]\nloss = %s\nduration = \"1h\"\n", $3 > trace
+        close(trace)
+        next
+      }
+      { print }' > "$scratch/rattan.toml"
 }
 
 note_sending() {
@@ -558,9 +581,10 @@ ping_over_both() {
   read -ra words <<< "${ours_of[$1]}"
   "$lastbyte" link run -q "${words[@]}" -- ping -n -c 100 -i 0.02 far > "$scratch/ping" || true
   note_pings lastbyte "$1"
-  read -r -d '' -a words < <(words_for_rattan "$1") || true
+  configure_rattan "$1" "$2"
   # shellcheck disable=SC2016 # the inner shell's words
-  "$rattan" link "${words[@]}" -- sh -c 'ping -n -c 100 -i 0.02 "$RATTAN_BASE"' \
+  echo 'ping -n -c 100 -i 0.02 "$RATTAN_BASE"' > "$scratch/near.sh"
+  "$rattan" run --config "$scratch/rattan.toml" --left sh "$scratch/near.sh" \
     > "$scratch/ping" 2> /dev/null || true
   note_pings rattan "$1"
 }
