@@ -39,7 +39,7 @@ main() {
       ;;
     settled)
       scratch=$(mktemp -d)
-      "${part//-/_}"
+      "measure_${part//-/_}"
       ;;
   esac
 }
@@ -179,7 +179,7 @@ declare -A path_of=(
   [split]="--rate 100gbit --queue 100MB"
 )
 
-throughput() {
+measure_throughput() {
   echo "# TCP through a link: $rounds rounds of $seconds s in turn, iperf3's receiver, Gbit/s"
   about_this_machine
   make_veth veth
@@ -280,7 +280,7 @@ wait_for() {
 # iperf3 wakes up each millisecond and sends what is due, 100 packets at once: a link that keeps up
 # with that keeps up with an even stream. What the far kernel got and its socket had no room for is
 # the receiving program's loss (it was not scheduled in time), not the link's, and is counted apart.
-packets() {
+measure_packets() {
   echo "# 100,000 packets/s of 64 bytes for $seconds s, RTT 2 ms, $rounds rounds"
   about_this_machine
   printf '%9s  %9s  %9s  %9s  %8s  %7s  %7s   %s\n' \
@@ -303,7 +303,7 @@ packets() {
 
 # --- limits --------------------------------------------------------------------------------------
 
-limits() {
+measure_limits() {
   about_this_machine
   limit_of_loss
   echo
@@ -480,8 +480,8 @@ limit_of_rate() {
 # Its loss comes after its rate, ours before; its queue counts IP bytes, as ours. `rattan link` loses
 # the same packets in each run (its seed is fixed), so its words are made into a configuration, in
 # which the loss becomes a kind of cell that takes a seed.
-rattan() {
-  local rattan=${RATTAN:-$(command -v rattan || true)}
+measure_rattan() {
+  local rattan=${RATTAN:-$(type -P rattan || true)}
   echo "# lastbyte and rattan, in turn: $rounds rounds of $((seconds * 2)) s"
   if [[ -z $rattan ]]; then
     echo "NOT MEASURED: there is no rattan in PATH, and RATTAN does not name it"
@@ -647,7 +647,7 @@ rattan_table() {
 
 # 100 runs of four kinds, each fifth killed at a random moment. After each it is compared, for up to
 # 5 s, with what there was at first. A killed `link up` is taken back with undo, as its words say.
-left_behind() {
+measure_left_behind() {
   local runs=${RUNS:-100} number kind killed=0 hit=0 failed=0 dirty=0
   echo "# $runs runs, each fifth killed with -9 at a random moment: what is left, SEED=$seed"
   about_this_machine
@@ -792,7 +792,7 @@ PYTHON
 
 # --- many ----------------------------------------------------------------------------------------
 
-many() {
+measure_many() {
   local count=${LINKS:-50}
   echo "# $count links of usa-malaysia (217 ms) at once"
   about_this_machine
@@ -905,7 +905,7 @@ cpu_of() {
 
 # --- programs ------------------------------------------------------------------------------------
 
-programs() {
+measure_programs() {
   echo "# programs in a link: exit codes, terminals, signals, and what outlives its parent"
   about_this_machine
   failures=0 asked=0 screens=0
