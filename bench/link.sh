@@ -728,10 +728,13 @@ kill_one() {
   if [[ $1 == 3 ]]; then undo_until_gone; fi
 }
 
-# Up to 60 ms for what is about as quick as that, 500 ms for the others.
+# As late as each takes about, so that most are hit while they do something.
 kill_at_a_moment() {
-  local most=500 pid
-  if [[ ${words[1]} == up || ${words[1]} == down ]]; then most=60; fi
+  local most=200 pid
+  case ${words[1]} in
+    up) most=15 ;;
+    down) most=60 ;;
+  esac
   "$lastbyte" "${words[@]}" < /dev/null > /dev/null 2>&1 &
   pid=$!
   sleep "$(calc 'm * r / 32768 / 1000' m="$most" r=$RANDOM)"
