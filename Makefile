@@ -13,7 +13,7 @@ BINDIR = $(DESTDIR)$(PREFIX)/bin
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo build test check test-real ci msrv bench-lab install uninstall clean
+.PHONY: help demo build test check test-real ci msrv bench-lab bench-link install uninstall clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -72,6 +72,10 @@ msrv: ## Check that the oldest compiler promised in Cargo.toml still builds it
 bench-lab: build ## Measure the lab against the reference case and iperf3 (15 minutes, root)
 	@scripts/ensure.sh real
 	bench/lab.sh
+
+bench-link: build ## Measure links: speed, truth, what they leave behind (35 minutes, root)
+	@scripts/ensure.sh bench
+	bench/link.sh
 
 install: ## Install the built binary to PREFIX/bin (PREFIX=/usr/local; DESTDIR is honoured)
 	@test -x target/release/lastbyte || \

@@ -4,6 +4,7 @@
 #   scripts/ensure.sh build    a C linker, and Rust as new as Cargo.toml asks
 #   scripts/ensure.sh check    those, and rustfmt, clippy and shellcheck
 #   scripts/ensure.sh real     those of build, and iperf3
+#   scripts/ensure.sh bench    those of real, and what the benches look on with
 #
 # Nothing missing: prints nothing. Something missing: says what it does before it does it, on Debian
 # and Ubuntu, as root or with sudo. Where it may not, it installs nothing, names every missing thing
@@ -13,16 +14,17 @@ set -euo pipefail
 main() {
   [[ $# == 1 ]] || usage
   kind=$1
-  case $kind in build | check | real) ;; *) usage ;; esac
+  case $kind in build | check | real | bench) ;; *) usage ;; esac
 
   look_for_linker
   look_for_rust
   if [[ $kind == check ]]; then
     look_for_components
     look_for_program shellcheck
-  elif [[ $kind == real ]]; then
+  elif [[ $kind == real || $kind == bench ]]; then
     look_for_program iperf3
   fi
+  if [[ $kind == bench ]]; then look_for_bench_programs; fi
   [[ ${#missing[@]} -gt 0 ]] || return 0
 
   stop_if_not_allowed
@@ -33,7 +35,7 @@ main() {
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | check | real" >&2
+  echo "usage: scripts/ensure.sh build | check | real | bench" >&2
   exit 2
 }
 
@@ -67,11 +69,23 @@ look_for_components() {
   done
 }
 
-# The package has the name of the program.
+# Of these, `programs` runs less, top and vim in a terminal.
+look_for_bench_programs() {
+  look_for_program python3
+  look_for_program tmux
+  look_for_program ethtool
+  look_for_program less
+  look_for_program vim
+  look_for_program ip iproute2
+  look_for_program ping iputils-ping
+  look_for_program top procps
+}
+
+# The package has the name of the program, unless it is given.
 look_for_program() {
   if have "$1"; then return; fi
   missing+=("$1")
-  packages+=("$1")
+  packages+=("${2:-$1}")
 }
 
 missing_components() {

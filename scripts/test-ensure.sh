@@ -22,6 +22,7 @@ main() {
   lists_are_fetched_only_if_needed
   check_adds_components_and_shellcheck
   real_adds_iperf3_without_a_question
+  bench_names_packages_that_are_not_named_as_their_program
   rust_that_stays_old_is_said
   unknown_kind
 
@@ -36,12 +37,12 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build check real; do
+  for kind in build check real bench; do
     machine "nothing missing: $kind"
     with_cc
     with_rustup 1.95.0 stable
     with_rust 1.95.0
-    with_program shellcheck iperf3 apt-get
+    with_program shellcheck iperf3 python3 tmux ethtool less vim ip ping top apt-get
     run "$kind"
     ends_with 0
     says_nothing
@@ -226,6 +227,19 @@ real_adds_iperf3_without_a_question() {
   did "apt-get .*install .*--no-install-recommends .*iperf3 .frontend noninteractive."
 }
 
+bench_names_packages_that_are_not_named_as_their_program() {
+  machine "bench: ip, ping and top"
+  with_user 1000
+  with_cc
+  with_rust 1.95.0
+  with_apt iproute2 iputils-ping procps
+  with_program iperf3 python3 tmux ethtool less vim
+  run bench
+  ends_with 2
+  says "missing: ip, ping, top;"
+  says "apt-get install -y --no-install-recommends iproute2 iputils-ping procps'"
+}
+
 rust_that_stays_old_is_said() {
   machine "rustc stays old whatever rustup does"
   with_cc
@@ -240,7 +254,7 @@ unknown_kind() {
   machine "unknown kind"
   run everything
   ends_with 2
-  says "usage: scripts/ensure.sh build | check | real"
+  says "usage: scripts/ensure.sh build | check | real | bench"
 }
 
 # --- machines ------------------------------------------------------------------------------------
