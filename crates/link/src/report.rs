@@ -17,9 +17,14 @@ pub struct Report {
     /// From the far host to the near one.
     pub down: DirectionReport,
     /// How much later than the model said packets were delivered. The model's clock for a packet
-    /// begins when the carrier reads it: what it waited in the sending host's device before that is
-    /// not in here, and can be milliseconds in bursts that come faster than the carrier reads.
+    /// begins when the carrier reads it.
     pub lateness: Times,
+    /// How long packets had waited at most in the sending host's device until they were read, those that
+    /// came uncut counting as one: since the carrier had last found it empty, or was woken.
+    pub unread: Times,
+    /// For how long the carrier was ready to run and had no processor; `None` where the kernel does not
+    /// count it.
+    pub starved: Option<Duration>,
     /// Packets that the kernel dropped at the devices, unasked.
     pub device_drops: u64,
     /// Processor time spent on carrying packets.
@@ -79,15 +84,21 @@ impl Times {
 
 impl Report {
     /// Why this link's run should not be believed; `None` when it kept its promise: 99 of 100
-    /// packets at most 1 ms late, none dropped unasked.
+    /// packets read at most 1 ms after they came, and delivered at most 1 ms late; none dropped
+    /// unasked.
     #[must_use]
     pub fn broken_promise(&self) -> Option<String> {
         if self.device_drops > 0 {
             return Some(format!("{} packets were dropped unasked", self.device_drops));
         }
-        (self.lateness.p99 > PROMISED_LATENESS).then(|| {
-            let ms = self.lateness.p99.as_secs_f64() * 1e3;
-            format!("1 of 100 packets was more than {ms:.1} ms late")
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        if self.lateness.p99 > PROMISED_LATENESS {
+            let late = ms(self.lateness.p99);
+            return Some(format!("1 of 100 packets was more than {late:.1} ms late"));
+        }
+        (self.unread.p99 > PROMISED_LATENESS).then(|| {
+            let late = ms(self.unread.p99);
+            format!("1 of 100 packets waited up to {late:.1} ms to be read")
         })
     }
 }

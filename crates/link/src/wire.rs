@@ -23,7 +23,7 @@ use crate::train::Train;
 /// go on in groups, as with the interrupts of a network card. Alone a packet is not held up.
 const GROUPED_WITHIN: Nanos = 100_000;
 /// Packets read from one device before the other has its turn.
-const BATCH: usize = 64;
+const BATCH: usize = 16;
 /// Packets on the way in one direction, uncut ones counting as one; more are dropped unasked, which
 /// voids the run. 1 s of 1 Gbit/s in packets of 1500 bytes.
 const MOST_HELD: usize = 1 << 17;
@@ -33,6 +33,7 @@ const MOST_HELD: usize = 1 << 17;
 pub(crate) struct Wire {
     lines: [Line; 2],
     lateness: Histogram<u32>,
+    unread: Histogram<u32>,
     unasked: u64,
     /// Where segments are cut together that are due before those behind them.
     part: Box<[u8]>,
@@ -44,6 +45,8 @@ pub(crate) struct Wire {
 struct Line {
     port: Port,
     model: Model,
+    /// Since when packets may have waited in the device: nothing did before.
+    unread_since: Nanos,
     held: VecDeque<Held>,
     /// When something was delivered last.
     delivered_at: Nanos,
@@ -89,6 +92,7 @@ impl Wire {
             Ok(Line {
                 port,
                 model,
+                unread_since: 0,
                 held: VecDeque::new(),
                 delivered_at: 0,
                 spare: Spare::default(),
@@ -101,6 +105,7 @@ impl Wire {
         Ok(Self {
             lines: [line(near, up)?, line(far, down)?],
             lateness: histogram()?,
+            unread: histogram()?,
             unasked: 0,
             part: vec![0; TRAIN_ROOM].into(),
         })
@@ -116,7 +121,9 @@ impl Wire {
             self.make_changes(clock.now());
             self.deliver_due(Way::Up, clock)?;
             self.deliver_due(Way::Down, clock)?;
-            let more = self.lines[0].take_in(clock)? | self.lines[1].take_in(clock)?;
+            let [near, far] = &mut self.lines;
+            let more =
+                near.take_in(clock, &mut self.unread)? | far.take_in(clock, &mut self.unread)?;
             let timeout = if more { Some(Duration::ZERO) } else { self.until_next(clock) };
             let [asked, ..] = poll::wait(
                 [
@@ -126,6 +133,11 @@ impl Wire {
                 ],
                 timeout,
             )?;
+            if !more {
+                // Asleep until now: what came meanwhile has woken us.
+                let now = clock.now();
+                self.lines.iter_mut().for_each(|line| line.unread_since = now);
+            }
             if asked && !self.answer(requests, clock)? {
                 return self.report();
             }
@@ -234,6 +246,8 @@ impl Wire {
             up,
             down,
             lateness: Times::of(&self.lateness),
+            unread: Times::of(&self.unread),
+            starved: process::thread_waiting_time(),
             device_drops: self.unasked + too_many,
             cpu: process::thread_cpu_time()?,
         })
@@ -242,18 +256,20 @@ impl Wire {
 
 impl Line {
     /// Reads a batch of packets and decides about each. Returns whether there may be more.
-    fn take_in(&mut self, clock: Clock) -> io::Result<bool> {
+    fn take_in(&mut self, clock: Clock, unread: &mut Histogram<u32>) -> io::Result<bool> {
         for _ in 0..BATCH {
             let mut room = self.spare.train();
             let length = match self.port.read_packet(&mut Arc::make_mut(&mut room).bytes) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.spare.take_back(room);
+                    self.unread_since = clock.now();
                     return Ok(false);
                 }
                 Err(error) => return Err(error),
             };
             let now = clock.now();
+            unread.saturating_record(now.saturating_sub(self.unread_since));
             match Train::of(&room.bytes[..length]) {
                 Some(train) => self.decide_train(now, train, room, length),
                 None if length <= PACKET_ROOM => {

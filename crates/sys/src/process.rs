@@ -205,6 +205,14 @@ pub fn thread_cpu_time() -> io::Result<Duration> {
     Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
 }
 
+/// For how long the calling thread was ready to run and had no processor, so far
+/// (`/proc/thread-self/schedstat`, its second number); `None` where the kernel does not count it.
+#[must_use]
+pub fn thread_waiting_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
 fn set_action(signal: i32, action: libc::sighandler_t) -> io::Result<()> {
     // SAFETY: both actions used here run no code of ours.
     let before = unsafe { libc::signal(signal, action) };

@@ -22,6 +22,11 @@ pub(crate) struct LinkFigures {
     late_p50_ms: f64,
     late_p99_ms: f64,
     late_max_ms: f64,
+    /// Waits in the sending host's device, at most.
+    unread_p99_ms: f64,
+    unread_max_ms: f64,
+    /// `null` where the kernel does not count it.
+    starved_ms: Option<f64>,
     device_drops_packets: u64,
     cpu_s: f64,
     /// Why it is not to be believed.
@@ -60,6 +65,9 @@ impl LinkFigures {
             late_p50_ms: ms(p50),
             late_p99_ms: ms(p99),
             late_max_ms: ms(max),
+            unread_p99_ms: ms(report.unread.p99),
+            unread_max_ms: ms(report.unread.max),
+            starved_ms: report.starved.map(ms),
             device_drops_packets: report.device_drops,
             cpu_s: report.cpu.as_secs_f64(),
             broken_promise: report.broken_promise(),
@@ -82,8 +90,20 @@ impl LinkFigures {
             self.late_p50_ms, self.late_p99_ms, self.late_max_ms
         );
         match &self.broken_promise {
-            None => format!("kept its promise: {lateness}{}", self.cost()),
-            Some(why) => format!("do not believe this run: {why}; {lateness}"),
+            None => format!("kept its promise: {lateness}{}{}", self.starvation(), self.cost()),
+            Some(why) => {
+                format!("do not believe this run: {why}; {lateness}{}", self.starvation())
+            }
+        }
+    }
+
+    /// How long the link had to wait for a processor, where that was long enough to be seen.
+    fn starvation(&self) -> String {
+        match self.starved_ms {
+            Some(waited) if waited >= 1.0 => {
+                format!("; without a processor for {waited:.0} ms in all")
+            }
+            _ => String::new(),
         }
     }
 

@@ -51,7 +51,8 @@ impl Course {
             unreachable!("it is a script")
         };
         near.from_host.extend(packets);
-        while self.wire.lines[0].take_in(Clock::At(now)).unwrap() {}
+        let Wire { lines: [near, _], unread, .. } = &mut self.wire;
+        while near.take_in(Clock::At(now), unread).unwrap() {}
         self.check();
     }
 
