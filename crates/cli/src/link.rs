@@ -1,6 +1,7 @@
 //! `lastbyte link`.
 
 mod check;
+mod record;
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub(crate) fn run(command: LinkCommand) -> Result<Verdict> {
     match command {
         LinkCommand::Run(args) => run_program(&args),
         LinkCommand::Check(args) => check::run(&args),
+        LinkCommand::Record(args) => record::run(&args),
         LinkCommand::Up(args) => kept::up(&args),
         LinkCommand::Exec(args) => kept::exec(&args),
         LinkCommand::Down { name } => kept::down(&name),

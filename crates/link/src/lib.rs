@@ -9,6 +9,7 @@
 //! - [`Spec`] and [`scenario`]: what a path is like, from words, TOML or by name.
 //! - [`Link`]: the path itself, carried by a thread between two devices.
 //! - [`check`]: whether a link does what was asked, measured from outside.
+//! - [`record`]: a scenario from what probes see of a real path.
 //! - [`Namespace`]: a host; programs and threads can be put into it.
 //!
 //! Namespaces and devices made here are held by descriptors alone. When the process ends, also by a
@@ -20,10 +21,12 @@ pub mod check;
 mod clock;
 mod error;
 mod host;
+mod interval;
 mod link;
 pub mod model;
 mod packet;
 mod port;
+pub mod record;
 mod report;
 mod rights;
 pub mod scenario;

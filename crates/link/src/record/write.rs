@@ -1,0 +1,136 @@
+//! The scenario as text.
+
+use std::time::Duration;
+
+use lastbyte_units::{Span, grouped};
+
+use crate::check::Unit;
+use crate::spec::{Direction, Shape};
+
+use super::{Figure, Method, Outcome, Recorded, Target};
+
+/// How wide a comment may be.
+const WIDTH: usize = 100;
+/// The longest name of a host (RFC 1035 section 2.3.4); more of what a user wrote is cut off.
+const LONGEST_NAME: usize = 255;
+
+/// TOML that `Scenario::parse` takes.
+pub(super) fn toml(recorded: &Recorded, target: &Target, of: &str, on: &str) -> String {
+    let (of, on) = (plain(of), plain(on));
+    let address = target.address.ip();
+    let asked = match target.method {
+        Method::Echo => "ICMP echo requests".to_owned(),
+        Method::Connect => format!("TCP connects to port {}", target.address.port()),
+    };
+    let mut text = String::new();
+    comment(
+        &mut text,
+        &format!(
+            "Recorded by lastbyte link record from one end, {on}: the path to {of} ({address}), with \
+             {asked}, {} packets of {} bytes in all.",
+            grouped(recorded.packets),
+            grouped(recorded.bytes)
+        ),
+    );
+    comment(&mut text, "");
+    for figure in &recorded.figures {
+        let (subject, value, basis) = (figure.subject, value(figure), &figure.basis);
+        comment(&mut text, &format!("{subject}: {value}: {basis}."));
+    }
+    comment(&mut text, "");
+    comment(&mut text, "What this assumes:");
+    for assumed in &recorded.assumes {
+        comment(&mut text, &format!("- {assumed}."));
+    }
+    text += &format!("title = \"recorded {on}: {of}\"\n");
+    for (key, value) in keys(&recorded.spec.up) {
+        text += &format!("{key} = {value}\n");
+    }
+    text
+}
+
+/// The keys of a direction that holds for both.
+fn keys(both: &Direction) -> Vec<(&'static str, String)> {
+    let quoted = |value: String| format!("\"{}\"", value.replace(' ', ""));
+    let time = |time: Duration| quoted(Span::from(time).to_string());
+    let mut keys = vec![("rtt", time(both.delay * 2))];
+    if let Some(jitter) = both.jitter {
+        let shape = match jitter.shape {
+            Shape::Uniform => "uniform",
+            Shape::Normal => "normal",
+        };
+        keys.push(("jitter", time(jitter.size)));
+        keys.push(("jitter_shape", quoted(shape.to_owned())));
+        keys.push(("reorder", jitter.reorders.to_string()));
+    }
+    if let Some(loss) = both.loss {
+        keys.push(("loss", quoted(loss.to_string())));
+    }
+    if let Some(bursts) = both.burst_loss {
+        let share = quoted(bursts.share.to_string());
+        keys.push(("burst_loss", format!("{{ share = {share}, packets = {:?} }}", bursts.packets)));
+    }
+    if let Some(duplicate) = both.duplicate {
+        keys.push(("duplicate", quoted(duplicate.to_string())));
+    }
+    if let Some(rate) = both.rate {
+        keys.push(("rate", quoted(rate.to_string().replace("/s", "").to_lowercase())));
+    }
+    if let Some(queue) = both.queue {
+        keys.push(("queue", quoted(queue.to_string())));
+    }
+    keys
+}
+
+/// A figure in words.
+pub(super) fn value(figure: &Figure) -> String {
+    let one = |value| in_unit(figure.unit, value);
+    match figure.outcome {
+        Outcome::Known { got, low, high } if low == high => one(got),
+        Outcome::Known { got, low, high } => {
+            format!("{} ({} to {})", one(got), one(low), one(high))
+        }
+        Outcome::Below(limit) => format!("none seen, less than {}", one(limit)),
+        Outcome::Above(limit) => format!("more than {}", one(limit)),
+        Outcome::Unknown => "not known".to_owned(),
+    }
+}
+
+fn in_unit(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Seconds => format!("{:.2} ms", value * 1e3),
+        Unit::Share if value > 0.0 && value < 0.001 => format!("{:.4} %", value * 100.0),
+        Unit::Share => format!("{:.2} %", value * 100.0),
+        Unit::BitsPerS if value < 1e6 => format!("{:.1} kbit/s", value / 1e3),
+        Unit::BitsPerS => format!("{:.2} Mbit/s", value / 1e6),
+        Unit::Bytes => {
+            #[expect(clippy::cast_possible_truncation, reason = "saturates")]
+            #[expect(clippy::cast_sign_loss, reason = "saturates")]
+            let whole = value.round() as u64;
+            format!("{} bytes", grouped(whole))
+        }
+        Unit::Packets => format!("{value:.1} packets"),
+    }
+}
+
+/// Adds a comment, broken into lines.
+fn comment(text: &mut String, words: &str) {
+    let mut line = "#".to_owned();
+    for word in words.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH && line != "#" {
+            *text += &line;
+            text.push('\n');
+            "#  ".clone_into(&mut line);
+        }
+        line.push(' ');
+        line += word;
+    }
+    *text += &line;
+    text.push('\n');
+}
+
+/// What may stand in a comment and in a quoted string: no control characters, quotes or backslashes.
+fn plain(text: &str) -> String {
+    let bad = |c: char| c.is_control() || matches!(c, '"' | '\\');
+    text.chars().map(|c| if bad(c) { '?' } else { c }).take(LONGEST_NAME).collect()
+}
