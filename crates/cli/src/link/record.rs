@@ -208,9 +208,9 @@ mod tests {
             basis: "10 trains".to_owned(),
         };
         let known = Outcome::Known { got: 0.2, low: 0.1, high: 0.3 };
-        let line = super::line("far", &figure(Unit::Seconds, known));
+        let line = line("far", &figure(Unit::Seconds, known));
         assert_eq!((&line["got_ms"], &line["low_ms"]), (&json!(200.0), &json!(100.0)));
-        let line = super::line("far", &figure(Unit::BitsPerS, Outcome::Above(1e9)));
+        let line = line("far", &figure(Unit::BitsPerS, Outcome::Above(1e9)));
         assert_eq!(
             (&line["low_bits_per_s"], &line["high_bits_per_s"]),
             (&json!(1e9), &Value::Null)

@@ -1,6 +1,6 @@
 //! How far apart the replies to a train come, and where its tail was dropped: arithmetic alone.
 
-use super::seen::Seen;
+use super::seen::{Reply, Seen};
 
 /// The part of a train at its beginning that is left out: where jitter keeps the order, the first
 /// packets are less late than the others.
@@ -10,6 +10,8 @@ const LEAST_REPLIES: usize = 6;
 /// A train that comes back at more than this part of the rate at which it was sent was not spread by
 /// the path.
 const SPREAD: f64 = 0.8;
+/// A line through ranks has to fit better by this factor than one through numbers.
+const CLEARLY: f64 = 0.5;
 /// A train has to take this many times as long as the round trip varies (standard deviation): else
 /// what is seen is the variation.
 const LONGER_THAN_JITTER: f64 = 6.0;
@@ -37,8 +39,6 @@ const WAITED: f64 = 0.5;
 pub(super) struct Surroundings {
     /// How much the round trip varies: its standard deviation in seconds; 0 for not at all.
     pub(super) varies: f64,
-    /// The middle of the round trips of small probes, in seconds.
-    pub(super) centre: f64,
     /// The most that the share of lost round trips may be.
     pub(super) loss: f64,
     /// The mean length of a burst of losses; 1 where they are independent.
@@ -51,6 +51,9 @@ pub(super) struct Dispersion {
     pub(super) bits_per_s: f64,
     /// How far off it may be, as a share of it.
     pub(super) error: f64,
+    /// The round trip of its first packet, which found the queue empty, in seconds: as the others tell,
+    /// so that where jitter keeps the order it is as late as they are.
+    pub(super) base: f64,
     /// The rate that the train was sent at.
     pub(super) sent_bits_per_s: f64,
     /// The highest rate that could have been seen with this train.
@@ -60,26 +63,21 @@ pub(super) struct Dispersion {
 impl Dispersion {
     /// Of a train; `None` with too few replies, or where it took no time.
     pub(super) fn of(train: &Seen, around: &Surroundings) -> Option<Self> {
-        let first = train.first_replies();
-        let came = first.iter().flatten();
-        let came: Vec<(f64, f64)> =
-            came.map(|reply| (f64::from(reply.number), reply.at.as_secs_f64())).collect();
         let sent = train.sent.iter().enumerate();
         let sent: Vec<(f64, f64)> =
             sent.map(|(at, sent)| (at as f64, sent.as_secs_f64())).collect();
-        let line = best_line(&came)?;
+        let (line, packets) = departures(train, around)?;
         let bits = f64::from(train.ip_bytes) * 8.0;
         let sent_bits_per_s = Line::through(&sent).map_or(f64::INFINITY, |line| bits / line.slope);
-        let packets = train.sent.len() as f64;
-        let lasts = line.slope * packets;
-        let hidden = LONGER_THAN_JITTER * around.varies;
-        let hidden_above = if hidden > 0.0 { bits * packets / hidden } else { f64::INFINITY };
+        let hidden = LONGER_THAN_JITTER * around.varies / sent.len() as f64;
+        let hidden_above = if hidden > 0.0 { bits / hidden } else { f64::INFINITY };
         // The standard error of a slope of evenly spaced points, twelve being one over the variance of
         // a uniform number.
-        let off = line.residual.max(around.varies) * (12.0 / came.len() as f64).sqrt();
+        let off = line.residual.max(around.varies) * (12.0 / packets).sqrt();
         Some(Self {
             bits_per_s: bits / line.slope,
-            error: (off / (lasts * (1.0 - UNSTEADY))).hypot(LEAST_ERROR),
+            error: (off / (line.slope * packets)).hypot(LEAST_ERROR),
+            base: line.start - sent.first()?.1,
             sent_bits_per_s,
             limit_bits_per_s: (sent_bits_per_s * SPREAD).min(hidden_above),
         })
@@ -91,26 +89,41 @@ impl Dispersion {
     }
 }
 
-/// Whether losses leave a gap depends on where they happened: before the rate they leave none, after
-/// it they do. The line that fits better tells.
-fn best_line(came: &[(f64, f64)]) -> Option<Line> {
+/// When the packets of a train left the slowest link, by number, and how many tell so.
+///
+/// Whether losses leave a gap depends on where they happened: after that link they do, before it they
+/// do not, and a line through ranks instead of numbers fits clearly better. Tails that were dropped are
+/// left out, as long as enough is left.
+fn departures(train: &Seen, around: &Surroundings) -> Option<(Line, f64)> {
+    let replies = train.first_replies();
+    let points = |replies: &[Option<Reply>]| -> Vec<(f64, f64)> {
+        let came = replies.iter().flatten();
+        came.map(|reply| (f64::from(reply.number), reply.at.as_secs_f64())).collect()
+    };
+    let whole = tail_start(&train.lost(), around).unwrap_or(replies.len());
+    let before = points(&replies[..whole]);
+    let all = points(&replies);
+    let is_enough = before.len() * 2 >= all.len();
+    let came = if is_enough { before } else { all };
     if came.len() < LEAST_REPLIES {
         return None;
     }
     #[expect(clippy::cast_possible_truncation, reason = "an index of the list")]
     #[expect(clippy::cast_sign_loss, reason = "not negative")]
-    let steady = &came[(came.len() as f64 * UNSTEADY) as usize..];
-    let by_number = Line::through(steady)?;
-    let ranked: Vec<_> =
-        steady.iter().enumerate().map(|(at, (_, time))| (at as f64, *time)).collect();
-    let by_rank = Line::through(&ranked)?;
-    let best = if by_rank.residual < by_number.residual { by_rank } else { by_number };
-    (best.slope > 0.0).then_some(best)
+    let steady_from = (came.len() as f64 * UNSTEADY) as usize;
+    let by_number = Line::through(&came[steady_from..])?;
+    let ranked = came.iter().enumerate().map(|(at, (_, time))| (at as f64, *time));
+    let by_rank = Line::through(&ranked.collect::<Vec<_>>()[steady_from..])?;
+    let is_better = by_rank.residual < by_number.residual * CLEARLY;
+    let best = if !is_enough || is_better { by_rank } else { by_number };
+    (best.slope > 0.0).then_some((best, (came.len() - steady_from) as f64))
 }
 
 /// A line by least squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
+    /// Its value at 0.
+    start: f64,
     slope: f64,
     /// The standard deviation around it.
     residual: f64,
@@ -127,7 +140,8 @@ impl Line {
         let (xx, xy) = (sum(&|x, _| x * x), sum(&|x, y| x * y));
         let slope = xy / xx;
         let residual = (sum(&|x, y| (y - slope * x).powi(2)) / n).sqrt();
-        (xx > 0.0 && slope.is_finite()).then_some(Self { slope, residual })
+        let start = y - slope * x;
+        (xx > 0.0 && slope.is_finite()).then_some(Self { start, slope, residual })
     }
 }
 
@@ -140,6 +154,8 @@ pub(super) struct Rate {
     pub(super) high: f64,
     /// How many trains those are.
     pub(super) trains: usize,
+    /// The round trip of a packet that finds the queue empty, in seconds.
+    pub(super) base: f64,
     /// How far off it may be, as a share of it.
     pub(super) error: f64,
 }
@@ -160,15 +176,16 @@ pub(super) fn rate(trains: &[Dispersion]) -> Option<Rate> {
     })?;
     let median = median.bits_per_s;
     resolved.retain(|one| (one.bits_per_s / median - 1.0).abs() <= FAR_OFF * one.error);
-    let (mut sum, mut weights) = (0.0, 0.0);
-    for one in &resolved {
-        (sum, weights) = (sum + one.bits_per_s * weight(one), weights + weight(one));
-    }
+    let weights: f64 = resolved.iter().map(weight).sum();
+    let mean = |of: fn(&Dispersion) -> f64| {
+        resolved.iter().map(|one| of(one) * weight(one)).sum::<f64>() / weights
+    };
+    let (bits_per_s, base) = (mean(|one| one.bits_per_s), mean(|one| one.base));
     let best = resolved.iter().map(weight).fold(0.0, f64::max);
     resolved.retain(|one| weight(one) >= best / 4.0);
     let (low, high) = (resolved.first()?.bits_per_s, resolved.last()?.bits_per_s);
-    let (bits_per_s, error) = (sum / weights, 1.0 / weights.sqrt());
-    Some(Rate { bits_per_s, low, high, trains: resolved.len(), error })
+    let error = 1.0 / weights.sqrt();
+    Some(Rate { bits_per_s, low, high, trains: resolved.len(), base, error })
 }
 
 /// The end of a train that was dropped.
@@ -183,20 +200,19 @@ pub(super) struct Tail {
     pub(super) fitted: u32,
 }
 
-/// The tail of a train that was dropped, if one was. `base` is the round trip of a full packet that
-/// finds the queue empty.
-pub(super) fn tail(train: &Seen, rate: f64, base: f64, around: &Surroundings) -> Option<Tail> {
+/// The tail of a train that was dropped, if one was.
+pub(super) fn tail(train: &Seen, rate: &Rate, around: &Surroundings) -> Option<Tail> {
     let start = tail_start(&train.lost(), around)?;
     let trips = train.round_trips();
     // From the last that fitted before the first drop on, all that came found the queue full.
     let from = trips[..start].iter().rposition(Option::is_some).unwrap_or(start);
-    let waits: Vec<f64> = trips[from..].iter().flatten().map(|trip| trip - base).collect();
+    let waits: Vec<f64> = trips[from..].iter().flatten().map(|trip| trip - rate.base).collect();
     let waited = median(waits)?;
     let seconds = |from: usize, to: usize| {
         let both = train.sent.get(to).zip(train.sent.get(from));
         both.map_or(0.0, |(to, from)| to.saturating_sub(*from).as_secs_f64())
     };
-    let one = f64::from(train.ip_bytes) * 8.0 / rate;
+    let one = f64::from(train.ip_bytes) * 8.0 / rate.bits_per_s;
     let wait = start as f64 * one - seconds(0, start);
     let leaves = seconds(start, train.sent.len() - 1) / one;
     let taken = trips[start..].iter().flatten().count() as f64;
@@ -264,4 +280,145 @@ pub(super) fn median(mut list: Vec<f64>) -> Option<f64> {
     list.sort_by(f64::total_cmp);
     let (low, high) = (list.get(list.len().checked_sub(1)? / 2)?, list.get(list.len() / 2)?);
     Some(f64::midpoint(*low, *high))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+    const QUIET: Surroundings = Surroundings { varies: 0.0, loss: 0.005, burst: 1.0 };
+
+    /// A train of 1000-byte packets sent every so often, whose replies come 8 ms after the first was
+    /// sent and then every so often; those for which `lost` says so never do.
+    fn train(packets: u32, [sent, came]: [u32; 2], lost: impl Fn(u32) -> bool) -> Seen {
+        let replies = (0..packets).filter(|number| !lost(*number)).map(|number| Reply {
+            number,
+            at: US * (8000 + number * came),
+            ip_bytes: 1000,
+        });
+        Seen {
+            ip_bytes: 1000,
+            sent: (0..packets).map(|number| US * (number * sent)).collect(),
+            replies: replies.collect(),
+            ..Seen::default()
+        }
+    }
+
+    fn of(train: &Seen) -> Option<Dispersion> {
+        Dispersion::of(train, &QUIET)
+    }
+
+    #[test]
+    fn the_time_between_replies_is_the_rate() {
+        // 8000 bit in 1 ms.
+        let found = of(&train(16, [10, 1000], |_| false)).unwrap();
+        assert!((found.bits_per_s - 8e6).abs() < 1.0 && found.is_resolved(), "{found:?}");
+        assert!((found.base - 8e-3).abs() < 1e-9 && found.error < 0.003, "{found:?}");
+        // Lost after the slowest link they leave gaps; lost before, none.
+        let found = of(&train(32, [10, 1000], |number| number % 7 == 3)).unwrap();
+        assert!((found.bits_per_s - 8e6).abs() < 1e4, "{found:?}");
+        let mut without_gaps = train(32, [10, 1000], |number| number % 7 == 3);
+        for (place, reply) in without_gaps.replies.iter_mut().enumerate() {
+            reply.at = US * 1000 * (8 + u32::try_from(place).unwrap());
+        }
+        let found = of(&without_gaps).unwrap();
+        assert!((found.bits_per_s - 8e6).abs() < 1e4, "{found:?}");
+    }
+
+    #[test]
+    fn what_the_path_did_not_spread_is_no_rate() {
+        let is_resolved = |sent| of(&train(16, [sent, 100], |_| false)).unwrap().is_resolved();
+        assert!(is_resolved(79) && !is_resolved(81));
+        // 16 packets take 1.6 ms: six times the variation, or less.
+        let resolved = |varies| {
+            let around = Surroundings { varies, ..QUIET };
+            Dispersion::of(&train(16, [10, 100], |_| false), &around).unwrap().is_resolved()
+        };
+        assert!(resolved(0.000_26) && !resolved(0.000_27));
+    }
+
+    #[test]
+    fn too_few_replies_or_all_at_once_are_nothing() {
+        assert!(of(&train(16, [10, 1000], |number| number >= 6)).is_some());
+        assert_eq!(of(&train(16, [10, 1000], |number| number >= 5)), None);
+        assert_eq!(of(&train(16, [10, 0], |_| false)), None, "no time passed");
+        assert_eq!(of(&Seen::default()), None);
+        assert_eq!(rate(&[]), None);
+    }
+
+    #[test]
+    fn a_train_that_met_other_traffic_does_not_count() {
+        let mut trains = vec![of(&train(16, [10, 1000], |_| false)).unwrap(); 5];
+        trains.push(of(&train(16, [10, 1300], |_| false)).unwrap());
+        trains.push(of(&train(16, [10, 10], |_| false)).unwrap());
+        let rate = rate(&trains).unwrap();
+        assert!((rate.bits_per_s - 8e6).abs() < 1.0 && rate.trains == 5, "{rate:?}");
+    }
+
+    fn start_of(lost: &str, around: Surroundings) -> Option<usize> {
+        let lost: Vec<bool> = lost.chars().map(|c| c == 'x').collect();
+        tail_start(&lost, &around)
+    }
+
+    #[test]
+    fn a_tail_is_told_from_losses_here_and_there() {
+        let start = |lost| start_of(lost, QUIET);
+        assert_eq!(start("................xxxxxxxx"), Some(16));
+        assert_eq!(start("................xxx.xxxx"), Some(16), "some find room");
+        assert_eq!(start(".x......x.......xxx.xxxx"), Some(16));
+        assert_eq!(start("..x.......x......x......"), None);
+        assert_eq!(start("..................xxxxxx"), Some(18));
+        assert_eq!(start("...................xxxxx"), None, "too short to be told");
+        assert_eq!(start("xxxxxxxxxxxxxxxxxxxxxxxx"), Some(0));
+        assert_eq!((start(""), start("........")), (None, None));
+    }
+
+    #[test]
+    fn a_tail_no_longer_than_bursts_are_is_none() {
+        let bursts = Surroundings { varies: 0.0, loss: 0.05, burst: 5.0 };
+        let lost = |packets: usize| [".".repeat(40), "x".repeat(packets)].concat();
+        // ln 0.01 / ln 0.8 = 20.6.
+        assert_eq!(start_of(&lost(22), bursts), Some(40));
+        assert_eq!(start_of(&lost(21), bursts), None);
+        let lossy = Surroundings { varies: 0.0, loss: 0.45, burst: 1.0 };
+        assert_eq!(start_of(&lost(8), lossy), None, "by chance in 0.2 % of cases");
+        assert_eq!(start_of(&lost(9), lossy), Some(40));
+    }
+
+    #[test]
+    fn a_full_queue_is_what_those_waited_for_that_just_fitted() {
+        let eight =
+            Rate { bits_per_s: 8e6, low: 8e6, high: 8e6, trains: 1, base: 8e-3, error: 0.01 };
+        // At four times the rate: twenty fit, then one of four finds room as one leaves.
+        let mut full = train(40, [250, 1000], |number| number >= 20 && number % 4 != 0);
+        for reply in &mut full.replies {
+            let sent = full.sent[reply.number as usize];
+            let waited = US * 750 * reply.number.min(19);
+            reply.at = sent + US * 8000 + waited;
+        }
+        let found = tail(&full, &eight, &QUIET).unwrap();
+        assert!(found.is_queue && found.fitted == 21, "{found:?}");
+        assert!((found.waited - 14.25e-3).abs() < 1e-6, "{found:?}");
+        // Nobody came after the twentieth: something else dropped them.
+        full.replies.retain(|reply| reply.number < 20);
+        let found = tail(&full, &eight, &QUIET).unwrap();
+        assert!(!found.is_queue && found.fitted == 20, "{found:?}");
+    }
+
+    #[test]
+    fn binomial_tails_as_in_tables() {
+        let near = |got: f64, right: f64| assert!((got - right).abs() < 1e-9, "{got} {right}");
+        near(at_least(0, 10, 0.5), 1.0);
+        near(at_least(10, 10, 0.5), 1.0 / 1024.0);
+        near(at_least(1, 10, 0.1), 1.0 - 0.9_f64.powi(10));
+        near(at_least(5, 10, 0.5), 638.0 / 1024.0);
+        assert_eq!(
+            (at_least(3, 2, 0.5), at_least(1, 2, 0.0), at_least(1, 2, 1.0)),
+            (0.0, 0.0, 1.0)
+        );
+        assert_eq!(at_least(5000, 10_000, 0.001), 0.0);
+    }
 }

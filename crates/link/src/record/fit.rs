@@ -5,7 +5,7 @@ use std::time::Duration;
 use lastbyte_units::{BitRate, ByteSize, Share, grouped};
 
 use crate::check::Unit;
-use crate::interval::{Z_99, wilson};
+use crate::interval::{Z_99, wilson, wilson_share};
 use crate::spec::{BurstLoss, Direction, Jitter, Queue, Shape, Spec};
 
 use super::dispersion::{Rate, Surroundings, at_least, median};
@@ -23,6 +23,9 @@ pub(super) const LEAST_JITTER: Duration = Duration::from_micros(100);
 /// the delay is normal. More would leave too few of them.
 const APART: f64 = 4.0;
 const APART_AT_MOST: Duration = Duration::from_millis(200);
+/// A shape whose distance is not smaller by this factor than the other's is the right one less than 19
+/// times of 20 with 300 probes.
+const CLEARLY: f64 = 1.5;
 /// With fewer round trips nothing is said of how they vary.
 pub(super) const LEAST_ROUND_TRIPS: usize = 20;
 /// Losses that follow a loss more often than chance would have it are called bursts where chance does
@@ -50,8 +53,7 @@ pub(super) fn surroundings(probes: &Seen) -> Surroundings {
             Some((size, Shape::Normal)) => size * 2.0_f64.sqrt(),
             None => 0.0,
         },
-        centre: varied.as_ref().map_or(0.0, |varied| varied.centre),
-        loss: wilson(losses.lost, losses.sent.max(1), Z_99).1,
+        loss: losses.interval().1,
         burst: if losses.are_bursts() { losses.mean_run() } else { 1.0 },
     }
 }
@@ -147,9 +149,15 @@ impl Fit<'_> {
             Shape::Uniform => ("uniform, half its width", "normal"),
             Shape::Normal => ("normal, standard deviation", "uniform"),
         };
+        let [uniform, normal] = varied.distances;
+        let nearer = if uniform.max(normal) < uniform.min(normal) * CLEARLY {
+            "hardly nearer"
+        } else {
+            "nearer"
+        };
         let [uniform, normal] = varied.distances.map(ms);
         let mut basis = format!(
-            "{shape_is}, the same each way; nearer than {other} (distance of quantiles: uniform \
+            "{shape_is}, the same each way; {nearer} than {other} (distance of quantiles: uniform \
              {uniform}, normal {normal})"
         );
         if varied.is_skewed {
@@ -186,7 +194,7 @@ impl Fit<'_> {
     fn loss(&mut self) {
         let losses = Losses::of(&self.probes.lost());
         let Losses { sent, lost, runs, .. } = losses;
-        let (low, high) = wilson(lost, sent.max(1), Z_99);
+        let (low, high) = losses.interval();
         let (low, high) = (one_way(low), one_way(high));
         let what = match self.method {
             Method::Echo => "round trips",
@@ -207,7 +215,11 @@ impl Fit<'_> {
         self.add(Subject::Loss, Unit::Share, Outcome::Known { got, low, high }, basis);
         let Ok(share) = Share::from_fraction(got) else { return };
         let (mean, chance) = (losses.mean_run(), losses.chance);
-        let basis = format!("{} in {} runs", grouped(lost), grouped(runs));
+        if lost == 1 {
+            self.direction.loss = Some(share);
+            return;
+        }
+        let basis = format!("{} in {}", grouped(lost), many(runs, "run"));
         if losses.are_bursts() {
             let packets = significant(losses.burst(), 3);
             let basis = format!(
@@ -256,7 +268,7 @@ impl Fit<'_> {
             let (outcome, basis) = match trains.rate_above() {
                 Some(above) => (
                     Outcome::Above(significant(above, 2)),
-                    format!("the path spread {} trains no further", trains.seen.len()),
+                    format!("the path spread none of {}", many(trains.seen.len() as u64, "train")),
                 ),
                 None => {
                     let why = "no train of larger echo requests was answered";
@@ -275,9 +287,9 @@ impl Fit<'_> {
             "the smaller one of both directions"
         };
         let basis = format!(
-            "{which}: dispersion of packets of {bytes} bytes, weighted mean of {} trains, range \
-             of the {} most exact",
-            trains.seen.len(),
+            "{which}: dispersion of packets of {bytes} bytes, weighted mean of {}, range of the {} \
+             most exact",
+            many(trains.seen.len() as u64, "train"),
             rate.trains
         );
         let known = Outcome::Known { got: bits as f64, low: rate.low, high: rate.high };
@@ -300,9 +312,9 @@ impl Fit<'_> {
             (median(queued.clone()), queued.first(), queued.last())
         {
             let basis = format!(
-                "what those waited for that just fitted, in {} trains that lost their tails, at \
-                 the rate; in front of the smaller rate",
-                queued.len()
+                "what those waited for that just fitted, in {} that lost the tail, at the rate; in \
+                 front of the smaller rate",
+                many(queued.len() as u64, "train")
             );
             let known = Outcome::Known { got: got.round(), low: *low, high: *high };
             self.add(subject, unit, known, basis);
@@ -502,6 +514,21 @@ impl Losses {
         self.lost < self.sent && self.chance < BURST_CHANCE
     }
 
+    /// Of the share, 99 %. Losses in bursts tell as much as fewer requests would: those of a chain of
+    /// two states count as (1 - r) / (1 + r) of them, r being how far one predicts the next.
+    fn interval(&self) -> (f64, f64) {
+        let (sent, lost) = (self.sent.max(1) as f64, self.lost as f64);
+        let share = lost / sent;
+        let worth = if self.are_bursts() {
+            let again = 1.0 - 1.0 / self.mean_run();
+            let predicts = ((again - share) / (1.0 - share)).clamp(0.0, 1.0);
+            (1.0 - predicts) / (1.0 + predicts)
+        } else {
+            1.0
+        };
+        wilson_share(share, (sent * worth).max(1.0), Z_99)
+    }
+
     fn mean_run(&self) -> f64 {
         self.lost as f64 / self.runs.max(1) as f64
     }
@@ -551,6 +578,11 @@ fn significant(value: f64, digits: u8) -> f64 {
     text.parse().unwrap_or(value)
 }
 
+/// A number of things.
+fn many(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
 fn ms(seconds: f64) -> String {
     format!("{:.2} ms", seconds * 1e3)
 }
@@ -558,4 +590,127 @@ fn ms(seconds: f64) -> String {
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent < 0.01 { "less than 0.01 %".to_owned() } else { format!("{percent:.2} %") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::seen::Reply;
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Probes 10 ms apart that took so long; `None` for one that was lost.
+    fn probes(took: impl IntoIterator<Item = Option<f64>>) -> Seen {
+        let mut seen = Seen { ip_bytes: 40, ..Seen::default() };
+        for (number, took) in (0_u32..).zip(took) {
+            let sent = MS * 10 * number;
+            seen.sent.push(sent);
+            let reply =
+                |took| Reply { number, at: sent + Duration::from_secs_f64(took), ip_bytes: 40 };
+            seen.replies.extend(took.map(reply));
+        }
+        seen
+    }
+
+    fn lost(text: &str) -> Losses {
+        Losses::of(&text.chars().map(|c| c == 'x').collect::<Vec<_>>())
+    }
+
+    /// A word over and over.
+    fn often(word: &str, times: usize) -> String {
+        word.repeat(times)
+    }
+
+    #[test]
+    fn losses_in_a_row_are_bursts_and_pairs_by_chance_are_not() {
+        let apart = often("x.........", 100);
+        assert!(!lost(&apart).are_bursts());
+        let bursts = [often("xxxx", 10), often(".", 960)].concat();
+        assert!(lost(&bursts).are_bursts());
+        let bursts = lost(&often("xxxx................", 50));
+        assert!(bursts.are_bursts() && bursts.runs == 50, "{bursts:?}");
+        assert!((bursts.mean_run() - 4.0).abs() < 1e-9);
+        // Of 2 losses among n, one follows the other in 2 of n cases.
+        let pair = |others| [often(".", others), "xx".to_owned(), often(".", 1)].concat();
+        assert!(lost(&pair(200)).are_bursts() && !lost(&pair(190)).are_bursts());
+        assert!(!lost("x").are_bursts() && !lost("").are_bursts() && !lost(".x").are_bursts());
+        assert!(!lost("xxxxxxxx").are_bursts(), "all of them say nothing of each other");
+    }
+
+    /// Two chains of Gilbert's side by side: bursts of 5 at 5 % each make runs of 5.16 at 9.75 %.
+    #[test]
+    fn a_burst_is_that_of_one_direction() {
+        let losses = Losses { sent: 1_000_000, lost: 97_500, runs: 18_895, chance: 0.0 };
+        assert!((losses.burst() - 5.0).abs() < 0.01, "{}", losses.burst());
+        assert!((one_way(0.0975) - 0.05).abs() < 1e-12);
+    }
+
+    #[test]
+    fn losses_in_bursts_tell_less() {
+        let width = |losses: Losses| losses.interval().1 - losses.interval().0;
+        let apart = lost(&often("x...................", 50));
+        let bursts = lost(&often(&[often("x", 5), often(".", 95)].concat(), 10));
+        assert_eq!((apart.lost, apart.sent), (bursts.lost, bursts.sent));
+        assert!(width(bursts) > 2.0 * width(apart));
+        assert_eq!(lost("....").interval().0, 0.0);
+    }
+
+    #[test]
+    fn few_round_trips_give_a_delay_and_no_jitter() {
+        let varying = |many: usize| (0..many).map(|at| Some(0.02 + 0.001 * (at * 7 % 20) as f64));
+        let few = Varied::of(&probes(varying(19))).unwrap();
+        assert_eq!(few.jitter, None);
+        assert!(Varied::of(&probes(varying(20))).unwrap().jitter.is_some());
+        assert_eq!(Varied::of(&probes([None, None])), None);
+        let one = recorded(Method::Echo, &probes([None, Some(0.02), None]), None);
+        assert_eq!(one.spec.rtt(), 20 * MS);
+        let what: Vec<_> = one.figures.iter().map(|figure| figure.subject).collect();
+        use Subject::{BurstLength, Jitter, Loss, Queue, Rate, RoundTrip};
+        assert_eq!(what, [RoundTrip, Jitter, Loss, BurstLength, Rate, Queue]);
+        assert_eq!(one.figures[1].outcome, Outcome::Unknown);
+        one.spec.check().unwrap();
+    }
+
+    #[test]
+    fn a_slow_one_now_and_then_is_no_jitter() {
+        let slow =
+            |at: usize| if at.is_multiple_of(40) { 0.05 } else { 0.02 + 1e-6 * (at % 30) as f64 };
+        let varied = Varied::of(&probes((0..1000).map(|at| Some(slow(at))))).unwrap();
+        assert_eq!(varied.jitter, None);
+        assert!((varied.centre - 0.02).abs() < 1e-5, "{varied:?}");
+    }
+
+    #[test]
+    fn probes_are_apart_by_what_their_delay_varies() {
+        let usual = MS * 10;
+        let of = |half: f64| {
+            let took = (0..200).map(|at| Some(2.0 + half * ((at * 77 % 200) as f64 / 100.0 - 1.0)));
+            spacing(&probes(took), usual)
+        };
+        assert_eq!((of(0.0), of(0.003)), (usual, usual));
+        let far = of(0.01);
+        assert!(far > MS * 20 && far < MS * 30, "{far:?}");
+        assert_eq!(of(1.0), APART_AT_MOST);
+        assert_eq!(spacing(&Seen::default(), usual), usual);
+    }
+
+    #[test]
+    fn connects_know_neither_rate_nor_queue() {
+        let got = recorded(Method::Connect, &probes(vec![Some(0.02); 50]), None);
+        let unknown: Vec<_> =
+            got.figures.iter().filter(|figure| figure.outcome == Outcome::Unknown).collect();
+        assert_eq!([unknown[0].subject, unknown[1].subject], [Subject::Rate, Subject::Queue]);
+        assert_eq!((got.spec.up.rate, got.packets), (None, 50));
+    }
+
+    #[test]
+    fn figures_are_rounded_to_what_they_are_worth() {
+        assert_eq!(
+            (significant(0.012_345, 3), significant(95_041_234.0, 4)),
+            (0.0123, 95_040_000.0)
+        );
+        assert_eq!((significant(0.0, 3), round(0.217_164, 1e-5)), (0.0, 0.217_160_000_000_000_02));
+        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5), 2.5);
+        assert_eq!((quantile(&[], 0.5), quantile(&[7.0], 0.99)), (0.0, 7.0));
+    }
 }

@@ -39,7 +39,7 @@ impl Seen {
         self.replies.extend(later.replies.into_iter().map(number));
         self.overflowed += later.overflowed;
         self.too_long |= later.too_long;
-        self.complaint = later.complaint.or(self.complaint.take());
+        self.complaint = later.complaint.or_else(|| self.complaint.take());
     }
 
     /// The time from one request to the next, in seconds: the middle of all.
@@ -118,9 +118,8 @@ mod tests {
             ],
             ..Seen::default()
         };
-        let trips: Vec<_> =
-            seen.round_trips().iter().map(|t| t.map(|t| (t * 1e3) as u32)).collect();
-        assert_eq!(trips, [Some(10), Some(12), Some(10), None]);
+        let trips = seen.round_trips();
+        assert_eq!(trips, [Some(0.010), Some(0.012), Some(0.010), None]);
         assert_eq!(seen.lost(), [false, false, false, true]);
         assert_eq!((seen.duplicates(), seen.overtaken()), (2, 1));
         assert_eq!((Seen::default().duplicates(), Seen::default().overtaken()), (0, 0));

@@ -21,8 +21,11 @@ const LONGEST: u32 = 16_384;
 /// Those are sent at so many times the rate, as far as this machine gets: three of four packets stay
 /// in the queue.
 const FILLED_AT: f64 = 4.0;
-/// As many trains must lose their tails: a burst of losses is rarely at the end twice.
+/// As many trains of a length must lose their tails, more than half of these, and begin to at places
+/// that differ by no more than this factor: a burst of losses is rarely at the end twice.
 const TAILS: usize = 2;
+const TRIES: usize = 3;
+const ALIKE: f64 = 1.25;
 /// A rate less exact than this, as a share of it, is looked at again with so many more trains.
 const EXACT: f64 = 0.01;
 const MORE_TRAINS: u32 = 8;
@@ -161,20 +164,22 @@ impl Trains {
 
     /// Once more if this one lost its tail, a longer one if not.
     fn after_filling(&mut self, packets: u32) -> Stage {
-        let is_tail = self.seen.last().is_some_and(|train| self.tail(train).is_some());
-        if is_tail && self.tails().len() >= TAILS {
+        let group = self.group(packets);
+        if group.are_confirmed() {
             self.ended = Ended::Complete;
             return self.refine(packets, MORE_TRAINS);
         }
-        if is_tail {
+        if !group.tails.is_empty() && group.trains < TRIES {
             return Stage::Queue(packets);
         }
         let one = u64::from(self.ip_bytes());
         // Two of them, as the tail has to be lost twice.
         let affordable = self.budget.saturating_sub(self.bytes) / one / 2;
         let rate = self.rate();
-        let bearable =
-            rate.map_or(u64::MAX, |rate| rate.bits_per_s as u64 / 8 * BUSY_AT_MOST.as_secs() / one);
+        let most = BUSY_AT_MOST.as_secs_f64() / rate.map_or(f64::MAX, |rate| time(one, &rate));
+        #[expect(clippy::cast_possible_truncation, reason = "saturates")]
+        #[expect(clippy::cast_sign_loss, reason = "not negative")]
+        let bearable = if rate.is_some() { most as u64 } else { u64::MAX };
         let longer = u64::from(packets * 2).min(affordable).min(bearable).min(LONGEST.into());
         if longer as f64 >= f64::from(packets) * WORTH_IT {
             return Stage::Queue(u32::try_from(longer).unwrap_or(LONGEST));
@@ -212,24 +217,28 @@ impl Trains {
         unspread.map(|one| one.limit_bits_per_s).max_by(f64::total_cmp)
     }
 
-    /// The round trip of a full packet that finds the queues empty, in seconds.
-    pub(super) fn base(&self) -> f64 {
-        let trips = self.seen.iter().filter_map(|train| *train.round_trips().first()?);
-        match (self.around.varies > 0.0, self.rate()) {
-            // A few that vary tell less than many small ones and what a full one takes longer: once
-            // at the rate at least, twice at most.
-            (true, Some(rate)) => self.around.centre + 1.5 * time(self.ip_bytes().into(), &rate),
-            _ => median(trips.collect()).unwrap_or_default(),
-        }
-    }
-
     fn tail(&self, train: &Seen) -> Option<Tail> {
-        dispersion::tail(train, self.rate()?.bits_per_s, self.base(), &self.around)
+        dispersion::tail(train, &self.rate()?, &self.around)
     }
 
-    /// The tails that were dropped.
+    fn group(&self, packets: u32) -> Group {
+        let trains = self.seen.iter().filter(|train| train.sent.len() == packets as usize);
+        let tails: Vec<Option<Tail>> = trains.map(|train| self.tail(train)).collect();
+        Group { trains: tails.len(), tails: tails.into_iter().flatten().collect() }
+    }
+
+    /// The tails that were dropped, of trains of one length: the longest of which they are confirmed.
+    /// Where losses are independent, so that none is long by chance, one of the longest trains of all
+    /// will do.
     pub(super) fn tails(&self) -> Vec<Tail> {
-        self.seen.iter().filter_map(|train| self.tail(train)).collect()
+        let lengths = self.seen.iter().map(|train| u32::try_from(train.sent.len()).unwrap_or(0));
+        let mut lengths: Vec<u32> = lengths.collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        let mut groups = lengths.iter().rev().map(|packets| self.group(*packets));
+        let confirmed = groups.clone().find(Group::are_confirmed);
+        let alone = groups.next().filter(|_| self.around.burst <= 1.0);
+        confirmed.or(alone).map_or_else(Vec::new, |group| group.tails)
     }
 
     /// How long a packet waited at most in a train that came back whole at its end, in seconds.
@@ -239,7 +248,7 @@ impl Trains {
             let trips = train.round_trips();
             // A few, so that one that was late says nothing.
             let last: Vec<f64> = trips.iter().rev().flatten().take(5).copied().collect();
-            Some(median(last)? - self.base())
+            Some(median(last)? - self.rate()?.base)
         });
         waits.fold(0.0, f64::max)
     }
@@ -267,6 +276,23 @@ impl Trains {
             (cut, all) = (cut + u64::from(is_cut), all + 1);
         }
         cut * 2 > all
+    }
+}
+
+/// Trains of the same length.
+#[derive(Clone, Debug)]
+struct Group {
+    trains: usize,
+    tails: Vec<Tail>,
+}
+
+impl Group {
+    /// Whether they agree that so many packets fit and no more.
+    fn are_confirmed(&self) -> bool {
+        let fitted = || self.tails.iter().map(|tail| f64::from(tail.fitted.max(1)));
+        let (least, most) = (fitted().fold(f64::INFINITY, f64::min), fitted().fold(0.0, f64::max));
+        let enough = self.tails.len() >= TAILS && self.tails.len() * 2 > self.trains;
+        enough && most <= least * ALIKE
     }
 }
 
