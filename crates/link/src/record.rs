@@ -11,16 +11,18 @@
 //! both. Each figure says what it rests on, and what could not be known is said instead of guessed
 //! ([`Outcome`]).
 //!
-//! `probe` and `connect` ask the network, `trains` decides what to send next, `fit` and `dispersion`
-//! are arithmetic, `write` makes the text.
+//! `probe` and `connect` ask the network, `trains` decides what to send next, `varied`, `losses`,
+//! `dispersion` and `fit` are arithmetic, `write` makes the text.
 
 mod connect;
 mod dispersion;
 mod echo;
 mod fit;
+mod losses;
 mod probe;
 mod seen;
 mod trains;
+mod varied;
 mod write;
 
 use std::fmt;
@@ -365,7 +367,7 @@ fn small_probes<E>(
     if probes.replies.is_empty() && left.is_zero() {
         return Ok(probes);
     }
-    let every = fit::spacing(&probes, load.every);
+    let every = varied::spacing(&probes, load.every);
     if every > load.every {
         probes.apart_from = probes.sent.len();
     }

@@ -208,13 +208,13 @@ mod tests {
             basis: "10 trains".to_owned(),
         };
         let known = Outcome::Known { got: 0.2, low: 0.1, high: 0.3 };
-        let line = line("far", &figure(Unit::Seconds, known));
-        assert_eq!((&line["got_ms"], &line["low_ms"]), (&json!(200.0), &json!(100.0)));
-        let line = line("far", &figure(Unit::BitsPerS, Outcome::Above(1e9)));
+        let known = line("far", &figure(Unit::Seconds, known));
+        assert_eq!((&known["got_ms"], &known["low_ms"]), (&json!(200.0), &json!(100.0)));
+        let above = line("far", &figure(Unit::BitsPerS, Outcome::Above(1e9)));
         assert_eq!(
-            (&line["low_bits_per_s"], &line["high_bits_per_s"]),
+            (&above["low_bits_per_s"], &above["high_bits_per_s"]),
             (&json!(1e9), &Value::Null)
         );
-        assert_eq!((&line["what"], &line["verdict"]), (&json!("rate"), &json!("more than")));
+        assert_eq!((&above["what"], &above["verdict"]), (&json!("rate"), &json!("more than")));
     }
 }

@@ -5,54 +5,28 @@ use std::time::Duration;
 use lastbyte_units::{BitRate, ByteSize, Share, grouped};
 
 use crate::check::Unit;
-use crate::interval::{Z_99, wilson, wilson_share};
+use crate::interval::{Z_99, wilson};
 use crate::spec::{BurstLoss, Direction, Jitter, Queue, Shape, Spec};
 
-use super::dispersion::{Rate, Surroundings, at_least, median};
+use super::dispersion::{Rate, Surroundings, median};
+use super::losses::{Losses, one_way};
 use super::seen::Seen;
 use super::trains::{Ended, Trains};
+use super::varied::{LEAST_JITTER, LEAST_ROUND_TRIPS, Varied};
 use super::{Figure, Method, Outcome, Recorded, Subject};
 
-/// Without variation the round trip is this quantile: not the least, which may be a clock's whim, but
-/// what the path does when nothing else is going on.
-pub(super) const FLOOR: f64 = 0.05;
-/// A jitter smaller than this in one direction is not told from the wake-ups of two hosts and this
-/// machine.
-pub(super) const LEAST_JITTER: Duration = Duration::from_micros(100);
-/// Probes are this many standard deviations of the round trip apart: one of 400 is held up then, where
-/// the delay is normal. More would leave too few of them.
-const APART: f64 = 4.0;
-const APART_AT_MOST: Duration = Duration::from_millis(200);
 /// A shape whose distance is not smaller by this factor than the other's is the right one less than 19
 /// times of 20 with 300 probes.
 const CLEARLY: f64 = 1.5;
-/// With fewer round trips nothing is said of how they vary.
-pub(super) const LEAST_ROUND_TRIPS: usize = 20;
-/// Losses that follow a loss more often than chance would have it are called bursts where chance does
-/// it this rarely.
-pub(super) const BURST_CHANCE: f64 = 0.01;
 /// Replies that came after one to a later request, as a share: from here on a scenario's packets may
 /// overtake each other. Below it that would be more reordering than was seen.
 pub(super) const LEAST_REORDERING: f64 = 0.01;
 
-/// How far apart small probes have to be for their round trips to be those of single packets: where
-/// order is kept, one that is late holds up those behind it. At least `usual`.
-pub(super) fn spacing(scouts: &Seen, usual: Duration) -> Duration {
-    let far = APART * surroundings(scouts).varies;
-    Duration::from_secs_f64(far.min(APART_AT_MOST.as_secs_f64())).max(usual)
-}
-
 /// What trains need to know of the small probes.
 pub(super) fn surroundings(probes: &Seen) -> Surroundings {
-    let varied = Varied::of(probes);
     let losses = Losses::of(&probes.lost());
     Surroundings {
-        varies: match varied.as_ref().and_then(|varied| varied.jitter) {
-            // The standard deviation of the sum of both directions.
-            Some((size, Shape::Uniform)) => size * (2.0_f64 / 3.0).sqrt(),
-            Some((size, Shape::Normal)) => size * 2.0_f64.sqrt(),
-            None => 0.0,
-        },
+        varies: Varied::of(probes).map_or(0.0, |varied| varied.deviation()),
         loss: losses.interval().1,
         burst: if losses.are_bursts() { losses.mean_run() } else { 1.0 },
     }
@@ -363,194 +337,6 @@ impl Fit<'_> {
     }
 }
 
-/// How round trips vary; times in seconds.
-#[derive(Clone, Debug, PartialEq)]
-struct Varied {
-    trips: usize,
-    least: f64,
-    floor: f64,
-    middle: f64,
-    p99: f64,
-    /// What a link without variation would take.
-    centre: f64,
-    /// How far off the centre may be.
-    doubt: f64,
-    /// The size in one direction, and its shape.
-    jitter: Option<(f64, Shape)>,
-    /// How far quantiles are from those of a uniform and of a normal jitter.
-    distances: [f64; 2],
-    is_skewed: bool,
-}
-
-impl Varied {
-    /// `None` without any round trip.
-    fn of(probes: &Seen) -> Option<Self> {
-        let trips = probes.round_trips().into_iter().skip(probes.apart_from);
-        let mut trips: Vec<f64> = trips.flatten().collect();
-        trips.sort_by(f64::total_cmp);
-        let at = |share| quantile(&trips, share);
-        let [uniform, normal] =
-            [Shape::Uniform, Shape::Normal].map(|shape| Shaped::of(&trips, shape));
-        let (best, shape) = if uniform.distance < normal.distance {
-            (uniform, Shape::Uniform)
-        } else {
-            (normal, Shape::Normal)
-        };
-        let (low, middle, high) = (at(FLOOR), at(0.5), at(1.0 - FLOOR));
-        let varies = trips.len() >= LEAST_ROUND_TRIPS && best.size >= LEAST_JITTER.as_secs_f64();
-        Some(Self {
-            least: *trips.first()?,
-            trips: trips.len(),
-            floor: low,
-            middle,
-            p99: at(0.99),
-            centre: if varies { best.centre } else { low },
-            doubt: Z_99 * best.size * 2.0_f64.sqrt() / (trips.len() as f64).sqrt(),
-            jitter: varies.then_some((best.size, shape)),
-            distances: [uniform.distance, normal.distance],
-            is_skewed: high - middle > 2.0 * (middle - low),
-        })
-    }
-}
-
-/// A shape fitted to round trips.
-#[derive(Clone, Copy, Debug)]
-struct Shaped {
-    centre: f64,
-    /// In one direction.
-    size: f64,
-    /// From the quantiles seen to those of the shape: root of the mean square.
-    distance: f64,
-}
-
-/// Shares of the upper half with their normal quantiles. The first nine make the fit, so that a few
-/// slow ones do not; the others too tell the shapes apart.
-const QUANTILES: [(f64, f64); 12] = [
-    (0.55, 0.125_661),
-    (0.60, 0.253_347),
-    (0.65, 0.385_320),
-    (0.70, 0.524_401),
-    (0.75, 0.674_490),
-    (0.80, 0.841_621),
-    (0.85, 1.036_433),
-    (0.90, 1.281_552),
-    (0.95, 1.644_854),
-    (0.975, 1.959_964),
-    (0.99, 2.326_348),
-    (0.995, 2.575_829),
-];
-const FITTED: usize = 9;
-/// A quantile further out than that many samples from the end is left to chance.
-const LEAST_BEYOND: f64 = 2.5;
-
-impl Shaped {
-    fn of(trips: &[f64], shape: Shape) -> Self {
-        // Each quantile with that of the sum of two directions of size 1; the lower half mirrors the
-        // upper one.
-        let enough = |(share, _): &&(f64, f64)| (1.0 - share) * trips.len() as f64 >= LEAST_BEYOND;
-        let pairs: Vec<[(f64, f64); 2]> = QUANTILES
-            .iter()
-            .enumerate()
-            .filter(|(place, pair)| *place < FITTED || enough(pair))
-            .map(|(_, (share, z))| {
-                let unit = match shape {
-                    Shape::Normal => 2.0_f64.sqrt() * z,
-                    // Two uniform ones make a triangle.
-                    Shape::Uniform => 2.0 * (1.0 - (2.0 * (1.0 - share)).sqrt()),
-                };
-                [(unit, quantile(trips, *share)), (-unit, quantile(trips, 1.0 - share))]
-            })
-            .collect();
-        let fitted = pairs.iter().take(FITTED).flatten();
-        let (mut squares, mut products, mut sum) = (0.0, 0.0, 0.0);
-        for (unit, seen) in fitted {
-            (squares, products, sum) = (squares + unit * unit, products + unit * seen, sum + seen);
-        }
-        let (centre, size) = (sum / (2 * FITTED) as f64, products / squares);
-        let errors =
-            pairs.iter().flatten().map(|(unit, seen)| (seen - centre - size * unit).powi(2));
-        let distance = (errors.sum::<f64>() / (2 * pairs.len()) as f64).sqrt();
-        Self { centre, size, distance }
-    }
-}
-
-/// The quantile of a sorted list, between two of its values where it lies between them; 0 of an empty
-/// one.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let place = (share * sorted.len() as f64 - 0.5).clamp(0.0, sorted.len().max(1) as f64 - 1.0);
-    #[expect(clippy::cast_possible_truncation, reason = "an index of the list")]
-    #[expect(clippy::cast_sign_loss, reason = "not negative")]
-    let index = place as usize;
-    let Some(below) = sorted.get(index) else { return 0.0 };
-    let above = sorted.get(index + 1).unwrap_or(below);
-    below + (above - below) * (place - place.floor())
-}
-
-/// Losses of round trips, and how they follow each other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Losses {
-    sent: u64,
-    lost: u64,
-    /// Losses that follow each other are one run.
-    runs: u64,
-    /// The chance that of independent losses so many follow another one.
-    chance: f64,
-}
-
-impl Losses {
-    fn of(lost: &[bool]) -> Self {
-        let count = lost.iter().filter(|lost| **lost).count() as u64;
-        let follows = lost.windows(2).filter(|pair| pair[0] && pair[1]).count() as u64;
-        // After the last request nothing can follow.
-        let before = count - u64::from(lost.last() == Some(&true));
-        let others = (lost.len() as u64).saturating_sub(1);
-        let share = count.saturating_sub(1) as f64 / others.max(1) as f64;
-        // Of two losses at least, the share of the others among which one may follow.
-        let chance = if follows == 0 { 1.0 } else { at_least(follows, before, share) };
-        Self { sent: lost.len() as u64, lost: count, runs: count - follows, chance }
-    }
-
-    fn are_bursts(&self) -> bool {
-        self.lost < self.sent && self.chance < BURST_CHANCE
-    }
-
-    /// Of the share, 99 %. Losses in bursts tell as much as fewer requests would: those of a chain of
-    /// two states count as (1 - r) / (1 + r) of them, r being how far one predicts the next.
-    fn interval(&self) -> (f64, f64) {
-        let (sent, lost) = (self.sent.max(1) as f64, self.lost as f64);
-        let share = lost / sent;
-        let worth = if self.are_bursts() {
-            let again = 1.0 - 1.0 / self.mean_run();
-            let predicts = ((again - share) / (1.0 - share)).clamp(0.0, 1.0);
-            (1.0 - predicts) / (1.0 + predicts)
-        } else {
-            1.0
-        };
-        wilson_share(share, (sent * worth).max(1.0), Z_99)
-    }
-
-    fn mean_run(&self) -> f64 {
-        self.lost as f64 / self.runs.max(1) as f64
-    }
-
-    /// The mean length of a burst in one direction: runs of the round trip are those of both, which
-    /// may touch. For two independent chains of Gilbert's, alike.
-    fn burst(&self) -> f64 {
-        let lost = self.lost as f64 / self.sent as f64;
-        let share = one_way(lost);
-        // The round trip begins a run with the chance that either does.
-        let begins = (lost / ((1.0 - lost) * self.mean_run())).min(1.0);
-        let enter = 1.0 - (1.0 - begins).sqrt();
-        let leave = enter * (1.0 - share) / share;
-        if leave > 0.0 { (1.0 / leave).max(1.0) } else { self.mean_run() }
-    }
-}
-
-/// One direction's share of losses from the round trip's, both alike.
-fn one_way(both: f64) -> f64 {
-    1.0 - (1.0 - both).sqrt()
-}
-
 fn counted(hits: u64, trials: u64) -> Outcome {
     let (low, high) = wilson(hits, trials.max(1), Z_99);
     match hits {
@@ -593,14 +379,15 @@ fn percent(share: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::seen::Reply;
+    use super::super::varied::quantile;
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
 
     /// Probes 10 ms apart that took so long; `None` for one that was lost.
-    fn probes(took: impl IntoIterator<Item = Option<f64>>) -> Seen {
+    pub(in super::super) fn probes(took: impl IntoIterator<Item = Option<f64>>) -> Seen {
         let mut seen = Seen { ip_bytes: 40, ..Seen::default() };
         for (number, took) in (0_u32..).zip(took) {
             let sent = MS * 10 * number;
@@ -610,49 +397,6 @@ mod tests {
             seen.replies.extend(took.map(reply));
         }
         seen
-    }
-
-    fn lost(text: &str) -> Losses {
-        Losses::of(&text.chars().map(|c| c == 'x').collect::<Vec<_>>())
-    }
-
-    /// A word over and over.
-    fn often(word: &str, times: usize) -> String {
-        word.repeat(times)
-    }
-
-    #[test]
-    fn losses_in_a_row_are_bursts_and_pairs_by_chance_are_not() {
-        let apart = often("x.........", 100);
-        assert!(!lost(&apart).are_bursts());
-        let bursts = [often("xxxx", 10), often(".", 960)].concat();
-        assert!(lost(&bursts).are_bursts());
-        let bursts = lost(&often("xxxx................", 50));
-        assert!(bursts.are_bursts() && bursts.runs == 50, "{bursts:?}");
-        assert!((bursts.mean_run() - 4.0).abs() < 1e-9);
-        // Of 2 losses among n, one follows the other in 2 of n cases.
-        let pair = |others| [often(".", others), "xx".to_owned(), often(".", 1)].concat();
-        assert!(lost(&pair(200)).are_bursts() && !lost(&pair(190)).are_bursts());
-        assert!(!lost("x").are_bursts() && !lost("").are_bursts() && !lost(".x").are_bursts());
-        assert!(!lost("xxxxxxxx").are_bursts(), "all of them say nothing of each other");
-    }
-
-    /// Two chains of Gilbert's side by side: bursts of 5 at 5 % each make runs of 5.16 at 9.75 %.
-    #[test]
-    fn a_burst_is_that_of_one_direction() {
-        let losses = Losses { sent: 1_000_000, lost: 97_500, runs: 18_895, chance: 0.0 };
-        assert!((losses.burst() - 5.0).abs() < 0.01, "{}", losses.burst());
-        assert!((one_way(0.0975) - 0.05).abs() < 1e-12);
-    }
-
-    #[test]
-    fn losses_in_bursts_tell_less() {
-        let width = |losses: Losses| losses.interval().1 - losses.interval().0;
-        let apart = lost(&often("x...................", 50));
-        let bursts = lost(&often(&[often("x", 5), often(".", 95)].concat(), 10));
-        assert_eq!((apart.lost, apart.sent), (bursts.lost, bursts.sent));
-        assert!(width(bursts) > 2.0 * width(apart));
-        assert_eq!(lost("....").interval().0, 0.0);
     }
 
     #[test]
@@ -669,29 +413,6 @@ mod tests {
         assert_eq!(what, [RoundTrip, Jitter, Loss, BurstLength, Rate, Queue]);
         assert_eq!(one.figures[1].outcome, Outcome::Unknown);
         one.spec.check().unwrap();
-    }
-
-    #[test]
-    fn a_slow_one_now_and_then_is_no_jitter() {
-        let slow =
-            |at: usize| if at.is_multiple_of(40) { 0.05 } else { 0.02 + 1e-6 * (at % 30) as f64 };
-        let varied = Varied::of(&probes((0..1000).map(|at| Some(slow(at))))).unwrap();
-        assert_eq!(varied.jitter, None);
-        assert!((varied.centre - 0.02).abs() < 1e-5, "{varied:?}");
-    }
-
-    #[test]
-    fn probes_are_apart_by_what_their_delay_varies() {
-        let usual = MS * 10;
-        let of = |half: f64| {
-            let took = (0..200).map(|at| Some(2.0 + half * ((at * 77 % 200) as f64 / 100.0 - 1.0)));
-            spacing(&probes(took), usual)
-        };
-        assert_eq!((of(0.0), of(0.003)), (usual, usual));
-        let far = of(0.01);
-        assert!(far > MS * 20 && far < MS * 30, "{far:?}");
-        assert_eq!(of(1.0), APART_AT_MOST);
-        assert_eq!(spacing(&Seen::default(), usual), usual);
     }
 
     #[test]
