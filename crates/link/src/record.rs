@@ -78,6 +78,24 @@ pub struct Target {
     pub method: Method,
 }
 
+impl Target {
+    /// Refuses addresses that reach many hosts, or none.
+    ///
+    /// # Errors
+    /// [`RecordError::NotOneHost`]; that an address is the broadcast one of a network here, only the
+    /// kernel knows when it is asked to send.
+    pub fn check(&self) -> Result<(), RecordError> {
+        let address = self.address.ip().to_canonical();
+        let what = match address {
+            _ if address.is_unspecified() => "the address of no host",
+            _ if address.is_multicast() => "a multicast address",
+            IpAddr::V4(address) if address.is_broadcast() => "the broadcast address",
+            _ => return Ok(()),
+        };
+        Err(RecordError::NotOneHost(address, what))
+    }
+}
+
 /// How much to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -231,7 +249,7 @@ impl Recorded {
 #[non_exhaustive]
 pub enum RecordError {
     /// The address is not that of one host.
-    #[error("{0} is {1}, not the address of one host: give a host's own")]
+    #[error("{0} is {1}: give the address of one host")]
     NotOneHost(IpAddr, &'static str),
     /// Opening an ICMP socket is not allowed.
     #[error(
@@ -326,7 +344,7 @@ pub fn record(
     plan: &Plan,
     watch: &mut dyn FnMut(Phase),
 ) -> Result<Recorded, RecordError> {
-    one_host(target.address.ip())?;
+    target.check()?;
     watch(Phase::Probes);
     let packets = plan.probes(target.method);
     match target.method {
@@ -364,9 +382,6 @@ fn small_probes<E>(
     let scouts = load.packets.min(SCOUTS);
     let mut probes = exchange(&Load { packets: scouts, ..*load })?;
     let left = load.every * (load.packets - scouts);
-    if probes.replies.is_empty() && left.is_zero() {
-        return Ok(probes);
-    }
     let every = varied::spacing(&probes, load.every);
     if every > load.every {
         probes.apart_from = probes.sent.len();
@@ -374,7 +389,10 @@ fn small_probes<E>(
     let packets = left.as_nanos() / every.as_nanos();
     let packets = u32::try_from(packets).unwrap_or(u32::MAX);
     if packets > 0 {
-        probes.append(exchange(&Load { packets, every, ..*load })?);
+        // Those had a second to be sent in, and a second to be answered.
+        let spent = load.every * scouts + load.patience;
+        let give_up = load.give_up.saturating_sub(spent);
+        probes.append(exchange(&Load { packets, every, give_up, ..*load })?);
     }
     Ok(probes)
 }
@@ -384,18 +402,6 @@ fn must_have_answers(target: &Target, probes: &Seen) -> Result<(), RecordError> 
         true => Err(RecordError::no_answer(target, probes)),
         false => Ok(()),
     }
-}
-
-/// Refuses addresses that reach many hosts, or none.
-fn one_host(address: IpAddr) -> Result<(), RecordError> {
-    let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
-    let what = match address.to_canonical() {
-        address if address.is_unspecified() => "the address of no host",
-        address if address.is_multicast() => "a multicast address",
-        _ if broadcast => "the broadcast address",
-        _ => return Ok(()),
-    };
-    Err(RecordError::NotOneHost(address, what))
 }
 
 /// Requests to send one after the other.

@@ -28,6 +28,7 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<Verdict> {
         bail!("{} exists already: name another file, or overwrite it with --force", file.display());
     }
     let target = target(args)?;
+    target.check()?;
     let plan = Plan {
         probes_for: Duration::from_secs(args.seconds),
         train_budget: args.budget.unwrap_or(record::TRAIN_BUDGET),

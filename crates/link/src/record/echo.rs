@@ -28,6 +28,29 @@ pub(super) struct Parsed {
     pub(super) ip_bytes: u32,
 }
 
+/// A request, sent again and again with another number.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    packet: Vec<u8>,
+    /// Of its words, all but number and checksum, where the checksum is ours to make.
+    sum: Option<u32>,
+}
+
+impl Request {
+    /// The request with this number.
+    pub(super) fn numbered(&mut self, number: u32) -> &[u8] {
+        let bytes = number.to_be_bytes();
+        // The sequence number is half as long as ours.
+        self.packet[6..8].copy_from_slice(&bytes[2..]);
+        self.packet[HEADER + 8..HEADER + MARK].copy_from_slice(&bytes);
+        if let Some(others) = self.sum {
+            let checksum = !folded(others + sum(&bytes[2..]) + sum(&bytes));
+            self.packet[2..4].copy_from_slice(&checksum.to_be_bytes());
+        }
+        &self.packet
+    }
+}
+
 impl Dialect {
     /// The length of the IP header without options, in bytes.
     pub(super) fn ip_header(self) -> u32 {
@@ -40,9 +63,9 @@ impl Dialect {
         self.ip_header() + 20
     }
 
-    /// A request that makes an IP packet of a length, at least [`Dialect::shortest`], with the number
-    /// 0. Its other data are noise, so that no link on the way makes it shorter.
-    pub(super) fn request(self, ip_bytes: u32) -> Vec<u8> {
+    /// A request that makes an IP packet of a length, at least [`Dialect::shortest`]. Its data beyond
+    /// the mark are noise, so that no link on the way makes it shorter.
+    pub(super) fn request(self, ip_bytes: u32) -> Request {
         let length = ip_bytes.saturating_sub(self.ip_header()) as usize;
         let mut packet = vec![0; length.max(HEADER + MARK)];
         // RFC 792: type 8; RFC 4443 section 4.1: type 128.
@@ -57,20 +80,8 @@ impl Dialect {
             noise ^= noise << 17;
             *byte = noise.to_be_bytes()[0];
         }
-        packet
-    }
-
-    /// Gives a request its number, and its checksum where that is ours to make.
-    pub(super) fn number(self, packet: &mut [u8], number: u32) {
-        let bytes = number.to_be_bytes();
-        // The sequence number is half as long as ours.
-        packet[6..8].copy_from_slice(&bytes[2..]);
-        packet[HEADER + 8..HEADER + MARK].copy_from_slice(&bytes);
-        if self.raw && !self.v6 {
-            packet[2..4].fill(0);
-            let sum = checksum(packet);
-            packet[2..4].copy_from_slice(&sum.to_be_bytes());
-        }
+        let sum = (self.raw && !self.v6).then(|| sum(&packet));
+        Request { packet, sum }
     }
 
     /// The reply that these bytes are; `None` for anything else, such as another program's.
@@ -95,21 +106,25 @@ impl Dialect {
     }
 }
 
-/// RFC 1071: the complement of the sum in ones' complement.
-fn checksum(packet: &[u8]) -> u16 {
+/// The sum of words of 16 bits (RFC 1071), not yet folded.
+fn sum(packet: &[u8]) -> u32 {
+    // Fits: fewer than 2^16 words of 16 bits.
     let words = packet.chunks(2).map(|pair| match *pair {
         [high, low] => u32::from(u16::from_be_bytes([high, low])),
         [high] => u32::from(high) << 8,
         _ => 0,
     });
-    // Fits: fewer than 2^16 words of 16 bits.
-    let mut sum: u32 = words.sum();
+    words.sum()
+}
+
+/// RFC 1071: a sum in ones' complement.
+fn folded(mut sum: u32) -> u16 {
     while sum > 0xFFFF {
         sum = (sum & 0xFFFF) + (sum >> 16);
     }
     #[expect(clippy::cast_possible_truncation, reason = "folded to 16 bits above")]
     let sum = sum as u16;
-    !sum
+    sum
 }
 
 #[cfg(test)]
@@ -139,14 +154,14 @@ mod tests {
         for dialect in ALL {
             for ip_bytes in [dialect.shortest(), 1500] {
                 let mut request = dialect.request(ip_bytes);
-                dialect.number(&mut request, 0xABCD_1234);
-                let parsed = dialect.parse(&answer(dialect, &request));
+                let request = request.numbered(0xABCD_1234);
+                let parsed = dialect.parse(&answer(dialect, request));
                 assert_eq!(parsed, Some(Parsed { number: 0xABCD_1234, ip_bytes }), "{dialect:?}");
-                assert_eq!(dialect.parse(&request), None, "a request is no reply");
+                assert_eq!(dialect.parse(request), None, "a request is no reply");
                 let other = Dialect { cookie: 9, ..dialect };
-                assert_eq!(other.parse(&answer(dialect, &request)), None);
+                assert_eq!(other.parse(&answer(dialect, request)), None);
                 let other = Dialect { id: 9, ..dialect };
-                assert_eq!(other.parse(&answer(dialect, &request)).is_some(), !dialect.raw);
+                assert_eq!(other.parse(&answer(dialect, request)).is_some(), !dialect.raw);
             }
         }
     }
@@ -156,11 +171,12 @@ mod tests {
         let dialect = dialect(false, true);
         for length in [40, 41, 1499, 1500] {
             let mut request = dialect.request(length);
-            dialect.number(&mut request, 77);
-            assert_eq!(checksum(&request), 0);
+            for number in [0, 77, u32::MAX] {
+                assert_eq!(folded(sum(request.numbered(number))), 0xFFFF);
+            }
         }
         // The example of RFC 1071, section 3.
-        assert_eq!(checksum(&[0x00, 0x01, 0xF2, 0x03, 0xF4, 0xF5, 0xF6, 0xF7]), !0xDDF2);
+        assert_eq!(folded(sum(&[0x00, 0x01, 0xF2, 0x03, 0xF4, 0xF5, 0xF6, 0xF7])), 0xDDF2);
     }
 
     proptest! {
@@ -176,7 +192,7 @@ mod tests {
             at in 0_usize..100, byte in any::<u8>(), length in 0_usize..100,
         ) {
             for dialect in ALL {
-                let mut reply = answer(dialect, &dialect.request(80));
+                let mut reply = answer(dialect, dialect.request(80).numbered(1));
                 if let Some(place) = reply.get_mut(at) {
                     *place = byte;
                 }

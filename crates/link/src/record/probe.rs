@@ -116,7 +116,7 @@ impl Prober {
         hurry(load);
         let mut seen = Seen { ip_bytes: load.ip_bytes, ..Seen::default() };
         seen.sent.reserve(load.packets as usize);
-        let mut packet = self.dialect.request(load.ip_bytes);
+        let mut request = self.dialect.request(load.ip_bytes);
         let start = self.start.elapsed();
         let mut due = start;
         for place in 0..load.packets {
@@ -130,9 +130,8 @@ impl Prober {
             }
             // A sender that was late goes on from there, unless it is to keep a rate up.
             due = if load.catch_up { due + load.every } else { now.max(due + load.every) };
-            self.dialect.number(&mut packet, first.wrapping_add(place));
-            let is_last_try = self.send_one(&packet, now, &mut seen)?;
-            if is_last_try {
+            let packet = request.numbered(first.wrapping_add(place));
+            if self.send_one(packet, now, &mut seen)? {
                 break;
             }
         }
