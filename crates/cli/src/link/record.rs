@@ -24,8 +24,8 @@ const SCHEMA: u32 = 1;
 /// Records the path to a host.
 pub(super) fn run(args: &LinkRecordArgs) -> Result<Verdict> {
     let file = args.output.as_deref();
-    if let Some(file) = file.filter(|file| !args.force && file.exists()) {
-        bail!("{} exists already: name another file, or overwrite it with --force", file.display());
+    if let Some(file) = file {
+        check_writable(file, args.force)?;
     }
     let target = target(args)?;
     target.check()?;
@@ -90,6 +90,22 @@ fn target(args: &LinkRecordArgs) -> Result<Target> {
     };
     let method = if args.tcp.is_some() { Method::Connect } else { Method::Echo };
     Ok(Target { address, method })
+}
+
+/// Says what is wrong with a file before anything is sent.
+fn check_writable(file: &Path, force: bool) -> Result<()> {
+    if !force && file.exists() {
+        bail!("{} exists already: name another file, or overwrite it with --force", file.display());
+    }
+    // `link run` takes a name for a file's by this.
+    if file.extension().is_none_or(|extension| extension != "toml") {
+        bail!("{}: the name of a scenario file ends in .toml: name one that does", file.display());
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        bail!("{}: there is no folder {}: make it first", file.display(), folder.display());
+    }
+    Ok(())
 }
 
 /// Writes the scenario; a file that is there is overwritten only on demand.
