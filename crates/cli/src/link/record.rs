@@ -61,7 +61,8 @@ fn announce(args: &LinkRecordArgs, target: &Target, plan: &Plan) {
     talk(&match target.method {
         Method::Echo => format!(
             "record: to {to}, {probes} small echo requests in {seconds} s (at most {PROBES_PER_S} \
-             each second), then trains of full ones, at most {} in all; as much comes back",
+             each second), then trains of full ones, at most {} in all and a second each; as much \
+             comes back",
             plan.train_budget
         ),
         Method::Connect => format!(

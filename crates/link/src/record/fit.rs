@@ -116,7 +116,11 @@ impl Fit<'_> {
         }
         let Some((size, shape)) = varied.jitter else {
             let basis = "what varies less is not told from this machine and the host".to_owned();
-            return self.add(subject, unit, Outcome::Below(least), basis);
+            self.add(subject, unit, Outcome::Below(least), basis);
+            if self.trains.is_some_and(|trains| trains.overtaken().0 > 0) {
+                self.reordering();
+            }
+            return;
         };
         let size = round(size, 1e-5);
         let (shape_is, other) = match shape {
@@ -155,11 +159,12 @@ impl Fit<'_> {
         };
         let (behind, all) = trains.overtaken();
         let share = behind as f64 / all.max(1) as f64;
+        let least = LEAST_REORDERING * 100.0;
         let basis = format!(
-            "{} of {} replies to trains came after one to a later request{}",
+            "{} of {} replies to trains came after one to a later request; written with jitter, from \
+             {least} % on",
             grouped(behind),
-            grouped(all),
-            if behind > 0 && share < LEAST_REORDERING { ": too few, not written" } else { "" }
+            grouped(all)
         );
         self.add(subject, unit, counted(behind, all), basis);
         share >= LEAST_REORDERING
@@ -272,6 +277,7 @@ impl Fit<'_> {
 
     fn queue(&mut self, rate: Option<Rate>) {
         let (subject, unit) = (Subject::Queue, Unit::Bytes);
+        let rate = rate.filter(|_| self.direction.rate.is_some());
         let Some((trains, rate)) = self.trains.zip(rate) else {
             let basis = "only with a rate is there a queue to be seen".to_owned();
             return self.add(subject, unit, Outcome::Unknown, basis);
@@ -334,6 +340,13 @@ impl Fit<'_> {
              and changes of the rate were not looked for",
         );
         self.assumes = assumes.into_iter().map(str::to_owned).collect();
+        let spoiled = self.trains.map_or(0, |trains| trains.spoiled);
+        if spoiled > 0 {
+            let trains = many(spoiled, "train");
+            self.assumes.push(format!(
+                "this machine was too busy to take all replies: {trains} left out, record once more"
+            ));
+        }
     }
 }
 

@@ -25,6 +25,8 @@ const ROOM: usize = 2048;
 const MOST_COPIES: usize = 4;
 /// As many packets are taken before the receiver looks whether it is over.
 const AT_ONCE: u32 = 1000;
+/// How often a request is tried where the network refused an earlier one.
+const TRIES: u32 = 3;
 /// How long to wait where this machine had no room for a packet.
 const ROOM_WITHIN: Duration = Duration::from_millis(1);
 
@@ -94,10 +96,13 @@ impl Prober {
         let (sent, heard) = thread::scope(|scope| {
             let receiver = scope.spawn(|| this.receive(load, first, (&over, &answered)));
             let sender = scope.spawn(|| this.send(load, first, &answered));
-            let sent = sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let count = sent.as_ref().map_or(0, |seen| seen.sent.len());
+            let sent = sender.join();
+            // Before all else: without it the receiver would not end.
+            let count = sent.as_ref().ok().and_then(|sent| sent.as_ref().ok());
+            let count = count.map_or(0, |seen| seen.sent.len());
             let _ = over.set(Over { sent: count, at: this.start.elapsed() });
-            (sent, receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            let heard = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic)), heard)
         });
         let mut seen = sent.map_err(RecordError::at("sending echo requests"))?;
         let heard = heard.map_err(RecordError::at("receiving echo replies"))?;
@@ -119,51 +124,44 @@ impl Prober {
         let mut request = self.dialect.request(load.ip_bytes);
         let start = self.start.elapsed();
         let mut due = start;
-        for place in 0..load.packets {
+        // Twice as many tries: this machine may have no room for some.
+        for _ in 0..load.packets.saturating_mul(2) {
+            let place = u32::try_from(seen.sent.len()).unwrap_or(u32::MAX);
             let mut now = self.start.elapsed();
             if now < due {
                 thread::sleep(due - now);
                 now = self.start.elapsed();
             }
-            if now.saturating_sub(start) > load.give_up && !answered.load(Ordering::Relaxed) {
+            let is_silent = !answered.load(Ordering::Relaxed);
+            if place >= load.packets || (is_silent && now.saturating_sub(start) > load.give_up) {
                 break;
             }
             // A sender that was late goes on from there, unless it is to keep a rate up.
             due = if load.catch_up { due + load.every } else { now.max(due + load.every) };
             let packet = request.numbered(first.wrapping_add(place));
-            if self.send_one(packet, now, &mut seen)? {
-                break;
+            match self.send_one(packet, &mut seen.complaint)? {
+                Sending::Sent => seen.sent.push(now),
+                Sending::NoRoom => thread::sleep(ROOM_WITHIN),
+                Sending::TooLong => break,
             }
         }
         Ok(seen)
     }
 
-    /// Sends one request, and notes when. Returns whether there is no use in going on.
-    fn send_one(&self, packet: &[u8], now: Duration, seen: &mut Seen) -> io::Result<bool> {
-        seen.sent.push(now);
-        for _ in 0..3 {
-            let Err(error) = icmp::send(&self.socket, packet) else { return Ok(false) };
+    /// Sends one request.
+    fn send_one(&self, packet: &[u8], complaint: &mut Option<String>) -> io::Result<Sending> {
+        for _ in 0..TRIES {
+            let Err(error) = icmp::send(&self.socket, packet) else { return Ok(Sending::Sent) };
             match Refusal::of(&error) {
-                Refusal::TooLong => seen.too_long = true,
-                Refusal::NoRoom => {
-                    thread::sleep(ROOM_WITHIN);
-                    if let Some(last) = seen.sent.last_mut() {
-                        *last = self.start.elapsed();
-                    }
-                    continue;
-                }
+                Refusal::TooLong => return Ok(Sending::TooLong),
+                Refusal::NoRoom => return Ok(Sending::NoRoom),
                 // What an earlier request met: this one has not been sent yet.
-                Refusal::Network => {
-                    seen.complaint = Some(error.to_string());
-                    continue;
-                }
+                Refusal::Network => *complaint = Some(error.to_string()),
                 Refusal::Failed => return Err(error),
             }
-            break;
         }
-        // It never left this machine, so its number is given to no packet.
-        seen.sent.pop();
-        Ok(seen.too_long || seen.complaint.is_none())
+        // The network takes none: as good as lost.
+        Ok(Sending::Sent)
     }
 
     /// Receives until all has come, or nothing more is to be waited for.
@@ -251,6 +249,16 @@ fn hurry(load: &Load) {
 
 fn process_number() -> u32 {
     std::process::id()
+}
+
+/// What became of a request here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sending {
+    Sent,
+    /// This machine had no room for it.
+    NoRoom,
+    /// It is known not to fit the path.
+    TooLong,
 }
 
 /// What an error number says about a request.

@@ -16,8 +16,6 @@ pub(super) struct Seen {
     pub(super) apart_from: usize,
     /// Replies that found no room in the socket.
     pub(super) overflowed: u64,
-    /// Whether this host said that a request of this length does not fit the path.
-    pub(super) too_long: bool,
     /// What the network answered instead of the host.
     pub(super) complaint: Option<String>,
 }
@@ -38,7 +36,6 @@ impl Seen {
         let number = |reply: Reply| Reply { number: reply.number.saturating_add(sent), ..reply };
         self.replies.extend(later.replies.into_iter().map(number));
         self.overflowed += later.overflowed;
-        self.too_long |= later.too_long;
         self.complaint = later.complaint.or_else(|| self.complaint.take());
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Trains {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     spent: Duration,
+    /// Trains that were left out because this machine was too busy to take all replies.
+    pub(super) spoiled: u64,
     /// Why no more are sent.
     pub(super) ended: Ended,
 }
@@ -94,6 +96,7 @@ impl Trains {
             packets: 0,
             bytes: 0,
             spent: Duration::ZERO,
+            spoiled: 0,
             ended: Ended::No,
         }
     }
@@ -135,7 +138,9 @@ impl Trains {
         let last = train.replies.iter().map(|reply| reply.at).max();
         let ends = last.max(train.sent.last().copied()).zip(train.sent.first());
         self.spent += ends.map_or(Duration::ZERO, |(last, first)| last.saturating_sub(*first));
-        if !train.replies.is_empty() {
+        // A reply that found no room here says nothing of the path.
+        self.spoiled += u64::from(train.overflowed > 0);
+        if !train.replies.is_empty() && train.overflowed == 0 {
             self.dispersions.extend(Dispersion::of(&train, &self.around));
             self.seen.push(train);
         }

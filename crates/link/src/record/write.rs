@@ -18,18 +18,19 @@ const LONGEST_NAME: usize = 255;
 pub(super) fn toml(recorded: &Recorded, target: &Target, of: &str, on: &str) -> String {
     let (of, on) = (plain(of), plain(on));
     let address = target.address.ip();
+    let packets = grouped(recorded.packets);
     let asked = match target.method {
-        Method::Echo => "ICMP echo requests".to_owned(),
-        Method::Connect => format!("TCP connects to port {}", target.address.port()),
+        Method::Echo => {
+            format!("{packets} ICMP echo requests of {} bytes in all", grouped(recorded.bytes))
+        }
+        Method::Connect => format!("{packets} TCP connects to port {}", target.address.port()),
     };
     let mut text = String::new();
     comment(
         &mut text,
         &format!(
             "Recorded by lastbyte link record from one end, {on}: the path to {of} ({address}), with \
-             {asked}, {} packets of {} bytes in all.",
-            grouped(recorded.packets),
-            grouped(recorded.bytes)
+             {asked}."
         ),
     );
     comment(&mut text, "");
