@@ -353,9 +353,10 @@ fn a_path_that_was_recorded_is_a_scenario_to_run() {
     let file = scratch.path().join("recorded.toml");
     let (file, program) = (file.to_str().unwrap(), support::LASTBYTE);
     let link = ["link", "run", "-q", "--rtt", "20ms", "--rate", "20mbit", "--loss", "5%", "--"];
-    let record = [program, "link", "record", "far", "--seconds", "1", "--json", "--output", file];
+    let record = [program, "link", "record", "far", "--seconds", "1", "--budget", "300kB"];
+    let record = [&record[..], &["--json", "--output", file]].concat();
     let told = answer(&mut lastbyte([&link[..], &record].concat())).with_code(0);
-    assert!(told.stderr.contains("record: to ") && told.stderr.contains("6 MB"), "{told:#?}");
+    assert!(told.stderr.contains("record: to ") && told.stderr.contains("300 kB"), "{told:#?}");
     let lines = told.json_lines();
     lines.iter().for_each(assert_keys_have_units);
     let rtt = lines.iter().find(|line| line["what"] == "round trip").unwrap();

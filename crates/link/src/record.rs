@@ -54,8 +54,11 @@ pub const TRAINS_WITHIN: Duration = Duration::from_secs(10);
 /// A host that has answered nothing for so long is given up.
 pub const GIVE_UP: Duration = Duration::from_secs(3);
 
-/// How long a reply is waited for at least.
+/// How long the first replies are waited for after the last request. Later ones are waited for half as
+/// long again as the slowest took so far and thrice the longest gap between them, and at least
+/// [`LATE`].
 const PATIENCE: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_millis(100);
 
 /// Probes that show how much the delay varies, before the others are sent: a second of them.
 const SCOUTS: u32 = PROBES_PER_S;
@@ -383,16 +386,18 @@ fn small_probes<E>(
     let mut probes = exchange(&Load { packets: scouts, ..*load })?;
     let left = load.every * (load.packets - scouts);
     let every = varied::spacing(&probes, load.every);
-    if every > load.every {
-        probes.apart_from = probes.sent.len();
-    }
     let packets = left.as_nanos() / every.as_nanos();
     let packets = u32::try_from(packets).unwrap_or(u32::MAX);
     if packets > 0 {
         // Those had a second to be sent in, and a second to be answered.
-        let spent = load.every * scouts + load.patience;
+        let spent = load.every * scouts + PATIENCE;
         let give_up = load.give_up.saturating_sub(spent);
-        probes.append(exchange(&Load { packets, every, give_up, ..*load })?);
+        let apart = exchange(&Load { packets, every, give_up, ..*load })?;
+        // The others count again where these are too few to tell anything.
+        if every > load.every && apart.replies.len() >= varied::LEAST_ROUND_TRIPS {
+            probes.apart_from = probes.sent.len();
+        }
+        probes.append(apart);
     }
     Ok(probes)
 }
@@ -416,8 +421,6 @@ struct Load {
     catch_up: bool,
     /// Without any reply for so long the rest is not sent.
     give_up: Duration,
-    /// How long a reply is waited for at least, after the last request and after each reply.
-    patience: Duration,
     /// Whether its threads go before ordinary ones: where so little is sent that nobody has to wait
     /// for them, and each microsecond of their own lateness counts.
     prompt: bool,
@@ -432,22 +435,13 @@ impl Load {
             every: Duration::from_secs(1) / PROBES_PER_S,
             catch_up: false,
             give_up: GIVE_UP,
-            patience: PATIENCE,
             prompt: true,
         }
     }
 
     /// A train.
     fn train(ip_bytes: u32, packets: u32, every: Duration) -> Self {
-        Self {
-            ip_bytes,
-            packets,
-            every,
-            catch_up: true,
-            give_up: Duration::MAX,
-            patience: Duration::from_millis(200),
-            prompt: false,
-        }
+        Self { ip_bytes, packets, every, catch_up: true, give_up: Duration::MAX, prompt: false }
     }
 }
 

@@ -13,7 +13,7 @@ use lastbyte_sys::{icmp, poll, process, socket};
 
 use super::echo::Dialect;
 use super::seen::{Reply, Seen};
-use super::{Load, RecordError};
+use super::{LATE, Load, PATIENCE, RecordError};
 
 /// How often a receiver without packets looks whether it is over.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -174,7 +174,7 @@ impl Prober {
         hurry(load);
         let mut heard = Heard { overflowed: self.overflowed, ..Heard::default() };
         let mut came = vec![false; load.packets as usize];
-        let (mut distinct, mut last) = (0, Duration::ZERO);
+        let (mut distinct, mut last, mut gap) = (0, Duration::ZERO, Duration::ZERO);
         loop {
             poll::wait([(&self.socket, poll::READABLE)], Some(LOOK_EVERY))?;
             let mut all_there = true;
@@ -186,13 +186,16 @@ impl Prober {
                 if heard.replies.len() < load.packets as usize * MOST_COPIES {
                     heard.replies.push(Reply { number: place, ..reply });
                 }
+                gap = if distinct == 0 { gap } else { gap.max(reply.at.saturating_sub(last)) };
                 distinct += usize::from(!*came);
                 *came = true;
                 last = reply.at;
                 answered.store(true, Ordering::Relaxed);
             }
             let Some(over) = over.get() else { continue };
-            let patience = load.patience.max(self.longest * 3 / 2 + LOOK_EVERY);
+            let is_known = distinct > 1 && !self.longest.is_zero();
+            let patience =
+                if is_known { LATE.max(self.longest * 3 / 2 + gap * 3) } else { PATIENCE };
             let quiet = self.start.elapsed().saturating_sub(last.max(over.at));
             // Copies come right behind.
             let all = distinct >= over.sent && all_there;

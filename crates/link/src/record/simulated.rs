@@ -58,7 +58,7 @@ impl Path {
             ip_bytes: answer,
         }));
         let last = back.last().map_or(0, |(at, _)| *at);
-        self.now = self.now.max(last) + nanos(load.patience);
+        self.now = self.now.max(last) + nanos(super::PATIENCE);
         seen
     }
 
@@ -196,6 +196,17 @@ fn jitter_longer_than_the_time_between_probes_is_found() {
         is_near(got.spec.rtt().as_secs_f64(), 50e-3, 2.5e-3);
         assert!(!jitter.reorders, "{jitter:?}");
         rate_and_queue_are_as_asked(&got, &spec(toml));
+    }
+}
+
+/// A recording so short that there is no time for probes further apart had no delay at all.
+#[test]
+fn a_short_recording_of_a_path_that_varies_has_a_delay() {
+    let path = spec("rtt = '50ms'\njitter = '8ms'\njitter_shape = 'normal'");
+    for ms in [300, 1000, 1100, 2000] {
+        let plan = Plan { probes_for: Duration::from_millis(ms), ..Plan::default() };
+        let got = Path::new(&path, 1).record(&plan);
+        is_near(got.spec.rtt().as_secs_f64(), 50e-3, 10e-3);
     }
 }
 
