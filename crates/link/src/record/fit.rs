@@ -22,6 +22,9 @@ const CLEARLY: f64 = 1.5;
 /// overtake each other. Below it that would be more reordering than was seen.
 pub(super) const LEAST_REORDERING: f64 = 0.01;
 
+/// Where this machine wakes up late by this part of a jitter, the jitter may be its own.
+const BUSY: f64 = 0.25;
+
 /// What trains need to know of the small probes.
 pub(super) fn surroundings(probes: &Seen) -> Surroundings {
     let losses = Losses::of(&probes.lost());
@@ -141,6 +144,13 @@ impl Fit<'_> {
         if varied.is_skewed {
             basis += "; seen is a longer tail above than below, which no shape here has";
         }
+        if self.method == Method::Echo && varied.own_lateness > size * BUSY {
+            self.assumes.push(format!(
+                "this machine was busy and woke up {} late in 1 of 20 cases: jitter and delay may be \
+                 its own, record once more",
+                ms(varied.own_lateness)
+            ));
+        }
         let doubt = Z_99 * size / (2.0 * varied.trips as f64).sqrt();
         let known = Outcome::Known { got: size, low: (size - doubt).max(0.0), high: size + doubt };
         self.add(subject, unit, known, basis);
@@ -205,7 +215,7 @@ impl Fit<'_> {
                 "{basis}; so many follow each other by chance in {} of cases; counted in probes {} \
                  apart",
                 percent(chance),
-                ms(self.probes.every())
+                ms(Varied::of(self.probes).map_or(0.0, |varied| varied.every))
             );
             let doubt = Z_99 * packets / (runs as f64).sqrt();
             let (low, high) = ((packets - doubt).max(1.0), packets + doubt);
@@ -339,7 +349,7 @@ impl Fit<'_> {
             "other traffic on the path is part of what was seen; policers, queue management, cuts \
              and changes of the rate were not looked for",
         );
-        self.assumes = assumes.into_iter().map(str::to_owned).collect();
+        self.assumes.extend(assumes.into_iter().map(str::to_owned));
         let spoiled = self.trains.map_or(0, |trains| trains.spoiled);
         if spoiled > 0 {
             let trains = many(spoiled, "train");
@@ -426,6 +436,24 @@ pub(super) mod tests {
         assert_eq!(what, [RoundTrip, Jitter, Loss, BurstLength, Rate, Queue]);
         assert_eq!(one.figures[1].outcome, Outcome::Unknown);
         one.spec.check().unwrap();
+    }
+
+    #[test]
+    fn a_machine_that_wakes_up_late_says_that_jitter_may_be_its_own() {
+        let said = |late: u32| {
+            let mut seen =
+                probes((0..200).map(|at| Some(0.02 + 0.00002 * f64::from(at * 77 % 200))));
+            for (place, sent) in seen.sent.iter_mut().enumerate() {
+                *sent += MS * if place % 10 == 0 { late } else { 0 };
+            }
+            for reply in &mut seen.replies {
+                reply.at += MS * if reply.number % 10 == 0 { late } else { 0 };
+            }
+            let got = recorded(Method::Echo, &seen, None);
+            assert!(got.spec.up.jitter.is_some());
+            got.assumes.iter().any(|assumed| assumed.contains("busy"))
+        };
+        assert!(!said(0) && said(1));
     }
 
     #[test]

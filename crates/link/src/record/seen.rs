@@ -39,11 +39,13 @@ impl Seen {
         self.complaint = later.complaint.or_else(|| self.complaint.take());
     }
 
-    /// The time from one request to the next, in seconds: the middle of all.
-    pub(super) fn every(&self) -> f64 {
-        let gaps = self.sent.windows(2);
-        let gaps = gaps.map(|pair| pair[1].saturating_sub(pair[0]).as_secs_f64());
-        super::dispersion::median(gaps.collect()).unwrap_or_default()
+    /// The times from one request to the next, in seconds, sorted: of those that were far enough apart.
+    pub(super) fn gaps(&self) -> Vec<f64> {
+        let sent = self.sent.get(self.apart_from..).unwrap_or_default();
+        let gaps = sent.windows(2).map(|pair| pair[1].saturating_sub(pair[0]).as_secs_f64());
+        let mut gaps: Vec<f64> = gaps.collect();
+        gaps.sort_by(f64::total_cmp);
+        gaps
     }
 
     /// The first reply to each request, by number; `None` for one that never came.
