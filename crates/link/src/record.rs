@@ -421,9 +421,6 @@ struct Load {
     catch_up: bool,
     /// Without any reply for so long the rest is not sent.
     give_up: Duration,
-    /// Whether its threads go before ordinary ones: where so little is sent that nobody has to wait
-    /// for them, and each microsecond of their own lateness counts.
-    prompt: bool,
 }
 
 impl Load {
@@ -435,13 +432,12 @@ impl Load {
             every: Duration::from_secs(1) / PROBES_PER_S,
             catch_up: false,
             give_up: GIVE_UP,
-            prompt: true,
         }
     }
 
     /// A train.
     fn train(ip_bytes: u32, packets: u32, every: Duration) -> Self {
-        Self { ip_bytes, packets, every, catch_up: true, give_up: Duration::MAX, prompt: false }
+        Self { ip_bytes, packets, every, catch_up: true, give_up: Duration::MAX }
     }
 }
 

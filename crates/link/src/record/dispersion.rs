@@ -184,6 +184,7 @@ pub(super) fn rate(trains: &[Dispersion]) -> Option<Rate> {
     let best = resolved.iter().map(weight).fold(0.0, f64::max);
     resolved.retain(|one| weight(one) >= best / 4.0);
     let (low, high) = (resolved.first()?.bits_per_s, resolved.last()?.bits_per_s);
+    let (low, high) = (low.min(bits_per_s), high.max(bits_per_s));
     let error = 1.0 / weights.sqrt();
     Some(Rate { bits_per_s, low, high, trains: resolved.len(), base, error })
 }

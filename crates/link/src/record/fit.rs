@@ -22,6 +22,9 @@ const CLEARLY: f64 = 1.5;
 /// overtake each other. Below it that would be more reordering than was seen.
 pub(super) const LEAST_REORDERING: f64 = 0.01;
 
+/// A queue fills where packets come at this many times the rate at least; where this machine sends
+/// slower, they wait in it.
+const FAST_ENOUGH: f64 = 2.0;
 /// Where this machine wakes up late by this part of a jitter, the jitter may be its own.
 const BUSY: f64 = 0.25;
 
@@ -298,6 +301,15 @@ impl Fit<'_> {
         let queued = tails.iter().filter(|tail| tail.is_queue).map(|tail| held(tail.waited));
         let mut queued: Vec<f64> = queued.collect();
         queued.sort_by(f64::total_cmp);
+        let sent_at = trains.sent_at(&rate);
+        if sent_at < FAST_ENOUGH && (tails.is_empty() || !queued.is_empty()) {
+            self.direction.queue = Some(Queue::Bdp(1.0));
+            let basis = format!(
+                "this machine sends no faster than {sent_at:.1} times the rate, so that what waits, \
+                 waits here; 1bdp is written"
+            );
+            return self.add(subject, unit, Outcome::Unknown, basis);
+        }
         if let (Some(got), Some(low), Some(high)) =
             (median(queued.clone()), queued.first(), queued.last())
         {

@@ -118,7 +118,7 @@ impl Prober {
 
     fn send(&self, load: &Load, first: u32, answered: &AtomicBool) -> io::Result<Seen> {
         process::exact_timers()?;
-        hurry(load);
+        hurry();
         let mut seen = Seen { ip_bytes: load.ip_bytes, ..Seen::default() };
         seen.sent.reserve(load.packets as usize);
         let mut request = self.dialect.request(load.ip_bytes);
@@ -171,7 +171,7 @@ impl Prober {
         first: u32,
         (over, answered): (&OnceLock<Over>, &AtomicBool),
     ) -> io::Result<Heard> {
-        hurry(load);
+        hurry();
         let mut heard = Heard { overflowed: self.overflowed, ..Heard::default() };
         let mut came = vec![false; load.packets as usize];
         let (mut distinct, mut last, mut gap) = (0, Duration::ZERO, Duration::ZERO);
@@ -243,11 +243,11 @@ impl Prober {
     }
 }
 
-fn hurry(load: &Load) {
-    if load.prompt {
-        // Without the right to it the probe is later, and its figure says so.
-        let _ = process::before_ordinary_threads();
-    }
+/// Lets a thread go before ordinary ones: so little is sent that nobody has to wait for it, and each
+/// microsecond of its own lateness counts.
+fn hurry() {
+    // Without the right to it the probe is later, and its figure says so.
+    let _ = process::before_ordinary_threads();
 }
 
 fn process_number() -> u32 {

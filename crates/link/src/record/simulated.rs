@@ -235,6 +235,17 @@ fn a_path_without_a_rate_gets_none_and_no_queue() {
 }
 
 #[test]
+fn a_rate_as_fast_as_this_machine_has_no_queue_to_be_told() {
+    let queue = |rate: &str| {
+        let got = recorded(&format!("rtt = '4ms'\nrate = '{rate}'\nqueue = '100kB'"), 1);
+        (outcome(&got, Subject::Queue), got.spec.up.queue)
+    };
+    // 1.5 Gbit/s are sent.
+    assert!(matches!(queue("700mbit"), (Outcome::Known { .. }, Some(Queue::Bytes(_)))));
+    assert_eq!(queue("800mbit"), (Outcome::Unknown, Some(Queue::Bdp(1.0))));
+}
+
+#[test]
 fn a_policer_is_no_queue() {
     let toml = "rtt = '40ms'\nrate = '1gbit'\npolicer = { rate = '20mbit', burst = '128KiB' }";
     let got = recorded(toml, 1);

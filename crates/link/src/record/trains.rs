@@ -246,6 +246,17 @@ impl Trains {
         confirmed.or(alone).map_or_else(Vec::new, |group| group.tails)
     }
 
+    /// How many times the rate the longest train was sent at, as far as this machine got.
+    pub(super) fn sent_at(&self, rate: &Rate) -> f64 {
+        let longest = self.seen.iter().max_by_key(|train| train.sent.len());
+        let longest = longest.and_then(|train| {
+            let lasting = train.sent.last()?.saturating_sub(*train.sent.first()?).as_secs_f64();
+            let bytes = (train.sent.len() as u64 - 1) * u64::from(train.ip_bytes);
+            (lasting > 0.0).then(|| time(bytes, rate) / lasting)
+        });
+        longest.unwrap_or(f64::INFINITY)
+    }
+
     /// How long a packet waited at most in a train that came back whole at its end, in seconds.
     pub(super) fn longest_wait(&self) -> f64 {
         let whole = self.seen.iter().filter(|train| self.tail(train).is_none());
