@@ -341,6 +341,70 @@ fn interrupted_while_the_far_program_is_awaited_it_exits_as_interrupted() {
     assert!(gone, "the far program outlived `link run`");
 }
 
+// --- link record --------------------------------------------------------------------------------
+
+#[test]
+fn a_path_that_was_recorded_is_a_scenario_to_run() {
+    if !can_make_links() {
+        return;
+    }
+    let _alone = measuring();
+    let scratch = support::Scratch::new();
+    let file = scratch.path().join("recorded.toml");
+    let (file, program) = (file.to_str().unwrap(), support::LASTBYTE);
+    let link = ["link", "run", "-q", "--rtt", "20ms", "--rate", "20mbit", "--loss", "5%", "--"];
+    let record = [program, "link", "record", "far", "--seconds", "1", "--budget", "300kB"];
+    let record = [&record[..], &["--json", "--output", file]].concat();
+    let told = answer(&mut lastbyte([&link[..], &record].concat())).with_code(0);
+    assert!(told.stderr.contains("record: to ") && told.stderr.contains("300 kB"), "{told:#?}");
+    let lines = told.json_lines();
+    lines.iter().for_each(assert_keys_have_units);
+    let rtt = lines.iter().find(|line| line["what"] == "round trip").unwrap();
+    let rtt = rtt["got_ms"].as_f64().unwrap();
+    assert!((20.0..22.0).contains(&rtt), "{told:#?}");
+    let scenario = lines.last().unwrap();
+    assert_eq!(scenario["toml"].as_str().unwrap(), fs::read_to_string(file).unwrap());
+
+    let again = ["link", "run", "-q", file, "--", program, "link", "record", "far", "-4"];
+    let again = [&again[..], &["--seconds", "1", "--budget", "0"]].concat();
+    let told = answer(&mut lastbyte(again)).with_code(0);
+    let line = told.stdout.lines().find_map(|line| line.strip_prefix("rtt = \"")).unwrap();
+    let again: f64 = line.trim_end_matches("ms\"").parse().unwrap();
+    assert!((again - rtt).abs() < 2.0, "{rtt} ms, then {again} ms");
+}
+
+#[test]
+fn a_host_that_answers_nothing_is_no_failure_but_no_recording() {
+    if !can_make_links() {
+        return;
+    }
+    // Packets of all lengths are lost.
+    let link = ["link", "run", "-q", "--rtt", "1ms", "--loss", "100%", "--"];
+    let record = [support::LASTBYTE, "link", "record", "far", "--seconds", "1"];
+    let told = answer(&mut lastbyte([&link[..], &record].concat())).with_code(1);
+    assert_eq!(told.stdout, "", "{told:#?}");
+    for said in ["answered none of 100 echo requests", "--tcp"] {
+        assert!(told.stderr.contains(said), "no `{said}`: {told:#?}");
+    }
+}
+
+#[test]
+fn a_recording_that_is_interrupted_leaves_no_file() {
+    let scratch = support::Scratch::new();
+    let file = scratch.path().join("recorded.toml");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let words = ["link", "record", "127.0.0.1", "--seconds", "60", "--tcp", &port, "--output"];
+    let mut record = lastbyte(words);
+    record.arg(&file).stdin(Stdio::null()).process_group(0);
+    let running = Running::start(&mut record);
+    listener.accept().unwrap();
+    running.signal_group("INT");
+    let told = running.answer_within(Duration::from_secs(5)).with_code(130);
+    assert_eq!(told.stdout, "");
+    assert!(!file.exists());
+}
+
 // --- demo ---------------------------------------------------------------------------------------
 
 #[test]

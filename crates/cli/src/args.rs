@@ -241,6 +241,7 @@ pub(crate) struct LinkArgs {
 pub(crate) enum LinkCommand {
     Run(LinkRunArgs),
     Check(LinkCheckArgs),
+    Record(LinkRecordArgs),
     Up(LinkUpArgs),
     Exec(LinkExecArgs),
     Set(LinkSetArgs),
@@ -292,6 +293,43 @@ pub(crate) struct LinkCheckArgs {
     /// Check all scenarios that come with lastbyte
     #[arg(long)]
     pub(crate) all: bool,
+    /// Print JSON Lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Record a real path as a scenario for `link run`.
+///
+/// Asks a host with small echo requests and short trains of full ones, from this end alone, and prints
+/// a scenario that behaves like the path: delay, jitter, losses, rate and queue, each with what it
+/// rests on and what one end cannot know. About 15 s. Needs no rights where
+/// net.ipv4.ping_group_range lets the user's group ask. Exit code 1: the host did not answer.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LinkRecordArgs {
+    /// A name or an address
+    pub(crate) host: String,
+    /// How long small probes are sent; trains follow for some seconds more
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// What all trains together may send [default: 6MB]; a long queue in front of a fast link takes
+    /// more to be seen
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", conflicts_with = "tcp")]
+    pub(crate) budget: Option<ByteSize>,
+    /// Ask by TCP connects to this port instead: says nothing of rate and queue
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) tcp: Option<u16>,
+    /// Over IPv4
+    #[arg(short = '4', conflicts_with = "ipv6")]
+    pub(crate) ipv4: bool,
+    /// Over IPv6
+    #[arg(short = '6')]
+    pub(crate) ipv6: bool,
+    /// Write the scenario to this file, and print a table of the figures
+    #[arg(long, short, value_name = "FILE.toml")]
+    pub(crate) output: Option<PathBuf>,
+    /// Overwrite the file
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
     /// Print JSON Lines
     #[arg(long)]
     pub(crate) json: bool,

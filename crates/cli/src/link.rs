@@ -2,6 +2,7 @@
 
 mod check;
 pub(crate) mod figures;
+mod record;
 
 use std::fs::File;
 use std::io::Write;
@@ -26,6 +27,7 @@ pub(crate) fn run(command: LinkCommand) -> Result<Verdict> {
     match command {
         LinkCommand::Run(args) => run_program(&args),
         LinkCommand::Check(args) => check::run(&args),
+        LinkCommand::Record(args) => record::run(&args),
         LinkCommand::Up(args) => kept::up(&args),
         LinkCommand::Exec(args) => kept::exec(&args),
         LinkCommand::Set(args) => kept::set(&args),

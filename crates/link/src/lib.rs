@@ -10,6 +10,7 @@
 //! - [`Link`]: the path itself, carried by a thread between two devices.
 //! - [`Topology`] and [`Network`]: several hosts and the links between them, from TOML.
 //! - [`check`]: whether a link does what was asked, measured from outside.
+//! - [`record`]: a scenario from what probes see of a real path.
 //! - [`Namespace`]: a host; programs and threads can be put into it.
 //!
 //! Namespaces and devices made here are held by descriptors alone. When the process ends, also by a
@@ -22,11 +23,13 @@ mod clock;
 mod error;
 mod held;
 mod host;
+mod interval;
 mod link;
 pub mod model;
 mod network;
 mod packet;
 mod port;
+pub mod record;
 mod report;
 mod rights;
 pub mod scenario;

@@ -214,6 +214,27 @@ pub enum Shape {
     Table(Arc<[Duration]>),
 }
 
+impl Shape {
+    /// The standard deviation of what it adds to a delay that is not cut off.
+    #[must_use]
+    pub fn deviation(&self) -> Duration {
+        match self {
+            Self::Uniform(half) => half.div_f64(3.0_f64.sqrt()),
+            Self::Normal(deviation) => *deviation,
+            Self::Table(table) => {
+                // Each step is uniform between two quantiles.
+                let steps =
+                    || table.windows(2).map(|pair| [pair[0].as_secs_f64(), pair[1].as_secs_f64()]);
+                let n = steps().count().max(1) as f64;
+                let mean = steps().map(|[low, high]| (low + high) / 2.0).sum::<f64>() / n;
+                let square = |[low, high]: [f64; 2]| (low * low + low * high + high * high) / 3.0;
+                let variance = steps().map(square).sum::<f64>() / n - mean * mean;
+                Duration::from_secs_f64(variance.max(0.0).sqrt())
+            }
+        }
+    }
+}
+
 /// Loss in bursts (Gilbert 1960). With an independent loss beside it this is the model of Elliott
 /// (1963): a good state in which few are lost, and a bad one in which many are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -489,6 +510,22 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shapes_have_their_deviation() {
+        let ms = Duration::from_millis;
+        let table = |times: &[u64]| Shape::Table(times.iter().map(|time| ms(*time)).collect());
+        let is = |shape: Shape, ms: f64| {
+            let got = shape.deviation().as_secs_f64() * 1e3;
+            assert!((got - ms).abs() < 1e-3, "{shape:?}: {got}");
+        };
+        is(Shape::Normal(ms(7)), 7.0);
+        is(Shape::Uniform(ms(6)), 3.4641);
+        is(table(&[0, 12]), 3.4641);
+        is(table(&[5, 9, 13, 17]), 3.4641);
+        // Half at 0, half uniform up to 12: 48 / 2 - 9.
+        is(table(&[0, 0, 12]), 15.0_f64.sqrt());
+    }
 
     #[test]
     fn a_path_on_a_line() {

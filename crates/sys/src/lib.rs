@@ -5,14 +5,15 @@
 //! that is the work of `lastbyte-core`. Each function names its man page, each unsafe block its
 //! reason, and each failure is the kernel's own error number, without a word added.
 //!
-//! Modules go by what they touch: [`tcp`] and [`socket`] one socket, [`poll`] waiting, [`tun`],
-//! [`packet`], [`ethtool`], [`netlink`], [`namespace`] and [`mount`] a host of one's own, [`process`]
-//! and [`mod@file`] the rest.
+//! Modules go by what they touch: [`tcp`], [`icmp`] and [`socket`] one socket, [`poll`] waiting,
+//! [`tun`], [`packet`], [`ethtool`], [`netlink`], [`namespace`] and [`mount`] a host of one's own,
+//! [`process`] and [`mod@file`] the rest.
 
 #![allow(unsafe_code, reason = "the only crate where unsafe is allowed: it is the door itself")]
 
 pub mod ethtool;
 pub mod file;
+pub mod icmp;
 pub mod mount;
 pub mod namespace;
 pub mod netlink;

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use lastbyte_units::{BitRate, grouped};
 
+use crate::interval::{Z_99, wilson};
+
 use super::probe::{Arrival, Seen};
 use super::{
     Certificate, DELAY_TOLERANCE, Ends, Finding, LEAST_PROBES, LEAST_RATE_PACKETS, Measured,
     OFFERED, Outcome, PROMISED_LATENESS, QUEUE_TOLERANCE, RATE_TOLERANCE, Subject, Unit, Way,
 };
 
-/// The normal quantile of a two-sided interval of 99 %.
-const Z_99: f64 = 2.575_829_303_548_901;
 /// The part of a rate's packets, at their beginning, that is not steady yet.
 const UNSTEADY: f64 = 0.2;
 /// The share of the time in which a sender may leave the link without work: a fifth of the rate's
@@ -65,20 +65,6 @@ pub(super) fn loss(asked: f64, lost: u64, sent: u64) -> Outcome {
     let basis = format!("{} of {} packets", grouped(lost), grouped(sent));
     let (low, high) = if asked > 0.0 { wilson(lost, sent, Z_99) } else { (got, got) };
     Outcome::Measured(Measured { unit: Unit::Share, asked, got, low, high, basis })
-}
-
-/// The interval for a share from `hits` of `trials`, at least 1, at a normal quantile (Wilson 1927).
-fn wilson(hits: u64, trials: u64, z: f64) -> (f64, f64) {
-    let n = trials as f64;
-    let share = hits as f64 / n;
-    let z2 = z * z;
-    let centre = share + z2 / (2.0 * n);
-    let half = z * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
-    let scale = 1.0 + z2 / n;
-    // At the ends rounding must not exclude what is certain to be possible.
-    let low = if hits == 0 { 0.0 } else { (centre - half) / scale };
-    let high = if hits == trials { 1.0 } else { (centre + half) / scale };
-    (low, high)
 }
 
 /// A rate from the bytes that arrived, over the receiver's time.
@@ -226,16 +212,6 @@ mod tests {
 
     fn is_not_measured(outcome: &Outcome) -> bool {
         matches!(outcome, Outcome::NotMeasured(_))
-    }
-
-    #[test]
-    fn wilson_as_in_the_literature() {
-        // Newcombe 1998, table I, at 95 %.
-        let (low, high) = wilson(81, 263, 1.959_964);
-        assert!((low - 0.2553).abs() < 5e-5 && (high - 0.3662).abs() < 5e-5, "{low} {high}");
-        let none = wilson(0, 100, Z_99);
-        assert!(none.0 == 0.0 && (none.1 - 0.0622).abs() < 5e-5, "{none:?}");
-        assert_eq!(wilson(100, 100, Z_99).1, 1.0);
     }
 
     #[test]
