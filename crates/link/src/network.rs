@@ -41,7 +41,7 @@ impl Network {
 
     /// Makes the links of a topology between hosts that exist already, in the order of its hosts. They
     /// have no devices but loopback. Those of several links become routers, with an address of their
-    /// own on loopback, and stay so when the links go.
+    /// own on loopback, and stay so when the links go; the devices may go a moment after these.
     ///
     /// # Errors
     /// As [`Network::up`]; [`LinkError::Hosts`] for another number of hosts than the topology's.
