@@ -155,6 +155,10 @@ fn init_command(command: &[String], neighbours: &[Neighbour]) -> Command {
     init.args(["link-init", "--"]).args(command);
     for Neighbour { name, addresses } in neighbours {
         let variable = format!("LASTBYTE_{}", name.to_ascii_uppercase().replace('-', "_"));
+        if variable == "LASTBYTE_STATE_DIR" {
+            // That one has a meaning already.
+            continue;
+        }
         init.envs(addresses.first().map(|address| (variable, address.to_string())));
     }
     process::die_with_parent(&mut init, process::SIGKILL);

@@ -18,6 +18,8 @@ const GSO_ECN: u8 = 0x80;
 /// The least that headers can have.
 const IPV4_HEADER: usize = 20;
 const TCP_HEADER: usize = 20;
+/// Where a vnet header has `hdr_len`.
+const HEADERS_LENGTH: Range<usize> = 2..4;
 const IPV6_HEADER: usize = 40;
 /// TCP flags that belong to the last segment alone: FIN and PSH.
 const LAST_FLAGS: u8 = 0x01 | 0x08;
@@ -85,6 +87,9 @@ impl Train {
         let length = self.data + (end - start);
         part[..self.data].copy_from_slice(&whole[..self.data]);
         part[self.data..length].copy_from_slice(&whole[start..end]);
+        // How much the kernel had in one piece is not for a part to say: it may be more than that has.
+        let headers = u16::try_from(self.data - VNET_HEADER).unwrap_or_default();
+        part[HEADERS_LENGTH].copy_from_slice(&headers.to_ne_bytes());
         if end - start <= self.segment {
             // One segment alone needs no cutting: no kind, no size.
             part[1] = 0;
@@ -241,6 +246,20 @@ pub(crate) mod tests {
             assert_eq!(last.len() - headers, 10_000 - 6 * SEGMENT);
             assert_eq!((last[1], &last[4..6]), (0, &[0, 0][..]), "one segment is a plain packet");
             assert_eq!(Train::of(&middle).unwrap().segments(), 3);
+        }
+    }
+
+    /// A router's kernel has some of the data in the part of its buffer that the header tells of; the
+    /// kernel that a part is written to refuses one that is shorter.
+    #[test]
+    fn a_part_is_no_shorter_than_its_vnet_header_says() {
+        let mut whole = train(false, 10_000);
+        whole[2..4].copy_from_slice(&9_000_u16.to_ne_bytes());
+        let train = Train::of(&whole).unwrap();
+        for segments in [0..1, 2..5, 6..7] {
+            let mut part = vec![0; whole.len()];
+            train.cut(&whole, segments, &mut part);
+            assert_eq!(part[2..4], 52_u16.to_ne_bytes(), "the headers of IP and TCP");
         }
     }
 
