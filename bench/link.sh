@@ -92,7 +92,7 @@ machine_cpu() {
 }
 
 # iperf3 from near to far over a link. The path's options are one word, the rest goes to iperf3.
-# Leaves iperf.json, report, cpu and snmp (the far host's counters of datagrams). Where send_buffer
+# Leaves iperf.json, link.json and snmp (the far host's counters of datagrams). Where send_buffer
 # is set, the near kernel may size its buffers up to that.
 iperf3_over_link() {
   local path server
@@ -100,41 +100,24 @@ iperf3_over_link() {
   shift
   server="iperf3 -s -1 > /dev/null; cat /proc/net/snmp > $scratch/snmp"
   # shellcheck disable=SC2016 # the inner shell's words
-  watch_cpu "$lastbyte" link run "${path[@]}" --far "$server" -- \
+  "$lastbyte" link run "${path[@]}" --quiet --report "$scratch/link.json" --far "$server" -- \
     sh -c 'if [ -n "$1" ]; then echo "4096 16384 $1" > /proc/sys/net/ipv4/tcp_wmem; fi
-      shift; iperf3 -c far -4 -J "$@" > "$0"; sleep 0.4' \
-    "$scratch/iperf.json" "${send_buffer:-}" "$@" 2> "$scratch/report"
+      shift; iperf3 -c far -4 -J "$@" > "$0"' \
+    "$scratch/iperf.json" "${send_buffer:-}" "$@" 2> /dev/null
 }
 
-# What the report of a link says. This is the only place that knows its words.
-#   from_report up packets | up lost | up dropped | late p50 | late p99 | late max | unasked | cpu
+# What a link says that it did, by its place in the JSON: from_report up lost_packets
 from_report() {
-  local plain
-  plain=$(sed -E ':again; s/([0-9]),([0-9]{3})/\1\2/; t again' "$scratch/report")
-  case $1 in
-    up | down) sed -nE "s/^link: $1 .*[ ]([0-9]+) $2.*/\1/p" <<< "$plain" ;;
-    late)
-      local words='late by ([0-9.]+) ms at the median, ([0-9.]+) ms at 99 %, ([0-9.]+) ms at most'
-      local -A group=([p50]=1 [p99]=2 [max]=3)
-      sed -nE "s/.*$words.*/\\${group[$2]}/p" <<< "$plain"
-      ;;
-    unasked)
-      local drops
-      drops=$(sed -nE 's/.*[ ]([0-9]+) packets were dropped unasked.*/\1/p' <<< "$plain")
-      echo "${drops:-0}"
-      ;;
-    cpu)
-      # Said by the link itself, where it says so; else as sampled.
-      local said
-      said=$(sed -nE 's/^link: .*[ ]([0-9.]+) s (of )?CPU.*/\1/p' <<< "$plain")
-      echo "${said:-$(< "$scratch/cpu")}"
-      ;;
-  esac
+  python3 -c 'import functools, json, sys
+value = functools.reduce(lambda at, key: at[key], sys.argv[2:], json.load(open(sys.argv[1])))
+print("" if value is None else value)' "$scratch/link.json" "$@"
 }
 
 # What the link says against a run, with the run's name before it.
 doubts() {
-  sed -n "s|^link: do not believe|$1: do not believe|p" "$scratch/report"
+  local why
+  why=$(from_report broken_promise)
+  if [[ -n $why ]]; then echo "$1: do not believe this run: $why"; fi
 }
 
 # A figure of iperf3, by its place in the JSON: from_iperf3 end sum_received bits_per_second
@@ -177,6 +160,7 @@ declare -A path_of=(
   [nothing]="--rtt 0ms"
   [lossy]="--loss 0.01%"
   [split]="--rate 100gbit --queue 100MB"
+  [reorder]="--rate 100gbit --queue 100MB --set jitter=1ns --set reorder=true"
 )
 
 measure_throughput() {
@@ -191,7 +175,7 @@ measure_throughput() {
   declare -A rates=() links=() machines=()
   for ((round = 1; round <= rounds; round++)); do
     for congestion in cubic bbr; do
-      for way in veth veth-split nothing lossy split; do
+      for way in veth veth-split nothing lossy split reorder; do
         throughput_of "$way" "$congestion" "$round"
       done
     done
@@ -212,7 +196,7 @@ throughput_of() {
   rates[$way $congestion]+=" $(calc 'r / 1e9' r="$(from_iperf3 end sum_received bits_per_second)")"
   machines[$way $congestion]+=" $(calc '(n - o) / g' n="$(machine_cpu)" o="$before" g="$gigabytes")"
   if [[ -n ${path_of[$way]:-} ]]; then
-    links[$way $congestion]+=" $(calc 'c / g' c="$(from_report cpu)" g="$gigabytes")"
+    links[$way $congestion]+=" $(calc 'c / g' c="$(from_report cpu_s)" g="$gigabytes")"
     doubts "$way $congestion"
   fi
 }
@@ -222,7 +206,7 @@ throughput_table() {
   printf '%-10s  %-5s  %7s %7s %7s  %7s  %12s  %15s\n' \
     over with median min max 'of veth' 'link, s/GB' 'machine, s/GB'
   for congestion in cubic bbr; do
-    for way in veth veth-split nothing lossy split; do
+    for way in veth veth-split nothing lossy split reorder; do
       # shellcheck disable=SC2086 # lists of figures
       {
         read -r rate low high <<< "$(spread ${rates[$way $congestion]})"
@@ -236,7 +220,7 @@ throughput_table() {
     done
   done
   echo "veth: two namespaces and no emulator; veth-split: the same, one packet at a time."
-  for way in nothing lossy split; do echo "$way: link run ${path_of[$way]}"; done
+  for way in nothing lossy split reorder; do echo "$way: link run ${path_of[$way]}"; done
   echo "link: processor seconds of the link's process; machine: of everything, sender and"
   echo "receiver included, and of other programs if the machine is not quiet; both per 1e9 bytes."
 }
@@ -292,9 +276,9 @@ measure_packets() {
     read -r read overflow <<< "$(awk '/^Udp: [0-9]/ { print $2, $6 }' "$scratch/snmp")"
     arrived=$((read + overflow))
     printf '%9d  %9d  %9d  %9d  %8d  %7d  %7.2fs   %s, %s, %s\n' "$sent" \
-      "$(from_report up packets)" "$arrived" "$read" "$overflow" "$(from_report unasked)" \
-      "$(from_report cpu)" "$(from_report late p50)" "$(from_report late p99)" \
-      "$(from_report late max)"
+      "$(from_report up packets)" "$arrived" "$read" "$overflow" "$(from_report device_drops_packets)" \
+      "$(from_report cpu_s)" "$(from_report late_p50_ms)" "$(from_report late_p99_ms)" \
+      "$(from_report late_max_ms)"
   done
   echo "sent, link got: sent counts datagrams of the test, the link also the few of its control"
   echo "connection; arrived: datagrams at the far kernel; of those read by the program, and overflow"
@@ -333,7 +317,7 @@ limit_of_loss() {
       doubts "loss $share"
       rate=$(calc 'r / n / 1e6' r="$(from_iperf3 end sum_received bits_per_second)" n="$flows")
       rtt=$(mean_rtt)
-      lost=$(from_report up lost)
+      lost=$(from_report up lost_packets)
       p=$(calc 'l / n' l="$lost" n="$(from_report up packets)")
       mathis=$(calc '1448 * 8 / t * sqrt(3 / 2 / p) / 1e6' t="$rtt" p="$p")
       padhye=$(padhye "$rtt" "$p")
@@ -380,8 +364,8 @@ limit_of_window() {
   printf '%9s  %9s  %8s  %7s  %10s  %s\n' clamped told 'srtt ms' got window/RTT ratio
   for window in 32768 131072 524288; do
     for ((round = 1; round <= rounds; round++)); do
-      "$lastbyte" link run -q --rtt 50ms --far "python3 $program far $window $seconds" -- \
-        python3 "$program" near "$seconds" > "$scratch/window" 2> "$scratch/report"
+      "$lastbyte" link run -q --rtt 50ms --report "$scratch/link.json" --far "python3 $program far $window $seconds" -- \
+        python3 "$program" near "$seconds" > "$scratch/window" 2> /dev/null
       doubts "window $window"
       read -r told rtt <<< "$(sed -n 's/^near //p' "$scratch/window")"
       got=$(sed -n 's/^far //p' "$scratch/window")
@@ -528,7 +512,7 @@ words_for_rattan() {
 
 send_over_lastbyte() {
   iperf3_over_link "${ours_of[$1]} --seed $3" -C "$2" -t $((seconds * 2))
-  note_sending lastbyte "$1" "$2" "$(from_report cpu)"
+  note_sending lastbyte "$1" "$2" "$(from_report cpu_s)"
   doubts "$1 $2"
 }
 
@@ -835,16 +819,11 @@ many_that_stay() {
     "$("$lastbyte" link list)"
 }
 
-# Only a program that has `link stats` can tell.
 promises_of_those_that_stay() {
   local number kept=0
-  if ! "$lastbyte" link stats n0 > "$scratch/stats" 2>&1; then
-    echo "promises: not said by this program for links that stay"
-    return
-  fi
   for ((number = 0; number < $1; number++)); do
-    "$lastbyte" link stats "n$number" > "$scratch/stats" 2>&1 || true
-    if grep -q 'kept its promise' "$scratch/stats"; then kept=$((kept + 1)); fi
+    "$lastbyte" link stats "n$number" --json > "$scratch/stats"
+    if grep -q '"broken_promise":null' "$scratch/stats"; then kept=$((kept + 1)); fi
   done
   echo "promises: $kept of $1 kept"
 }

@@ -1,5 +1,6 @@
 //! Packets on their way: parts of what was read from a device, without a copy where they stay whole.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -48,14 +49,42 @@ pub(crate) struct Spare {
     trains: Vec<Arc<Room>>,
 }
 
+/// Takes out the next packets that are due: as many as lie behind each other in one room.
+pub(crate) fn next_due(held: &mut VecDeque<Held>, now: Nanos) -> Option<Held> {
+    let take = |first: &mut Held| first.take_due(now);
+    let mut group = held.front_mut().and_then(take)?;
+    while held.front().is_some_and(|front| front.segments.is_empty()) {
+        held.pop_front();
+        let Some(next) = held.front_mut().filter(|next| next.continues(&group)) else { break };
+        let Some(more) = next.take_due(now) else { break };
+        group.segments.end = more.segments.end;
+    }
+    Some(group)
+}
+
 impl Held {
+    /// Takes its first packets as far as they are due; `None` if none is.
+    fn take_due(&mut self, now: Nanos) -> Option<Self> {
+        let until = self.due_until(now);
+        let segments = self.segments.start..until;
+        self.segments.start = until;
+        let Self { room, is_copy, .. } = self;
+        (!segments.is_empty()).then(|| Self { room: Arc::clone(room), segments, is_copy: *is_copy })
+    }
+
+    /// Whether it begins where another ends.
+    fn continues(&self, other: &Self) -> bool {
+        let in_one_room = Arc::ptr_eq(&self.room, &other.room);
+        in_one_room && self.segments.start == other.segments.end && !self.is_copy
+    }
+
     /// When its first packet is due.
     pub(crate) fn due(&self) -> Nanos {
         self.room.times.get(self.segments.start).map_or(0, |moments| moments.due)
     }
 
     /// The end of those that are due.
-    pub(crate) fn due_until(&self, now: Nanos) -> usize {
+    fn due_until(&self, now: Nanos) -> usize {
         let times = &self.room.times[self.segments.clone()];
         let due = times.iter().take_while(|moments| moments.due <= now).count();
         self.segments.start + due

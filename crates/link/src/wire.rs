@@ -11,7 +11,7 @@ use lastbyte_sys::tun::VNET_HEADER;
 use lastbyte_sys::{poll, process};
 
 use crate::clock::{Clock, Nanos};
-use crate::held::{Held, Moments, PACKET_ROOM, Room, Spare, TRAIN_ROOM};
+use crate::held::{self, Held, Moments, PACKET_ROOM, Room, Spare, TRAIN_ROOM};
 use crate::model::{Arrival, Fate, Model, Packet, Retiming};
 use crate::packet;
 use crate::port::Port;
@@ -185,9 +185,8 @@ impl Wire {
             Way::Down => (far, &near.port),
         };
         let mut now = clock.now();
-        while let Some(held) = line.held.front_mut().filter(|held| held.due() <= now) {
-            let room = &*held.room;
-            let due = held.segments.start..held.due_until(now);
+        while let Some(group) = held::next_due(&mut line.held, now) {
+            let (room, due) = (&*group.room, group.segments.clone());
             let written = match room.train {
                 Some(train) if due.len() < room.times.len() => {
                     let length = train.cut(&room.bytes[..room.length], due.clone(), &mut self.part);
@@ -195,26 +194,20 @@ impl Wire {
                 }
                 _ => port.write_packet(&room.bytes[..room.length]),
             };
-            let packets = if held.is_copy { 0 } else { due.len() as u64 };
             match written {
+                Ok(()) if group.is_copy => {}
                 Ok(()) => {
-                    line.report.delivered += packets;
-                    line.report.delivered_bytes +=
-                        if held.is_copy { 0 } else { room.ip_bytes(due.clone()) };
+                    line.report.delivered += group.packets();
+                    line.report.delivered_bytes += room.ip_bytes(due.clone());
                 }
-                Err(error) if is_drop(&error) => self.unasked += packets,
+                Err(error) if is_drop(&error) => self.unasked += group.packets(),
                 Err(error) => return Err(error),
             }
-            for moments in &room.times[due.clone()] {
+            for moments in &room.times[due] {
                 self.lateness.saturating_record(now - moments.due);
             }
             line.delivered_at = now;
-            held.segments.start = due.end;
-            if held.segments.is_empty()
-                && let Some(held) = line.held.pop_front()
-            {
-                line.spare.take_back(held.room);
-            }
+            line.spare.take_back(group.room);
             now = clock.now();
         }
         Ok(())
@@ -352,7 +345,7 @@ impl Line {
         }
     }
 
-    /// Asks the model about each. What is damaged, or may overtake, goes on alone.
+    /// Asks the model about each. What is damaged goes on alone; what may overtake waits alone.
     fn decide_segments(&mut self, now: Nanos, train: Train, room: &mut Room) {
         let whole = &room.bytes[..room.length];
         let ecn_capable = packet::is_ecn_capable(whole);
@@ -368,14 +361,14 @@ impl Line {
                 }
             };
             self.queue_delay.saturating_record(arrival.queued);
-            if !together || !arrival.is_unharmed() {
+            if !arrival.is_unharmed() {
                 let part = self.spare.part(train, whole, segment);
                 self.pieces.push(Piece::Alone(arrival, part));
                 continue;
             }
             room.times[segment] = Moments { sent: arrival.sent, due: arrival.at };
             match self.pieces.last_mut() {
-                Some(Piece::Run(run)) if run.end == segment => run.end += 1,
+                Some(Piece::Run(run)) if together && run.end == segment => run.end += 1,
                 _ => self.pieces.push(Piece::Run(segment..segment + 1)),
             }
         }
