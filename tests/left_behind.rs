@@ -253,6 +253,23 @@ fn a_link_that_stays_can_be_made_different_and_tells_what_it_did() {
 }
 
 #[test]
+fn a_link_whose_device_was_taken_away_says_so() {
+    alone("a_link_whose_device_was_taken_away_says_so", |world| {
+        up(world, "wan").with_code(0);
+        let words = ["link", "exec", "wan", "near", "--", "ip", "link", "delete", "path0"];
+        say(world, &words).with_code(0);
+        wait_for("the failure to be told", SOON, || {
+            let told = say(world, &["link", "stats", "wan"]).with_code(2);
+            told.stderr.contains("it has failed: link path: carrying packets")
+        });
+        say(world, &["link", "set", "wan", "loss", "1%"]).with_code(2);
+        let told = say(world, &["link", "down", "wan"]).with_code(0);
+        assert!(told.stderr.contains("what it did is not known: it has failed"), "{told:#?}");
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
 fn a_network_of_many_hosts_stays_until_it_is_taken_down() {
     alone("a_network_of_many_hosts_stays_until_it_is_taken_down", |world| {
         let told = say(world, &["link", "up", "net", "dumbbell"]).with_code(0);

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use lastbyte_link::{HostPlan, Namespace, Network, Report, Setting, Spec, Topology, Way};
 use lastbyte_sys::process;
 
@@ -120,10 +120,10 @@ pub(crate) fn carry(args: &CarryArgs) -> Result<Verdict> {
             say(READY);
             // The pipe to `link up` is closed by this; the link lives on.
             process::let_go_of_stdout()?;
-            while !carried.network.has_failed() {
+            loop {
                 ear.answer_one(LOOK_EVERY, &mut |question| carried.answer(question))?;
+                carried.look_for_failures();
             }
-            Ok(Verdict::Failed)
         }
         Err(error) => {
             say(&format!("{error:#}"));
@@ -166,17 +166,27 @@ struct Carried {
     network: Network,
     /// What each link is like now.
     specs: Vec<Spec>,
+    /// Why a link carries no more.
+    failure: Option<String>,
 }
 
 impl Carried {
     fn new(name: &str, network: Network) -> Self {
         let specs = network.links().map(|(plan, _)| plan.spec().clone()).collect();
-        Self { name: name.to_owned(), network, specs }
+        Self { name: name.to_owned(), network, specs, failure: None }
+    }
+
+    /// A link that fails is told of to whoever asks, for as long as the network is there.
+    fn look_for_failures(&mut self) {
+        if let Some(error) = self.network.take_failure() {
+            self.failure = Some(error.to_string());
+        }
     }
 
     fn answer(&mut self, question: Question) -> Result<Answer> {
         Ok(match question {
             Question::Figures => {
+                self.is_whole()?;
                 let links = self.network.report()?;
                 let figures =
                     |(link, report): &(String, Report)| LinkFigures::of(self.name_of(link), report);
@@ -194,7 +204,12 @@ impl Carried {
         if self.specs.len() == 1 { &self.name } else { link }
     }
 
+    fn is_whole(&self) -> Result<()> {
+        self.failure.as_ref().map_or(Ok(()), |why| Err(anyhow!("it has failed: {why}")))
+    }
+
     fn set(&mut self, wish: &Wish) -> Result<Answer> {
+        self.is_whole()?;
         let names: Vec<&str> =
             self.network.links().map(|(plan, _)| self.name_of(plan.name())).collect();
         let place = match &wish.link {

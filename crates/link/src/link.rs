@@ -145,10 +145,10 @@ impl Link {
         Ok(report)
     }
 
-    /// Whether nothing is carried any more, because something failed: [`Link::down`] says what.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.carrier.as_ref().is_none_or(|carrier| carrier.thread.is_finished())
+    /// Why nothing is carried any more, if something failed since this was last asked.
+    pub fn take_failure(&mut self) -> Option<LinkError> {
+        self.carrier.as_ref().filter(|carrier| carrier.thread.is_finished())?;
+        self.stop().err()
     }
 
     /// The report with the packets that the hosts' devices dropped.

@@ -139,10 +139,11 @@ impl Network {
         topology.links().iter().zip(links).map(down).collect()
     }
 
-    /// Whether one of the links carries no more, because something failed: [`Network::down`] says what.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.links.iter().any(Link::has_failed)
+    /// Why a link carries no more, if one failed since this was last asked. The others go on.
+    pub fn take_failure(&mut self) -> Option<LinkError> {
+        let mut links = self.topology.links().iter().zip(&mut self.links);
+        links
+            .find_map(|(plan, link)| Some(LinkError::of("link", plan.name())(link.take_failure()?)))
     }
 }
 
