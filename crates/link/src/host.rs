@@ -225,7 +225,8 @@ impl AsFd for Namespace {
 
 fn configure(device: &Device, port: &Port, use_of: Use) -> io::Result<()> {
     let interface = Interface::named(&device.name)?;
-    interface.set_limits(DEVICE_QUEUE_PACKETS, use_of.mtu)?;
+    interface.set_queue(DEVICE_QUEUE_PACKETS)?;
+    interface.set_mtu(use_of.mtu)?;
     quieten_ipv6(&device.name);
     port.set_up(interface)?;
     for (address, prefix_bits) in &device.addresses {

@@ -273,6 +273,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_kind_of_device_carries_long_packets() {
+        for toml in ["mtu = 9000\nrate = '400mbit'", "mtu = 9000"] {
+            for kind in Kind::ALL {
+                let Some(link) = link(*kind, toml) else { continue };
+                let far = link.far().run(|| UdpSocket::bind((FAR, 0)).unwrap()).unwrap();
+                let near = link.near().run(|| UdpSocket::bind((NEAR, 0)).unwrap()).unwrap();
+                far.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+                near.send_to(&[7; 8972], far.local_addr().unwrap()).unwrap();
+                let mut packet = [0; 9000];
+                let got = far.recv(&mut packet).ok();
+                assert_eq!((got, packet[8971]), (Some(8972), 7), "{kind:?}, {toml}");
+                carry(&link, SocketAddr::from((FAR, 0)));
+                let report = link.down().unwrap();
+                assert_eq!(report.device_drops, 0, "{kind:?}, {toml}");
+            }
+        }
+    }
+
     /// Sends 3 MB whose every byte tells its place, and compares.
     fn carry(link: &Link, far: SocketAddr) {
         let listener = link.far().run(|| TcpListener::bind(far).unwrap()).unwrap();

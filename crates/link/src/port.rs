@@ -90,6 +90,8 @@ impl Port {
             stay_silent();
             netlink::create_pair((WIRE, WIRE_MAC), (name, HOST_MAC), &host)?;
             let wire = Interface::named(WIRE)?;
+            // The kernel drops what is longer than the other end's MTU.
+            wire.set_mtu(use_of.mtu)?;
             // Before the socket, which would else begin with the error that its device is down.
             wire.set_up_without_arp()?;
             PacketSocket::open(wire, (WIRE_MAC, HOST_MAC), offload)

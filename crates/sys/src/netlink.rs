@@ -82,14 +82,22 @@ impl Interface {
         self.index
     }
 
-    /// Sets how many packets may wait in the device on their way out (`IFLA_TXQLEN`) and the
-    /// largest IP packet in bytes (`IFLA_MTU`).
+    /// Sets how many packets may wait in the device on their way out (`IFLA_TXQLEN`).
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`.
-    pub fn set_limits(self, queue_packets: u32, mtu: u32) -> io::Result<()> {
+    pub fn set_queue(self, packets: u32) -> io::Result<()> {
         let mut message = self.message();
-        message.attributes.push(LinkAttribute::TxQueueLen(queue_packets));
+        message.attributes.push(LinkAttribute::TxQueueLen(packets));
+        order(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Sets the largest packet in bytes, without the Ethernet header (`IFLA_MTU`).
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN`, `EINVAL` for what the device cannot.
+    pub fn set_mtu(self, mtu: u32) -> io::Result<()> {
+        let mut message = self.message();
         message.attributes.push(LinkAttribute::Mtu(mtu));
         order(RouteNetlinkMessage::SetLink(message), 0)
     }
