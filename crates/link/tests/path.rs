@@ -57,6 +57,22 @@ fn the_round_trip_is_as_asked() {
     assert_eq!((report.down.packets, report.down.delivered), (10, 10));
 }
 
+/// Sends so many bytes to an address of the far host by TCP, each of which tells its place, and compares.
+fn carry(link: &Link, far: SocketAddr, bytes: usize) {
+    let listener = link.far().run(|| TcpListener::bind(far).unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut near = link.near().run(|| TcpStream::connect(address).unwrap()).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    let place = |at: usize| at.to_le_bytes()[0] ^ at.to_le_bytes()[1] ^ at.to_le_bytes()[2];
+    let all: Vec<u8> = (0..bytes).map(place).collect();
+    let expected = all.clone();
+    let writer = std::thread::spawn(move || near.write_all(&all).unwrap());
+    let mut got = Vec::new();
+    far.read_to_end(&mut got).unwrap();
+    writer.join().unwrap();
+    assert!(got == expected, "{} bytes, or not the same", got.len());
+}
+
 /// How long a packet takes to the far host.
 fn one_way((near, far): &(UdpSocket, UdpSocket)) -> Duration {
     let start = Instant::now();
@@ -143,18 +159,7 @@ fn segments_stay_in_order_and_whole_whatever_happens_between_them() {
     let harm = "rtt = '4ms'\nloss = '1%'\ncorrupt = '1%'\nduplicate = '1%'\nmtu = 4000";
     for toml in [format!("{harm}\nrate = '200mbit'\nqueue = '100packets'"), harm.to_owned()] {
         let Some(link) = link(&spec(&toml)) else { return };
-        let listener = link.far().run(|| TcpListener::bind((FAR, 0)).unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut near = link.near().run(|| TcpStream::connect(address).unwrap()).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
-        let place = |at: usize| at.to_le_bytes()[0] ^ at.to_le_bytes()[1] ^ at.to_le_bytes()[2];
-        let all: Vec<u8> = (0..3_000_000).map(place).collect();
-        let expected = all.clone();
-        let writer = std::thread::spawn(move || near.write_all(&all).unwrap());
-        let mut got = Vec::new();
-        far.read_to_end(&mut got).unwrap();
-        writer.join().unwrap();
-        assert!(got == expected, "{} bytes, or not the same", got.len());
+        carry(&link, SocketAddr::from((FAR, 0)), 3_000_000);
         let up = link.down().unwrap().up;
         assert_eq!(up.packets, up.delivered + up.lost + up.dropped + up.in_flight, "{up:?}");
         assert!(up.lost > 0 && up.corrupted > 0 && up.duplicated > 0, "{up:?}");
@@ -251,18 +256,7 @@ fn bytes_arrive_whole_and_in_order_through_losses_inside_uncut_packets() {
     let toml = "rtt = '2ms'\nloss = '0.5%'";
     let Some(link) = link(&spec(toml)) else { return };
     for far in [SocketAddr::from((FAR, 0)), SocketAddr::from((FAR_V6, 0))] {
-        let listener = link.far().run(|| TcpListener::bind(far).unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut near = link.near().run(|| TcpStream::connect(address).unwrap()).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
-        let place = |at: usize| at.to_le_bytes()[0] ^ at.to_le_bytes()[1] ^ at.to_le_bytes()[2];
-        let all: Vec<u8> = (0..8_000_000).map(place).collect();
-        let expected = all.clone();
-        let writer = std::thread::spawn(move || near.write_all(&all).unwrap());
-        let mut got = Vec::new();
-        far.read_to_end(&mut got).unwrap();
-        writer.join().unwrap();
-        assert!(got == expected, "{} bytes, or not the same", got.len());
+        carry(&link, far, 8_000_000);
     }
     let report = link.down().unwrap();
     let up = report.up;
@@ -302,18 +296,7 @@ fn tcp_gets_every_byte_through_all_of_it_at_once() {
     for host in [Host::Near, Host::Far] {
         link.host(host).set_sysctl("ipv4/tcp_ecn", "1").unwrap();
     }
-    let listener = link.far().run(|| TcpListener::bind((FAR, 0)).unwrap()).unwrap();
-    let address = listener.local_addr().unwrap();
-    let mut near = link.near().run(|| TcpStream::connect(address).unwrap()).unwrap();
-    let (mut far, _) = listener.accept().unwrap();
-    let place = |at: usize| at.to_le_bytes()[0] ^ at.to_le_bytes()[1] ^ at.to_le_bytes()[2];
-    let all: Vec<u8> = (0..1_500_000).map(place).collect();
-    let expected = all.clone();
-    let writer = std::thread::spawn(move || near.write_all(&all).unwrap());
-    let mut got = Vec::new();
-    far.read_to_end(&mut got).unwrap();
-    writer.join().unwrap();
-    assert!(got == expected, "{} bytes, or not the same", got.len());
+    carry(&link, SocketAddr::from((FAR, 0)), 1_500_000);
     let up = link.down().unwrap().up;
     let fates = up.delivered + up.lost + up.dropped + up.policed + up.in_flight;
     assert_eq!(up.packets, fates, "{up:?}");
