@@ -108,7 +108,7 @@ const LOSS_SHARE_OF_RATE: f64 = 0.5;
 /// How late a link may be to read while the queue still takes the numbered packets that pile up.
 const LOSS_LATE: Duration = Duration::from_millis(50);
 /// How long numbered packets are sent at most.
-const LOSS_WITHIN: Duration = Duration::from_secs(12);
+const LOSS_WITHIN: Duration = Duration::from_secs(8);
 /// How long full packets are sent to measure a rate; a low one takes longer, for enough packets.
 const RATE_FOR: Duration = Duration::from_secs(2);
 const RATE_WITHIN: Duration = Duration::from_secs(5);
@@ -139,9 +139,9 @@ const TRACE_WITHIN: Duration = Duration::from_secs(10);
 const START_UNSURE: Duration = Duration::from_millis(20);
 /// How long a state before and after a change is measured.
 const STEP_FOR: Duration = Duration::from_secs(1);
-/// Both directions are loaded at once up to this sum of their rates, in bit/s; faster ones one after
+/// Both directions are loaded at once up to this sum of their loads, in bit/s; faster ones one after
 /// the other, so that senders and carrier do not wait for each other's processor.
-const AT_ONCE: u64 = 200_000_000;
+const AT_ONCE: f64 = 250e6;
 /// IP packets: the largest, and that of a probe with nothing but its number.
 const FULL_PACKET: u32 = 1500;
 const SMALL_PACKET: u32 = probe::HEADERS + probe::NUMBER;

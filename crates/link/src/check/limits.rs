@@ -21,10 +21,7 @@ type Found = Vec<Option<(Lane, Seen)>>;
 impl Course<'_> {
     pub(super) fn rate(&self) -> Result<Attempt, LinkError> {
         let (spec, left) = self.part(parts::rate);
-        let sum: u64 =
-            self.asked.iter().filter_map(|asked| asked.rate).map(|rate| rate.bits_per_s()).sum();
-        let (found, mut attempt) =
-            self.loaded(Phase::Rate, &spec, sum <= AT_ONCE, Asked::rate_lane)?;
+        let (found, mut attempt) = self.loaded(Phase::Rate, &spec, Asked::rate_lane)?;
         for ((asked, seen), left) in self.asked.iter().zip(&found).zip(&left) {
             let outcome = match (asked.rate, seen) {
                 (None, _) if asked.trace.is_some() => continue,
@@ -45,7 +42,7 @@ impl Course<'_> {
     pub(super) fn queue(&self) -> Result<Attempt, LinkError> {
         let (spec, left) = self.part(parts::rate);
         let lane = |asked: &Asked| asked.rate.and_then(|_| asked.queue_lane());
-        let (found, mut attempt) = self.loaded(Phase::Queue, &spec, false, lane)?;
+        let (found, mut attempt) = self.loaded(Phase::Queue, &spec, lane)?;
         for ((asked, seen), left) in self.asked.iter().zip(&found).zip(&left) {
             let outcomes = match (asked.rate.zip(asked.queue), seen) {
                 (None, _) if asked.trace.is_some() => continue,
@@ -93,7 +90,7 @@ impl Course<'_> {
     fn recorded_queue(&self, attempt: &mut Attempt) -> Result<(), LinkError> {
         let (spec, left) = self.part(parts::recorded_queue);
         let lane = |asked: &Asked| asked.trace.as_ref().and_then(|_| asked.queue_lane());
-        let (found, queue) = self.loaded(Phase::Recorded, &spec, false, lane)?;
+        let (found, queue) = self.loaded(Phase::Recorded, &spec, lane)?;
         attempt.certificates.extend(queue.certificates);
         for ((asked, seen), left) in self.asked.iter().zip(&found).zip(&left) {
             let (Some(rate), Some(queue), Some(_)) = (asked.mean_rate, asked.queue, &asked.trace)
@@ -111,7 +108,7 @@ impl Course<'_> {
 
     pub(super) fn codel(&self) -> Result<Attempt, LinkError> {
         let (spec, left) = self.part(parts::managed);
-        let (found, mut attempt) = self.loaded(Phase::Codel, &spec, false, Asked::codel_lane)?;
+        let (found, mut attempt) = self.loaded(Phase::Codel, &spec, Asked::codel_lane)?;
         for ((asked, seen), left) in self.asked.iter().zip(&found).zip(&left) {
             let (Some((lane, seen)), Some(rate)) = (seen, asked.mean_rate) else { continue };
             let expected = expected_strikes(&spec, lane, seen);
@@ -125,8 +122,7 @@ impl Course<'_> {
 
     pub(super) fn policer(&self) -> Result<Attempt, LinkError> {
         let (spec, left) = self.part(parts::policed);
-        let (found, mut attempt) =
-            self.loaded(Phase::Policer, &spec, false, Asked::policer_lane)?;
+        let (found, mut attempt) = self.loaded(Phase::Policer, &spec, Asked::policer_lane)?;
         for ((asked, seen), left) in self.asked.iter().zip(&found).zip(&left) {
             let Some(policer) = asked.policer else { continue };
             let Some((lane, seen)) = seen else {
@@ -142,12 +138,12 @@ impl Course<'_> {
         Ok(attempt)
     }
 
-    /// Loads a fresh link with the lanes that there are; what was seen of each direction.
+    /// Loads a fresh link with the lanes that there are, both at once where that is little; what was seen
+    /// of each direction. Bursts that a queue does not take come one after the other.
     fn loaded(
         &self,
         phase: Phase,
         spec: &Spec,
-        at_once: bool,
         lane: impl Fn(&Asked) -> Option<Lane>,
     ) -> Result<(Found, Attempt), LinkError> {
         let lanes: Vec<Option<Lane>> = self.asked.iter().map(lane).collect();
@@ -156,6 +152,12 @@ impl Course<'_> {
         if some.is_empty() {
             return Ok((vec![None, None], attempt));
         }
+        let bits_per_s = |lane: &Lane| {
+            let bits = f64::from(lane.load.ip_bytes) * 8.0;
+            bits / lane.load.every.as_secs_f64().max(1e-9)
+        };
+        let sum: f64 = some.iter().map(bits_per_s).sum();
+        let at_once = phase != Phase::Queue && sum <= AT_ONCE;
         let (seen, certificate) = self.load(phase, spec, &some, at_once)?;
         attempt.certificates.push(certificate);
         // A receiver without room is a machine that is too busy: `seen` is then of no use.
