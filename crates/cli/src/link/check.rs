@@ -83,7 +83,10 @@ fn show(scenario: &Scenario, seed: u64, findings: &Findings) {
         _ => say(&format!("Not as asked: {outside} outside of their tolerances, {inside} inside.")),
     }
     if outside > 0 && not_measured == 0 {
-        talk("link: on a busy machine the probes themselves are late: check once more, alone");
+        talk(
+            "link: figures with an interval are outside for 1 of 100 seeds, and on a busy machine \
+             probes are late: check once more, alone and with another --seed",
+        );
     }
 }
 

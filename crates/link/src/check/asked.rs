@@ -278,7 +278,8 @@ impl Asked {
             ecn: self.marks_ecn,
             ..Load::paced(self.full, every)
         };
-        Some(self.lane(load, self.idle_wait() + CODEL_FOR.mul_f64(CODEL_OFFERED)))
+        // What waits at the end, twice that.
+        Some(self.lane(load, self.idle_wait() + CODEL_FOR.mul_f64(CODEL_OFFERED - 1.0) * 2))
     }
 
     /// A burst that a policer does not let pass whole, then more than its rate. `None` without one, or
