@@ -31,7 +31,8 @@ impl Course<'_> {
                     RATE_WITHIN.as_secs()
                 )),
                 (Some(rate), Some((lane, seen))) => {
-                    judge::rate(rate, asked.queue, lane.load.ip_bytes, seen)
+                    let outcome = judge::rate(rate, asked.queue, lane.load.ip_bytes, seen);
+                    seen.spoiled().map_or(outcome, Outcome::TooBusy)
                 }
             };
             attempt.add_without(Subject::Rate, asked.way, outcome, left);
@@ -55,6 +56,7 @@ impl Course<'_> {
                 }
                 (Some((rate, queue)), Some((_, seen))) => {
                     judge::queue(rate, queue, asked.delay, seen)
+                        .map(|outcome| seen.spoiled().map_or(outcome, Outcome::TooBusy))
                 }
             };
             let subjects = [Subject::QueueTime, Subject::QueueBytes];
@@ -99,7 +101,10 @@ impl Course<'_> {
             };
             let outcome = match seen {
                 None => Outcome::NotMeasured("it takes too long to run empty".to_owned()),
-                Some((_, seen)) => judge::recorded_queue(queue, rate, asked.delay, seen),
+                Some((_, seen)) => {
+                    let outcome = judge::recorded_queue(queue, rate, asked.delay, seen);
+                    seen.spoiled().map_or(outcome, Outcome::TooBusy)
+                }
             };
             attempt.add_without(Subject::QueueBytes, asked.way, outcome, left);
         }
@@ -160,8 +165,6 @@ impl Course<'_> {
         let at_once = phase != Phase::Queue && sum <= AT_ONCE;
         let (seen, certificate) = self.load(phase, spec, &some, at_once)?;
         attempt.certificates.push(certificate);
-        // A receiver without room is a machine that is too busy: `seen` is then of no use.
-        attempt.late = seen.iter().any(|seen| seen.spoiled().is_some());
         let mut seen = seen.into_iter();
         let found = lanes.into_iter().map(|lane| Some((lane?, seen.next()?))).collect();
         Ok((found, attempt))
