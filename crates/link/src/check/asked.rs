@@ -254,7 +254,10 @@ impl Asked {
             return None;
         }
         let excess = QUEUE_EXCESS * u64::from(self.full) + rate.bytes_in(QUEUE_LATE);
-        let every = rate.time_to_send(self.full.into()).div_f64(QUEUE_OFFERED).max(AT_START_EVERY);
+        let time = rate.time_to_send(self.full.into());
+        // Not so fast that the link cannot read it, but faster than the rate.
+        let every =
+            time.div_f64(QUEUE_OFFERED).max(AT_START_EVERY.min(time.div_f64(CODEL_OFFERED)));
         let load = Load {
             packets: u32::MAX,
             within: QUEUE_WITHIN / 2,

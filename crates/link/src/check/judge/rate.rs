@@ -28,7 +28,8 @@ pub(in super::super) fn rate(
         return Outcome::NotMeasured(format!("only {arrived} packets came"));
     };
     let idle = idle_share(asked, queue.unwrap_or(u64::MAX), ip_bytes, &seen.sent);
-    if let Some(busy) = too_idle(idle) {
+    let paused = paused(asked, queue, seen, time);
+    if let Some(busy) = too_idle(idle).or(paused) {
         return busy;
     }
     let basis = format!(
@@ -57,6 +58,22 @@ pub(super) fn bytes_over_time(arrivals: &[Arrival]) -> Option<(f64, u64, f64)> {
     let time = rest.last()?.at.saturating_duration_since(first.at).as_secs_f64();
     let bytes: u64 = rest.iter().map(|arrival| u64::from(arrival.ip_bytes)).sum();
     (time > 0.0).then(|| (bytes as f64 * 8.0 / time, bytes, time))
+}
+
+/// Why a rate cannot be told where nothing came for longer than the queue lasts: the link did not run,
+/// and what it would have sent is gone. Half of the tolerance is let pass.
+fn paused(rate: BitRate, queue: Option<u64>, seen: &Seen, time: f64) -> Option<Outcome> {
+    let gaps = seen.arrivals.windows(2).map(|two| {
+        let gap = two[1].at.saturating_duration_since(two[0].at);
+        gap.saturating_sub(rate.time_to_send(two[1].ip_bytes.into()))
+    });
+    let pause = gaps.max()?;
+    let lost =
+        pause > rate.time_to_send(queue?) && pause.as_secs_f64() > time * RATE_TOLERANCE / 2.0;
+    let ms = pause.as_secs_f64() * 1e3;
+    lost.then(|| {
+        Outcome::TooBusy(format!("nothing came for {ms:.1} ms, longer than the queue lasts"))
+    })
 }
 
 fn too_idle(share: f64) -> Option<Outcome> {
@@ -160,6 +177,18 @@ mod tests {
         let starved = seen(MS * 2, 500, MS * 2, 10 * MS);
         assert!(is_too_busy(&judged("8mbit", &starved)));
         assert!(is_not_measured(&judged("8mbit", &Seen::default())));
+    }
+
+    #[test]
+    fn a_link_that_stood_still_is_not_judged_by_its_rate() {
+        let paused = |ms: u32| {
+            let mut seen = seen(MS * 9 / 10, 1000, MS, 10 * MS);
+            seen.arrivals.iter_mut().skip(500).for_each(|one| one.at += MS * ms);
+            rate(rate_of("8mbit"), Some(3000), 1000, &seen)
+        };
+        assert!(is_inside(&paused(3)), "as long as the queue lasts");
+        assert!(is_inside(&paused(4)), "half of the tolerance");
+        assert!(is_too_busy(&paused(5)));
     }
 
     #[test]
