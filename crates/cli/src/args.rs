@@ -283,9 +283,9 @@ pub(crate) struct LinkRunArgs {
 /// Measure whether a bad network does what was asked of it.
 ///
 /// Sends probes of its own over fresh links, stamps them at both ends with one clock, and compares
-/// round trip, delays, losses, rates and queues with what was asked, and what the link counts with
-/// what arrived. About 10 s for a path. Exit code 1: a figure is outside of its tolerance, or could
-/// not be measured.
+/// all that the path asks for with what it got, and what the link counts with what arrived. About
+/// 10 s for a path, and as long as its last cut within 50 s or change within 20 s. Exit code 1: a
+/// figure is outside of its tolerance, or could not be measured.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LinkCheckArgs {
     #[command(flatten)]

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The bytes of one opportunity.
 pub(crate) const OPPORTUNITY_BYTES: u64 = 1500;
@@ -75,6 +76,16 @@ impl Trace {
     /// After so long it begins again.
     fn length_ms(&self) -> u64 {
         self.opportunities.last().copied().unwrap_or(1)
+    }
+
+    /// After so long it begins again.
+    pub(crate) fn length(&self) -> Duration {
+        Duration::from_millis(self.length_ms())
+    }
+
+    /// How many opportunities there are until it begins again.
+    pub(crate) fn opportunities(&self) -> u64 {
+        self.opportunities.len() as u64
     }
 
     /// When the opportunity of a number comes, counted from 0 through all repetitions, in nanoseconds.

@@ -9,7 +9,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use lastbyte_link::Way;
-use lastbyte_link::check::{Finding, Findings, Measured, Outcome, Subject, measure};
+use lastbyte_link::check::{Finding, Findings, Measured, Moment, Outcome, Subject, measure};
 use lastbyte_link::{LinkError, Scenario};
 
 const TRIES: u32 = 3;
@@ -82,4 +82,86 @@ fn a_link_that_loses_all_has_no_delay_but_a_loss() {
     let delay = &finding(&findings, Subject::Delay, Some(Way::Up)).outcome;
     assert!(matches!(delay, Outcome::NotMeasured(_)), "{delay:?}");
     assert!(!findings.is_as_asked());
+}
+
+/// Tries a path until all is as asked; what was found then.
+fn as_asked(toml: &str) -> Option<Findings> {
+    for attempt in 1..=TRIES {
+        let findings = found(toml)?;
+        for way in [Way::Up, Way::Down] {
+            assert!(figure(&findings, Subject::Unaccounted, Some(way)).is_inside());
+        }
+        if findings.is_as_asked() {
+            return Some(findings);
+        }
+        let wrong = |one: &&Finding| match &one.outcome {
+            Outcome::Measured(measured) => !measured.is_inside(),
+            _ => true,
+        };
+        eprintln!(
+            "attempt {attempt}: {:#?}",
+            findings.list.iter().filter(wrong).collect::<Vec<_>>()
+        );
+    }
+    panic!("never as asked: {toml}");
+}
+
+#[test]
+fn what_happens_to_packets_is_measured() {
+    let toml = "rtt = '10ms'\nmtu = 1300\n[up]\njitter = '1ms'\nreorder = true\n\
+                burst_loss = { share = '3%', packets = 4.0 }\ncorrupt = '2%'\nduplicate = '2%'\n\
+                lose_every = 1000\nrate = '16mbit'\nqueue = '200kB'\nmanagement = 'codel'\n\
+                ecn = true\n[down]\npolicer = { rate = '16mbit', burst = '20kB' }";
+    let Some(findings) = as_asked(toml) else { return };
+    let up = |subject| figure(&findings, subject, Some(Way::Up)).got;
+    assert_eq!((up(Subject::LoseEvery), up(Subject::LongestPacket)), (1000.0, 1300.0));
+    assert!(up(Subject::Overtaken) >= 1.0 && up(Subject::BurstLoss) > 0.0);
+    assert!(up(Subject::Damaged) > 0.0 && up(Subject::Doubled) > 0.0);
+    assert!(up(Subject::DelayHigh) > up(Subject::DelayLow) + 0.001);
+    assert!(up(Subject::FirstStrike) >= 0.1, "100 ms above 5 ms");
+    assert!(up(Subject::Strikes) > 50.0 && up(Subject::DroppedUnmarked) == 0.0);
+    let down = |subject| figure(&findings, subject, Some(Way::Down)).got;
+    assert!((down(Subject::PolicerBurst) - 20_000.0).abs() < 3_300.0);
+    assert_eq!(down(Subject::Overtaken), 0.0);
+}
+
+#[test]
+fn what_happens_at_set_times_is_measured() {
+    let toml = "rtt = '4ms'\nrate = '8mbit'\ncuts = [{ at = '400ms', lasting = '200ms' }]\n\
+                [[changes]]\nat = '700ms'\nrate = '4mbit'\nloss = '5%'\n\
+                [[changes]]\nat = '1200ms'\nway = 'down'\ndelay = '12ms'\n\
+                [[changes]]\nat = '1h'\nrate = '1mbit'";
+    let Some(findings) = as_asked(toml) else { return };
+    for way in [Way::Up, Way::Down] {
+        let cut = figure(&findings, Subject::CutLength(1), Some(way));
+        assert!((cut.got - 0.2).abs() < 0.012, "{cut:?}");
+        let subject = Subject::Change { number: 1, of: "rate", moment: Moment::Itself };
+        assert!((figure(&findings, subject, Some(way)).got - 0.7).abs() < 0.03);
+        let far = &finding(&findings, Subject::Unchecked("a change"), Some(way)).outcome;
+        assert!(matches!(far, Outcome::NotChecked(why) if why.contains("number 3")), "{far:?}");
+    }
+    let subject = Subject::Change { number: 2, of: "delay", moment: Moment::After };
+    assert_eq!(figure(&findings, subject, Some(Way::Down)).asked, 0.012);
+}
+
+#[test]
+#[ignore = "checks all scenarios over real links: three minutes on an idle machine"]
+fn every_scenario_is_checked_whole() {
+    for scenario in Scenario::all().unwrap() {
+        for attempt in 1..=TRIES {
+            let findings = match measure(&scenario.spec, 1, &mut |_| {}) {
+                Ok(findings) => findings,
+                Err(error @ LinkError::Rights { .. }) => return eprintln!("NOT TESTED: {error}"),
+                Err(error) => panic!("{}: {error}", scenario.name),
+            };
+            let unchecked = |one: &&Finding| matches!(one.outcome, Outcome::NotChecked(_));
+            let unchecked: Vec<_> = findings.list.iter().filter(unchecked).collect();
+            assert!(unchecked.is_empty(), "{}: {unchecked:#?}", scenario.name);
+            if findings.is_as_asked() {
+                break;
+            }
+            eprintln!("{}, attempt {attempt}: {:#?}", scenario.name, findings.list);
+            assert!(attempt < TRIES, "{}: never as asked", scenario.name);
+        }
+    }
 }

@@ -183,6 +183,80 @@ pub fn discard(fd: &impl AsFd, limit: usize) -> io::Result<usize> {
     check_size(unsafe { libc::recv(fd, std::ptr::null_mut(), limit, flags) })
 }
 
+/// Never cuts what is sent, here or on the way (`ip(7)`, `IP_MTU_DISCOVER`): a packet that is longer
+/// than the path takes is refused with `EMSGSIZE`.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn forbid_fragments(fd: &impl AsFd) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+}
+
+/// Lets the kernel cut what is written to a UDP socket into datagrams with so many bytes of data
+/// (`udp(7)`, `UDP_SEGMENT`, Linux 4.18); 64 of them at most, and 64 KiB.
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel.
+pub fn set_segment_bytes(fd: &impl AsFd, bytes: u16) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_UDP, libc::UDP_SEGMENT, bytes.into())
+}
+
+/// Sets the byte of IPv4 whose lowest two bits are those of ECN (`ip(7)`, `IP_TOS`; RFC 3168).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn set_type_of_service(fd: &impl AsFd, byte: u8) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_IP, libc::IP_TOS, byte.into())
+}
+
+/// Lets [`receive_with_type_of_service`] tell that byte (`ip(7)`, `IP_RECVTOS`).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn tell_type_of_service(fd: &impl AsFd) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
+}
+
+/// Receives one datagram (`recvmsg(2)`). Returns its length in bytes, at most `room`, and the byte
+/// that [`set_type_of_service`] sets, where the kernel tells it.
+///
+/// # Errors
+/// `EAGAIN` when nothing came in time; the socket's own error otherwise.
+pub fn receive_with_type_of_service(
+    fd: &impl AsFd,
+    room: &mut [u8],
+) -> io::Result<(usize, Option<u8>)> {
+    let mut part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    // Words, so that it is aligned as a cmsghdr has to be.
+    let mut control = [0_usize; 8];
+    // SAFETY: all zeroes are a msghdr: null pointers, no lengths, no flags.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: the message points to `room` and `control` with their lengths; both outlive the call.
+    let length = check_size(unsafe { libc::recvmsg(fd, &raw mut message, 0) })?;
+    #[allow(clippy::unnecessary_cast, reason = "not a usize everywhere")]
+    let told = message.msg_controllen as usize;
+    Ok((length, type_of_service(&control, told)))
+}
+
+/// The byte in the first message of control data, if it is one of `IP_TOS`: a length, a level and a
+/// kind (`cmsg(3)`), then the byte.
+fn type_of_service(control: &[usize], told: usize) -> Option<u8> {
+    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let bytes = bytes.get(..told)?;
+    let header = size_of::<libc::cmsghdr>();
+    let number = |at: usize| {
+        let four = bytes.get(at..at + 4)?;
+        Some(i32::from_ne_bytes([four[0], four[1], four[2], four[3]]))
+    };
+    let is_it = number(header - 8)? == libc::IPPROTO_IP && number(header - 4)? == libc::IP_TOS;
+    bytes.get(header).copied().filter(|_| is_it)
+}
+
 /// Reads an integer option (`getsockopt(2)`).
 fn get_int(fd: &impl AsFd, level: i32, option: i32) -> io::Result<i32> {
     let mut value: libc::c_int = 0;
@@ -213,4 +287,50 @@ pub(crate) fn set_option<T: Copy>(
 
 pub(crate) fn size_of_value<T>() -> libc::socklen_t {
     libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let (one, two) =
+            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        one.connect(two.local_addr().unwrap()).unwrap();
+        (one, two)
+    }
+
+    #[test]
+    fn the_type_of_service_comes_with_the_datagram() {
+        let (one, two) = pair();
+        tell_type_of_service(&two).unwrap();
+        for byte in [0, 1, 2] {
+            set_type_of_service(&one, byte).unwrap();
+            one.send(b"data").unwrap();
+            let received = receive_with_type_of_service(&two, &mut [0; 16]).unwrap();
+            assert_eq!(received, (4, Some(byte)));
+        }
+        let (one, untold) = pair();
+        one.send(b"data").unwrap();
+        assert_eq!(receive_with_type_of_service(&untold, &mut [0; 2]).unwrap(), (2, None));
+    }
+
+    #[test]
+    fn what_is_written_is_cut() {
+        let (one, two) = pair();
+        set_segment_bytes(&one, 3).unwrap();
+        one.send(b"abcdefgh").unwrap();
+        let lengths = [(); 3].map(|()| two.recv(&mut [0; 16]).unwrap());
+        assert_eq!(lengths, [3, 3, 2]);
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_where_it_may_not_be_cut() {
+        let (one, _two) = pair();
+        forbid_fragments(&one).unwrap();
+        let refused = one.send(&[0; 65_507 + 1]).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE));
+    }
 }

@@ -1,0 +1,271 @@
+//! What can be found out about a path, and how it is told.
+
+use std::fmt;
+
+use crate::spec::Way;
+
+/// What is being measured, each on a link of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Delays.
+    Delay,
+    /// Independent losses, and the order of packets.
+    Loss,
+    /// Losses in bursts.
+    Bursts,
+    /// Losses by counting.
+    Counting,
+    /// Damage and second copies.
+    Damage,
+    /// Rates.
+    Rate,
+    /// Queues.
+    Queue,
+    /// A recorded rate.
+    Recorded,
+    /// A queue's management.
+    Codel,
+    /// A policer.
+    Policer,
+    /// Cuts, and changes at set times.
+    Timetable,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Delay => "delay",
+            Self::Loss => "loss",
+            Self::Bursts => "losses in bursts",
+            Self::Counting => "losses by counting",
+            Self::Damage => "damage and copies",
+            Self::Rate => "rate",
+            Self::Queue => "queue",
+            Self::Recorded => "the recorded rate",
+            Self::Codel => "CoDel",
+            Self::Policer => "policer",
+            Self::Timetable => "cuts and changes",
+        })
+    }
+}
+
+/// When, seen from a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Moment {
+    /// The state before it.
+    Before,
+    /// The time at which it came.
+    Itself,
+    /// The state after it.
+    After,
+}
+
+/// What a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Subject {
+    /// The median of the sum of both delays.
+    RoundTrip,
+    /// The median of one way's delay; the packet's own transmission and the probe's own lateness are
+    /// taken off.
+    Delay,
+    /// The time within which 5 % of the packets come, where the delay varies.
+    DelayLow,
+    /// The time within which 95 % of the packets come, where the delay varies.
+    DelayHigh,
+    /// The greatest distance of the delays from the distribution asked, as a share.
+    Jitter,
+    /// Packets that came after one that was sent after them.
+    Overtaken,
+    /// The longest packet that goes through whole.
+    LongestPacket,
+    /// The share of packets lost, each by itself.
+    Loss,
+    /// The share of packets lost in bursts.
+    BurstLoss,
+    /// How many packets are lost in a row, on average.
+    BurstLength,
+    /// The share of packets lost within a burst.
+    InBurst,
+    /// Every so manieth packet is lost.
+    LoseEvery,
+    /// The share of packets that arrive damaged.
+    Damaged,
+    /// The share of packets that arrive twice.
+    Doubled,
+    /// IP bytes over time.
+    Rate,
+    /// How long the last packet that a full queue took had to wait.
+    QueueTime,
+    /// How many bytes a full queue held.
+    QueueBytes,
+    /// How far packets leave from the opportunities of a recorded rate, 99 % of them at most.
+    Opportunities,
+    /// When the first packet was sent that `CoDel` drops or marks, after the first of a load.
+    FirstStrike,
+    /// How many packets of a load `CoDel` drops or marks.
+    Strikes,
+    /// Packets dropped where they were to be marked.
+    DroppedUnmarked,
+    /// How much a policer lets pass at once.
+    PolicerBurst,
+    /// What a policer lets pass in the long run.
+    PolicerRate,
+    /// When a cut began, by its number from 1.
+    CutBegin(u32),
+    /// How long a cut lasted, by its number from 1.
+    CutLength(u32),
+    /// Packets lost outside of cuts.
+    CutBesides,
+    /// A change at a set time.
+    Change {
+        /// Its number, from 1.
+        number: u32,
+        /// Of what.
+        of: &'static str,
+        /// The state before or after it, or when it came.
+        moment: Moment,
+    },
+    /// How late 99 % of packets were at most, as the link tells.
+    Lateness,
+    /// Packets dropped at the devices, as the link tells.
+    UnaskedDrops,
+    /// Packets of which the link's counts and the receivers' do not tell what became.
+    Unaccounted,
+    /// Something asked that is not checked.
+    Unchecked(&'static str),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RoundTrip => "round trip",
+            Self::Delay => "delay",
+            Self::DelayLow => "delay, 5 %",
+            Self::DelayHigh => "delay, 95 %",
+            Self::Jitter => "jitter",
+            Self::Overtaken => "overtaken",
+            Self::LongestPacket => "longest packet",
+            Self::Loss => "loss",
+            Self::BurstLoss => "loss in bursts",
+            Self::BurstLength => "lost in a row",
+            Self::InBurst => "lost in a burst",
+            Self::LoseEvery => "lost every",
+            Self::Damaged => "damaged",
+            Self::Doubled => "came twice",
+            Self::Rate => "rate",
+            Self::QueueTime => "queue time",
+            Self::QueueBytes => "queue bytes",
+            Self::Opportunities => "opportunities",
+            Self::FirstStrike => "CoDel's first",
+            Self::Strikes => "CoDel's number",
+            Self::DroppedUnmarked => "dropped unmarked",
+            Self::PolicerBurst => "policer's burst",
+            Self::PolicerRate => "policer's rate",
+            Self::CutBegin(number) => return write!(f, "cut {number} begins"),
+            Self::CutLength(number) => return write!(f, "cut {number} lasts"),
+            Self::CutBesides => "lost besides cuts",
+            Self::Change { number, of, moment } => {
+                return match moment {
+                    Moment::Before => write!(f, "{of} before {number}"),
+                    Moment::Itself => write!(f, "{of} change {number}"),
+                    Moment::After => write!(f, "{of} after {number}"),
+                };
+            }
+            Self::Lateness => "lateness",
+            Self::UnaskedDrops => "unasked drops",
+            Self::Unaccounted => "unaccounted",
+            Self::Unchecked(what) => what,
+        })
+    }
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// A share of one.
+    Share,
+    /// Bits per second.
+    BitsPerS,
+    /// IP bytes.
+    Bytes,
+    /// Packets; a mean of them need not be whole.
+    Packets,
+}
+
+/// A figure, and what it says about what was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The unit of the next four.
+    pub unit: Unit,
+    /// What was asked of the link.
+    pub asked: f64,
+    /// What was measured.
+    pub got: f64,
+    /// The least that may have been asked for this to come out; minus infinity where at least as much
+    /// is asked.
+    pub low: f64,
+    /// The most that may have been asked; infinite where what is asked is a limit.
+    pub high: f64,
+    /// What it rests on: samples and spread.
+    pub basis: String,
+}
+
+impl Measured {
+    /// Whether what was asked agrees with what was measured.
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
+        self.low <= self.asked && self.asked <= self.high
+    }
+
+    /// How far it is off, in its unit.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        self.got - self.asked
+    }
+}
+
+/// What came of measuring one thing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// A figure.
+    Measured(Measured),
+    /// Nothing was asked, or it is too far off: which.
+    NotChecked(String),
+    /// It was tried, and the machine was too busy for it each time: how that shows.
+    TooBusy(String),
+    /// It was tried, and there is no figure to be believed: why.
+    NotMeasured(String),
+}
+
+/// One thing that was checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What.
+    pub subject: Subject,
+    /// In which direction; `None` for what is of both.
+    pub way: Option<Way>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// All that was found out about a path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Findings {
+    /// In the order of the phases; what the link said of itself comes last.
+    pub list: Vec<Finding>,
+}
+
+impl Findings {
+    /// Whether all that was asked and can be checked was measured, and is inside its tolerance.
+    #[must_use]
+    pub fn is_as_asked(&self) -> bool {
+        self.list.iter().all(|finding| match &finding.outcome {
+            Outcome::Measured(measured) => measured.is_inside(),
+            Outcome::NotChecked(_) => true,
+            Outcome::NotMeasured(_) | Outcome::TooBusy(_) => false,
+        })
+    }
+}
