@@ -92,8 +92,8 @@ machine_cpu() {
 }
 
 # iperf3 from near to far over a link. The path's options are one word, the rest goes to iperf3.
-# Leaves iperf.json, link.json and snmp (the far host's counters of datagrams). Where send_buffer
-# is set, the near kernel may size its buffers up to that.
+# The server has a moment to count. Leaves iperf.json, link.json and snmp (the far host's counters
+# of datagrams). Where send_buffer is set, the near kernel may size its buffers up to that.
 iperf3_over_link() {
   local path server
   read -ra path <<< "$1"
@@ -102,7 +102,7 @@ iperf3_over_link() {
   # shellcheck disable=SC2016 # the inner shell's words
   "$lastbyte" link run "${path[@]}" --quiet --report "$scratch/link.json" --far "$server" -- \
     sh -c 'if [ -n "$1" ]; then echo "4096 16384 $1" > /proc/sys/net/ipv4/tcp_wmem; fi
-      shift; iperf3 -c far -4 -J "$@" > "$0"' \
+      shift; iperf3 -c far -4 -J "$@" > "$0"; sleep 0.4' \
     "$scratch/iperf.json" "${send_buffer:-}" "$@" 2> /dev/null
 }
 
@@ -267,22 +267,23 @@ wait_for() {
 measure_packets() {
   echo "# 100,000 packets/s of 64 bytes for $seconds s, RTT 2 ms, $rounds rounds"
   about_this_machine
-  printf '%9s  %9s  %9s  %9s  %8s  %7s  %7s   %s\n' \
-    sent 'link got' arrived read overflow unasked 'link CPU' 'late p50, p99, max (ms)'
-  local round sent read arrived overflow
+  printf '%7s  %8s  %9s  %7s  %7s  %9s %8s  %8s  %s\n' sent 'link got' delivered unasked \
+    read 'socket full' no-port 'link CPU' 'late p50, p99, max (ms)'
+  local round sent read strange overflow
   for ((round = 1; round <= rounds; round++)); do
     iperf3_over_link "--rtt 2ms --seed $round" -u -l 64 -b 51.2M -t "$seconds" -w 4M
     sent=$(from_iperf3 end sum_sent packets)
-    read -r read overflow <<< "$(awk '/^Udp: [0-9]/ { print $2, $6 }' "$scratch/snmp")"
-    arrived=$((read + overflow))
-    printf '%9d  %9d  %9d  %9d  %8d  %7d  %7.2fs   %s, %s, %s\n' "$sent" \
-      "$(from_report up packets)" "$arrived" "$read" "$overflow" "$(from_report device_drops_packets)" \
+    read -r read strange overflow <<< "$(awk '/^Udp: [0-9]/ { print $2, $3, $6 }' "$scratch/snmp")"
+    printf '%7d  %8d  %9d  %7d  %7d  %9d  %9d  %7.2fs  %s, %s, %s\n' "$sent" \
+      "$(from_report up packets)" "$(from_report up delivered_packets)" \
+      "$(from_report device_drops_packets)" "$read" "$overflow" "$strange" \
       "$(from_report cpu_s)" "$(from_report late_p50_ms)" "$(from_report late_p99_ms)" \
       "$(from_report late_max_ms)"
   done
-  echo "sent, link got: sent counts datagrams of the test, the link also the few of its control"
-  echo "connection; arrived: datagrams at the far kernel; of those read by the program, and overflow"
-  echo "found its socket full; unasked: drops that nobody asked the link for."
+  echo "sent: datagrams of the test; link got, delivered: with the few of its control connection;"
+  echo "unasked: drops that nobody asked the link for. At the far kernel: read by the program,"
+  echo "found its socket full, found none. What is missing there lay unread in the program's socket"
+  echo "when it closed that."
 }
 
 # --- limits --------------------------------------------------------------------------------------
@@ -813,7 +814,7 @@ many_that_stay() {
   promises_of_those_that_stay "$count"
   begun=$EPOCHREALTIME
   for ((number = 0; number < count; number++)); do
-    "$lastbyte" link down "n$number" > /dev/null
+    "$lastbyte" link down "n$number" > /dev/null 2>&1
   done
   echo "link down, one after the other: $(calc 'n - b' n="$EPOCHREALTIME" b="$begun") s;" \
     "$("$lastbyte" link list)"

@@ -295,6 +295,12 @@ impl Model {
         self.delay.keeps_order()
     }
 
+    /// Whether packets arrive as soon as they are offered.
+    #[must_use]
+    pub fn is_immediate(&self) -> bool {
+        self.takes_trains() && self.state.direction.delay.is_zero()
+    }
+
     /// Whether packets that come as one may be decided about by [`Model::offer_train`]: where
     /// nothing but delay and independent loss happens to them.
     #[must_use]

@@ -217,7 +217,9 @@ impl Wire {
     fn until_next(&self, clock: Clock) -> Option<Duration> {
         let due = self.lines.iter().filter_map(|line| {
             let due = line.held.front()?.due();
-            Some(due.max(line.delivered_at.saturating_add(GROUPED_WITHIN)))
+            // Where nothing takes time, neither does this: TCP's rate goes with the round trip.
+            let apart = if line.model.is_immediate() { 0 } else { GROUPED_WITHIN };
+            Some(due.max(line.delivered_at.saturating_add(apart)))
         });
         let changes = self.lines.iter().filter_map(|line| line.model.next_change());
         let next = due.chain(changes).min();
