@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::sample::State;
+
 /// How far the bytes of a connection are known to have come. Later is stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Delivery {
@@ -62,17 +64,21 @@ impl fmt::Display for PeerEnd {
 
 /// What a finish can prove about one connection's outgoing bytes.
 ///
-/// `written == acked + unacked()` wherever `acked` is known.
+/// `written == acked + unacked` wherever all three are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// The highest level that *all* written bytes reached.
     pub level: Delivery,
-    /// Bytes that the local kernel accepted over the life of the connection.
-    pub written: u64,
+    /// Bytes that the local kernel accepted over the life of the connection; `None` where others
+    /// wrote them.
+    pub written: Option<u64>,
     /// Of those, bytes that left the send queue at least once; `None` where it cannot be known.
     pub sent: Option<u64>,
     /// Of those, bytes that the peer's kernel acknowledged; `None` where it cannot be known.
     pub acked: Option<u64>,
+    /// Bytes that the peer's kernel is not known to have, known also where `written` is not. `None`
+    /// where the kernel does not count them: Unix sockets, MPTCP.
+    pub unacked: Option<u64>,
     /// Bytes of the peer that arrived while finishing and were thrown away.
     pub drained: u64,
     /// How the peer ended.
@@ -81,20 +87,14 @@ pub struct Receipt {
     pub took: Duration,
 }
 
-impl Receipt {
-    /// Bytes written that the peer's kernel is not known to have; `None` where that is unknown.
-    #[must_use]
-    pub fn unacked(&self) -> Option<u64> {
-        self.acked.map(|acked| self.written.saturating_sub(acked))
-    }
-}
-
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.level)?;
-        match self.acked {
-            Some(acked) => write!(f, "{acked} of {} bytes acked", self.written)?,
-            None => write!(f, "{} bytes written, acked unknown", self.written)?,
+        match (self.written, self.acked, self.unacked) {
+            (Some(written), Some(acked), _) => write!(f, "{acked} of {written} bytes acked")?,
+            (Some(written), None, _) => write!(f, "{written} bytes written, acked unknown")?,
+            (None, _, Some(unacked)) => write!(f, "{unacked} bytes left unacked")?,
+            (None, _, None) => write!(f, "bytes acked unknown")?,
         }
         match self.peer {
             PeerEnd::Open => write!(f, ", peer still connected")?,
@@ -132,31 +132,80 @@ impl fmt::Display for End {
     }
 }
 
-/// What is known when `read` returned 0.
+/// Which kind of stream socket it is: what can be known differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Plain TCP: all of this is known.
+    Tcp,
+    /// Multipath TCP (RFC 8684): its counters do not tell a FIN from a reset, nor what was acked.
+    Mptcp,
+    /// A Unix stream socket (`unix(7)`). What is written lies in the peer's queue at once; the
+    /// kernel tells when the peer's *program* has read all of it, and nothing in between.
+    Unix,
+    /// Any other stream socket, such as `vsock(7)`.
+    Other,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tcp => "TCP",
+            Self::Mptcp => "MPTCP",
+            Self::Unix => "Unix",
+            Self::Other => "other",
+        })
+    }
+}
+
+/// What is known when a stream has come to its end: `read` returned 0, or the kernel says that
+/// nothing more will come.
 ///
 /// On Linux a reset is reported once. Whoever takes it, a failed write or `SO_ERROR`, leaves the
-/// reader with data and then a clean-looking 0. The kernel's count of received bytes tells the two
-/// apart: it counts a FIN as one byte, and a reset as none (`tcpi_bytes_received`, RFC 4898
-/// tcpEStatsAppHCThruOctetsReceived).
+/// reader with data and then a clean-looking 0. Over TCP the kernel's count of received bytes tells
+/// the two apart: it counts a FIN as one byte, and a reset as none (`tcpi_bytes_received`, RFC 4898
+/// tcpEStatsAppHCThruOctetsReceived). Over a Unix socket there is no such count, only the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndEvidence {
-    /// The socket speaks plain TCP, not MPTCP (which does not count its FIN).
-    pub plain_tcp: bool,
+    /// The kind of socket.
+    pub kind: Kind,
     /// Bytes read since the connection began, urgent ones in their place (`SO_OOBINLINE`); `None`
     /// when others may have read before us.
     pub read: Option<u64>,
-    /// The kernel's count; `None` on a kernel without the field (before 4.1).
+    /// Bytes that wait to be read (`SIOCINQ`): 0 after a read that returned 0.
+    pub unread: u64,
+    /// The kernel's count; `None` on a kernel without the field (before 4.1), or another kind.
     pub received: Option<u64>,
+    /// The connection's state; `None` for another kind than TCP.
+    pub state: Option<State>,
+    /// Somebody was told of an error before: a write of ours failed.
+    pub error_taken: bool,
 }
 
 impl EndEvidence {
     /// How the stream ended.
     #[must_use]
     pub fn classify(self) -> End {
-        let (true, Some(read), Some(received)) = (self.plain_tcp, self.read, self.received) else {
+        match self.kind {
+            Kind::Tcp => self.classify_tcp(),
+            Kind::Unix if self.error_taken => End::Reset,
+            Kind::Unix if self.read.is_some() => End::Fin,
+            Kind::Unix | Kind::Mptcp | Kind::Other => End::Unknown,
+        }
+    }
+
+    fn classify_tcp(self) -> End {
+        match self.state {
+            // Only a FIN leads to these (RFC 9293 section 3.3.2).
+            Some(State::CloseWait | State::LastAck | State::Closing) => return End::Fin,
+            // The peer may still send: somebody here shut the reading side down.
+            Some(State::Established | State::FinWait1 | State::FinWait2) => return End::Unknown,
+            _ => {}
+        }
+        let (Some(read), Some(received)) = (self.read, self.received) else {
             return End::Unknown;
         };
-        match received.checked_sub(read) {
+        match received.checked_sub(read.saturating_add(self.unread)) {
             Some(0) => End::Reset,
             Some(1) => End::Fin,
             _ => End::Unknown,
@@ -168,25 +217,55 @@ impl EndEvidence {
 mod tests {
     use super::*;
 
-    fn ended(plain_tcp: bool, read: Option<u64>, received: Option<u64>) -> End {
-        EndEvidence { plain_tcp, read, received }.classify()
+    const CUT: EndEvidence = EndEvidence {
+        kind: Kind::Tcp,
+        read: Some(5000),
+        unread: 0,
+        received: Some(5000),
+        state: Some(State::Close),
+        error_taken: false,
+    };
+
+    fn counts(read: u64, unread: u64, received: u64) -> End {
+        EndEvidence { read: Some(read), unread, received: Some(received), ..CUT }.classify()
     }
 
     #[test]
     fn a_fin_counts_as_one_byte_and_a_reset_as_none() {
-        assert_eq!(ended(true, Some(5000), Some(5001)), End::Fin);
-        assert_eq!(ended(true, Some(5000), Some(5000)), End::Reset);
-        assert_eq!(ended(true, Some(0), Some(1)), End::Fin);
-        assert_eq!(ended(true, Some(0), Some(0)), End::Reset);
+        assert_eq!(counts(5000, 0, 5001), End::Fin);
+        assert_eq!(counts(5000, 0, 5000), End::Reset);
+        assert_eq!(counts(0, 0, 1), End::Fin);
+        assert_eq!(counts(0, 0, 0), End::Reset);
+        assert_eq!(counts(1000, 4000, 5001), End::Fin, "seen before it was read");
+        assert_eq!(counts(1000, 4000, 5000), End::Reset, "seen before it was read");
+    }
+
+    #[test]
+    fn a_state_that_only_a_fin_leads_to_is_proof_of_one() {
+        for state in [State::CloseWait, State::LastAck, State::Closing] {
+            let known = EndEvidence { read: None, state: Some(state), ..CUT };
+            assert_eq!(known.classify(), End::Fin, "{state:?}");
+        }
     }
 
     #[test]
     fn what_cannot_be_known_is_not_guessed() {
-        assert_eq!(ended(false, Some(5000), Some(5001)), End::Unknown, "MPTCP");
-        assert_eq!(ended(true, None, Some(5001)), End::Unknown, "others have read");
-        assert_eq!(ended(true, Some(5000), None), End::Unknown, "an old kernel");
-        assert_eq!(ended(true, Some(5000), Some(5002)), End::Unknown, "an unread urgent byte");
-        assert_eq!(ended(true, Some(5000), Some(4999)), End::Unknown, "more read than received");
+        let unknown = |evidence: EndEvidence| assert_eq!(evidence.classify(), End::Unknown);
+        unknown(EndEvidence { kind: Kind::Mptcp, received: Some(5001), ..CUT });
+        unknown(EndEvidence { kind: Kind::Other, received: Some(5001), ..CUT });
+        unknown(EndEvidence { read: None, received: Some(5001), ..CUT });
+        unknown(EndEvidence { received: None, ..CUT });
+        unknown(EndEvidence { state: Some(State::FinWait2), ..CUT });
+        assert_eq!(counts(5000, 0, 5002), End::Unknown, "an unread urgent byte");
+        assert_eq!(counts(5000, 0, 4999), End::Unknown, "more read than received");
+    }
+
+    #[test]
+    fn a_unix_socket_has_only_the_report_of_its_reset() {
+        let unix = EndEvidence { kind: Kind::Unix, received: None, state: None, ..CUT };
+        assert_eq!(unix.classify(), End::Fin);
+        assert_eq!(EndEvidence { error_taken: true, ..unix }.classify(), End::Reset);
+        assert_eq!(EndEvidence { read: None, ..unix }.classify(), End::Unknown);
     }
 
     #[test]

@@ -6,172 +6,85 @@
 //! the kernel after seconds to minutes, and one late byte from the peer resets it and takes our
 //! tail along.
 //!
-//! ```text
-//!              +-----------+  SYN_SENT, SYN_RECV: wait
-//!   foreign -->| Inspect   |----.
-//!   or Closed  +-----------+<---'
-//!   wanted           | ESTABLISHED, CLOSE_WAIT            | FIN queued already
-//!   ours ---.        |                                    |
-//!            v       v                                    |
-//!          +-----------+ ENOTCONN                         |
-//!          | HalfClose |--------------------------.       |
-//!          +-----------+                          |       |
-//!                | ok: our FIN is queued          |       |
-//!                v                                |       |
-//!          +-----------+<-------------------------|-------'
-//!     .--->| Count     |--- 0 left, and the peer's end as wanted ----------> Done
-//!     |    +-----------+                          |                           ^
-//!     |          | more left                      |                           |
-//!     |          v                                v                           |
-//!     |    +-----------+ reset, error      +-----------+   +-----------+      |
-//!     |    | Drain     |------------------>| LastCount |-->| Unsent    |------'
-//!     |    +-----------+                   +-----------+   +-----------+
-//!     |          | nothing there, peer's FIN      ^
-//!     |          v                                |
-//!     |    +-----------+ deadline                 |
-//!     '----| Wait      |--------------------------'
-//!   event, +-----------+
-//!   timer
-//! ```
+//! | In | asks for | and goes, by the answer, to |
+//! |---|---|---|
+//! | `Inspect` | `TCP_INFO` | ESTABLISHED, CLOSE_WAIT: `HalfClose`; SYN_SENT, SYN_RECV: `AwaitHandshake`; somebody's FIN is queued: `Count`; else `LastCount` |
+//! | `AwaitHandshake` | wait | `Inspect`; past the deadline `LastCount` |
+//! | `LookForEnd` (Unix) | `poll` | `HalfClose` |
+//! | `HalfClose` | `shutdown` | done: `MeasureRoundTrip`, or `Count` where edges are waited for, or `Wait` where nothing can be counted; ENOTCONN: `LastCount` |
+//! | `Count` | `SIOCOUTQ` | none left: `CheckError` (Unix), `Drain`, `Wait` for the peer's end, or `Done`; some left: `Drain`, `MeasureRoundTrip` after a timer, or `Wait`; only sending wanted: `Unsent` |
+//! | `CheckError` (Unix) | `SO_ERROR` | none: `Drain`, `Wait` or `Done`; an error: `LastCount` |
+//! | `Unsent` | `SIOCOUTQNSD` | none left and that was wanted: `Done`; else `Drain` or `Wait` |
+//! | `Drain` | `recv` | bytes: again; nothing: `Wait` or `Done`; 0: `ClassifyEnd`; an error: `LastCount` |
+//! | `CountUnread` | `SIOCINQ` | `ClassifyEnd` |
+//! | `ClassifyEnd` | `TCP_INFO` or `SO_ERROR` | a reset: `LastCount`; else `Count`, or `Done` when all is proven |
+//! | `MeasureRoundTrip` | `TCP_INFO` | `Wait`; `Count` where our FIN is acknowledged already |
+//! | `Wait` | wait | `Count`; the peer's end behind what may not be read: `CountUnread`; past the deadline `LastCount` |
+//! | `LastCount` | `SIOCOUTQ` | `LastUnsent`, or `Done` when nothing is left |
+//! | `LastUnsent` | `SIOCOUTQNSD` | `Done` |
+//!
+//! It begins in `Count` where our FIN is queued already, in `HalfClose` where the connection is
+//! known to be there and no more than Acked is wanted, and in `Inspect` or `LookForEnd` otherwise.
+//! [`Finish::abort`] begins in `Count` and never half-closes: it waits for an empty queue, so that
+//! the reset which follows comes after everything.
 //!
 //! What is claimed, and why it is sound on Linux:
 //!
-//! - **Acked** needs our FIN known to be queued (`shutdown` succeeded on an established connection)
-//!   and `SIOCOUTQ` at most 1, the FIN itself; without such a FIN only 0. In `SYN_SENT` the counter
-//!   is 0 with bytes pending, and after a reset it can be 1 with the last data byte lost: both are
-//!   excluded by asking for the FIN.
+//! - **Acked** over TCP needs our FIN known to be queued (`shutdown` succeeded on an established
+//!   connection) and `SIOCOUTQ` at most 1, the FIN itself; without such a FIN only 0, and only if
+//!   the connection was seen established. In `SYN_SENT` the counter is 0 with bytes pending, and
+//!   after a reset it can be 1 with the last data byte lost: both are excluded by asking for the FIN.
 //! - The machine waits on until the FIN too is acknowledged: from then on closing cannot truncate
 //!   what a Linux peer reads, even if closing emits a reset. Should the deadline come first, the
 //!   bytes are acked all the same.
+//! - **Acked** over a Unix socket is claimed when the queue is empty and, looked at in this order,
+//!   no error is pending. The kernel sets the error before it throws unread bytes away
+//!   (`unix_release_sock`), so the peer's program has read everything: more than the word asks for.
+//!   `SIOCOUTQ` counts memory there, so that nothing is said of a part.
 //! - **Closed** needs the peer's FIN after that. Where its FIN was there before ours was
 //!   acknowledged the level stays Acked. A FIN that overtakes the acknowledgement within a single
 //!   wake-up cannot be told from one that follows it, and counts as following.
+//! - Over MPTCP and other kinds nothing is claimed; the same is done, so that nothing is lost.
+
+mod words;
 
 use std::time::Duration;
 
 use crate::sample::{State, TcpInfo};
-use crate::{Delivery, End, EndEvidence, PeerEnd, Receipt};
+use crate::{Delivery, End, EndEvidence, Kind, PeerEnd, Receipt};
+pub use words::{Action, Drain, Drained, Facts, FinishOptions, Unproven, Wake, Woken};
 
 /// The first look at the clock when no event comes; later ones follow the measured round trip.
 const FIRST_TIMER: Duration = Duration::from_millis(100);
 /// The longest wait between two looks.
 const LAST_TIMER: Duration = Duration::from_secs(5);
-
-/// What the caller of a finish wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FinishOptions {
-    /// How long to wait for proof, from the start of the finish. Default 30 s: with a first
-    /// retransmission time-out of 0.4 s, as on a path of 200 ms, six retransmissions of the last
-    /// segment fit in (the sixth leaves after 25 s).
-    pub deadline: Duration,
-    /// The level to wait for. Default [`Delivery::Acked`]. TCP cannot prove
-    /// [`Delivery::Confirmed`]: asking for it fails at once.
-    pub want: Delivery,
-    /// How many bytes of the peer to read and throw away while waiting. Default 1 MiB. Past it the
-    /// peer's data stays unread, and the close that follows resets the connection.
-    pub drain_limit: u64,
-}
-
-impl Default for FinishOptions {
-    fn default() -> Self {
-        Self { deadline: Duration::from_secs(30), want: Delivery::Acked, drain_limit: 1 << 20 }
-    }
-}
-
-/// What is known of the connection before it is finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// The handshake is known to be over: the connection came from our own connect or accept.
-    pub connected: bool,
-    /// Our FIN is known to be queued: we half-closed before, and recorded that it succeeded.
-    pub half_closed: bool,
-    /// The socket speaks plain TCP, not MPTCP.
-    pub plain_tcp: bool,
-    /// Bytes written over the life of the connection.
-    pub written: u64,
-    /// Bytes read over the life of the connection; `None` when others may have read.
-    pub read: Option<u64>,
-    /// The end of the peer's stream, where the reader met it already.
-    pub ended: Option<End>,
-}
-
-/// The next system call to make, and the method that takes its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// `getsockopt(TCP_INFO)`; then [`Finish::on_info`].
-    Inspect,
-    /// `shutdown(SHUT_WR)`; then [`Finish::on_half_close`].
-    HalfClose,
-    /// `ioctl(SIOCOUTQ)`; then [`Finish::on_unacked`].
-    CountUnacked,
-    /// `ioctl(SIOCOUTQNSD)`; then [`Finish::on_unsent`].
-    CountUnsent,
-    /// Read and throw away at most so many bytes, without waiting; then [`Finish::on_drained`].
-    Drain {
-        /// Bytes, at least 1.
-        limit: u64,
-    },
-    /// Wait for an edge on the descriptor, at most until this time; then [`Finish::on_wake`].
-    Wait {
-        /// On the same clock as `now`.
-        until: Duration,
-    },
-    /// It is over: [`Finish::outcome`].
-    Done,
-}
-
-/// What a `recv` that throws away brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drained {
-    /// So many bytes, at least 1.
-    Bytes(u64),
-    /// The end of the stream, whatever it means.
-    End,
-    /// Nothing is there now.
-    Nothing,
-    /// The connection failed: reset, or given up by our kernel.
-    Failed,
-}
-
-/// Why a finish could not prove what was wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Unproven {
-    /// The deadline passed first.
-    #[error("the deadline passed")]
-    Deadline,
-    /// The peer reset the connection, or our kernel gave it up.
-    #[error("the connection was reset")]
-    Reset,
-    /// The connection was gone, or never there, before a FIN could be queued.
-    #[error("the socket was not connected")]
-    NotConnected,
-    /// The peer had ended its direction before our FIN was acknowledged: its FIN says nothing
-    /// about our bytes.
-    #[error("the peer's FIN came before ours was acknowledged")]
-    EarlyFin,
-    /// The kernel cannot know it for this kind of socket or this level.
-    #[error("this cannot be known for this socket")]
-    Unknowable,
-}
+/// How long the acknowledgement of a lone FIN is held back (`TCP_DELACK_MIN` is 40 ms), and some.
+const DELAYED_ACK: Duration = Duration::from_millis(50);
+/// How long a peer on this machine may take to see our end.
+const NEAR: Duration = Duration::from_millis(10);
+/// The longest wait between two looks of an abort: no event tells it that the queue is empty.
+const LAST_ABORT_TIMER: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Inspect,
     AwaitHandshake,
+    LookForEnd,
     HalfClose,
     Count,
+    CheckError,
+    Unsent,
     Drain,
+    CountUnread,
     ClassifyEnd,
     MeasureRoundTrip,
     Wait,
     LastCount,
-    Unsent,
     LastUnsent,
     Done,
 }
 
-/// The machine. See the [module](self) for its drawing.
+/// The machine. See the [module](self) for its table.
 ///
 /// Times are durations since an arbitrary start, the same for all calls.
 #[derive(Clone, Debug)]
@@ -179,12 +92,21 @@ pub struct Finish {
     options: FinishOptions,
     facts: Facts,
     phase: Phase,
+    /// To end by a reset: no FIN is queued.
+    aborts: bool,
     started: Duration,
     /// The time as last told.
     now: Duration,
     timer: Duration,
+    /// The smoothed round trip, once it was asked for.
+    rtt: Option<Duration>,
+    /// Until then the peer's end is waited for: most peers answer ours with theirs. `None` before
+    /// the first wait.
+    quiet_until: Option<Duration>,
     /// The last wait ended by its timer: no event came.
     timer_ended: bool,
+    /// The connection was there: what its counters say is about it.
+    established: bool,
     fin_queued: bool,
     /// The peer's FIN was seen not to be there when ours was queued.
     peer_open_before: bool,
@@ -193,6 +115,9 @@ pub struct Finish {
     /// The last answer of `SIOCOUTQ`, FIN included.
     queue: Option<u32>,
     unsent: Option<u32>,
+    unread: u64,
+    /// No error was pending after the queue of a Unix socket was seen empty.
+    read_by_peer: bool,
     /// Whether there may be something to read; `None` before the first wait.
     readable: Option<bool>,
     drained: u64,
@@ -204,32 +129,51 @@ impl Finish {
     /// Begins to finish a connection.
     #[must_use]
     pub fn new(facts: Facts, options: FinishOptions, now: Duration) -> Self {
+        let asks_first = !facts.connected || options.want >= Delivery::Closed;
+        let phase = match facts.kind {
+            _ if facts.half_closed => Phase::Count,
+            Kind::Tcp if asks_first => Phase::Inspect,
+            Kind::Unix if asks_first => Phase::LookForEnd,
+            _ => Phase::HalfClose,
+        };
+        Self::begin(facts, options, now, phase)
+    }
+
+    /// Begins to end a connection by a reset, after all that was written is acknowledged. The driver
+    /// resets it when the machine is done, whatever was proven.
+    #[must_use]
+    pub fn abort(facts: Facts, deadline: Duration, now: Duration) -> Self {
+        let options = FinishOptions { deadline, want: Delivery::Acked, drain: Drain::Keep };
+        let phase = if facts.connected { Phase::Count } else { Phase::Inspect };
+        Self { aborts: true, ..Self::begin(facts, options, now, phase) }
+    }
+
+    fn begin(facts: Facts, options: FinishOptions, now: Duration, phase: Phase) -> Self {
         let peer = match facts.ended {
             None => PeerEnd::Open,
             Some(End::Fin) => PeerEnd::Fin,
             Some(End::Reset) => PeerEnd::Reset,
             Some(End::Truncated | End::Unknown) => PeerEnd::Unknown,
         };
-        let phase = if facts.half_closed {
-            Phase::Count
-        } else if facts.connected && options.want < Delivery::Closed {
-            Phase::HalfClose
-        } else {
-            Phase::Inspect
-        };
         Self {
             options,
             facts,
             phase,
+            aborts: false,
             started: now,
             now,
             timer: FIRST_TIMER,
+            rtt: None,
+            quiet_until: None,
             timer_ended: false,
+            established: facts.connected || facts.half_closed,
             fin_queued: facts.half_closed,
             peer_open_before: false,
             early_fin: peer == PeerEnd::Fin,
             queue: None,
             unsent: None,
+            unread: 0,
+            read_by_peer: false,
             readable: None,
             drained: 0,
             peer,
@@ -241,12 +185,19 @@ impl Finish {
     #[must_use]
     pub fn next(&self) -> Action {
         match self.phase {
-            Phase::Inspect | Phase::ClassifyEnd | Phase::MeasureRoundTrip => Action::Inspect,
+            Phase::Inspect | Phase::MeasureRoundTrip => Action::Inspect,
+            Phase::LookForEnd => Action::LookForEnd,
             Phase::HalfClose => Action::HalfClose,
             Phase::Count | Phase::LastCount => Action::CountUnacked,
             Phase::Unsent | Phase::LastUnsent => Action::CountUnsent,
+            Phase::CheckError => Action::TakeError,
             Phase::Drain => Action::Drain { limit: self.drain_room() },
-            Phase::AwaitHandshake | Phase::Wait => Action::Wait { until: self.wake_at() },
+            Phase::CountUnread => Action::CountUnread,
+            Phase::ClassifyEnd if self.facts.kind == Kind::Unix => Action::TakeError,
+            Phase::ClassifyEnd => Action::Inspect,
+            Phase::AwaitHandshake | Phase::Wait => {
+                Action::Wait { until: self.wake_at(), wake: self.wake() }
+            }
             Phase::Done => Action::Done,
         }
     }
@@ -254,26 +205,30 @@ impl Finish {
     /// The answer to [`Action::Inspect`].
     pub fn on_info(&mut self, info: &TcpInfo) {
         match self.phase {
-            Phase::ClassifyEnd => self.on_peer_end(info),
-            Phase::MeasureRoundTrip => {
-                let rtt = Duration::from_micros(u64::from(info.rtt_us));
-                self.timer = (self.timer * 2).max(rtt).min(LAST_TIMER);
-                self.phase = Phase::Wait;
-            }
+            Phase::ClassifyEnd => self.on_peer_end(Some(info), false),
+            Phase::MeasureRoundTrip => self.on_round_trip(info),
             _ => self.on_first_look(info),
         }
     }
 
     fn on_first_look(&mut self, info: &TcpInfo) {
+        self.rtt = Some(Duration::from_micros(u64::from(info.rtt_us)));
         match info.state {
             State::Established | State::CloseWait => {
+                self.established = true;
                 self.peer_open_before = info.state == State::Established;
                 self.early_fin |= info.state == State::CloseWait;
-                self.phase = Phase::HalfClose;
+                self.phase = if self.aborts { Phase::Count } else { Phase::HalfClose };
             }
-            State::SynSent | State::SynRecv => self.phase = Phase::AwaitHandshake,
+            State::SynSent | State::SynRecv => {
+                if std::mem::take(&mut self.timer_ended) {
+                    self.timer = (self.timer * 2).min(LAST_TIMER);
+                }
+                self.phase = Phase::AwaitHandshake;
+            }
             // A FIN that others queued: without our own record only an empty queue proves.
             State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck => {
+                self.established = true;
                 self.phase = Phase::Count;
             }
             // It was there and is gone before we ended our direction: not by an orderly close.
@@ -282,15 +237,35 @@ impl Finish {
         }
     }
 
+    fn on_round_trip(&mut self, info: &TcpInfo) {
+        self.rtt = Some(Duration::from_micros(u64::from(info.rtt_us)));
+        // In these the peer's FIN has not come, and ours is queued.
+        self.peer_open_before |= matches!(info.state, State::FinWait1 | State::FinWait2);
+        // Asked right after the half-close, the state tells whether counting can bring anything.
+        let waits = matches!(info.state, State::FinWait1 | State::Closing | State::LastAck);
+        self.phase = if self.queue.is_some() || waits { self.wait() } else { Phase::Count };
+    }
+
+    /// The answer to [`Action::LookForEnd`]: whether the peer has ended its direction.
+    pub fn on_look(&mut self, ended: bool) {
+        self.peer_open_before = !ended;
+        self.early_fin |= ended;
+        self.phase = Phase::HalfClose;
+    }
+
     /// The answer to [`Action::HalfClose`]: whether `shutdown` succeeded. It fails only when the
     /// connection is gone (`ENOTCONN`), and then no FIN is queued.
     pub fn on_half_close(&mut self, succeeded: bool) {
         self.fin_queued = succeeded;
+        self.established |= succeeded && self.facts.kind != Kind::Tcp;
         if !succeeded {
             self.on_reset();
-        } else if !self.facts.plain_tcp || self.options.want == Delivery::Written {
-            self.unproven = Some(Unproven::Unknowable);
+        } else if self.options.want == Delivery::Written {
             self.phase = Phase::Done;
+        } else if self.facts.kind == Kind::Other {
+            self.phase = self.look_or_wait();
+        } else if self.asks_round_trip() && self.options.want > Delivery::Sent {
+            self.phase = Phase::MeasureRoundTrip;
         } else {
             self.phase = Phase::Count;
         }
@@ -299,22 +274,56 @@ impl Finish {
     /// The answer to [`Action::CountUnacked`].
     pub fn on_unacked(&mut self, queue: u32) {
         self.queue = Some(queue);
-        self.phase = if self.phase == Phase::LastCount {
-            if self.all_acked() { Phase::Done } else { Phase::LastUnsent }
-        } else if self.options.want == Delivery::Sent {
+        if self.phase == Phase::LastCount {
+            let asks = self.facts.kind == Kind::Tcp && !self.all_acked();
+            self.phase = if asks { Phase::LastUnsent } else { Phase::Done };
+            return;
+        }
+        self.phase = if self.options.want == Delivery::Sent && self.facts.kind == Kind::Tcp {
             Phase::Unsent
-        } else if queue > 0 || self.waits_for_peer() {
+        } else if queue == 0 && self.facts.kind == Kind::Unix && !self.read_by_peer {
+            // The error is told once, and may have been told before.
+            match (self.peer, self.facts.connected || self.peer_open_before) {
+                (PeerEnd::Reset, _) => return self.on_reset(),
+                (_, true) => Phase::CheckError,
+                (_, false) => self.after_count(),
+            }
+        } else {
+            self.after_count()
+        };
+    }
+
+    fn after_count(&mut self) -> Phase {
+        if self.queue != Some(0) || self.waits_for_peer() {
             self.look_or_wait()
         } else {
             self.conclude()
-        };
+        }
     }
 
     /// The answer to [`Action::CountUnsent`].
     pub fn on_unsent(&mut self, unsent: u32) {
         self.unsent = Some(unsent);
-        let done = self.phase == Phase::LastUnsent || unsent == 0;
+        let done = self.phase == Phase::LastUnsent || self.without_fin(unsent) == 0;
         self.phase = if done { Phase::Done } else { self.look_or_wait() };
+    }
+
+    /// The answer to [`Action::TakeError`]: whether one was pending.
+    pub fn on_error(&mut self, pending: bool) {
+        if self.phase == Phase::ClassifyEnd {
+            self.on_peer_end(None, pending);
+        } else if pending {
+            self.on_reset();
+        } else {
+            self.read_by_peer = true;
+            self.phase = self.after_count();
+        }
+    }
+
+    /// The answer to [`Action::CountUnread`].
+    pub fn on_unread(&mut self, unread: u32) {
+        self.unread = u64::from(unread);
+        self.phase = Phase::ClassifyEnd;
     }
 
     /// The answer to [`Action::Drain`].
@@ -328,26 +337,38 @@ impl Finish {
                 }
             }
             Drained::Nothing => self.after_drain(),
-            Drained::End => self.phase = Phase::ClassifyEnd,
             Drained::Failed => self.on_reset(),
+            Drained::End => match self.facts.kind {
+                Kind::Tcp => self.phase = Phase::ClassifyEnd,
+                // A `recv` that failed would have told of the error.
+                Kind::Unix | Kind::Mptcp | Kind::Other => self.on_peer_end(None, false),
+            },
         }
     }
 
-    /// The answer to [`Action::Wait`]: the time now, and whether the descriptor is readable, in
-    /// error or hung up.
-    pub fn on_wake(&mut self, now: Duration, readable: bool) {
+    /// The answer to [`Action::Wait`]: the time now, and what the descriptor is ready for.
+    pub fn on_wake(&mut self, now: Duration, woken: Woken) {
         self.timer_ended = now >= self.wake_at();
         self.now = now;
-        self.readable = Some(readable || self.readable.unwrap_or(false));
-        if now < self.deadline() {
-            let inspect = self.phase == Phase::AwaitHandshake;
-            self.phase = if inspect { Phase::Inspect } else { Phase::Count };
-            return;
+        self.readable = Some(woken.readable || self.readable.unwrap_or(false));
+        if now >= self.deadline() {
+            if self.peer == PeerEnd::Open {
+                self.peer = PeerEnd::Silent;
+            }
+            self.give_up(Unproven::Deadline);
+        } else if self.phase == Phase::AwaitHandshake {
+            self.phase = Phase::Inspect;
+        } else if woken.ended && self.peer == PeerEnd::Open && !self.may_drain() {
+            let counts = self.facts.kind == Kind::Tcp;
+            self.phase = if counts { Phase::CountUnread } else { Phase::ClassifyEnd };
+            if matches!(self.facts.kind, Kind::Mptcp | Kind::Other) {
+                self.on_peer_end(None, false);
+            }
+        } else if self.facts.kind == Kind::Other {
+            self.phase = self.look_or_wait();
+        } else {
+            self.phase = Phase::Count;
         }
-        if self.peer == PeerEnd::Open {
-            self.peer = PeerEnd::Silent;
-        }
-        self.give_up(Unproven::Deadline);
     }
 
     /// What was proven, once [`Finish::next`] says [`Action::Done`].
@@ -367,28 +388,46 @@ impl Finish {
     #[must_use]
     pub fn receipt(&self, now: Duration) -> Receipt {
         let written = self.facts.written;
-        let acked = self.acked();
-        let all_acked = acked == Some(written);
-        let unsent = self.unsent.filter(|_| self.facts.plain_tcp);
-        let sent = match unsent {
-            _ if all_acked => Some(written),
-            unsent => unsent.map(|unsent| written.saturating_sub(self.without_fin(unsent))),
+        let unacked = self.unacked();
+        let of_written = |rest: Option<u64>| Some(written?.saturating_sub(rest?));
+        let all_sent = match self.facts.kind {
+            // What is written lies in the peer's queue.
+            Kind::Unix => self.established,
+            _ => unacked == Some(0) || self.unsent() == Some(0),
         };
         let closed = self.peer == PeerEnd::Fin && self.peer_open_before && !self.early_fin;
-        let level = match (all_acked, sent) {
-            (true, _) if closed && self.queue == Some(0) => Delivery::Closed,
-            (true, _) => Delivery::Acked,
-            (false, Some(sent)) if sent == written => Delivery::Sent,
-            (false, _) => Delivery::Written,
+        let level = match (unacked, all_sent) {
+            (Some(0), _) if closed && self.queue == Some(0) => Delivery::Closed,
+            (Some(0), _) => Delivery::Acked,
+            (_, true) => Delivery::Sent,
+            (_, false) => Delivery::Written,
         };
-        let took = now.saturating_sub(self.started);
-        Receipt { level, written, sent, acked, drained: self.drained, peer: self.peer, took }
+        Receipt {
+            level,
+            written,
+            sent: if all_sent { written } else { of_written(self.unsent()) },
+            acked: of_written(unacked),
+            unacked: unacked.map(|rest| written.map_or(rest, |written| rest.min(written))),
+            drained: self.drained,
+            peer: self.peer,
+            took: now.saturating_sub(self.started),
+        }
     }
 
-    /// Bytes of ours that the peer's kernel has, where the queue can tell.
-    fn acked(&self) -> Option<u64> {
-        let queue = self.queue.filter(|_| self.facts.plain_tcp)?;
-        Some(self.facts.written.saturating_sub(self.without_fin(queue)))
+    /// Bytes that the peer's kernel is not known to have, where the queue can tell.
+    fn unacked(&self) -> Option<u64> {
+        let queue = self.queue.filter(|_| self.established)?;
+        match self.facts.kind {
+            Kind::Tcp => Some(self.without_fin(queue)),
+            Kind::Unix if self.read_by_peer => Some(0),
+            Kind::Unix | Kind::Mptcp | Kind::Other => None,
+        }
+    }
+
+    /// Bytes that did not leave, where the kernel can tell.
+    fn unsent(&self) -> Option<u64> {
+        let known = self.established && self.facts.kind == Kind::Tcp;
+        self.unsent.filter(|_| known).map(|unsent| self.without_fin(unsent))
     }
 
     /// Our FIN is the last of what is queued: while anything is, it is among it.
@@ -397,12 +436,14 @@ impl Finish {
     }
 
     fn all_acked(&self) -> bool {
-        self.acked() == Some(self.facts.written)
+        self.unacked() == Some(0)
     }
 
-    /// Everything of ours is acknowledged; the peer's end is still to come.
+    /// The peer's end is still to come, and is wanted. For a kind that counts nothing its end is all
+    /// that can be waited for.
     fn waits_for_peer(&self) -> bool {
-        self.options.want >= Delivery::Closed && self.peer == PeerEnd::Open
+        let wanted = self.options.want >= Delivery::Closed || self.facts.kind == Kind::Other;
+        wanted && self.peer == PeerEnd::Open
     }
 
     /// Everything of ours is acknowledged, the FIN included, and no more is to be waited for.
@@ -414,35 +455,70 @@ impl Finish {
     fn look_or_wait(&mut self) -> Phase {
         if self.readable == Some(true) && self.may_drain() {
             Phase::Drain
-        } else if std::mem::take(&mut self.timer_ended) {
+        } else if self.asks_round_trip() || (self.timer_ended && self.facts.kind == Kind::Tcp) {
             Phase::MeasureRoundTrip
         } else {
-            Phase::Wait
+            self.wait()
         }
+    }
+
+    /// Before its first wait a driver without edges needs to know how long a peer takes to answer.
+    fn asks_round_trip(&self) -> bool {
+        let first = self.rtt.is_none() && (self.aborts || !self.facts.registered);
+        first && self.facts.kind == Kind::Tcp
+    }
+
+    /// Sets the timer for the next wait: it backs off when it was what ended the last one.
+    fn wait(&mut self) -> Phase {
+        let rtt = self.rtt.unwrap_or_default();
+        let ended = std::mem::take(&mut self.timer_ended);
+        if self.quiet_until.is_none() && (self.aborts || !self.facts.registered) {
+            self.timer = match self.facts.kind {
+                _ if self.aborts => rtt + NEAR / 10,
+                Kind::Tcp => rtt + rtt / 2 + DELAYED_ACK,
+                Kind::Unix | Kind::Mptcp | Kind::Other => NEAR,
+            };
+            self.quiet_until = Some(self.now.saturating_add(self.timer));
+        } else if ended && self.aborts {
+            self.timer = (self.timer * 2).min(LAST_ABORT_TIMER);
+        } else if ended {
+            self.timer = (self.timer * 2).max(rtt).max(FIRST_TIMER).min(LAST_TIMER);
+        }
+        Phase::Wait
     }
 
     /// Nothing more is there to be read now, or nothing more shall be.
     fn after_drain(&mut self) {
         self.readable = Some(false);
-        let acked = self.queue == Some(0) && self.options.want >= Delivery::Acked;
-        self.phase = if acked && !self.waits_for_peer() { Phase::Done } else { Phase::Wait };
+        let counted = self.facts.kind != Kind::Other && self.queue == Some(0);
+        let proven = counted && self.options.want >= Delivery::Acked && !self.waits_for_peer();
+        self.phase = if proven { Phase::Done } else { self.look_or_wait() };
     }
 
-    fn on_peer_end(&mut self, info: &TcpInfo) {
+    fn on_peer_end(&mut self, info: Option<&TcpInfo>, error_taken: bool) {
         let evidence = EndEvidence {
-            plain_tcp: self.facts.plain_tcp,
+            kind: self.facts.kind,
             read: self.facts.read,
-            received: info.bytes_received,
+            unread: self.unread,
+            received: info.and_then(|info| info.bytes_received),
+            state: info.map(|info| info.state),
+            error_taken,
         };
         self.readable = Some(false);
-        // With our FIN acknowledged the last count stands.
-        self.phase = if self.queue == Some(0) { Phase::Done } else { Phase::Count };
+        // With everything proven the last count stands.
+        let counted = self.facts.kind != Kind::Other;
+        let proven = self.queue == Some(0) && (self.facts.kind != Kind::Unix || self.read_by_peer);
+        self.phase = if counted && !proven { Phase::Count } else { Phase::Done };
         match evidence.classify() {
             End::Fin => {
                 self.peer = PeerEnd::Fin;
                 // With the peer's FIN there and ours not acknowledged it is one of these.
-                self.early_fin |=
-                    matches!(info.state, State::Closing | State::LastAck | State::CloseWait);
+                self.early_fin |= match info.map(|info| info.state) {
+                    Some(state) => {
+                        matches!(state, State::Closing | State::LastAck | State::CloseWait)
+                    }
+                    None => !proven,
+                };
             }
             End::Reset => self.on_reset(),
             End::Truncated | End::Unknown => self.peer = PeerEnd::Unknown,
@@ -456,7 +532,8 @@ impl Finish {
 
     fn give_up(&mut self, why: Unproven) {
         self.unproven = Some(why);
-        self.phase = Phase::LastCount;
+        let counts = self.facts.kind != Kind::Other && self.established;
+        self.phase = if counts { Phase::LastCount } else { Phase::Done };
     }
 
     fn may_drain(&self) -> bool {
@@ -464,7 +541,10 @@ impl Finish {
     }
 
     fn drain_room(&self) -> u64 {
-        self.options.drain_limit.saturating_sub(self.drained)
+        match self.options.drain {
+            Drain::Discard(limit) => limit.saturating_sub(self.drained),
+            Drain::Keep => 0,
+        }
     }
 
     fn deadline(&self) -> Duration {
@@ -473,6 +553,18 @@ impl Finish {
 
     fn wake_at(&self) -> Duration {
         self.deadline().min(self.now.saturating_add(self.timer))
+    }
+
+    /// While the peer has not ended, `poll` sleeps. It is enough where its end is what is waited
+    /// for, and at first, since most peers answer our end with theirs.
+    fn wake(&self) -> Wake {
+        let quiet = self.quiet_until.is_some_and(|until| self.now < until);
+        let enough = (quiet && !self.aborts) || self.queue == Some(0);
+        if enough && self.peer == PeerEnd::Open && self.phase == Phase::Wait {
+            Wake::Level { data: self.may_drain() }
+        } else {
+            Wake::Edge
+        }
     }
 }
 

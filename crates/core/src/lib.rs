@@ -1,4 +1,4 @@
-//! Decides how a TCP connection ended, and what held it back, from what the kernel said.
+//! Decides how a connection ended, and what held it back, from what the kernel said.
 //!
 //! This crate forbids I/O and clocks: its machines take events and the time (`now`) as arguments
 //! and return what is to be done next. Whoever drives them does the system calls: see
@@ -15,4 +15,4 @@ mod delivery;
 pub mod finish;
 pub mod sample;
 
-pub use delivery::{Delivery, End, EndEvidence, PeerEnd, Receipt};
+pub use delivery::{Delivery, End, EndEvidence, Kind, PeerEnd, Receipt};
