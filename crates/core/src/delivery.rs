@@ -169,9 +169,11 @@ impl fmt::Display for Kind {
 pub struct EndEvidence {
     /// The kind of socket.
     pub kind: Kind,
-    /// Bytes read since the connection began, urgent ones in their place (`SO_OOBINLINE`); `None`
-    /// when others may have read before us.
+    /// Bytes read since the connection began; `None` when others may have read before us.
     pub read: Option<u64>,
+    /// Urgent bytes stay in the stream (`SO_OOBINLINE`), from before the first. Otherwise one of
+    /// them may have been passed over, and looks like a FIN.
+    pub urgent_inline: bool,
     /// Bytes that wait to be read (`SIOCINQ`): 0 after a read that returned 0.
     pub unread: u64,
     /// The kernel's count; `None` on a kernel without the field (before 4.1), or another kind.
@@ -207,7 +209,7 @@ impl EndEvidence {
         };
         match received.checked_sub(read.saturating_add(self.unread)) {
             Some(0) => End::Reset,
-            Some(1) => End::Fin,
+            Some(1) if self.urgent_inline => End::Fin,
             _ => End::Unknown,
         }
     }
@@ -220,6 +222,7 @@ mod tests {
     const CUT: EndEvidence = EndEvidence {
         kind: Kind::Tcp,
         read: Some(5000),
+        urgent_inline: true,
         unread: 0,
         received: Some(5000),
         state: Some(State::Close),
@@ -238,6 +241,13 @@ mod tests {
         assert_eq!(counts(0, 0, 0), End::Reset);
         assert_eq!(counts(1000, 4000, 5001), End::Fin, "seen before it was read");
         assert_eq!(counts(1000, 4000, 5000), End::Reset, "seen before it was read");
+    }
+
+    #[test]
+    fn an_urgent_byte_that_was_passed_over_is_not_taken_for_a_fin() {
+        let outside = EndEvidence { urgent_inline: false, ..CUT };
+        assert_eq!(EndEvidence { received: Some(5001), ..outside }.classify(), End::Unknown);
+        assert_eq!(outside.classify(), End::Reset, "nothing was passed over");
     }
 
     #[test]

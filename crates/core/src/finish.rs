@@ -414,6 +414,12 @@ impl Finish {
         }
     }
 
+    /// Whether our FIN is known to be queued.
+    #[must_use]
+    pub fn fin_queued(&self) -> bool {
+        self.fin_queued
+    }
+
     /// Bytes that the peer's kernel is not known to have, where the queue can tell.
     fn unacked(&self) -> Option<u64> {
         let queue = self.queue.filter(|_| self.established)?;
@@ -499,6 +505,8 @@ impl Finish {
         let evidence = EndEvidence {
             kind: self.facts.kind,
             read: self.facts.read,
+            // Where the bytes read are known, the stream is ours, and keeps them in place.
+            urgent_inline: true,
             unread: self.unread,
             received: info.and_then(|info| info.bytes_received),
             state: info.map(|info| info.state),

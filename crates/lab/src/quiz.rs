@@ -144,10 +144,10 @@ fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, Socke
             (Ok(()), None)
         }
         Method::Linger => {
-            let ended = linger_and_close(stream.into_tcp());
+            let ended = linger_and_close(stream.into_inner());
             (ended, None)
         }
-        Method::ShutdownRead => (shutdown_and_read(stream.into_tcp()), None),
+        Method::ShutdownRead => (shutdown_and_read(stream.into_inner()), None),
         Method::Finish => match stream.finish(FinishOptions::default()) {
             Ok(receipt) => (Ok(()), Some(receipt)),
             Err(error) => (Err(io::Error::other(error.to_string())), Some(error.receipt)),

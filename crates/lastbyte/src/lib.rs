@@ -43,9 +43,12 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "tokio")]
-pub use lastbyte_socket::AsyncStream;
 pub use lastbyte_socket::{
-    Delivery, End, FinishError, FinishOptions, Granted, Listener, Operation, PeerEnd, Receipt,
-    Sampler, SocketError, Stream, TcpInfo, Tune, Unproven,
+    Address, Carrier, Delivery, Drain, End, Ends, FinishError, FinishOptions, Granted, Kind,
+    Listener, Operation, PeerEnd, ReadHalf, Receipt, Sampler, SocketError, State, Stream, TcpInfo,
+    Tune, UnixListener, UnixStream, Unproven, WriteHalf, ended, finish_fd, info, prepare,
+};
+#[cfg(feature = "tokio")]
+pub use lastbyte_socket::{
+    AsyncListener, AsyncReadHalf, AsyncStream, AsyncUnixListener, AsyncUnixStream, AsyncWriteHalf,
 };

@@ -1,54 +1,183 @@
 //! The same stream over tokio.
 
-use std::io;
-use std::net::SocketAddr;
-use std::time::Instant;
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use lastbyte_core::finish::{Action, Finish, FinishOptions, Unproven};
-use lastbyte_core::{End, Receipt};
-use tokio::io::Interest;
-use tokio::net::TcpStream;
+use lastbyte_core::finish::{Facts, FinishOptions};
+use lastbyte_core::sample::TcpInfo;
+use lastbyte_core::{End, Kind, Receipt};
+use lastbyte_sys::poll::{self, Ready};
+use lastbyte_sys::socket;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::time;
 
-use crate::book::Book;
-use crate::error::{FinishError, SocketError};
-use crate::finish::{failure, step};
-use crate::stream::Stream;
+use crate::async_halves::{AsyncReadHalf, AsyncWriteHalf};
+use crate::book::{self, ReadSide, Shared, WriteSide};
+use crate::carrier::{Address, Carrier, Ends};
+use crate::error::{FinishError, Operation, SocketError};
+use crate::finish::{Course, Outcome, reset};
+use crate::listener::{self, Listener};
+use crate::stream::{Stream, receipt_of};
+use crate::tune::{Granted, Tune};
+use crate::watched::{Registered, Watched};
 
-/// A connected TCP socket over tokio: see [`Stream`] for what it promises.
+/// A connected stream socket over tokio: see [`Stream`] for what it promises.
+///
+/// It is an [`AsyncRead`] and [`AsyncWrite`]; `shutdown` half-closes it, and proves nothing.
 #[derive(Debug)]
-pub struct AsyncStream {
-    tcp: TcpStream,
-    book: Book,
+pub struct AsyncStream<S: Carrier = TcpStream> {
+    shared: Shared<Registered<S>>,
+    reading: ReadSide,
+    writing: WriteSide,
 }
 
+/// An [`AsyncStream`] over a Unix socket.
+pub type AsyncUnixStream = AsyncStream<net::UnixStream>;
+
 impl AsyncStream {
-    /// Takes a blocking stream over to tokio, with all it knows. Needs a running runtime.
+    /// Connects to one address, with options set before. Needs a running runtime.
     ///
     /// # Errors
-    /// When the socket cannot be made non-blocking or registered.
-    pub fn from_blocking(stream: Stream) -> io::Result<Self> {
-        let (tcp, book) = stream.into_parts();
-        tcp.set_nonblocking(true)?;
-        Ok(Self { tcp: TcpStream::from_std(tcp)?, book })
+    /// Names the option that could not be set, or why there is no connection.
+    pub async fn connect(
+        peer: SocketAddr,
+        tune: &Tune,
+        timeout: Duration,
+    ) -> Result<Self, SocketError> {
+        let failed = |cause| {
+            let ends = Ends { local: None, peer: Some(peer.into()) };
+            SocketError::new(Operation::Connect, ends, cause)
+        };
+        let fd = socket::open_tcp(peer).map_err(failed)?;
+        tune.apply(&fd)?;
+        let tcp = TcpStream::from(fd);
+        tcp.set_nonblocking(true).map_err(failed)?;
+        socket::begin_connect(&tcp, peer).map_err(failed)?;
+        let io = Registered::new(tcp).map_err(failed)?;
+        let connected = time::timeout(timeout, io.0.ready(Interest::WRITABLE)).await;
+        connected.map_err(|_| failed(io::ErrorKind::TimedOut.into()))?.map_err(failed)?;
+        if let Some(error) = socket::take_error(&io).map_err(failed)? {
+            return Err(failed(error));
+        }
+        let shared = Shared::new(io, Kind::Tcp, true, Some(peer.into()));
+        socket::set_oob_inline(&shared.io, true)
+            .map_err(|cause| shared.error(Operation::Set("SO_OOBINLINE"), cause))?;
+        Ok(Self::of(shared))
+    }
+
+    /// Our address.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.shared.io.0.local().and_then(|local| local.ip())
     }
 
     /// The peer's address.
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.book.peer
+        self.shared.peer.as_ref().and_then(Address::ip)
+    }
+
+    /// What the kernel knows of this connection now.
+    ///
+    /// # Errors
+    /// When the kernel does not answer for this socket.
+    pub fn info(&self) -> Result<TcpInfo, SocketError> {
+        book::info(&self.shared.io).map_err(|cause| self.shared.error(Operation::Sample, cause))
+    }
+
+    /// The options as the kernel granted them.
+    ///
+    /// # Errors
+    /// When the kernel does not answer for this socket.
+    pub fn granted(&self) -> Result<Granted, SocketError> {
+        Granted::read(&self.shared.io).map_err(|cause| self.shared.error(Operation::Sample, cause))
+    }
+
+    /// Ends the connection by a reset, in order: see [`Stream::abort`].
+    ///
+    /// # Errors
+    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    pub async fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
+        let mut course = Course::abort(self.facts(), deadline);
+        let outcome = drive(&mut course, &self.shared.io, true).await;
+        reset(&self.shared.io, course.said(outcome, || self.shared.ends()))
+    }
+}
+
+impl<S: Carrier> AsyncStream<S> {
+    /// Takes a blocking stream over to tokio, with all it knows. Needs a running runtime.
+    ///
+    /// # Errors
+    /// When the socket cannot be made non-blocking or registered.
+    pub fn from_blocking(stream: Stream<S>) -> io::Result<Self> {
+        let Stream { shared, reading, writing } = stream;
+        let shared = shared.map(|socket| {
+            socket.set_nonblocking(true)?;
+            Registered::new(socket)
+        })?;
+        Ok(Self { shared, reading, writing })
+    }
+
+    /// Takes the stream back from tokio, with all it knows, and makes it blocking.
+    ///
+    /// # Errors
+    /// When the socket cannot be made blocking.
+    pub fn into_blocking(self) -> io::Result<Stream<S>> {
+        let Self { shared, reading, writing } = self;
+        let shared = shared.map(|registered| {
+            let socket = registered.0.into_std()?;
+            socket.set_nonblocking(false)?;
+            Ok(socket)
+        })?;
+        Ok(Stream { shared, reading, writing })
+    }
+
+    pub(crate) fn of_sides(
+        shared: Shared<Registered<S>>,
+        reading: ReadSide,
+        writing: WriteSide,
+    ) -> Self {
+        Self { shared, reading, writing }
+    }
+
+    fn of(shared: Shared<Registered<S>>) -> Self {
+        Self { shared, reading: ReadSide::default(), writing: WriteSide::default() }
+    }
+
+    /// Both ends, for a word to a person.
+    #[must_use]
+    pub fn ends(&self) -> Ends {
+        self.shared.ends()
+    }
+
+    /// Which kind of socket it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.shared.kind
     }
 
     /// Bytes that the kernel accepted from us so far. It says nothing about their arrival.
     #[must_use]
     pub fn written(&self) -> u64 {
-        self.book.counts().0
+        self.writing.written
+    }
+
+    /// Bytes read so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.reading.read
     }
 
     /// How the peer's stream ended, once a read has met its end.
     #[must_use]
     pub fn ended(&self) -> Option<End> {
-        self.book.ended()
+        self.reading.ended
     }
 
     /// Reads what has arrived; 0 only for a FIN, or where nothing can be known.
@@ -56,31 +185,15 @@ impl AsyncStream {
     /// # Errors
     /// The connection's; a cut connection always.
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let result = loop {
-            self.tcp.readable().await?;
-            match self.tcp.try_read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => break result,
-            }
-        };
-        self.book.on_read(&self.tcp, buffer.len(), result)
+        AsyncReadExt::read(self, buffer).await
     }
 
     /// Writes all of `bytes` to the kernel.
     ///
     /// # Errors
     /// The connection's; [`AsyncStream::written`] tells how many bytes the kernel took before.
-    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            self.tcp.writable().await?;
-            let result = self.tcp.try_write(bytes);
-            match self.book.on_written(result) {
-                Ok(written) => bytes = &bytes[written..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        AsyncWriteExt::write_all(self, bytes).await
     }
 
     /// Ends our direction with a FIN after what is queued; the other one stays open.
@@ -88,64 +201,260 @@ impl AsyncStream {
     /// # Errors
     /// When the connection is gone already.
     pub fn half_close(&mut self) -> Result<(), SocketError> {
-        self.book.half_close(&self.tcp)
+        self.shared
+            .half_close(&mut self.writing)
+            .map_err(|cause| self.shared.error(Operation::HalfClose, cause))
     }
 
     /// Ends the connection so that nothing is lost: see [`Stream::finish`].
     ///
+    /// Dropped before it is done, it closes the connection, and proves nothing.
+    ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
     pub async fn finish(self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let started = Instant::now();
-        let mut machine = Finish::new(self.book.facts(), options, started.elapsed());
-        let mut open = Some(Interest::READABLE | Interest::WRITABLE);
-        loop {
-            let done = match machine.next() {
-                Action::Done => break,
-                Action::Wait { until } => {
-                    let woken =
-                        time::timeout_at((started + until).into(), self.edge(&mut open)).await;
-                    let readable = woken.unwrap_or(Ok(false));
-                    readable.map(|readable| machine.on_wake(started.elapsed(), readable))
-                }
-                action => step(&mut machine, action, &self.tcp),
-            };
-            if let Err(error) = done {
-                let receipt = machine.receipt(started.elapsed());
-                return Err(failure(&self.book, (Unproven::Unknowable, receipt), Some(error)));
-            }
-        }
-        let outcome = machine.outcome(started.elapsed());
-        outcome.map_err(|outcome| failure(&self.book, outcome, None))
+        let mut course = Course::finish(self.facts(), options);
+        let outcome = drive(&mut course, &self.shared.io, true).await;
+        course.said(outcome, || self.shared.ends())
     }
 
-    /// Waits for the next edge and returns whether there may be something to read.
+    /// All that [`AsyncStream::finish`] does, but for the close: see [`Stream::prove`].
     ///
-    /// tokio keeps a readiness until an operation meets `WouldBlock`: it is cleared here by one that
-    /// always does, so that the acknowledgement of our FIN, a new edge, wakes the next wait. A closed
-    /// direction it never clears, and waiting for it would spin: it is told once, then left out.
-    /// With both closed there is nothing to wait for but the caller's timer.
-    async fn edge(&self, open: &mut Option<Interest>) -> io::Result<bool> {
-        let Some(interest) = *open else {
+    /// # Errors
+    /// When less than the wanted level could be proven; the error holds the receipt of what was.
+    pub async fn prove(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
+        let mut course = Course::finish(self.facts(), options);
+        let outcome = drive(&mut course, &self.shared.io, false).await;
+        let finished = course.said(outcome, || self.shared.ends());
+        course.enter(receipt_of(&finished), &mut self.reading, &mut self.writing);
+        finished
+    }
+
+    fn facts(&self) -> Facts {
+        self.shared.facts(&self.reading, &self.writing, true)
+    }
+
+    /// Two halves, for two tasks. Each counts its own bytes, and neither waits for the other.
+    #[must_use]
+    pub fn into_split(self) -> (AsyncReadHalf<S>, AsyncWriteHalf<S>) {
+        let shared = Arc::new(self.shared);
+        let writing = AsyncWriteHalf { shared: Arc::clone(&shared), side: self.writing };
+        (AsyncReadHalf { shared, side: self.reading }, writing)
+    }
+}
+
+impl<S: Carrier> Shared<Registered<S>> {
+    pub(crate) fn ends(&self) -> Ends {
+        Ends { local: self.io.0.local(), peer: self.peer.clone() }
+    }
+
+    pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
+        SocketError::new(operation, self.ends(), cause)
+    }
+
+    pub(crate) fn poll_read(
+        &self,
+        side: &mut ReadSide,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.io.0.poll_read_ready(cx))?;
+            let room = buffer.initialize_unfilled();
+            let length = room.len();
+            match self.io.receive(room) {
+                Err(error) if is_passing(&error) => {}
+                result => {
+                    let read = self.on_read(side, length, result)?;
+                    buffer.advance(read);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn poll_write(
+        &self,
+        side: &mut WriteSide,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(side, cx, bytes.len(), |fd| socket::send_now(fd, bytes))
+    }
+
+    pub(crate) fn poll_write_parts(
+        &self,
+        side: &mut WriteSide,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        self.poll_send(side, cx, length, |fd| socket::send_parts_now(fd, parts))
+    }
+
+    fn poll_send(
+        &self,
+        side: &mut WriteSide,
+        cx: &mut Context<'_>,
+        length: usize,
+        send: impl Fn(&Registered<S>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.io.0.poll_write_ready(cx))?;
+            match self.write(side, || self.io.send(length, &send)) {
+                Err(error) if is_passing(&error) => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+impl<S: Carrier> AsyncRead for AsyncStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { shared, reading, .. } = self.get_mut();
+        shared.poll_read(reading, cx, buffer)
+    }
+}
+
+impl<S: Carrier> AsyncWrite for AsyncStream<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Self { shared, writing, .. } = self.get_mut();
+        shared.poll_write(writing, cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let Self { shared, writing, .. } = self.get_mut();
+        shared.poll_write_parts(writing, cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Half-closes: no proof of anything either.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { shared, writing, .. } = self.get_mut();
+        Poll::Ready(shared.half_close(writing))
+    }
+}
+
+impl<S: Carrier> AsFd for AsyncStream<S> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.io.as_fd()
+    }
+}
+
+/// Takes a course to its end, on the edges that tokio is registered for. `reads` says that nobody
+/// else will read from the socket, now or later.
+pub(crate) async fn drive<S: Carrier>(
+    course: &mut Course,
+    io: &Registered<S>,
+    reads: bool,
+) -> Outcome {
+    let mut edges = Edges { io, reads, open: Some(Interest::READABLE | Interest::WRITABLE) };
+    while let Some((until, _)) = course.advance(io)? {
+        let until = (course.started() + until).into();
+        let woken = time::timeout_at(until, edges.next()).await;
+        course.on_wake(woken.unwrap_or_else(|_| Ok(Ready::default())))?;
+    }
+    course.outcome()
+}
+
+/// The edges of a descriptor, out of what tokio remembers of them.
+struct Edges<'a, S: Carrier> {
+    io: &'a Registered<S>,
+    reads: bool,
+    /// The directions that tokio has not seen closed.
+    open: Option<Interest>,
+}
+
+impl<S: Carrier> Edges<'_, S> {
+    /// Waits for the next edge.
+    ///
+    /// tokio keeps a readiness until it is cleared, which is done here at once, so that the
+    /// acknowledgement of our FIN, a new edge, wakes the next wait. A closed direction it never
+    /// clears, and waiting for it would spin: it is told once, then left out. With both closed there
+    /// is nothing to wait for but the caller's timer.
+    ///
+    /// Where others read, the readiness to read is theirs: cleared here, it would never come again.
+    /// Every event of a socket that can be written to wakes a wait for that, so it is enough to ask
+    /// the kernel then.
+    async fn next(&mut self) -> io::Result<Ready> {
+        let Some(open) = self.open else {
             return std::future::pending().await;
         };
-        let ready = self.tcp.ready(interest).await?;
-        let clear = |interest| {
-            let blocked = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-            let _ = self.tcp.try_io(interest, blocked);
-        };
-        if ready.is_writable() {
-            clear(Interest::WRITABLE);
-        }
-        if ready.is_readable() {
-            clear(Interest::READABLE);
+        let interest = if self.reads { open } else { Interest::WRITABLE };
+        let ready = self.io.0.ready(interest).await?;
+        self.io.clear(interest, ready);
+        if ready.is_write_closed() {
+            self.open = self.open.and_then(|open| open.remove(Interest::WRITABLE));
+            self.open = self.open.filter(|_| self.reads);
         }
         if ready.is_read_closed() {
-            *open = open.and_then(|interest| interest.remove(Interest::READABLE));
+            self.open = self.open.and_then(|open| open.remove(Interest::READABLE));
         }
-        if ready.is_write_closed() {
-            *open = open.and_then(|interest| interest.remove(Interest::WRITABLE));
+        if !self.reads {
+            return poll::wait_for(self.io, poll::READABLE | poll::PEER_END, Duration::ZERO);
         }
-        Ok(ready.is_readable() || ready.is_read_closed())
+        let ended = ready.is_read_closed() || ready.is_write_closed();
+        Ok(Ready { readable: ready.is_readable() || ended, ended })
+    }
+}
+
+/// Waits for connections, over tokio: see [`Listener`].
+#[derive(Debug)]
+pub struct AsyncListener<S: Carrier = TcpStream> {
+    io: S::TokioListener,
+    local: Address,
+}
+
+/// An [`AsyncListener`] on a Unix socket.
+pub type AsyncUnixListener = AsyncListener<net::UnixStream>;
+
+impl<S: Carrier> AsyncListener<S> {
+    /// Takes a blocking listener over to tokio. Needs a running runtime.
+    ///
+    /// # Errors
+    /// When the socket cannot be made non-blocking or registered.
+    pub fn from_blocking(listener: Listener<S>) -> io::Result<Self> {
+        Ok(Self { io: S::watch_listener(listener.io)?, local: listener.local })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local(&self) -> &Address {
+        &self.local
+    }
+
+    /// Takes the next connection.
+    ///
+    /// # Errors
+    /// The kernel's, such as `EMFILE`; most pass by themselves.
+    pub async fn accept(&self) -> Result<AsyncStream<S>, SocketError> {
+        let accepted = std::future::poll_fn(|cx| S::poll_accept(&self.io, cx)).await;
+        let (socket, peer) =
+            accepted.map_err(|cause| listener::error(Operation::Accept, &self.local, cause))?;
+        Ok(AsyncStream::of(Shared::new(Registered(socket), S::KIND, true, peer)))
     }
 }

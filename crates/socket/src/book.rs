@@ -1,131 +1,172 @@
-//! What a stream knows about itself: its ends, its bytes, its end. Shared by both faces.
+//! What a stream knows about itself: its bytes and its end. Shared by both faces.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use lastbyte_core::finish::Facts;
 use lastbyte_core::sample::TcpInfo;
-use lastbyte_core::{End, EndEvidence};
+use lastbyte_core::{End, EndEvidence, Kind};
 use lastbyte_sys::{socket, tcp};
 
+use crate::carrier::{Address, Carrier, Ends};
 use crate::error::{Operation, SocketError};
+use crate::report::Report;
 
-/// The book of one stream.
+/// What both directions of a stream need: the socket, and what is known of it.
 #[derive(Debug)]
-pub(crate) struct Book {
-    pub(crate) local: Option<SocketAddr>,
-    pub(crate) peer: Option<SocketAddr>,
-    plain_tcp: bool,
-    /// The connection came from our own connect or accept: all reads and writes were ours.
-    ours: bool,
-    written: u64,
-    read: u64,
-    half_closed: bool,
-    ended: Option<End>,
+pub(crate) struct Shared<S> {
+    pub(crate) io: S,
+    pub(crate) kind: Kind,
+    /// The connection came from our own connect or accept: all reads and writes are ours.
+    pub(crate) ours: bool,
+    pub(crate) peer: Option<Address>,
+    report: Report,
 }
 
-impl Book {
-    /// Opens the book of a connected socket and makes its urgent bytes stay in place, without which
-    /// a reset cannot be told from a FIN.
-    pub(crate) fn open(
-        fd: &impl AsFd,
-        (local, peer): (Option<SocketAddr>, Option<SocketAddr>),
-        ours: bool,
-    ) -> Result<Self, SocketError> {
-        let failed = |operation| move |cause| SocketError { operation, local, peer, cause };
-        socket::set_oob_inline(fd, true).map_err(failed(Operation::Set("SO_OOBINLINE")))?;
-        let protocol = socket::protocol(fd).map_err(failed(Operation::Sample))?;
-        Ok(Self {
-            local,
-            peer,
-            plain_tcp: protocol == socket::PROTOCOL_TCP,
-            ours,
-            written: 0,
-            read: 0,
-            half_closed: false,
-            ended: None,
-        })
+/// What the reading side knows.
+#[derive(Debug, Default)]
+pub(crate) struct ReadSide {
+    pub(crate) read: u64,
+    pub(crate) ended: Option<End>,
+}
+
+/// What the writing side knows.
+#[derive(Debug, Default)]
+pub(crate) struct WriteSide {
+    pub(crate) written: u64,
+    pub(crate) half_closed: bool,
+}
+
+impl<S> Shared<S> {
+    pub(crate) fn new(io: S, kind: Kind, ours: bool, peer: Option<Address>) -> Self {
+        Self { io, kind, ours, peer, report: Report::default() }
     }
 
-    pub(crate) fn facts(&self) -> Facts {
+    /// Exchanges the socket for what is made of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn map<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<Shared<T>> {
+        let Self { io, kind, ours, peer, report } = self;
+        Ok(Shared { io: make(io)?, kind, ours, peer, report })
+    }
+
+    pub(crate) fn facts(&self, reading: &ReadSide, writing: &WriteSide, registered: bool) -> Facts {
         Facts {
+            kind: self.kind,
             connected: self.ours,
-            half_closed: self.half_closed,
-            plain_tcp: self.plain_tcp,
-            written: self.written,
-            read: self.ours.then_some(self.read),
-            ended: self.ended,
+            half_closed: writing.half_closed,
+            written: Some(writing.written),
+            read: self.ours.then_some(reading.read),
+            ended: reading.ended,
+            registered,
         }
     }
+}
 
-    pub(crate) fn ended(&self) -> Option<End> {
-        self.ended
-    }
-
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.written, self.read)
-    }
-
-    pub(crate) fn on_written(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+impl<S: AsFd> Shared<S> {
+    /// Does one write, and enters what the kernel took of it.
+    pub(crate) fn write(
+        &self,
+        side: &mut WriteSide,
+        write: impl FnOnce() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        // Over TCP the count of received bytes tells what this report would.
+        let result = if self.kind == Kind::Unix { self.report.during(write) } else { write() };
         if let Ok(bytes) = result {
-            self.written += bytes as u64;
+            side.written += bytes as u64;
         }
         result
     }
 
     /// Enters a read of `room` bytes, and looks behind a 0: only a FIN is an end.
     pub(crate) fn on_read(
-        &mut self,
-        fd: &impl AsFd,
+        &self,
+        side: &mut ReadSide,
         room: usize,
         result: io::Result<usize>,
     ) -> io::Result<usize> {
         match result {
             Ok(0) if room > 0 => {
-                let end = self.classify(fd)?;
-                self.ended = Some(end);
-                if end == End::Reset { Err(self.cut()) } else { Ok(0) }
+                let end = self.classify(side)?;
+                side.ended = Some(end);
+                if end == End::Reset { Err(cut(side.read)) } else { Ok(0) }
             }
             Ok(bytes) => {
-                self.read += bytes as u64;
+                side.read += bytes as u64;
                 Ok(bytes)
             }
             Err(error) if is_end_of_connection(&error) => {
-                self.ended = Some(End::Reset);
+                side.ended = Some(End::Reset);
                 Err(error)
             }
             Err(error) => Err(error),
         }
     }
 
-    pub(crate) fn half_close(&mut self, fd: &impl AsFd) -> Result<(), SocketError> {
-        socket::shutdown_write(fd).map_err(|cause| self.error(Operation::HalfClose, cause))?;
-        // Only where the handshake was over is a FIN queued by this.
-        self.half_closed = self.ours;
-        Ok(())
-    }
-
-    pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
-        SocketError { operation, local: self.local, peer: self.peer, cause }
-    }
-
-    fn classify(&self, fd: &impl AsFd) -> io::Result<End> {
+    fn classify(&self, side: &ReadSide) -> io::Result<End> {
+        if let Some(end @ (End::Reset | End::Fin)) = side.ended {
+            return Ok(end);
+        }
+        let info = if self.kind == Kind::Tcp { Some(info(&self.io)?) } else { None };
+        let reported = if self.kind == Kind::Unix { self.report.was_taken() } else { Some(false) };
+        let Some(error_taken) = reported else { return Ok(End::Unknown) };
         let evidence = EndEvidence {
-            plain_tcp: self.plain_tcp,
-            read: self.ours.then_some(self.read),
-            received: info(fd)?.bytes_received,
+            kind: self.kind,
+            read: self.ours.then_some(side.read),
+            urgent_inline: true,
+            unread: 0,
+            received: info.and_then(|info| info.bytes_received),
+            state: info.map(|info| info.state),
+            error_taken,
         };
         Ok(evidence.classify())
     }
 
-    fn cut(&self) -> io::Error {
-        let read = self.read;
-        io::Error::new(
-            io::ErrorKind::ConnectionReset,
-            format!("the connection was reset after {read} bytes: this is no end of stream"),
-        )
+    pub(crate) fn half_close(&self, side: &mut WriteSide) -> io::Result<()> {
+        socket::shutdown_write(&self.io)?;
+        // Only where the handshake was over is a FIN queued by this.
+        side.half_closed = self.ours;
+        Ok(())
     }
+}
+
+impl<S: Carrier> Shared<S> {
+    /// A connected socket, whose urgent bytes stay in place from now on: without that a reset
+    /// cannot be told from a FIN.
+    pub(crate) fn adopt(io: S, ours: bool) -> Result<Self, SocketError> {
+        let peer = io.peer();
+        let kind = crate::carrier::kind_of(&io);
+        let shared = Self::new(io, Kind::Other, ours, peer);
+        let kind = kind.map_err(|cause| shared.error(Operation::Sample, cause))?;
+        let shared = Self { kind, ..shared };
+        shared.keep_urgent()?;
+        Ok(shared)
+    }
+
+    pub(crate) fn keep_urgent(&self) -> Result<(), SocketError> {
+        if self.kind == Kind::Unix {
+            return Ok(());
+        }
+        socket::set_oob_inline(&self.io, true)
+            .map_err(|cause| self.error(Operation::Set("SO_OOBINLINE"), cause))
+    }
+
+    pub(crate) fn ends(&self) -> Ends {
+        Ends { local: self.io.local(), peer: self.peer.clone() }
+    }
+
+    pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
+        SocketError { operation, ends: Box::new(self.ends()), cause }
+    }
+}
+
+/// Brings the two halves of one stream together again.
+///
+/// # Panics
+/// When somebody else holds a part of the stream, which nobody is given.
+pub(crate) fn reunite<S>(one: Arc<Shared<S>>, two: Arc<Shared<S>>) -> Shared<S> {
+    drop(one);
+    Arc::into_inner(two).expect("a stream has two halves")
 }
 
 /// `TCP_INFO` of a socket.
@@ -134,6 +175,13 @@ pub(crate) fn info(fd: &impl AsFd) -> io::Result<TcpInfo> {
     let length = tcp::info(fd, &mut room)?;
     TcpInfo::parse(&room[..length])
         .ok_or_else(|| io::Error::other(format!("TCP_INFO of {length} bytes is too short")))
+}
+
+fn cut(read: u64) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ConnectionReset,
+        format!("the connection was reset after {read} bytes: this is no end of stream"),
+    )
 }
 
 /// Errors after which this connection brings nothing more.

@@ -2,15 +2,18 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 
 use lastbyte_core::Receipt;
 use lastbyte_core::finish::Unproven;
+
+use crate::carrier::Ends;
 
 /// What was being done when an error came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
+    /// Ending a connection by a reset.
+    Abort,
     /// Taking the next connection of a listener.
     Accept,
     /// Opening a connection.
@@ -30,6 +33,7 @@ pub enum Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Abort => "abort",
             Self::Accept => "accept",
             Self::Connect => "connect",
             Self::Finish => "finish",
@@ -43,16 +47,20 @@ impl fmt::Display for Operation {
 
 /// An operation on a socket failed. The text names the cause: there is no further `source()`.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}{}: {cause}", Ends(*local, *peer))]
+#[error("{operation}{ends}: {cause}")]
 pub struct SocketError {
     /// What was being done.
     pub operation: Operation,
-    /// Our address, where there was one.
-    pub local: Option<SocketAddr>,
-    /// The peer's address, where there was one.
-    pub peer: Option<SocketAddr>,
+    /// Both ends, as far as there were some.
+    pub ends: Box<Ends>,
     /// The kernel's reason.
     pub cause: io::Error,
+}
+
+impl SocketError {
+    pub(crate) fn new(operation: Operation, ends: Ends, cause: io::Error) -> Self {
+        Self { operation, ends: Box::new(ends), cause }
+    }
 }
 
 impl From<SocketError> for io::Error {
@@ -63,44 +71,56 @@ impl From<SocketError> for io::Error {
 
 /// A finish could not prove what was wanted.
 #[derive(Debug, thiserror::Error)]
-#[error("finish{}: {why}; {receipt}", Ends(*local, *peer))]
+#[error("{operation}{ends}: {why}{}; {receipt}", Because(source))]
 pub struct FinishError {
+    /// What was being done: [`Operation::Finish`] or [`Operation::Abort`].
+    pub operation: Operation,
     /// Why.
     pub why: Unproven,
     /// What was proven all the same.
     pub receipt: Receipt,
-    /// Our address, where there was one.
-    pub local: Option<SocketAddr>,
-    /// The peer's address, where there was one.
-    pub peer: Option<SocketAddr>,
+    /// Both ends, as far as they are known.
+    pub ends: Box<Ends>,
     /// The kernel's own error, where a call failed in an unexpected way.
     pub source: Option<io::Error>,
 }
 
-/// Both ends, as far as they are known.
-struct Ends(Option<SocketAddr>, Option<SocketAddr>);
+impl From<FinishError> for io::Error {
+    fn from(error: FinishError) -> Self {
+        let kind = match error.why {
+            Unproven::Deadline => io::ErrorKind::TimedOut,
+            Unproven::Reset => io::ErrorKind::ConnectionReset,
+            Unproven::NotConnected | Unproven::Listening => io::ErrorKind::NotConnected,
+            Unproven::NotOpen | Unproven::NoSocket | Unproven::NoStream => {
+                io::ErrorKind::InvalidInput
+            }
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
 
-impl fmt::Display for Ends {
+/// The kernel's error in brackets, where there is one.
+struct Because<'a>(&'a Option<io::Error>);
+
+impl fmt::Display for Because<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0, self.1) {
-            (Some(local), Some(peer)) => write!(f, " {local} -> {peer}"),
-            (None, Some(peer)) => write!(f, " -> {peer}"),
-            (Some(local), None) => write!(f, " {local}"),
-            (None, None) => Ok(()),
-        }
+        self.0.as_ref().map_or(Ok(()), |error| write!(f, " ({error})"))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]
     fn an_error_names_operation_ends_and_cause() {
+        let peer = SocketAddr::from(([192, 0, 2, 1], 80));
         let error = SocketError {
             operation: Operation::Connect,
-            local: None,
-            peer: Some(([192, 0, 2, 1], 80).into()),
+            ends: Box::new(Ends { local: None, peer: Some(peer.into()) }),
             cause: io::ErrorKind::ConnectionRefused.into(),
         };
         assert_eq!(error.to_string(), "connect -> 192.0.2.1:80: connection refused");

@@ -4,85 +4,182 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use lastbyte_core::Receipt;
-use lastbyte_core::finish::{Action, Drained, Finish, FinishOptions, Unproven};
-use lastbyte_sys::poll::Edges;
+use lastbyte_core::finish::{Action, Drained, Facts, Finish, FinishOptions, Unproven, Wake, Woken};
+use lastbyte_core::{End, Kind, PeerEnd, Receipt};
+use lastbyte_sys::poll::{self, Edges, Ready};
 use lastbyte_sys::{socket, tcp};
 
-use crate::book::{self, Book};
-use crate::error::FinishError;
+use crate::book::{self, ReadSide, WriteSide};
+use crate::carrier::Ends;
+use crate::error::{FinishError, Operation};
 
-/// Finishes the connection behind `fd`, which stays open.
-pub(crate) fn drive(
-    fd: &impl AsFd,
-    book: &Book,
-    options: FinishOptions,
-) -> Result<Receipt, FinishError> {
-    let started = Instant::now();
-    let mut machine = Finish::new(book.facts(), options, Duration::ZERO);
-    let mut edges = None;
-    loop {
-        let done = match machine.next() {
-            Action::Done => break,
-            Action::Wait { until } => {
-                let timeout = until.saturating_sub(started.elapsed());
-                let woken = wait(fd, &mut edges, timeout);
-                woken.map(|readable| machine.on_wake(started.elapsed(), readable))
+/// How much of a socket that is not TCP is read at a time, to be thrown away.
+const SCRATCH_BYTES: usize = 16 << 10;
+
+/// A finish under way: the machine, and when it began.
+#[derive(Debug)]
+pub(crate) struct Course {
+    machine: Finish,
+    kind: Kind,
+    started: Instant,
+    operation: Operation,
+}
+
+/// What came of it, before anybody has said whose connection it was.
+pub(crate) type Outcome = Result<Receipt, Failure>;
+
+/// Why, what was proven all the same, and the kernel's error.
+pub(crate) type Failure = (Unproven, Receipt, Option<io::Error>);
+
+impl Course {
+    pub(crate) fn finish(facts: Facts, options: FinishOptions) -> Self {
+        let machine = Finish::new(facts, options, Duration::ZERO);
+        Self { machine, kind: facts.kind, started: Instant::now(), operation: Operation::Finish }
+    }
+
+    pub(crate) fn abort(facts: Facts, deadline: Duration) -> Self {
+        let machine = Finish::abort(facts, deadline, Duration::ZERO);
+        Self { machine, kind: facts.kind, started: Instant::now(), operation: Operation::Abort }
+    }
+
+    /// Takes it to its end, waiting by `poll` and, where that is not enough, on edges.
+    pub(crate) fn drive(&mut self, fd: &impl AsFd) -> Outcome {
+        let mut edges = None;
+        while let Some((until, wake)) = self.advance(fd)? {
+            let timeout = until.saturating_sub(self.started.elapsed());
+            let woken = match wake {
+                Wake::Level { data } => {
+                    let wanted = if data { poll::READABLE } else { 0 } | poll::PEER_END;
+                    poll::wait_for(fd, wanted, timeout)
+                }
+                Wake::Edge => wait_for_edge(fd, &mut edges, timeout),
+            };
+            self.on_wake(woken)?;
+        }
+        self.outcome()
+    }
+
+    /// Does what the machine asks for, up to its next wait; `None` at its end.
+    pub(crate) fn advance(&mut self, fd: &impl AsFd) -> Result<Option<(Duration, Wake)>, Failure> {
+        loop {
+            match self.machine.next() {
+                Action::Done => return Ok(None),
+                Action::Wait { until, wake } => return Ok(Some((until, wake))),
+                action => self.step(action, fd).map_err(|error| self.refused(error))?,
             }
-            action => step(&mut machine, action, fd),
-        };
-        if let Err(error) = done {
-            return Err(failure(
-                book,
-                (Unproven::Unknowable, machine.receipt(started.elapsed())),
-                Some(error),
-            ));
         }
     }
-    machine.outcome(started.elapsed()).map_err(|outcome| failure(book, outcome, None))
-}
 
-/// Does the one system call that the machine asks for, other than waiting, and tells the result.
-pub(crate) fn step(machine: &mut Finish, action: Action, fd: &impl AsFd) -> io::Result<()> {
-    match action {
-        Action::Inspect => machine.on_info(&book::info(fd)?),
-        Action::HalfClose => match socket::shutdown_write(fd) {
-            Ok(()) => machine.on_half_close(true),
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-                machine.on_half_close(false);
-            }
-            Err(error) => return Err(error),
-        },
-        Action::CountUnacked => machine.on_unacked(tcp::unacked(fd)?),
-        Action::CountUnsent => machine.on_unsent(tcp::unsent(fd)?),
-        Action::Drain { limit } => machine.on_drained(drain(fd, limit)),
-        Action::Wait { .. } | Action::Done => {}
+    #[cfg(feature = "tokio")]
+    pub(crate) fn started(&self) -> Instant {
+        self.started
     }
-    Ok(())
+
+    pub(crate) fn on_wake(&mut self, woken: io::Result<Ready>) -> Result<(), Failure> {
+        let ready = woken.map_err(|error| self.refused(error))?;
+        let woken = Woken { readable: ready.readable, ended: ready.ended };
+        self.machine.on_wake(self.started.elapsed(), woken);
+        Ok(())
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        let outcome = self.machine.outcome(self.started.elapsed());
+        outcome.map_err(|(why, receipt)| (why, receipt, None))
+    }
+
+    /// Enters in the stream's books what was learned about it.
+    pub(crate) fn enter(&self, receipt: &Receipt, reading: &mut ReadSide, writing: &mut WriteSide) {
+        reading.read += receipt.drained;
+        reading.ended = match receipt.peer {
+            // Only what was met while reading is an end; what waits behind bytes is none yet.
+            PeerEnd::Reset => Some(End::Reset),
+            _ => reading.ended,
+        };
+        writing.half_closed |= self.machine.fin_queued();
+    }
+
+    /// Does the one system call that the machine asks for, and tells the result.
+    fn step(&mut self, action: Action, fd: &impl AsFd) -> io::Result<()> {
+        let machine = &mut self.machine;
+        match action {
+            Action::Inspect => machine.on_info(&book::info(fd)?),
+            Action::LookForEnd => {
+                let ready = poll::wait_for(fd, poll::PEER_END, Duration::ZERO)?;
+                machine.on_look(ready.ended);
+            }
+            Action::HalfClose => match socket::shutdown_write(fd) {
+                Ok(()) => machine.on_half_close(true),
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                    machine.on_half_close(false);
+                }
+                Err(error) => return Err(error),
+            },
+            Action::CountUnacked => machine.on_unacked(tcp::unacked(fd)?),
+            Action::CountUnsent => machine.on_unsent(tcp::unsent(fd)?),
+            Action::CountUnread => machine.on_unread(tcp::unread(fd)?),
+            Action::TakeError => machine.on_error(socket::take_error(fd)?.is_some()),
+            Action::Drain { limit } => machine.on_drained(drain(self.kind, fd, limit)),
+            Action::Wait { .. } | Action::Done => {}
+        }
+        Ok(())
+    }
+
+    fn refused(&self, error: io::Error) -> Failure {
+        let receipt = self.machine.receipt(self.started.elapsed());
+        (Unproven::Refused, receipt, Some(error))
+    }
+
+    /// Says whose connection it was.
+    pub(crate) fn said(&self, outcome: Outcome, ends: impl FnOnce() -> Ends) -> Finished {
+        outcome.map_err(|(why, receipt, source)| {
+            let ends = Box::new(ends());
+            FinishError { operation: self.operation, why, receipt, ends, source }
+        })
+    }
 }
 
-pub(crate) fn failure(
-    book: &Book,
-    (why, receipt): (Unproven, Receipt),
-    source: Option<io::Error>,
-) -> FinishError {
-    FinishError { why, receipt, local: book.local, peer: book.peer, source }
-}
+pub(crate) type Finished = Result<Receipt, FinishError>;
 
-fn drain(fd: &impl AsFd, limit: u64) -> Drained {
-    match socket::discard(fd, usize::try_from(limit).unwrap_or(usize::MAX).min(1 << 30)) {
+fn drain(kind: Kind, fd: &impl AsFd, limit: u64) -> Drained {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(1 << 30);
+    let result = if kind == Kind::Tcp {
+        socket::discard(fd, limit)
+    } else {
+        let mut scratch = [0; SCRATCH_BYTES];
+        socket::receive_now(fd, &mut scratch[..limit.min(SCRATCH_BYTES)])
+    };
+    match result {
         Ok(0) => Drained::End,
         Ok(bytes) => Drained::Bytes(bytes as u64),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Drained::Nothing,
+        // Nothing was read, and the next wake-up asks again.
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Drained::Nothing,
         Err(_) => Drained::Failed,
     }
 }
 
 /// Waits for an edge; the registration is made at the first wait, and reports what is ready then.
-fn wait(fd: &impl AsFd, edges: &mut Option<Edges>, timeout: Duration) -> io::Result<bool> {
+fn wait_for_edge(
+    fd: &impl AsFd,
+    edges: &mut Option<Edges>,
+    timeout: Duration,
+) -> io::Result<Ready> {
     let edges = match edges {
         Some(edges) => edges,
         None => edges.insert(Edges::of(fd)?),
     };
-    Ok(edges.wait(timeout)?.is_some_and(|edge| edge.readable))
+    Ok(edges.wait(timeout)?.unwrap_or_default())
+}
+
+/// Lets the close that follows reset the connection.
+pub(crate) fn reset(fd: &impl AsFd, aborted: Finished) -> Finished {
+    let Err(error) = socket::set_linger(fd, Some(Duration::ZERO)) else {
+        return aborted;
+    };
+    let (ends, receipt) = match aborted {
+        Ok(receipt) => (Box::default(), receipt),
+        Err(FinishError { ends, receipt, .. }) => (ends, receipt),
+    };
+    let (operation, why) = (Operation::Abort, Unproven::Refused);
+    Err(FinishError { operation, why, receipt, ends, source: Some(error) })
 }

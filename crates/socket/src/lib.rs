@@ -1,31 +1,45 @@
-//! One TCP socket, done right: it counts its bytes, knows how its peer ended, and can prove that
+//! One stream socket, done right: it counts its bytes, knows how its peer ended, and can prove that
 //! what was written arrived.
 //!
 //! This crate forbids an end without a word: a stream read to its end says [`End`], a finished one
 //! returns a [`Receipt`] or an error that holds the receipt so far. Decisions are made in
 //! `lastbyte-core`, system calls in `lastbyte-sys`; here they meet.
 //!
-//! - [`Stream`] and [`Listener`]: blocking.
-//! - [`AsyncStream`] (feature `tokio`): the same over tokio.
+//! - [`Stream`] and [`Listener`]: blocking, over TCP; [`UnixStream`] and [`UnixListener`].
+//! - [`AsyncStream`] and [`AsyncListener`] (feature `tokio`): the same over tokio.
+//! - [`finish_fd`], [`info`], [`ended`]: for descriptors of others, with less to say.
 //! - [`Tune`]: options that must be set before the connection is there.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "tokio")]
+mod async_halves;
+#[cfg(feature = "tokio")]
 mod async_stream;
 mod book;
+mod carrier;
 mod error;
+mod fd;
 mod finish;
+mod halves;
 mod listener;
+mod report;
 mod stream;
 mod tune;
+#[cfg(feature = "tokio")]
+mod watched;
 
 #[cfg(feature = "tokio")]
-pub use async_stream::AsyncStream;
+pub use async_halves::{AsyncReadHalf, AsyncWriteHalf};
+#[cfg(feature = "tokio")]
+pub use async_stream::{AsyncListener, AsyncStream, AsyncUnixListener, AsyncUnixStream};
+pub use carrier::{Address, Carrier, Ends};
 pub use error::{FinishError, Operation, SocketError};
-pub use lastbyte_core::finish::{FinishOptions, Unproven};
-pub use lastbyte_core::sample::TcpInfo;
-pub use lastbyte_core::{Delivery, End, PeerEnd, Receipt};
-pub use listener::Listener;
-pub use stream::{Sampler, Stream};
+pub use fd::{ended, finish_fd, info, prepare};
+pub use halves::{ReadHalf, WriteHalf};
+pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
+pub use lastbyte_core::sample::{State, TcpInfo};
+pub use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt};
+pub use listener::{Listener, UnixListener};
+pub use stream::{Sampler, Stream, UnixStream};
 pub use tune::{Granted, Tune};

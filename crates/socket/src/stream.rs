@@ -1,21 +1,27 @@
 //! The blocking stream.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lastbyte_core::finish::FinishOptions;
 use lastbyte_core::sample::TcpInfo;
-use lastbyte_core::{End, Receipt};
+use lastbyte_core::{End, Kind, Receipt};
 use lastbyte_sys::socket;
 
-use crate::book::{self, Book};
+use crate::book::{self, ReadSide, Shared, WriteSide};
+use crate::carrier::{Address, Carrier, Ends};
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish;
+use crate::finish::{Course, Finished};
+use crate::halves::{ReadHalf, WriteHalf};
 use crate::tune::{Granted, Tune};
 
-/// A connected TCP socket that counts its bytes and tells the truth about its end.
+/// A connected stream socket that counts its bytes and tells the truth about its end: TCP, or as
+/// [`UnixStream`] a Unix socket.
 ///
 /// As [`Read`] it returns `Ok(0)` only for a FIN, or where nothing can be known ([`End::Unknown`],
 /// see [`Stream::ended`]). A cut connection is an error, also when a failed write took the
@@ -24,10 +30,18 @@ use crate::tune::{Granted, Tune};
 /// Dropping it is a plain `close`: with unread input that throws away what is queued. To know that
 /// the bytes arrived, [`Stream::finish`] it.
 #[derive(Debug)]
-pub struct Stream {
-    tcp: TcpStream,
-    book: Book,
+pub struct Stream<S = TcpStream> {
+    pub(crate) shared: Shared<S>,
+    pub(crate) reading: ReadSide,
+    pub(crate) writing: WriteSide,
 }
+
+/// A [`Stream`] over a Unix socket.
+///
+/// What is written lies in the peer's queue at once, and the kernel knows when its *program* has
+/// read all of it. [`Delivery::Acked`](crate::Delivery::Acked) is claimed only then; of a part
+/// nothing is known.
+pub type UnixStream = Stream<net::UnixStream>;
 
 impl Stream {
     /// Connects to one address, with options set before.
@@ -35,66 +49,29 @@ impl Stream {
     /// # Errors
     /// Names the option that could not be set, or why there is no connection.
     pub fn connect(peer: SocketAddr, tune: &Tune, timeout: Duration) -> Result<Self, SocketError> {
-        let failed = |cause| SocketError {
-            operation: Operation::Connect,
-            local: None,
-            peer: Some(peer),
-            cause,
+        let failed = |cause| {
+            let ends = Ends { local: None, peer: Some(peer.into()) };
+            SocketError::new(Operation::Connect, ends, cause)
         };
         let fd = socket::open_tcp(peer).map_err(failed)?;
         tune.apply(&fd)?;
         socket::connect(&fd, peer, timeout).map_err(failed)?;
-        Self::ours(TcpStream::from(fd))
-    }
-
-    /// Takes over a connected socket whose history is not known: its end of stream will be
-    /// [`End::Unknown`], and its [`Receipt`] counts only what is written from here on.
-    ///
-    /// # Errors
-    /// When the descriptor is no socket.
-    pub fn adopt(tcp: TcpStream) -> Result<Self, SocketError> {
-        Self::with_history(tcp, false)
-    }
-
-    /// A connection that nobody has read or written yet.
-    pub(crate) fn ours(tcp: TcpStream) -> Result<Self, SocketError> {
-        Self::with_history(tcp, true)
-    }
-
-    fn with_history(tcp: TcpStream, ours: bool) -> Result<Self, SocketError> {
-        let ends = (tcp.local_addr().ok(), tcp.peer_addr().ok());
-        let book = Book::open(&tcp, ends, ours)?;
-        Ok(Self { tcp, book })
+        let tcp = TcpStream::from(fd);
+        let shared = Shared::new(tcp, Kind::Tcp, true, Some(peer.into()));
+        shared.keep_urgent()?;
+        Ok(Self::of(shared))
     }
 
     /// Our address.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.book.local
+        self.shared.io.local_addr().ok()
     }
 
     /// The peer's address.
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.book.peer
-    }
-
-    /// Bytes that the kernel accepted from us so far. It says nothing about their arrival.
-    #[must_use]
-    pub fn written(&self) -> u64 {
-        self.book.counts().0
-    }
-
-    /// Bytes read so far.
-    #[must_use]
-    pub fn bytes_read(&self) -> u64 {
-        self.book.counts().1
-    }
-
-    /// How the peer's stream ended, once a read has met its end.
-    #[must_use]
-    pub fn ended(&self) -> Option<End> {
-        self.book.ended()
+        self.shared.peer.as_ref().and_then(Address::ip)
     }
 
     /// What the kernel knows of this connection now.
@@ -102,7 +79,7 @@ impl Stream {
     /// # Errors
     /// When the kernel does not answer for this socket.
     pub fn info(&self) -> Result<TcpInfo, SocketError> {
-        book::info(&self.tcp).map_err(|cause| self.book.error(Operation::Sample, cause))
+        book::info(&self.shared.io).map_err(|cause| self.shared.error(Operation::Sample, cause))
     }
 
     /// The options as the kernel granted them.
@@ -110,7 +87,7 @@ impl Stream {
     /// # Errors
     /// When the kernel does not answer for this socket.
     pub fn granted(&self) -> Result<Granted, SocketError> {
-        Granted::read(&self.tcp).map_err(|cause| self.book.error(Operation::Sample, cause))
+        Granted::read(&self.shared.io).map_err(|cause| self.shared.error(Operation::Sample, cause))
     }
 
     /// A second descriptor of this connection, by which another thread can watch it.
@@ -118,9 +95,112 @@ impl Stream {
     /// # Errors
     /// `EMFILE`.
     pub fn sampler(&self) -> Result<Sampler, SocketError> {
-        let fd = self.tcp.as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|cause| self.book.error(Operation::Sample, cause))?;
+        let fd = self.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|cause| self.shared.error(Operation::Sample, cause))?;
         Ok(Sampler { fd })
+    }
+
+    /// Ends the connection by a reset, on purpose, so that the peer cannot mistake it for a clean
+    /// end; in order, after everything that was written is acknowledged by the peer's kernel.
+    ///
+    /// After `deadline` the reset is sent all the same, and throws away what is left; with a
+    /// deadline of zero at once. The connection is closed in every case.
+    ///
+    /// # Errors
+    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    pub fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
+        let mut course = Course::abort(self.facts(), deadline);
+        let outcome = course.drive(&self.shared.io);
+        let aborted = course.said(outcome, || self.shared.ends());
+        crate::finish::reset(&self.shared.io, aborted)
+    }
+}
+
+impl UnixStream {
+    /// Connects to a Unix socket by its path.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOENT`, `ECONNREFUSED` and so on.
+    pub fn connect_unix(path: impl AsRef<Path>) -> Result<Self, SocketError> {
+        let path = path.as_ref();
+        let peer = Address::Path(path.to_owned());
+        let connected = net::UnixStream::connect(path).map_err(|cause| {
+            let ends = Ends { local: None, peer: Some(peer.clone()) };
+            SocketError::new(Operation::Connect, ends, cause)
+        })?;
+        Ok(Self::of(Shared::new(connected, Kind::Unix, true, Some(peer))))
+    }
+
+    /// Two Unix sockets that are connected with each other (`socketpair(2)`).
+    ///
+    /// # Errors
+    /// The kernel's: `EMFILE`.
+    pub fn pair() -> Result<(Self, Self), SocketError> {
+        let pair = net::UnixStream::pair()
+            .map_err(|cause| SocketError::new(Operation::Connect, Ends::default(), cause))?;
+        let of = |end| Self::of(Shared::new(end, Kind::Unix, true, Some(Address::Unnamed)));
+        Ok((of(pair.0), of(pair.1)))
+    }
+}
+
+impl<S: Carrier> Stream<S> {
+    /// Takes over a connected socket whose history is not known: its end of stream will be
+    /// [`End::Unknown`] where only the history could tell, and its [`Receipt`] counts only what is
+    /// written from here on.
+    ///
+    /// # Errors
+    /// When the descriptor is no socket.
+    pub fn adopt(socket: S) -> Result<Self, SocketError> {
+        Shared::adopt(socket, false).map(Self::of)
+    }
+
+    /// Takes over a connected socket that nobody has read, written or half-closed, as it comes from
+    /// an `accept` or a `connect` of somebody else. Where that is not so, what is said about its
+    /// bytes and its end is wrong.
+    ///
+    /// # Errors
+    /// When the descriptor is no socket, or still connecting.
+    pub fn adopt_new(socket: S) -> Result<Self, SocketError> {
+        let shared = Shared::adopt(socket, true)?;
+        if !socket::has_peer(&shared.io).unwrap_or(false) {
+            return Err(shared.error(Operation::Connect, io::ErrorKind::NotConnected.into()));
+        }
+        Ok(Self::of(shared))
+    }
+
+    /// A connection that nobody has read or written yet.
+    pub(crate) fn of(shared: Shared<S>) -> Self {
+        Self { shared, reading: ReadSide::default(), writing: WriteSide::default() }
+    }
+
+    /// Both ends, for a word to a person.
+    #[must_use]
+    pub fn ends(&self) -> Ends {
+        self.shared.ends()
+    }
+
+    /// Which kind of socket it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.shared.kind
+    }
+
+    /// Bytes that the kernel accepted from us so far. It says nothing about their arrival.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.writing.written
+    }
+
+    /// Bytes read so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.reading.read
+    }
+
+    /// How the peer's stream ended, once a read has met its end.
+    #[must_use]
+    pub fn ended(&self) -> Option<End> {
+        self.reading.ended
     }
 
     /// How long a read may wait; `None` for ever.
@@ -128,7 +208,7 @@ impl Stream {
     /// # Errors
     /// When the duration is zero.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.tcp.set_read_timeout(timeout)
+        self.shared.io.set_timeouts(true, timeout)
     }
 
     /// How long a write may wait; `None` for ever.
@@ -136,7 +216,7 @@ impl Stream {
     /// # Errors
     /// When the duration is zero.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.tcp.set_write_timeout(timeout)
+        self.shared.io.set_timeouts(false, timeout)
     }
 
     /// Ends our direction with a FIN after what is queued; the other one stays open.
@@ -144,64 +224,90 @@ impl Stream {
     /// # Errors
     /// When the connection is gone already.
     pub fn half_close(&mut self) -> Result<(), SocketError> {
-        self.book.half_close(&self.tcp)
+        self.shared
+            .half_close(&mut self.writing)
+            .map_err(|cause| self.shared.error(Operation::HalfClose, cause))
     }
 
     /// Ends the connection so that nothing is lost, and returns the proof.
     ///
     /// Half-closes, waits for the wanted level, reads and throws away what the peer still sends, and
-    /// only then closes. See [`lastbyte_core::finish`].
+    /// only then closes. See [`lastbyte_core::finish`]. To read what the peer still sends,
+    /// [`Stream::prove`] first.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
-    pub fn finish(self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        finish::drive(&self.tcp, &self.book, options)
+    pub fn finish(mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
+        self.prove(options)
     }
 
-    /// Ends the connection by a reset, on purpose, so that the peer cannot mistake it for a clean
-    /// end. What is queued and not yet acknowledged is thrown away.
+    /// All that [`Stream::finish`] does, but for the close: our direction is ended, and with
+    /// [`Drain::Keep`](crate::Drain::Keep) what the peer sends is still to be read.
     ///
     /// # Errors
-    /// When the kernel refuses the option; the connection is closed all the same.
-    pub fn abort(self) -> Result<(), SocketError> {
-        socket::set_linger(&self.tcp, Some(Duration::ZERO))
-            .map_err(|cause| self.book.error(Operation::Set("SO_LINGER"), cause))
+    /// When less than the wanted level could be proven; the error holds the receipt of what was.
+    pub fn prove(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
+        let mut course = Course::finish(self.facts(), options);
+        let outcome = course.drive(&self.shared.io);
+        let finished = course.said(outcome, || self.shared.ends());
+        course.enter(receipt_of(&finished), &mut self.reading, &mut self.writing);
+        finished
+    }
+
+    fn facts(&self) -> lastbyte_core::finish::Facts {
+        self.shared.facts(&self.reading, &self.writing, false)
+    }
+
+    /// Two halves, for two threads. Each counts its own bytes, and neither waits for the other.
+    #[must_use]
+    pub fn into_split(self) -> (ReadHalf<S>, WriteHalf<S>) {
+        let shared = Arc::new(self.shared);
+        let writing = WriteHalf { shared: Arc::clone(&shared), side: self.writing };
+        (ReadHalf { shared, side: self.reading }, writing)
     }
 
     /// Gives the plain socket back, with nothing closed.
     #[must_use]
-    pub fn into_tcp(self) -> TcpStream {
-        self.tcp
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(crate) fn into_parts(self) -> (TcpStream, Book) {
-        (self.tcp, self.book)
+    pub fn into_inner(self) -> S {
+        self.shared.io
     }
 }
 
-impl Read for Stream {
+/// The receipt, of success and failure alike.
+pub(crate) fn receipt_of(finished: &Finished) -> &Receipt {
+    match finished {
+        Ok(receipt) => receipt,
+        Err(error) => &error.receipt,
+    }
+}
+
+impl<S: Carrier> Read for Stream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let result = self.tcp.read(buffer);
-        self.book.on_read(&self.tcp, buffer.len(), result)
+        let result = self.shared.io.receive(buffer);
+        self.shared.on_read(&mut self.reading, buffer.len(), result)
     }
 }
 
-impl Write for Stream {
+impl<S: Carrier> Write for Stream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let result = self.tcp.write(bytes);
-        self.book.on_written(result)
+        let io = &self.shared.io;
+        self.shared.write(&mut self.writing, || io.send(bytes))
     }
 
-    /// Does nothing: a TCP socket has no buffer of its own to flush. It is no proof of anything.
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let io = &self.shared.io;
+        self.shared.write(&mut self.writing, || io.send_parts(parts))
+    }
+
+    /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-impl AsFd for Stream {
+impl<S: Carrier> AsFd for Stream<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.tcp.as_fd()
+        self.shared.io.as_fd()
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use lastbyte_sys::{socket, tcp};
 
+use crate::carrier::Ends;
 use crate::error::{Operation, SocketError};
 
 /// Options to set before `connect` or `listen`. What is `None` stays the kernel's own choice, and
@@ -24,12 +25,7 @@ impl Tune {
     /// Sets the options on a socket that is not yet connected.
     pub(crate) fn apply(&self, fd: &impl AsFd) -> Result<(), SocketError> {
         let set = |option, result: io::Result<()>| {
-            result.map_err(|cause| SocketError {
-                operation: Operation::Set(option),
-                local: None,
-                peer: None,
-                cause,
-            })
+            result.map_err(|cause| SocketError::new(Operation::Set(option), Ends::default(), cause))
         };
         let size = |bytes: u32| i32::try_from(bytes).unwrap_or(i32::MAX);
         if let Some(name) = &self.congestion {

@@ -41,7 +41,7 @@ fn a_finished_stream_is_complete_with_a_greeting_unread() {
     near.write_all(&vec![7; MILLION]).unwrap();
     let receipt = near.finish(want(Delivery::Acked)).unwrap();
     assert_eq!(receipt.acked, Some(MILLION as u64));
-    assert_eq!((receipt.unacked(), receipt.drained), (Some(0), 11));
+    assert_eq!((receipt.unacked, receipt.drained), (Some(0), 11));
     assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
 }
 
@@ -86,7 +86,7 @@ fn a_peer_that_does_not_read_is_acked_no_further_than_its_window() {
     let error = near.finish(options).unwrap_err();
     let receipt = error.receipt;
     assert_eq!((error.why, receipt.peer), (Unproven::Deadline, PeerEnd::Silent));
-    assert!(receipt.unacked().unwrap() > 0, "{receipt:?}");
+    assert!(receipt.unacked.unwrap() > 0, "{receipt:?}");
     assert!(receipt.acked.unwrap() <= far.info().unwrap().bytes_received.unwrap());
     assert!(error.to_string().contains("the deadline passed"), "{error}");
 }
@@ -115,7 +115,7 @@ fn closed_is_refused_where_the_peer_reset() {
 fn an_abort_is_a_reset_at_the_peer() {
     let (mut near, far) = pair();
     near.write_all(b"cut").unwrap();
-    near.abort().unwrap();
+    near.abort(SECOND).unwrap();
     assert_eq!(count(far).1, Some(End::Reset));
 }
 
@@ -123,7 +123,7 @@ fn an_abort_is_a_reset_at_the_peer() {
 fn cut_behind_a_write(near: &mut impl Write, far: Stream) {
     let mut far = far;
     far.write_all(&[9; 50_000]).unwrap();
-    far.abort().unwrap();
+    far.abort(SECOND).unwrap();
     while near.write(&[0; 100]).is_ok() {}
 }
 
@@ -160,7 +160,7 @@ fn an_adopted_socket_claims_only_what_it_saw() {
 #[test]
 fn an_urgent_byte_does_not_make_a_reset_look_like_a_fin() {
     let (near, far) = pair();
-    let urgent = far.into_tcp();
+    let urgent = far.into_inner();
     socket2::SockRef::from(&urgent).send_out_of_band(b"!").unwrap();
     socket2::SockRef::from(&urgent).set_linger(Some(Duration::ZERO)).unwrap();
     drop(urgent);
@@ -224,7 +224,7 @@ mod over_tokio {
     fn a_cut_is_no_end() {
         let (near, mut far) = pair();
         far.write_all(b"half").unwrap();
-        far.abort().unwrap();
+        far.abort(SECOND).unwrap();
         run(async {
             let mut near = AsyncStream::from_blocking(near).unwrap();
             let mut buffer = [0; 16];

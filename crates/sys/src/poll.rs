@@ -37,6 +37,45 @@ pub fn wait<const N: usize>(
     }
 }
 
+/// The peer ended its direction (`POLLRDHUP`, Linux 2.6.17).
+pub const PEER_END: i16 = libc::POLLRDHUP;
+
+/// Waits until one descriptor is ready for what is `wanted`, in error or hung up, or `timeout` has
+/// passed (`ppoll(2)`). A signal ends the wait with nothing ready.
+///
+/// # Errors
+/// The kernel's: `ENOMEM`.
+pub fn wait_for(fd: &impl AsFd, wanted: i16, timeout: Duration) -> io::Result<Ready> {
+    let mut fd = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: wanted, revents: 0 };
+    let timeout = timespec(timeout);
+    // SAFETY: one entry, which lives through the call and is ours alone; `timeout` outlives the
+    // call; a null mask leaves the signals as they are.
+    let ready = unsafe { libc::ppoll(&raw mut fd, 1, &raw const timeout, std::ptr::null()) };
+    match check(ready) {
+        Ok(_) => Ok(Ready::from_mask(i32::from(fd.revents))),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Ready::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a descriptor is ready for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// There is something to read, an end of stream or an error among it.
+    pub readable: bool,
+    /// The peer ended its direction, or the connection failed.
+    pub ended: bool,
+}
+
+impl Ready {
+    /// Of a mask of `poll` or of epoll: the bits are the same.
+    fn from_mask(mask: i32) -> Self {
+        let ended = i32::from(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR);
+        let readable = i32::from(libc::POLLIN) | ended;
+        Self { readable: mask & readable != 0, ended: mask & ended != 0 }
+    }
+}
+
 /// [`AsFd`] that can stand in an array of different types.
 pub trait AsFdDyn {
     /// The number of the open descriptor.
@@ -82,29 +121,18 @@ impl Edges {
     ///
     /// # Errors
     /// None that a caller can cause; the kernel's are passed on.
-    pub fn wait(&self, timeout: Duration) -> io::Result<Option<Edge>> {
+    pub fn wait(&self, timeout: Duration) -> io::Result<Option<Ready>> {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         let ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
         // SAFETY: room for one event, which is ours and outlives the call.
         let woken = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, ms) };
         match check(woken) {
             Ok(0) => Ok(None),
-            Ok(_) => {
-                let to_read = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR)
-                    .cast_unsigned();
-                Ok(Some(Edge { readable: event.events & to_read != 0 }))
-            }
+            Ok(_) => Ok(Some(Ready::from_mask(event.events.cast_signed()))),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
             Err(error) => Err(error),
         }
     }
-}
-
-/// What an edge told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edge {
-    /// There is something to read, an end of stream or an error among it.
-    pub readable: bool,
 }
 
 fn timespec(duration: Duration) -> libc::timespec {

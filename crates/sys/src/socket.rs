@@ -11,6 +11,16 @@ use crate::{check, check_size};
 
 /// The protocol number of plain TCP.
 pub const PROTOCOL_TCP: i32 = libc::IPPROTO_TCP;
+/// The protocol number of Multipath TCP (RFC 8684).
+pub const PROTOCOL_MPTCP: i32 = libc::IPPROTO_MPTCP;
+/// [`family`]: a Unix socket.
+pub const FAMILY_UNIX: i32 = libc::AF_UNIX;
+/// [`family`]: an internet socket of version 4.
+pub const FAMILY_IPV4: i32 = libc::AF_INET;
+/// [`family`]: an internet socket of version 6.
+pub const FAMILY_IPV6: i32 = libc::AF_INET6;
+/// [`kind`]: a stream of bytes.
+pub const TYPE_STREAM: i32 = libc::SOCK_STREAM;
 
 /// `SO_BUF_LOCK`: the send buffer was set by hand, the kernel does not size it.
 pub const SEND_BUFFER_LOCKED: i32 = 1;
@@ -54,6 +64,80 @@ pub fn listen(fd: &impl AsFd, backlog: i32) -> io::Result<()> {
 /// The kernel's: `ECONNREFUSED`, `ENETUNREACH` and so on, or `TimedOut`.
 pub fn connect(fd: &impl AsFd, address: SocketAddr, timeout: Duration) -> io::Result<()> {
     SockRef::from(fd).connect_timeout(&address.into(), timeout)
+}
+
+/// The address family of a socket (`SO_DOMAIN`, `socket(7)`): [`FAMILY_UNIX`] and so on.
+///
+/// # Errors
+/// `EBADF` for a number that stands for no descriptor, `ENOTSOCK` for one that is no socket.
+pub fn family(fd: &impl AsFd) -> io::Result<i32> {
+    get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)
+}
+
+/// What a socket carries (`SO_TYPE`, `socket(7)`): [`TYPE_STREAM`] and so on.
+///
+/// # Errors
+/// `EBADF` for a number that stands for no descriptor, `ENOTSOCK` for one that is no socket.
+pub fn kind(fd: &impl AsFd) -> io::Result<i32> {
+    get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE)
+}
+
+/// Whether a socket waits for connections (`SO_ACCEPTCONN`, `socket(7)`).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn is_listening(fd: &impl AsFd) -> io::Result<bool> {
+    get_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).map(|on| on != 0)
+}
+
+/// Takes the pending error of a socket (`SO_ERROR`, `socket(7)`): it is told once, here or by the
+/// next call that fails.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn take_error(fd: &impl AsFd) -> io::Result<Option<io::Error>> {
+    let number = get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
+    Ok((number != 0).then(|| io::Error::from_raw_os_error(number)))
+}
+
+/// Whether a socket has a peer (`getpeername(2)`).
+///
+/// # Errors
+/// Other than `ENOTCONN`: `ENOTSOCK` for a descriptor that is no socket.
+pub fn has_peer(fd: &impl AsFd) -> io::Result<bool> {
+    match SockRef::from(fd).peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where an internet socket is bound, and its peer (`getsockname(2)`, `getpeername(2)`); `None` for
+/// what it does not have, or no longer.
+pub fn addresses(fd: &impl AsFd) -> (Option<SocketAddr>, Option<SocketAddr>) {
+    let socket = SockRef::from(fd);
+    let ip = |address: io::Result<socket2::SockAddr>| address.ok().and_then(|it| it.as_socket());
+    (ip(socket.local_addr()), ip(socket.peer_addr()))
+}
+
+/// Begins to connect a non-blocking socket (`connect(2)`): it is writable once that has succeeded
+/// or failed, and [`take_error`] says which.
+///
+/// # Errors
+/// What is known at once: `ENETUNREACH`, `EADDRNOTAVAIL` and so on.
+pub fn begin_connect(fd: &impl AsFd, address: SocketAddr) -> io::Result<()> {
+    match SockRef::from(fd).connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether urgent bytes stay in the stream (`SO_OOBINLINE`).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn oob_inline(fd: &impl AsFd) -> io::Result<bool> {
+    get_int(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE).map(|on| on != 0)
 }
 
 /// The protocol of a socket (`SO_PROTOCOL`): [`PROTOCOL_TCP`], or 262 for MPTCP.
@@ -171,8 +255,40 @@ pub fn shutdown_write(fd: &impl AsFd) -> io::Result<()> {
     check(unsafe { libc::shutdown(fd.as_fd().as_raw_fd(), libc::SHUT_WR) }).map(drop)
 }
 
+/// Reads what has arrived, without waiting (`recv(2)`, `MSG_DONTWAIT`). Returns how many bytes; 0 is
+/// the end of the stream.
+///
+/// # Errors
+/// `EAGAIN` when nothing is there; the connection's own error otherwise.
+pub fn receive_now(fd: &impl AsFd, room: &mut [u8]) -> io::Result<usize> {
+    let (fd, length) = (fd.as_fd().as_raw_fd(), room.len());
+    let pointer = room.as_mut_ptr().cast();
+    // SAFETY: pointer and length are those of `room`, which is ours alone and outlives the call.
+    check_size(unsafe { libc::recv(fd, pointer, length, libc::MSG_DONTWAIT) })
+}
+
+/// Writes what there is room for, without waiting and without a signal (`send(2)`, `MSG_DONTWAIT`,
+/// `MSG_NOSIGNAL`). Returns how many bytes the kernel took.
+///
+/// # Errors
+/// `EAGAIN` when there is no room; the connection's own error otherwise.
+pub fn send_now(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    SockRef::from(fd).send_with_flags(bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+}
+
+/// As [`send_now`], from several places (`sendmsg(2)`).
+///
+/// # Errors
+/// `EAGAIN` when there is no room; the connection's own error otherwise.
+pub fn send_parts_now(fd: &impl AsFd, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // More than the kernel takes at once would be an error (`UIO_MAXIOV`).
+    SockRef::from(fd).send_vectored_with_flags(&parts[..parts.len().min(1024)], flags)
+}
+
 /// Reads and throws away up to `limit` bytes that have arrived, without copying them (`tcp(7)`,
-/// `MSG_TRUNC`). Returns how many; 0 is the end of the stream.
+/// `MSG_TRUNC`). TCP alone: elsewhere the flag means something else. Returns how many; 0 is the end
+/// of the stream.
 ///
 /// # Errors
 /// `EAGAIN` when nothing is there; the connection's own error otherwise.

@@ -45,6 +45,14 @@ pub fn unsent(fd: &impl AsFd) -> io::Result<u32> {
     queue(fd, SIOCOUTQNSD)
 }
 
+/// Bytes received and not yet read (`SIOCINQ`); a FIN does not count.
+///
+/// # Errors
+/// `EINVAL` on a listening socket.
+pub fn unread(fd: &impl AsFd) -> io::Result<u32> {
+    queue(fd, libc::FIONREAD)
+}
+
 fn queue(fd: &impl AsFd, request: libc::c_ulong) -> io::Result<u32> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: both requests store one int, and `bytes` outlives the call.

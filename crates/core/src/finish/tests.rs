@@ -133,9 +133,7 @@ impl Kernel {
             self.incoming -= bytes;
             self.read += bytes;
             Drained::Bytes(bytes)
-        } else if self.peer_fin && self.kind != Kind::Unix {
-            Drained::End
-        } else if self.peer_fin && !self.reset {
+        } else if self.peer_fin && !(self.kind == Kind::Unix && self.reset) {
             Drained::End
         } else if self.reset {
             // The error is told once; after that the stream just looks ended.

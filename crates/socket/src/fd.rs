@@ -1,0 +1,163 @@
+//! For descriptors of others: what can be done and known without their history.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use lastbyte_core::finish::{Facts, FinishOptions, Unproven};
+use lastbyte_core::sample::TcpInfo;
+use lastbyte_core::{Delivery, End, EndEvidence, Kind, PeerEnd, Receipt};
+use lastbyte_sys::{socket, tcp};
+
+use crate::book;
+use crate::carrier::{self, Address, Ends};
+use crate::error::{FinishError, Operation, SocketError};
+use crate::finish::Course;
+
+/// Ends the connection behind any connected stream socket so that nothing is lost, and returns what
+/// could be proven. The descriptor stays open, half-closed: close it next.
+///
+/// It blocks, also where the descriptor is non-blocking. Nothing is known of what was written
+/// before, so [`Receipt::written`] is `None`; [`Receipt::unacked`] tells what is left over. How the
+/// peer ended is [`PeerEnd::Unknown`] where somebody else may have read, unless the connection's
+/// state tells it: so [`Delivery::Closed`] is seldom proven here.
+///
+/// ```
+/// use std::io::Write;
+/// use std::time::Duration;
+/// use lastbyte_socket::{FinishOptions, finish_fd};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// # let address = listener.local_addr()?;
+/// # let reader = std::thread::spawn(move || {
+/// #     std::io::copy(&mut listener.accept().unwrap().0, &mut std::io::sink()).unwrap()
+/// # });
+/// let mut socket = std::net::TcpStream::connect(address)?;
+/// socket.write_all(&[0; 100_000])?;
+/// let receipt = finish_fd(&socket, FinishOptions::within(Duration::from_secs(10)))?;
+/// assert_eq!(receipt.unacked, Some(0));
+/// # assert_eq!(reader.join().unwrap(), 100_000);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When less than the wanted level could be proven, or the descriptor is no connected stream
+/// socket: [`FinishError::why`] says which, and the receipt what was proven.
+pub fn finish_fd(fd: impl AsFd, options: FinishOptions) -> Result<Receipt, FinishError> {
+    let kind = match fitting_kind(&fd) {
+        Ok(kind) => kind,
+        Err((why, source)) => {
+            let ends = Box::new(Ends::default());
+            let operation = Operation::Finish;
+            return Err(FinishError { operation, why, receipt: NOTHING, ends, source });
+        }
+    };
+    let facts = Facts {
+        kind,
+        connected: false,
+        half_closed: false,
+        written: None,
+        read: None,
+        ended: None,
+        registered: false,
+    };
+    let mut course = Course::finish(facts, options);
+    let outcome = course.drive(&fd);
+    course.said(outcome, || ends_of(&fd))
+}
+
+const NOTHING: Receipt = Receipt {
+    level: Delivery::Written,
+    written: None,
+    sent: None,
+    acked: None,
+    unacked: None,
+    drained: 0,
+    peer: PeerEnd::Unknown,
+    took: Duration::ZERO,
+};
+
+/// The kind of a connected stream socket, or why it is none.
+fn fitting_kind(fd: &impl AsFd) -> Result<Kind, (Unproven, Option<io::Error>)> {
+    let refused = |error: io::Error| (Unproven::Refused, Some(error));
+    match socket::kind(fd) {
+        Ok(socket::TYPE_STREAM) => {}
+        Ok(_) => return Err((Unproven::NoStream, None)),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => return Err(refused(error)),
+        Err(error) => {
+            let why = match error.raw_os_error() {
+                Some(EBADF) => Unproven::NotOpen,
+                Some(ENOTSOCK) => Unproven::NoSocket,
+                _ => Unproven::Refused,
+            };
+            return Err((why, Some(error)));
+        }
+    }
+    if socket::is_listening(fd).map_err(refused)? {
+        return Err((Unproven::Listening, None));
+    }
+    let kind = carrier::kind_of(fd).map_err(refused)?;
+    // TCP tells its state itself, and that it is still connecting.
+    if kind != Kind::Tcp && !socket::has_peer(fd).map_err(refused)? {
+        return Err((Unproven::NotConnected, None));
+    }
+    Ok(kind)
+}
+
+const EBADF: i32 = 9;
+const ENOTSOCK: i32 = 88;
+
+fn ends_of(fd: &impl AsFd) -> Ends {
+    let (local, peer) = socket::addresses(fd);
+    Ends { local: local.map(Address::Ip), peer: peer.map(Address::Ip) }
+}
+
+/// What the kernel knows of a TCP connection now (`TCP_INFO`).
+///
+/// # Errors
+/// When the kernel does not answer for this descriptor: it is no TCP socket.
+pub fn info(fd: impl AsFd) -> Result<TcpInfo, SocketError> {
+    book::info(&fd).map_err(|cause| SocketError::new(Operation::Sample, ends_of(&fd), cause))
+}
+
+/// Lets [`ended`] tell a FIN from a reset: to be called before the first read (`SO_OOBINLINE`).
+///
+/// An urgent byte that is read apart from the stream, or passed over, is counted like a FIN.
+///
+/// # Errors
+/// When the descriptor is no socket.
+pub fn prepare(fd: impl AsFd) -> Result<(), SocketError> {
+    socket::set_oob_inline(&fd, true)
+        .map_err(|cause| SocketError::new(Operation::Set("SO_OOBINLINE"), ends_of(&fd), cause))
+}
+
+/// How the stream ended whose reader got 0 from its last `read`, having read `bytes_read` bytes over
+/// the life of the connection, as it says.
+///
+/// Over TCP a connection whose own side is still open tells by its state; otherwise the number
+/// tells, if the descriptor was [prepared](prepare). Where neither does, and for every other kind,
+/// it is [`End::Unknown`].
+///
+/// # Errors
+/// When the descriptor is no socket.
+pub fn ended(fd: impl AsFd, bytes_read: u64) -> Result<End, SocketError> {
+    let failed = |cause| SocketError::new(Operation::Sample, ends_of(&fd), cause);
+    let kind = carrier::kind_of(&fd).map_err(failed)?;
+    if kind != Kind::Tcp {
+        return Ok(End::Unknown);
+    }
+    let unread = tcp::unread(&fd).map_err(failed)?;
+    let info = book::info(&fd).map_err(failed)?;
+    let evidence = EndEvidence {
+        kind,
+        read: Some(bytes_read),
+        urgent_inline: socket::oob_inline(&fd).map_err(failed)?,
+        unread: u64::from(unread),
+        received: info.bytes_received,
+        state: Some(info.state),
+        error_taken: false,
+    };
+    Ok(evidence.classify())
+}
