@@ -273,7 +273,7 @@ pub fn interface(fd: &impl AsFd) -> io::Result<String> {
 /// # Errors
 /// `ENODEV` for a name that no interface has; the kernel would cut one that is too long, and bind to
 /// another interface, so that it does not get it. `EPERM` without `CAP_NET_RAW` over the socket's
-/// network namespace where one is set already, and before Linux 5.7 always.
+/// network namespace where one is set already.
 pub fn set_interface(fd: &impl AsFd, name: &str) -> io::Result<()> {
     // With its final 0 it is IFNAMSIZ bytes long at most (netdevice(7)).
     let mut padded = [0_u8; libc::IFNAMSIZ];

@@ -181,7 +181,7 @@ pub fn nodelay(fd: &impl AsFd) -> io::Result<bool> {
     Ok(get_int(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)? != 0)
 }
 
-/// Sends a segment that is not full at once, or keeps it until what was sent before is acknowledged
+/// Sends a segment that is not full at once, or keeps it while another such is unacknowledged
 /// (`TCP_NODELAY`).
 ///
 /// # Errors
