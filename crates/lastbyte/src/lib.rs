@@ -46,6 +46,6 @@
 #[cfg(feature = "tokio")]
 pub use lastbyte_socket::AsyncStream;
 pub use lastbyte_socket::{
-    Delivery, End, FinishError, FinishOptions, Granted, Listener, Operation, PeerEnd, Receipt,
-    Sampler, SocketError, Stream, TcpInfo, Tune, Unproven,
+    Delivery, End, FinishError, FinishOptions, Granted, Keepalive, Listener, Operation, PeerEnd,
+    Receipt, Sampler, SocketError, Stream, TcpInfo, Tune, Unproven,
 };

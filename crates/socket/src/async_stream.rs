@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use lastbyte_core::finish::{Action, Finish, FinishOptions, Unproven};
@@ -147,5 +148,11 @@ impl AsyncStream {
             *open = open.and_then(|interest| interest.remove(Interest::WRITABLE));
         }
         Ok(ready.is_readable() || ready.is_read_closed())
+    }
+}
+
+impl AsFd for AsyncStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tcp.as_fd()
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! - [`Stream`] and [`Listener`]: blocking.
 //! - [`AsyncStream`] (feature `tokio`): the same over tokio.
-//! - [`Tune`]: options that must be set before the connection is there.
+//! - [`Tune`]: options of a connection, set before it is there or while it runs; [`Granted`]:
+//!   what the kernel made of them.
 
 #![forbid(unsafe_code)]
 
@@ -28,4 +29,4 @@ pub use lastbyte_core::sample::TcpInfo;
 pub use lastbyte_core::{Delivery, End, PeerEnd, Receipt};
 pub use listener::Listener;
 pub use stream::{Sampler, Stream};
-pub use tune::{Granted, Tune};
+pub use tune::{Granted, Keepalive, Tune};
