@@ -144,7 +144,8 @@ impl<S: Carrier> Shared<S> {
     }
 
     pub(crate) fn keep_urgent(&self) -> Result<(), SocketError> {
-        if self.kind == Kind::Unix {
+        // MPTCP refuses it, and its count tells nothing anyway.
+        if self.kind != Kind::Tcp {
             return Ok(());
         }
         socket::set_oob_inline(&self.io, true)

@@ -109,9 +109,9 @@ fn fitting_kind(fd: &impl AsFd) -> Result<Kind, (Unproven, Option<io::Error>)> {
 const EBADF: i32 = 9;
 const ENOTSOCK: i32 = 88;
 
-fn ends_of(fd: &impl AsFd) -> Ends {
-    let (local, peer) = socket::addresses(fd);
-    Ends { local: local.map(Address::Ip), peer: peer.map(Address::Ip) }
+pub(crate) fn ends_of(fd: &impl AsFd) -> Ends {
+    let ip = |address: io::Result<Option<_>>| address.ok().flatten().map(Address::Ip);
+    Ends { local: ip(socket::local_address(fd)), peer: ip(socket::peer_address(fd)) }
 }
 
 /// What the kernel knows of a TCP connection now (`TCP_INFO`).

@@ -8,7 +8,8 @@
 //! - [`Stream`] and [`Listener`]: blocking, over TCP; [`UnixStream`] and [`UnixListener`].
 //! - [`AsyncStream`] and [`AsyncListener`] (feature `tokio`): the same over tokio.
 //! - [`finish_fd`], [`info`], [`ended`]: for descriptors of others, with less to say.
-//! - [`Tune`]: options that must be set before the connection is there.
+//! - [`Tune`]: options of a connection, set before it is there or while it runs; [`Granted`]:
+//!   what the kernel made of them.
 
 #![forbid(unsafe_code)]
 
@@ -42,4 +43,4 @@ pub use lastbyte_core::sample::{State, TcpInfo};
 pub use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt};
 pub use listener::{Listener, UnixListener};
 pub use stream::{Sampler, Stream, UnixStream};
-pub use tune::{Granted, Tune};
+pub use tune::{Granted, Keepalive, Tune};
