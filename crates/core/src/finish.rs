@@ -18,7 +18,7 @@
 //! | `Drain` | `recv` | bytes: again; nothing: `Wait` or `Done`; 0: `ClassifyEnd`; an error: `LastCount` |
 //! | `CountUnread` | `SIOCINQ` | `ClassifyEnd` |
 //! | `ClassifyEnd` | `TCP_INFO` or `SO_ERROR` | a reset: `LastCount`; else `Count`, or `Done` when all is proven |
-//! | `MeasureRoundTrip` | `TCP_INFO` | `Wait`; `Count` where our FIN is acknowledged already |
+//! | `MeasureRoundTrip` | `TCP_INFO` | `Wait`; `Count` where our FIN is acknowledged already or the connection gone: what is then left is lost |
 //! | `Wait` | wait | `Count`; the peer's end behind what may not be read: `CountUnread`; past the deadline `LastCount` |
 //! | `LastCount` | `SIOCOUTQ` | `LastUnsent`, or `Done` when nothing is left |
 //! | `LastUnsent` | `SIOCOUTQNSD` | `Done` |
@@ -62,8 +62,10 @@ const LAST_TIMER: Duration = Duration::from_secs(5);
 const DELAYED_ACK: Duration = Duration::from_millis(50);
 /// How long a peer on this machine may take to see our end.
 const NEAR: Duration = Duration::from_millis(10);
-/// The longest wait between two looks of an abort: no event tells it that the queue is empty.
-const LAST_ABORT_TIMER: Duration = Duration::from_millis(500);
+/// The first look where no event tells that the queue is empty comes so long after a round trip.
+const FIRST_BLIND_TIMER: Duration = Duration::from_millis(1);
+/// The longest wait between two looks where no event tells it.
+const LAST_BLIND_TIMER: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -105,6 +107,13 @@ pub struct Finish {
     quiet_until: Option<Duration>,
     /// The last wait ended by its timer: no event came.
     timer_ended: bool,
+    /// No event comes any more, and the timer has been set for that.
+    blind: bool,
+    blind_timer: bool,
+    /// The connection was seen to be gone, before the next count.
+    gone: bool,
+    /// The peer had ended before, and now there was one more event of that kind.
+    ended_again: bool,
     /// The connection was there: what its counters say is about it.
     established: bool,
     fin_queued: bool,
@@ -166,6 +175,10 @@ impl Finish {
             rtt: None,
             quiet_until: None,
             timer_ended: false,
+            blind: false,
+            blind_timer: false,
+            gone: false,
+            ended_again: false,
             established: facts.connected || facts.half_closed,
             fin_queued: facts.half_closed,
             peer_open_before: false,
@@ -241,6 +254,14 @@ impl Finish {
         self.rtt = Some(Duration::from_micros(u64::from(info.rtt_us)));
         // In these the peer's FIN has not come, and ours is queued.
         self.peer_open_before |= matches!(info.state, State::FinWait1 | State::FinWait2);
+        // Gone: by the last acknowledgement, or by a reset behind the peer's FIN, which nothing else
+        // tells of. The next count does, as it comes after.
+        if info.state == State::Close {
+            self.gone = true;
+            self.timer_ended = false;
+            self.phase = Phase::Count;
+            return;
+        }
         // Asked right after the half-close, the state tells whether counting can bring anything.
         let waits = matches!(info.state, State::FinWait1 | State::Closing | State::LastAck);
         self.phase = if self.queue.is_some() || waits { self.wait() } else { Phase::Count };
@@ -278,6 +299,9 @@ impl Finish {
             let asks = self.facts.kind == Kind::Tcp && !self.all_acked();
             self.phase = if asks { Phase::LastUnsent } else { Phase::Done };
             return;
+        }
+        if self.gone && queue > 0 {
+            return self.on_reset();
         }
         self.phase = if self.options.want == Delivery::Sent && self.facts.kind == Kind::Tcp {
             Phase::Unsent
@@ -351,6 +375,8 @@ impl Finish {
         self.timer_ended = now >= self.wake_at();
         self.now = now;
         self.readable = Some(woken.readable || self.readable.unwrap_or(false));
+        self.blind |= woken.blind;
+        self.ended_again = woken.ended && self.peer != PeerEnd::Open;
         if now >= self.deadline() {
             if self.peer == PeerEnd::Open {
                 self.peer = PeerEnd::Silent;
@@ -395,7 +421,8 @@ impl Finish {
             Kind::Unix => self.established,
             _ => unacked == Some(0) || self.unsent() == Some(0),
         };
-        let closed = self.peer == PeerEnd::Fin && self.peer_open_before && !self.early_fin;
+        let late_fin = self.peer_open_before && !self.early_fin && !self.aborts;
+        let closed = self.peer == PeerEnd::Fin && late_fin;
         let level = match (unacked, all_sent) {
             (Some(0), _) if closed && self.queue == Some(0) => Delivery::Closed,
             (Some(0), _) => Delivery::Acked,
@@ -459,18 +486,24 @@ impl Finish {
     }
 
     fn look_or_wait(&mut self) -> Phase {
+        let asks_again = self.timer_ended || std::mem::take(&mut self.ended_again);
         if self.readable == Some(true) && self.may_drain() {
             Phase::Drain
-        } else if self.asks_round_trip() || (self.timer_ended && self.facts.kind == Kind::Tcp) {
+        } else if self.asks_round_trip() || (asks_again && self.facts.kind == Kind::Tcp) {
             Phase::MeasureRoundTrip
         } else {
             self.wait()
         }
     }
 
+    /// No event tells that the queue is empty: our FIN is not among it, or nothing wakes us at all.
+    fn looks_by_timer(&self) -> bool {
+        self.aborts || self.blind
+    }
+
     /// Before its first wait a driver without edges needs to know how long a peer takes to answer.
     fn asks_round_trip(&self) -> bool {
-        let first = self.rtt.is_none() && (self.aborts || !self.facts.registered);
+        let first = self.rtt.is_none() && (self.looks_by_timer() || !self.facts.registered);
         first && self.facts.kind == Kind::Tcp
     }
 
@@ -478,15 +511,20 @@ impl Finish {
     fn wait(&mut self) -> Phase {
         let rtt = self.rtt.unwrap_or_default();
         let ended = std::mem::take(&mut self.timer_ended);
-        if self.quiet_until.is_none() && (self.aborts || !self.facts.registered) {
+        let first = !self.facts.registered && self.quiet_until.is_none();
+        if self.looks_by_timer() {
+            let began = std::mem::replace(&mut self.blind_timer, true);
+            self.timer = match (began, ended) {
+                (false, _) => rtt + FIRST_BLIND_TIMER,
+                (true, true) => (self.timer * 2).min(LAST_BLIND_TIMER),
+                (true, false) => self.timer,
+            };
+        } else if first {
             self.timer = match self.facts.kind {
-                _ if self.aborts => rtt + NEAR / 10,
                 Kind::Tcp => rtt + rtt / 2 + DELAYED_ACK,
                 Kind::Unix | Kind::Mptcp | Kind::Other => NEAR,
             };
             self.quiet_until = Some(self.now.saturating_add(self.timer));
-        } else if ended && self.aborts {
-            self.timer = (self.timer * 2).min(LAST_ABORT_TIMER);
         } else if ended {
             self.timer = (self.timer * 2).max(rtt).max(FIRST_TIMER).min(LAST_TIMER);
         }
@@ -567,7 +605,7 @@ impl Finish {
     /// for, and at first, since most peers answer our end with theirs.
     fn wake(&self) -> Wake {
         let quiet = self.quiet_until.is_some_and(|until| self.now < until);
-        let enough = (quiet && !self.aborts) || self.queue == Some(0);
+        let enough = quiet || self.queue == Some(0);
         if enough && self.peer == PeerEnd::Open && self.phase == Phase::Wait {
             Wake::Level { data: self.may_drain() }
         } else {

@@ -376,7 +376,7 @@ pub(crate) async fn drive<S: Carrier>(
     while let Some((until, _)) = course.advance(io)? {
         let until = (course.started() + until).into();
         let woken = time::timeout_at(until, edges.next()).await;
-        course.on_wake(woken.unwrap_or_else(|_| Ok(Ready::default())))?;
+        course.on_wake(woken.unwrap_or_else(|_| Ok(Ready::default())), edges.open.is_none())?;
     }
     course.outcome()
 }

@@ -54,7 +54,7 @@ impl Course {
                 }
                 Wake::Edge => wait_for_edge(fd, &mut edges, timeout),
             };
-            self.on_wake(woken)?;
+            self.on_wake(woken, false)?;
         }
         self.outcome()
     }
@@ -75,9 +75,9 @@ impl Course {
         self.started
     }
 
-    pub(crate) fn on_wake(&mut self, woken: io::Result<Ready>) -> Result<(), Failure> {
+    pub(crate) fn on_wake(&mut self, woken: io::Result<Ready>, blind: bool) -> Result<(), Failure> {
         let ready = woken.map_err(|error| self.refused(error))?;
-        let woken = Woken { readable: ready.readable, ended: ready.ended };
+        let woken = Woken { readable: ready.readable, ended: ready.ended, blind };
         self.machine.on_wake(self.started.elapsed(), woken);
         Ok(())
     }

@@ -220,6 +220,26 @@ mod over_tokio {
         assert!(cpu < SECOND / 20, "{cpu:?} of processor time in a second of waiting");
     }
 
+    /// tokio tells no more of a socket once both directions look closed to it.
+    #[test]
+    fn a_peer_that_ended_first_is_not_waited_for_longer_than_it_takes() {
+        let took = (0..5).map(|_| {
+            let (near, mut far) = pair();
+            far.half_close().unwrap();
+            let reader = thread::spawn(move || count(far));
+            let receipt = run(async {
+                let mut near = AsyncStream::from_blocking(near).unwrap();
+                assert_eq!(near.read(&mut [0; 8]).await.unwrap(), 0);
+                near.write_all(&vec![7; MILLION]).await.unwrap();
+                near.finish(want(Delivery::Acked)).await.unwrap()
+            });
+            assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
+            receipt.took
+        });
+        let took: Vec<_> = took.collect();
+        assert!(took.iter().any(|took| *took < SECOND / 20), "{took:?}");
+    }
+
     #[test]
     fn a_cut_is_no_end() {
         let (near, mut far) = pair();

@@ -24,6 +24,10 @@ struct Kernel {
     peer_fin: bool,
     reset: bool,
     error_pending: bool,
+    /// The driver's poller has closed both directions, and tells of nothing.
+    blind: bool,
+    /// What happens just before the call of that number, between two answers.
+    sudden: Vec<(usize, fn(&mut Self))>,
     calls: Vec<Action>,
 }
 
@@ -42,6 +46,8 @@ impl Kernel {
             peer_fin: false,
             reset: false,
             error_pending: false,
+            blind: false,
+            sudden: Vec::new(),
             calls: Vec::new(),
         }
     }
@@ -116,7 +122,7 @@ impl Kernel {
 
     fn woken(&self) -> Woken {
         let ended = self.peer_fin || self.reset;
-        Woken { readable: self.incoming > 0 || ended, ended }
+        Woken { readable: self.incoming > 0 || ended, ended, blind: self.blind }
     }
 
     /// Whether `poll` or an edge-triggered registration would let the driver sleep.
@@ -216,6 +222,11 @@ impl Kernel {
         let mut now = Duration::ZERO;
         for _ in 0..1000 {
             let action = machine.next();
+            for (at, event) in self.sudden.clone() {
+                if at == self.calls.len() {
+                    event(self);
+                }
+            }
             self.calls.push(action);
             match action {
                 Action::Inspect => {
@@ -632,6 +643,36 @@ fn an_abort_waits_on_behind_the_peers_fin_and_not_behind_its_reset() {
 }
 
 #[test]
+fn a_reset_behind_the_peers_fin_is_noticed_at_once() {
+    let mut kernel = Kernel::connected(1000);
+    let resets = |kernel: &mut Kernel| kernel.state = State::Close;
+    let events: [fn(&mut Kernel); 3] = [|_| (), Kernel::peer_ends, resets];
+    let (why, receipt) = kernel.finish(kernel.facts(), want(Delivery::Acked), &events).unwrap_err();
+    assert_eq!((why, receipt.peer), (Unproven::Reset, PeerEnd::Reset));
+    assert!(receipt.took < 10 * MS, "{receipt:?}");
+}
+
+#[test]
+fn where_no_event_comes_the_timer_follows_the_round_trip() {
+    let mut kernel = Kernel { blind: true, ..Kernel::connected(1000) };
+    kernel.peer_ends();
+    let facts = Facts { ended: Some(End::Fin), ..kernel.facts() };
+    let events: [fn(&mut Kernel); 3] = [|_| (), |_| (), Kernel::ack_fin];
+    let receipt = kernel.finish(facts, want(Delivery::Acked), &events).unwrap();
+    assert_eq!(receipt.level, Delivery::Acked);
+    let waits: Vec<_> = kernel
+        .calls
+        .iter()
+        .filter_map(|call| match call {
+            Action::Wait { until, .. } => Some(*until),
+            _ => None,
+        })
+        .collect();
+    // The first wait finds out; then a round trip of 50 ms, and a little.
+    assert_eq!(waits[..2], [100 * MS, MS + 51 * MS]);
+}
+
+#[test]
 fn what_others_wrote_is_not_counted_and_what_is_left_of_it_is() {
     let mut kernel = Kernel::connected(1000);
     kernel.deliver(400);
@@ -676,6 +717,7 @@ proptest! {
         written in 0_u64..3000,
         before in proptest::collection::vec(event(), 0..4),
         during in proptest::collection::vec(event(), 0..12),
+        sudden in proptest::collection::vec((0_usize..30, event()), 0..6),
         want in prop_oneof![
             Just(Delivery::Written), Just(Delivery::Sent), Just(Delivery::Acked),
             Just(Delivery::Closed), Just(Delivery::Confirmed)
@@ -683,13 +725,14 @@ proptest! {
         kind in prop_oneof![
             4 => Just(Kind::Tcp), 2 => Just(Kind::Unix), 1 => Just(Kind::Mptcp), 1 => Just(Kind::Other)
         ],
-        (connected, registered, known, aborts) in any::<(bool, bool, bool, bool)>(),
+        (connected, registered, known, aborts, blind) in any::<(bool, bool, bool, bool, bool)>(),
         drain in prop_oneof![(0_u64..200).prop_map(Drain::Discard), Just(Drain::Keep)],
     ) {
         let mut kernel = Kernel { kind, ..Kernel::connected(written) };
         for event in before {
             event(&mut kernel);
         }
+        (kernel.sudden, kernel.blind) = (sudden, blind);
         let written = known.then_some(written);
         let facts = Facts { connected, registered, written, ..kernel.facts() };
         let options = FinishOptions { want, drain, ..FinishOptions::default() };

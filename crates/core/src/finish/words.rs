@@ -129,6 +129,8 @@ pub struct Woken {
     pub readable: bool,
     /// The peer ended its direction, or the connection failed.
     pub ended: bool,
+    /// No event will wake the driver any more: both directions look closed to its poller.
+    pub blind: bool,
 }
 
 /// What a `recv` that throws away brought.
