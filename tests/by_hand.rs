@@ -125,7 +125,7 @@ fn node_keeps_its_word() {
 #[ignore = "looks for a JDK"]
 fn java_keeps_its_word() {
     let scratch = Scratch::new();
-    if !is_here("a JDK 17", Command::new("javac").args(["--release", "17", "--version"])) {
+    if !is_here("JDK 17", Command::new("javac").args(["--release", "17", "--version"])) {
         return;
     }
     let mut compile = Command::new("javac");
