@@ -8,6 +8,9 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Something that happens to the connection.
+type Event = fn(&mut Kernel);
+
 /// A kernel that knows one connection, as Linux answers for it.
 #[derive(Clone, Debug)]
 struct Kernel {
@@ -27,7 +30,7 @@ struct Kernel {
     /// The driver's poller has closed both directions, and tells of nothing.
     blind: bool,
     /// What happens just before the call of that number, between two answers.
-    sudden: Vec<(usize, fn(&mut Self))>,
+    sudden: Vec<(usize, Event)>,
     calls: Vec<Action>,
 }
 
