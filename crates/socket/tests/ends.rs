@@ -105,7 +105,8 @@ fn a_server_that_resets_while_both_directions_are_busy() {
         let mut writing = near.try_clone().unwrap();
         let writer = thread::spawn(move || while writing.write(&[0; 4096]).is_ok() {});
         std_said.add(near.read_to_end(&mut Vec::new()).is_ok());
-        (server.join().unwrap(), writer.join().unwrap());
+        server.join().unwrap();
+        writer.join().unwrap();
 
         let (near, far) = plain_pair();
         let server = thread::spawn(move || answer_and_reset(far));
