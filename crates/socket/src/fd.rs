@@ -133,6 +133,26 @@ pub fn prepare(fd: impl AsFd) -> Result<(), SocketError> {
         .map_err(|cause| SocketError::new(Operation::Set("SO_OOBINLINE"), ends_of(&fd), cause))
 }
 
+/// The name of the congestion control that a TCP socket uses (`TCP_CONGESTION`).
+///
+/// # Errors
+/// When the descriptor is no TCP socket.
+pub fn congestion(fd: impl AsFd) -> Result<String, SocketError> {
+    tcp::congestion(&fd).map_err(|cause| SocketError::new(Operation::Sample, ends_of(&fd), cause))
+}
+
+/// Selects a congestion control by its name, at any time (`TCP_CONGESTION`). Only the sender's
+/// counts.
+///
+/// # Errors
+/// When the descriptor is no TCP socket, this kernel does not have the name (`ENOENT`), or only
+/// `CAP_NET_ADMIN` may use it (`EPERM`).
+pub fn set_congestion(fd: impl AsFd, name: &str) -> Result<(), SocketError> {
+    tcp::set_congestion(&fd, name).map_err(|cause| {
+        SocketError::new(Operation::Set("TCP_CONGESTION"), ends_of(&fd), cause)
+    })
+}
+
 /// How the stream ended whose reader got 0 from its last `read`, having read `bytes_read` bytes over
 /// the life of the connection, as it says.
 ///
