@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 /* All of it by default: struct lb_options options = LB_OPTIONS_INIT; */
-#define LB_OPTIONS_INIT { LB_LEVEL_ACKED, -1, -1, { 0, 0, 0, 0, 0, 0 } }
+#define LB_OPTIONS_INIT { LB_LEVEL_ACKED, -1, -1, -1, -1, { 0, 0, 0, 0 } }
 
 /// How far all bytes of a connection are known to have come. A greater number is stronger.
 enum lb_level {
@@ -75,8 +75,8 @@ enum lb_why {
     /// `LB_LEVEL_CLOSED` was wanted, and the peer had ended its direction before our FIN was
     /// acknowledged: its FIN says nothing about our bytes (EPROTO).
     LB_WHY_EARLY_FIN = 4,
-    /// The kernel cannot know it for this kind of socket or this level: MPTCP, vsock, or
-    /// `LB_LEVEL_CONFIRMED` (EOPNOTSUPP). What can be done was done.
+    /// It cannot be known (EOPNOTSUPP): MPTCP and vsock count nothing, no transport has
+    /// `LB_LEVEL_CONFIRMED`, and `LB_LEVEL_CLOSED` needs `bytes_read`. What can be done was done.
     LB_WHY_UNKNOWABLE = 5,
     /// The kernel refused a call that it grants every connection (the kernel's own number).
     LB_WHY_REFUSED = 6,
@@ -113,8 +113,8 @@ struct lb_receipt {
     int32_t why;
     /// The `errno` of this finish; 0 if it was proven.
     int32_t error;
-    /// Bytes that the local kernel accepted over the life of the connection. -1: only the program
-    /// that wrote them knows.
+    /// Bytes that the local kernel accepted over the life of the connection. -1: not told
+    /// (`written` of `lb_options`).
     int64_t written;
     /// Of those, bytes that left the send queue at least once.
     int64_t sent;
@@ -145,8 +145,15 @@ struct lb_options {
     /// it stays unread. Negative, the default: 1,048,576. 0: nothing is read, and the bytes are kept
     /// for whoever reads this connection next.
     int64_t drain_limit;
+    /// How many bytes you wrote over the life of the connection; negative, the default: not told.
+    /// With it the receipt has all counts.
+    int64_t written;
+    /// How many bytes you read over the life of the connection; negative, the default: not told.
+    /// It counts if you called `lb_prepare` before the first. Without it `LB_LEVEL_CLOSED` can
+    /// seldom be proven: a FIN cannot be told from a reset.
+    int64_t bytes_read;
     /// For options to come: 0 each.
-    int64_t reserved[6];
+    int64_t reserved[4];
 };
 
 /// What the kernel tells of one TCP connection. `lb_info` fills all of it; it need not be
@@ -234,7 +241,7 @@ int lb_receipt_text(const struct lb_receipt *receipt, char *buffer, size_t room)
 ///
 /// - ETIMEDOUT: the time passed first; also for a connection that is not there yet.
 /// - ECONNRESET: the peer reset the connection, or the kernel gave it up.
-/// - ENOTCONN: it is not connected.
+/// - ENOTCONN: it is not connected, or no longer.
 /// - EBADF, ENOTSOCK: it is not open, or no socket.
 /// - EPROTOTYPE: it is no stream socket (UDP).
 /// - EINVAL: it is listening.
@@ -251,7 +258,8 @@ int lb_finish(int fd, int timeout_ms, struct lb_receipt *receipt);
 ///
 /// - EPROTO: `LB_LEVEL_CLOSED` was wanted, and the peer had ended its direction before it had
 ///   acknowledged our end.
-/// - EOPNOTSUPP: `LB_LEVEL_CONFIRMED` was wanted; all else is proven.
+/// - EOPNOTSUPP: also where `LB_LEVEL_CONFIRMED` was wanted, or `LB_LEVEL_CLOSED` without
+///   `bytes_read`: the receipt says what is proven.
 /// - EINVAL: the options make no sense, so nothing was done: `want` is no level, or a reserved
 ///   field is not 0.
 int lb_finish_options(int fd, const struct lb_options *options, struct lb_receipt *receipt);

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use lastbyte::{Delivery, Drain, FinishError, FinishOptions, finish_fd};
+use lastbyte::{Counted, Drain, FinishError, FinishOptions, finish_fd_counted};
 
 use crate::boundary::{Errno, PANICKED, caught, lent, set_errno};
 use crate::receipt::Receipt;
@@ -25,8 +25,15 @@ pub struct Options {
     /// it stays unread. Negative, the default: 1,048,576. 0: nothing is read, and the bytes are kept
     /// for whoever reads this connection next.
     pub drain_limit: i64,
+    /// How many bytes you wrote over the life of the connection; negative, the default: not told.
+    /// With it the receipt has all counts.
+    pub written: i64,
+    /// How many bytes you read over the life of the connection; negative, the default: not told.
+    /// It counts if you called `lb_prepare` before the first. Without it `LB_LEVEL_CLOSED` can
+    /// seldom be proven: a FIN cannot be told from a reset.
+    pub bytes_read: i64,
     /// For options to come: 0 each.
-    pub reserved: [i64; 6],
+    pub reserved: [i64; 4],
 }
 
 /// Ends the connection behind a connected stream socket so that nothing is lost: ends the sending
@@ -43,7 +50,7 @@ pub struct Options {
 ///
 /// - ETIMEDOUT: the time passed first; also for a connection that is not there yet.
 /// - ECONNRESET: the peer reset the connection, or the kernel gave it up.
-/// - ENOTCONN: it is not connected.
+/// - ENOTCONN: it is not connected, or no longer.
 /// - EBADF, ENOTSOCK: it is not open, or no socket.
 /// - EPROTOTYPE: it is no stream socket (UDP).
 /// - EINVAL: it is listening.
@@ -55,7 +62,7 @@ pub struct Options {
 pub unsafe extern "C" fn lb_finish(fd: c_int, timeout_ms: c_int, receipt: *mut Receipt) -> c_int {
     let options = FinishOptions { deadline: deadline(timeout_ms), ..FinishOptions::default() };
     // SAFETY: the promise is the same as ours.
-    unsafe { finish(fd, Some(options), receipt) }
+    unsafe { finish(fd, Some((options, Counted::default())), receipt) }
 }
 
 /// As `lb_finish`, with options; `options` may be NULL.
@@ -65,7 +72,8 @@ pub unsafe extern "C" fn lb_finish(fd: c_int, timeout_ms: c_int, receipt: *mut R
 ///
 /// - EPROTO: `LB_LEVEL_CLOSED` was wanted, and the peer had ended its direction before it had
 ///   acknowledged our end.
-/// - EOPNOTSUPP: `LB_LEVEL_CONFIRMED` was wanted; all else is proven.
+/// - EOPNOTSUPP: also where `LB_LEVEL_CONFIRMED` was wanted, or `LB_LEVEL_CLOSED` without
+///   `bytes_read`: the receipt says what is proven.
 /// - EINVAL: the options make no sense, so nothing was done: `want` is no level, or a reserved
 ///   field is not 0.
 #[unsafe(no_mangle)]
@@ -75,7 +83,7 @@ pub unsafe extern "C" fn lb_finish_options(
     receipt: *mut Receipt,
 ) -> c_int {
     let options = if options.is_null() {
-        Some(FinishOptions::default())
+        Some((FinishOptions::default(), Counted::default()))
     } else {
         // SAFETY: it is not NULL, so C promises options; any numbers in it are valid.
         unsafe { options.read() }.checked()
@@ -84,13 +92,15 @@ pub unsafe extern "C" fn lb_finish_options(
     unsafe { finish(fd, options, receipt) }
 }
 
+type Wanted = (FinishOptions, Counted);
+
 /// Finishes, and tells C. Without options nothing is done.
 ///
 /// # Safety
 /// `receipt` is NULL, or there is room for a receipt.
-unsafe fn finish(fd: c_int, options: Option<FinishOptions>, receipt: *mut Receipt) -> c_int {
-    let told = match options {
-        Some(options) => caught(|| finished(fd, options))
+unsafe fn finish(fd: c_int, wanted: Option<Wanted>, receipt: *mut Receipt) -> c_int {
+    let told = match wanted {
+        Some(wanted) => caught(|| finished(fd, wanted))
             .unwrap_or_else(|| Receipt::nothing(Why::Refused, PANICKED)),
         None => Receipt::nothing(Why::BadOptions, libc::EINVAL),
     };
@@ -105,8 +115,8 @@ unsafe fn finish(fd: c_int, options: Option<FinishOptions>, receipt: *mut Receip
     -1
 }
 
-fn finished(fd: c_int, options: FinishOptions) -> Receipt {
-    let outcome = lent(fd, |fd| Ok(finish_fd(fd, options)));
+fn finished(fd: c_int, (options, counted): Wanted) -> Receipt {
+    let outcome = lent(fd, |fd| Ok(finish_fd_counted(fd, counted, options)));
     match outcome {
         Ok(Ok(receipt)) => Receipt::of(&receipt, Why::Proven, 0),
         Ok(Err(error)) => {
@@ -141,8 +151,8 @@ fn errno_of(error: &FinishError) -> Errno {
 
 impl Options {
     /// The same in Rust; `None` where they make no sense.
-    fn checked(self) -> Option<FinishOptions> {
-        if self.reserved != [0; 6] {
+    fn checked(self) -> Option<Wanted> {
+        if self.reserved != [0; 4] {
             return None;
         }
         let default = FinishOptions::default();
@@ -151,8 +161,10 @@ impl Options {
             Ok(limit) => Drain::Discard(limit),
             Err(_) => default.drain,
         };
-        let want: Delivery = Level::numbered(self.want)?.delivery()?;
-        Some(FinishOptions { deadline: deadline(self.timeout_ms), want, drain })
+        let want = Level::numbered(self.want)?.delivery()?;
+        let options = FinishOptions { deadline: deadline(self.timeout_ms), want, drain };
+        let told = |count: i64| u64::try_from(count).ok();
+        Some((options, Counted { written: told(self.written), read: told(self.bytes_read) }))
     }
 }
 
@@ -166,14 +178,23 @@ fn deadline(timeout_ms: i32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use lastbyte::Delivery;
+
     use super::*;
 
     /// `LB_OPTIONS_INIT`.
-    const DEFAULT: Options = Options { want: 3, timeout_ms: -1, drain_limit: -1, reserved: [0; 6] };
+    const DEFAULT: Options = Options {
+        want: 3,
+        timeout_ms: -1,
+        drain_limit: -1,
+        written: -1,
+        bytes_read: -1,
+        reserved: [0; 4],
+    };
 
     #[test]
     fn defaults_are_those_of_the_library() {
-        assert_eq!(DEFAULT.checked(), Some(FinishOptions::default()));
+        assert_eq!(DEFAULT.checked(), Some((FinishOptions::default(), Counted::default())));
         let text = FinishOptions::default();
         assert_eq!(text.deadline, Duration::from_millis(30_000), "the header says so");
         assert_eq!(text.drain, Drain::Discard(1_048_576), "the header says so");
@@ -181,17 +202,20 @@ mod tests {
 
     #[test]
     fn options_are_looked_at() {
-        let wanting = |want| Options { want, ..DEFAULT }.checked().map(|options| options.want);
+        let wanting = |want| Options { want, ..DEFAULT }.checked().map(|(options, _)| options.want);
         assert_eq!(wanting(1), Some(Delivery::Written));
         assert_eq!(wanting(5), Some(Delivery::Confirmed));
         for nonsense in [0, 6, -1, i32::MAX] {
             assert_eq!(wanting(nonsense), None, "{nonsense}");
         }
-        assert_eq!(Options { reserved: [0, 0, 0, 0, 0, 1], ..DEFAULT }.checked(), None);
-        let draining =
-            |drain_limit| Options { drain_limit, ..DEFAULT }.checked().map(|options| options.drain);
+        assert_eq!(Options { reserved: [0, 0, 0, 1], ..DEFAULT }.checked(), None);
+        let draining = |drain_limit| {
+            Options { drain_limit, ..DEFAULT }.checked().map(|(options, _)| options.drain)
+        };
         assert_eq!(draining(0), Some(Drain::Keep));
         assert_eq!(draining(1), Some(Drain::Discard(1)));
+        let counted = Options { written: 0, bytes_read: 7, ..DEFAULT }.checked().unwrap().1;
+        assert_eq!(counted, Counted { written: Some(0), read: Some(7) });
         assert_eq!(deadline(0), Duration::ZERO);
         assert_eq!(deadline(200), Duration::from_millis(200));
     }

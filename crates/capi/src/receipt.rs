@@ -21,8 +21,8 @@ pub struct Receipt {
     pub why: i32,
     /// The `errno` of this finish; 0 if it was proven.
     pub error: i32,
-    /// Bytes that the local kernel accepted over the life of the connection. -1: only the program
-    /// that wrote them knows.
+    /// Bytes that the local kernel accepted over the life of the connection. -1: not told
+    /// (`written` of `lb_options`).
     pub written: i64,
     /// Of those, bytes that left the send queue at least once.
     pub sent: i64,

@@ -55,8 +55,8 @@ pub enum Why {
     /// `LB_LEVEL_CLOSED` was wanted, and the peer had ended its direction before our FIN was
     /// acknowledged: its FIN says nothing about our bytes (EPROTO).
     EarlyFin = 4,
-    /// The kernel cannot know it for this kind of socket or this level: MPTCP, vsock, or
-    /// `LB_LEVEL_CONFIRMED` (EOPNOTSUPP). What can be done was done.
+    /// It cannot be known (EOPNOTSUPP): MPTCP and vsock count nothing, no transport has
+    /// `LB_LEVEL_CONFIRMED`, and `LB_LEVEL_CLOSED` needs `bytes_read`. What can be done was done.
     Unknowable = 5,
     /// The kernel refused a call that it grants every connection (the kernel's own number).
     Refused = 6,
