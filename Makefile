@@ -107,13 +107,13 @@ install: ## Install program, C library and header to PREFIX (/usr/local; DESTDIR
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 	  -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' crates/capi/lastbyte.pc.in \
 	  > "$(DESTDIR)$(LIBDIR)/pkgconfig/lastbyte.pc"
-	@if [[ -z "$(DESTDIR)" && $$(id -u) == 0 ]]; then ldconfig; fi
+	@if [[ -z "$(DESTDIR)" && $$(id -u) == 0 ]] && command -v ldconfig > /dev/null; then ldconfig; fi
 
 uninstall: ## Remove what install put there
 	rm -f "$(DESTDIR)$(BINDIR)/lastbyte" "$(DESTDIR)$(INCLUDEDIR)/lastbyte.h"
 	rm -f "$(DESTDIR)$(LIBDIR)/pkgconfig/lastbyte.pc" "$(DESTDIR)$(LIBDIR)"/liblastbyte.{a,so}
 	rm -f "$(DESTDIR)$(LIBDIR)"/liblastbyte.so.{0,$(VERSION)}
-	@if [[ -z "$(DESTDIR)" && $$(id -u) == 0 ]]; then ldconfig; fi
+	@if [[ -z "$(DESTDIR)" && $$(id -u) == 0 ]] && command -v ldconfig > /dev/null; then ldconfig; fi
 
 clean: ## Remove everything that was built
 	rm -rf target
