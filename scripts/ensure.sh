@@ -3,7 +3,7 @@
 #
 #   scripts/ensure.sh build    a C linker, and Rust as new as Cargo.toml asks
 #   scripts/ensure.sh check    those, and rustfmt, clippy and shellcheck
-#   scripts/ensure.sh real     those of build, and iperf3
+#   scripts/ensure.sh real     those of build, and iperf3, a C++ compiler and valgrind
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #
 # Nothing missing: prints nothing. Something missing: says what it does before it does it, on Debian
@@ -23,6 +23,8 @@ main() {
     look_for_program shellcheck
   elif [[ $kind == real || $kind == bench ]]; then
     look_for_program iperf3
+    look_for_program g++
+    look_for_program valgrind
   fi
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
   [[ ${#missing[@]} -gt 0 ]] || return 0

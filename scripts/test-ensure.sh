@@ -21,7 +21,7 @@ main() {
   no_apt_get
   lists_are_fetched_only_if_needed
   check_adds_components_and_shellcheck
-  real_adds_iperf3_without_a_question
+  real_adds_programs_without_a_question
   bench_names_packages_that_are_not_named_as_their_program
   rust_that_stays_old_is_said
   unknown_kind
@@ -42,7 +42,7 @@ nothing_missing_prints_nothing() {
     with_cc
     with_rustup 1.95.0 stable
     with_rust 1.95.0
-    with_program shellcheck iperf3 python3 tmux ethtool less vim ip ping top apt-get
+    with_program shellcheck iperf3 g++ valgrind python3 tmux ethtool less vim ip ping top apt-get
     run "$kind"
     ends_with 0
     says_nothing
@@ -137,12 +137,12 @@ nothing_there_without_rights() {
   for sudo in absent refuses; do
     machine "nothing there, no rights: sudo $sudo"
     with_user 1000
-    with_apt gcc libc6-dev rustup curl ca-certificates iperf3
+    with_apt gcc libc6-dev rustup curl ca-certificates iperf3 g++ valgrind
     if [[ $sudo == refuses ]]; then with_sudo 1; fi
     run real
     ends_with 2
-    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3;"
-    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 curl ca-certificates'"
+    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind;"
+    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 g++ valgrind curl ca-certificates'"
     says_lines 1
     did_nothing
   done
@@ -217,14 +217,14 @@ check_adds_components_and_shellcheck() {
   did_not "rustup"
 }
 
-real_adds_iperf3_without_a_question() {
-  machine "real: iperf3"
+real_adds_programs_without_a_question() {
+  machine "real: iperf3, g++ and valgrind"
   with_cc
   with_rust 1.95.0
-  with_apt iperf3
+  with_apt iperf3 g++ valgrind
   run real
   ends_with 0
-  did "apt-get .*install .*--no-install-recommends .*iperf3 .frontend noninteractive."
+  did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind .frontend noninteractive."
 }
 
 bench_names_packages_that_are_not_named_as_their_program() {
@@ -233,7 +233,7 @@ bench_names_packages_that_are_not_named_as_their_program() {
   with_cc
   with_rust 1.95.0
   with_apt iproute2 iputils-ping procps
-  with_program iperf3 python3 tmux ethtool less vim
+  with_program iperf3 g++ valgrind python3 tmux ethtool less vim
   run bench
   ends_with 2
   says "missing: ip, ping, top;"
@@ -347,7 +347,7 @@ apt_installs() {
       gcc) with_cc ;;
       curl) with_curl ;;
       rust-clippy) touch "$bin/cargo-clippy" ;;
-      shellcheck | iperf3) with_program "$package" ;;
+      shellcheck | iperf3 | g++ | valgrind) with_program "$package" ;;
       rustup)
         if [[ -e $here/rustup-conflicts ]]; then exit 100; fi
         with_rustup 1.95.0 none

@@ -46,6 +46,28 @@ use crate::finish::Course;
 /// When less than the wanted level could be proven, or the descriptor is no connected stream
 /// socket: [`FinishError::why`] says which, and the receipt what was proven.
 pub fn finish_fd(fd: impl AsFd, options: FinishOptions) -> Result<Receipt, FinishError> {
+    finish_fd_counted(fd, Counted::default(), options)
+}
+
+/// What the program that used a descriptor counted itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Bytes written over the life of the connection: [`Receipt::acked`] is said of these.
+    pub written: Option<u64>,
+    /// Bytes read over the life of the connection. It counts if the descriptor was
+    /// [prepared](prepare) before the first: then the peer's FIN can be told from a reset.
+    pub read: Option<u64>,
+}
+
+/// As [`finish_fd`], for a program that counted: it believes the numbers, and can say more.
+///
+/// # Errors
+/// As [`finish_fd`].
+pub fn finish_fd_counted(
+    fd: impl AsFd,
+    counted: Counted,
+    options: FinishOptions,
+) -> Result<Receipt, FinishError> {
     let kind = match fitting_kind(&fd) {
         Ok(kind) => kind,
         Err((why, source)) => {
@@ -58,8 +80,8 @@ pub fn finish_fd(fd: impl AsFd, options: FinishOptions) -> Result<Receipt, Finis
         kind,
         connected: false,
         half_closed: false,
-        written: None,
-        read: None,
+        written: counted.written,
+        read: counted.read.filter(|_| socket::oob_inline(&fd).unwrap_or(false)),
         ended: None,
         registered: false,
     };
@@ -131,6 +153,25 @@ pub fn info(fd: impl AsFd) -> Result<TcpInfo, SocketError> {
 pub fn prepare(fd: impl AsFd) -> Result<(), SocketError> {
     socket::set_oob_inline(&fd, true)
         .map_err(|cause| SocketError::new(Operation::Set("SO_OOBINLINE"), ends_of(&fd), cause))
+}
+
+/// The name of the congestion control that a TCP socket uses (`TCP_CONGESTION`).
+///
+/// # Errors
+/// When the descriptor is no TCP socket.
+pub fn congestion(fd: impl AsFd) -> Result<String, SocketError> {
+    tcp::congestion(&fd).map_err(|cause| SocketError::new(Operation::Sample, ends_of(&fd), cause))
+}
+
+/// Selects a congestion control by its name, at any time (`TCP_CONGESTION`). Only the sender's
+/// counts.
+///
+/// # Errors
+/// When the descriptor is no TCP socket, this kernel does not have the name (`ENOENT`), or only
+/// `CAP_NET_ADMIN` may use it (`EPERM`).
+pub fn set_congestion(fd: impl AsFd, name: &str) -> Result<(), SocketError> {
+    tcp::set_congestion(&fd, name)
+        .map_err(|cause| SocketError::new(Operation::Set("TCP_CONGESTION"), ends_of(&fd), cause))
 }
 
 /// How the stream ended whose reader got 0 from its last `read`, having read `bytes_read` bytes over

@@ -36,7 +36,9 @@ pub use async_halves::{AsyncReadHalf, AsyncWriteHalf};
 pub use async_stream::{AsyncListener, AsyncStream, AsyncUnixListener, AsyncUnixStream};
 pub use carrier::{Address, Carrier, Ends};
 pub use error::{FinishError, Operation, SocketError};
-pub use fd::{ended, finish_fd, info, prepare};
+pub use fd::{
+    Counted, congestion, ended, finish_fd, finish_fd_counted, info, prepare, set_congestion,
+};
 pub use halves::{ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
 pub use lastbyte_core::sample::{State, TcpInfo};

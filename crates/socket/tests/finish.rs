@@ -7,7 +7,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use lastbyte_socket::{Delivery, End, FinishOptions, Listener, PeerEnd, Stream, Tune, Unproven};
+use lastbyte_socket::{
+    Counted, Delivery, End, FinishOptions, Listener, PeerEnd, Stream, Tune, Unproven,
+    finish_fd_counted, prepare,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLION: usize = 1_000_000;
@@ -143,6 +146,33 @@ fn std_calls_the_same_cut_a_clean_end() {
     let mut near = TcpStream::connect(listener.local_addr()).unwrap();
     cut_behind_a_write(&mut near, listener.accept().unwrap());
     assert_eq!(near.read_to_end(&mut Vec::new()).unwrap(), 50_000);
+}
+
+#[test]
+fn a_descriptor_can_be_finished_as_well_as_a_stream_by_who_counted() {
+    let finish = |prepared: bool, counted: Counted| {
+        let listener = listener();
+        let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+        if prepared {
+            prepare(&near).unwrap();
+        }
+        let far = listener.accept_within(SECOND).unwrap();
+        let reader = thread::spawn(move || count(far));
+        near.write_all(b"all").unwrap();
+        let finished = finish_fd_counted(&near, counted, want(Delivery::Closed));
+        assert_eq!(reader.join().unwrap(), (3, Some(End::Fin)));
+        finished
+    };
+    let counted = Counted { written: Some(3), read: Some(0) };
+    let receipt = finish(true, counted).unwrap();
+    assert_eq!((receipt.level, receipt.peer), (Delivery::Closed, PeerEnd::Fin));
+    assert_eq!((receipt.written, receipt.sent, receipt.acked), (Some(3), Some(3), Some(3)));
+
+    for (prepared, counted) in [(false, counted), (true, Counted::default())] {
+        let error = finish(prepared, counted).unwrap_err();
+        assert_eq!((error.why, error.receipt.level), (Unproven::Unknowable, Delivery::Acked));
+        assert_eq!(error.receipt.peer, PeerEnd::Unknown);
+    }
 }
 
 #[test]
