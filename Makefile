@@ -19,7 +19,7 @@ VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo build test check test-real ci msrv header bench-lab bench-link \
+.PHONY: help demo build test check test-real test-loom test-miri ci msrv header bench-lab bench-link \
   install uninstall clean
 
 help: ## List the targets
@@ -54,6 +54,22 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 test-real: ## Run the slow tests, against iperf3 and real links
 	@scripts/ensure.sh real
 	cargo test --workspace --locked -- --ignored --test-threads=1
+	@$(MAKE) --no-print-directory test-loom test-miri
+
+test-loom: ## Try every order in which two threads can meet in what they share
+	@scripts/ensure.sh build
+	RUSTFLAGS="--cfg lastbyte_loom" cargo test -p lastbyte-core --lib --locked --target-dir target/loom every_order
+
+# What asks the kernel cannot run in it; what decides can.
+test-miri: ## Run the tests of what decides under Miri, which sees undefined behaviour
+	@scripts/ensure.sh build
+	@if ! cargo +nightly miri --version > /dev/null 2>&1 && \
+	    ! rustup toolchain install nightly --profile minimal --component miri,rust-src > /dev/null 2>&1; then \
+	  echo "test-miri: NOT TESTED: no nightly Rust with Miri here, and none to be had" >&2; \
+	  exit 0; \
+	fi; \
+	echo "cargo +nightly miri test -p lastbyte-core --lib"; \
+	cargo +nightly miri test -p lastbyte-core --lib --locked --target-dir target/miri
 
 ci: ## Run check, test and test-real, as the build server does
 	@for stage in check test test-real; do \

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use lastbyte_core::finish::Facts;
 use lastbyte_core::sample::TcpInfo;
-use lastbyte_core::{End, EndEvidence, Kind};
+use lastbyte_core::{End, EndEvidence, Kind, Report};
 use lastbyte_sys::{socket, tcp};
 
 use crate::carrier::{Address, Carrier, Ends};
 use crate::error::{Operation, SocketError};
-use crate::report::Report;
 
 /// What both directions of a stream need: the socket, and what is known of it.
 #[derive(Debug)]

@@ -24,7 +24,6 @@ mod fd;
 mod finish;
 mod halves;
 mod listener;
-mod report;
 mod stream;
 mod tune;
 #[cfg(feature = "tokio")]

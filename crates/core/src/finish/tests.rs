@@ -713,7 +713,12 @@ fn event() -> impl Strategy<Value = fn(&mut Kernel)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        // Miri takes its time, and lets nobody look for a file.
+        cases: if cfg!(miri) { 16 } else { 4096 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn never_claims_more_than_the_peers_kernel_had(
