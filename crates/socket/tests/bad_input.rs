@@ -412,7 +412,9 @@ fn what_fails_gives_its_descriptors_back() {
         match turn % 3 {
             0 => drop(near.finish(options)),
             1 => {
-                drop(run(async { AsyncStream::from_blocking(near).unwrap().finish(options).await }))
+                drop(run(async {
+                    AsyncStream::from_blocking(near).unwrap().finish(options).await
+                }));
             }
             _ => drop(near.abort(Duration::ZERO)),
         }
