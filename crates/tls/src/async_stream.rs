@@ -195,18 +195,20 @@ impl<S: Carrier> AsyncTlsStream<S> {
         let flushed = self.flush_by(deadline, options.drain).await;
         let Self { transport, mut session, .. } = self;
         let left = left_of(options, deadline, &session);
+        let looked = looks_at_the_rest(options);
         let (stuck, transport) = match flushed {
             Err(Stuck::Deadline) => {
                 (Some(Unproven::Deadline), transport.abort(Duration::ZERO).await)
             }
             Err(Stuck::Broken) => (None, transport.finish(left).await),
-            Ok(()) if looks_at_the_rest(options) => {
+            Ok(()) if looked => {
                 (None, transport.finish_into(left, &mut |rest| session.swallow(rest)).await)
             }
             Ok(()) => (None, transport.finish(left).await),
         };
-        let operation = Operation::Finish;
-        Concluded { operation, options, transport, stuck }.outcome(&mut session, ends)
+        let (operation, want, drain) = (Operation::Finish, options.want, left.drain);
+        let concluded = Concluded { operation, want, stuck, drain, looked };
+        concluded.outcome(transport, &mut session, ends)
     }
 
     /// Ends the connection by a reset without `close_notify`, in order: see
@@ -215,15 +217,15 @@ impl<S: Carrier> AsyncTlsStream<S> {
     /// # Errors
     /// When not all that was written is known to be acknowledged: the error holds the receipt.
     pub async fn abort(mut self, deadline: Duration) -> Result<TlsReceipt, TlsFinishError> {
-        let options = FinishOptions { deadline, want: Delivery::Acked, drain: Drain::Keep };
         let (deadline, ends) = (Deadline::after(deadline), self.transport.ends());
-        let stuck = match self.flush_by(deadline, options.drain).await {
+        let stuck = match self.flush_by(deadline, Drain::Keep).await {
             Err(Stuck::Deadline) => Some(Unproven::Deadline),
             Err(Stuck::Broken) | Ok(()) => None,
         };
         let transport = self.transport.abort(deadline.left()).await;
-        let operation = Operation::Abort;
-        Concluded { operation, options, transport, stuck }.outcome(&mut self.session, ends)
+        let (operation, want) = (Operation::Abort, Delivery::Acked);
+        let concluded = Concluded { operation, want, stuck, drain: Drain::Keep, looked: false };
+        concluded.outcome(transport, &mut self.session, ends)
     }
 
     /// Gives the transport back, with nothing closed, where TLS is over on it: see

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lastbyte_core::finish::{FinishOptions, Unproven};
+use lastbyte_core::finish::{Drain, Unproven};
 use lastbyte_core::{Delivery, End, PeerEnd, Receipt};
 use lastbyte_socket::{Ends, FinishError};
 
@@ -63,26 +63,29 @@ impl fmt::Display for TlsReceipt {
     }
 }
 
-/// What the transport made of it, and what it means for the plaintext.
+/// How it was ended, to say what the transport's proof means for the plaintext.
 pub(crate) struct Concluded {
     pub(crate) operation: Operation,
-    pub(crate) options: FinishOptions,
-    pub(crate) transport: Result<Receipt, FinishError>,
+    pub(crate) want: Delivery,
     /// Why the kernel did not take all of our ciphertext.
     pub(crate) stuck: Option<Unproven>,
+    /// What was to be done with what the peer still sent, and whether TLS looked at it.
+    pub(crate) drain: Drain,
+    pub(crate) looked: bool,
 }
 
 impl Concluded {
     pub(crate) fn outcome(
-        self,
+        &self,
+        transport: Result<Receipt, FinishError>,
         session: &mut Session,
         ends: Ends,
     ) -> Result<TlsReceipt, TlsFinishError> {
-        let (transport, failed, source) = match self.transport {
+        let (transport, failed, source) = match transport {
             Ok(receipt) => (receipt, None, None),
             Err(error) => (error.receipt, Some(error.why), error.source),
         };
-        let peer = session.end().or_else(|| end_seen_below(session, &transport));
+        let peer = session.end().or_else(|| self.end_seen_below(session, &transport));
         let unwritten = session.give_up();
         let level = match transport.level {
             _ if unwritten > 0 => None,
@@ -96,7 +99,7 @@ impl Concluded {
         let why = match (self.stuck.or(failed), broken) {
             (_, Some(error)) => TlsUnproven::Tls(error.clone()),
             (Some(why), None) => TlsUnproven::Transport(why),
-            (None, None) if level >= Some(self.options.want) => return Ok(receipt),
+            (None, None) if level >= Some(self.want) => return Ok(receipt),
             (None, None) if unwritten > 0 => TlsUnproven::Transport(Unproven::Reset),
             (None, None) if peer.is_some() => TlsUnproven::Truncated,
             (None, None) => TlsUnproven::Unread,
@@ -104,16 +107,16 @@ impl Concluded {
         let (receipt, ends) = (Box::new(receipt), Box::new(ends));
         Err(TlsFinishError { operation: self.operation, why, receipt, ends, source })
     }
-}
 
-/// The end that a finish met which looked at nothing: only where nothing was there to be looked at.
-fn end_seen_below(session: &mut Session, transport: &Receipt) -> Option<End> {
-    if transport.drained > 0 || session.has_unread() {
-        return None;
-    }
-    match transport.peer {
-        PeerEnd::Fin => Some(End::Truncated),
-        PeerEnd::Reset => Some(End::Reset),
-        _ => None,
+    /// A FIN without `close_notify`, where it was met by reading and nothing before it was passed
+    /// over. A reset may have been met before all was read.
+    fn end_seen_below(&self, session: &mut Session, transport: &Receipt) -> Option<End> {
+        let read_to_its_end = match self.drain {
+            Drain::Discard(limit) => transport.drained < limit,
+            Drain::Keep => false,
+        };
+        let saw_all = read_to_its_end && (self.looked || transport.drained == 0);
+        let ended = saw_all && transport.peer == PeerEnd::Fin && !session.has_unread();
+        ended.then_some(End::Truncated)
     }
 }

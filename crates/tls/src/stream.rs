@@ -202,16 +202,18 @@ impl<S: Carrier> TlsStream<S> {
         let flushed = self.flush_by(deadline, options.drain);
         let Self { transport, mut session } = self;
         let left = left_of(options, deadline, &session);
+        let looked = looks_at_the_rest(options);
         let (stuck, transport) = match flushed {
             Err(Stuck::Deadline) => (Some(Unproven::Deadline), transport.abort(Duration::ZERO)),
             Err(Stuck::Broken) => (None, transport.finish(left)),
-            Ok(()) if looks_at_the_rest(options) => {
+            Ok(()) if looked => {
                 (None, transport.finish_into(left, &mut |rest| session.swallow(rest)))
             }
             Ok(()) => (None, transport.finish(left)),
         };
-        let operation = Operation::Finish;
-        Concluded { operation, options, transport, stuck }.outcome(&mut session, ends)
+        let (operation, want, drain) = (Operation::Finish, options.want, left.drain);
+        let concluded = Concluded { operation, want, stuck, drain, looked };
+        concluded.outcome(transport, &mut session, ends)
     }
 
     /// Ends the connection by a reset without `close_notify`, on purpose, so that the peer cannot
@@ -221,15 +223,15 @@ impl<S: Carrier> TlsStream<S> {
     /// # Errors
     /// When not all that was written is known to be acknowledged: the error holds the receipt.
     pub fn abort(mut self, deadline: Duration) -> Result<TlsReceipt, TlsFinishError> {
-        let options = FinishOptions { deadline, want: Delivery::Acked, drain: Drain::Keep };
         let (deadline, ends) = (Deadline::after(deadline), self.transport.ends());
-        let stuck = match self.flush_by(deadline, options.drain) {
+        let stuck = match self.flush_by(deadline, Drain::Keep) {
             Err(Stuck::Deadline) => Some(Unproven::Deadline),
             Err(Stuck::Broken) | Ok(()) => None,
         };
         let transport = self.transport.abort(deadline.left());
-        let operation = Operation::Abort;
-        Concluded { operation, options, transport, stuck }.outcome(&mut self.session, ends)
+        let (operation, want) = (Operation::Abort, Delivery::Acked);
+        let concluded = Concluded { operation, want, stuck, drain: Drain::Keep, looked: false };
+        concluded.outcome(transport, &mut self.session, ends)
     }
 
     /// Gives the transport back, with nothing closed, where TLS is over on it: both sides said

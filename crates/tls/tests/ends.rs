@@ -12,6 +12,7 @@ use lastbyte_socket::{Drain, End, FinishOptions, Stream};
 use lastbyte_tls::rustls::{self, AlertDescription, ProtocolVersion};
 use lastbyte_tls::{Cause, Cut, Operation, TlsStream};
 
+#[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 use support::{
     CutAt, LONG, NAME, SECOND, VERSIONS, client, client_of, connected, cutter, listener, pair,

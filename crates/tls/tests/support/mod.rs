@@ -14,11 +14,11 @@ use lastbyte_tls::rustls::version::{TLS12, TLS13};
 use lastbyte_tls::rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use lastbyte_tls::{TlsStream, client_config, server_config};
 
-pub const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// Longer than anything here takes; reached, it is a failure.
-pub const LONG: Duration = Duration::from_secs(30);
-pub const NAME: &str = "localhost";
-pub const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const NAME: &str = "localhost";
+pub(crate) const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
 struct Made {
     chain: Vec<CertificateDer<'static>>,
@@ -34,36 +34,36 @@ static MADE: LazyLock<Made> = LazyLock::new(|| {
     Made { chain: vec![made.cert.der().clone()], key: key.into(), roots }
 });
 
-pub fn server() -> Arc<ServerConfig> {
+pub(crate) fn server() -> Arc<ServerConfig> {
     server_config(MADE.chain.clone(), MADE.key.clone_key()).unwrap()
 }
 
-pub fn client() -> Arc<ClientConfig> {
+pub(crate) fn client() -> Arc<ClientConfig> {
     client_config(MADE.roots.clone()).unwrap()
 }
 
 /// A client that speaks one version alone.
-pub fn client_of(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+pub(crate) fn client_of(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
     let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(&[version])
         .unwrap();
     Arc::new(config.with_root_certificates(MADE.roots.clone()).with_no_client_auth())
 }
 
-pub fn listener() -> Listener {
+pub(crate) fn listener() -> Listener {
     Listener::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tune::default()).unwrap()
 }
 
-pub fn connected(address: SocketAddr) -> Stream {
+pub(crate) fn connected(address: SocketAddr) -> Stream {
     Stream::connect(address, &Tune::default(), SECOND).unwrap()
 }
 
 /// A client and a server, after the handshake.
-pub fn pair() -> (TlsStream, TlsStream) {
+pub(crate) fn pair() -> (TlsStream, TlsStream) {
     pair_of(client())
 }
 
-pub fn pair_of(config: Arc<ClientConfig>) -> (TlsStream, TlsStream) {
+pub(crate) fn pair_of(config: Arc<ClientConfig>) -> (TlsStream, TlsStream) {
     let listener = listener();
     let near = connected(listener.local_addr());
     let far = listener.accept_within(SECOND).unwrap();
@@ -73,7 +73,7 @@ pub fn pair_of(config: Arc<ClientConfig>) -> (TlsStream, TlsStream) {
 }
 
 /// Reads to the end, whatever it is; returns how many bytes came.
-pub fn read_all(stream: &mut impl Read) -> (u64, io::Result<()>) {
+pub(crate) fn read_all(stream: &mut impl Read) -> (u64, io::Result<()>) {
     let (mut total, mut room) = (0, vec![0; 65_536]);
     loop {
         match stream.read(&mut room) {
@@ -87,15 +87,15 @@ pub fn read_all(stream: &mut impl Read) -> (u64, io::Result<()>) {
 /// Where somebody on the path cuts what the server sends: after so many whole records and, of the
 /// next one, so many bytes; and how.
 #[derive(Clone, Copy, Debug)]
-pub struct CutAt {
-    pub records: usize,
-    pub bytes: usize,
-    pub resets: bool,
+pub(crate) struct CutAt {
+    pub(crate) records: usize,
+    pub(crate) bytes: usize,
+    pub(crate) resets: bool,
 }
 
 /// Relays one connection to `server`, and cuts it. Returns the address to connect to, and whether
 /// the place of the cut was reached before the server's stream ended.
-pub fn cutter(server: SocketAddr, at: CutAt) -> (SocketAddr, JoinHandle<bool>) {
+pub(crate) fn cutter(server: SocketAddr, at: CutAt) -> (SocketAddr, JoinHandle<bool>) {
     let listener = listener();
     let address = listener.local_addr();
     let relay = thread::spawn(move || {
@@ -139,7 +139,7 @@ fn relay_records(mut from: &TcpStream, to: &mut impl Write, at: CutAt) -> io::Re
 }
 
 /// The next record, with its header (RFC 8446 section 5.1); `None` at the end.
-pub fn record_of(from: &mut impl Read) -> Option<Vec<u8>> {
+pub(crate) fn record_of(from: &mut impl Read) -> Option<Vec<u8>> {
     let mut record = vec![0; 5];
     from.read_exact(&mut record).ok()?;
     record.resize(5 + usize::from(u16::from_be_bytes([record[3], record[4]])), 0);
