@@ -130,7 +130,7 @@ impl<'a> Course<'a> {
             Action::CountUnread => machine.on_unread(tcp::unread(fd)?),
             Action::TakeError => machine.on_error(socket::take_error(fd)?.is_some()),
             Action::Drain { limit } => {
-                machine.on_drained(drain(self.kind, fd, limit, &mut self.rest))
+                machine.on_drained(drain(self.kind, fd, limit, &mut self.rest));
             }
             Action::Wait { .. } | Action::Done => {}
         }

@@ -88,10 +88,11 @@ impl<S: Carrier> AsyncTlsStream<S> {
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
         loop {
             match self.session.handshake().map_err(Cause::Cut)? {
-                Step::Push => match ready!(self.poll_push(cx)) {
-                    Err(error) => return Poll::Ready(Err(self.last_heard(error, cx))),
-                    Ok(()) => {}
-                },
+                Step::Push => {
+                    if let Err(error) = ready!(self.poll_push(cx)) {
+                        return Poll::Ready(Err(self.last_heard(error, cx)));
+                    }
+                }
                 Step::Fill => ready!(self.poll_fill(cx)).map_err(Cause::Transport)?,
                 Step::Done => return Poll::Ready(Ok(())),
             }

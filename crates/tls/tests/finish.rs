@@ -14,7 +14,7 @@ use lastbyte_tls::{TlsStream, TlsUnproven};
 mod support;
 use support::{LONG, NAME, SECOND, VERSIONS, client, client_of, pair, pair_of, read_all, server};
 
-const MILLION: u64 = 1_000_000;
+const MILLION: usize = 1_000_000;
 
 fn want(want: Delivery) -> FinishOptions {
     FinishOptions { want, deadline: LONG, ..FinishOptions::default() }
@@ -50,15 +50,18 @@ fn tickets_that_a_client_never_read_cost_a_finished_stream_nothing() {
                 wait_for_tickets(&near);
             }
             let reader = thread::spawn(move || (read_all(&mut far), far.ended()));
-            near.write_all(&vec![7; MILLION as usize]).unwrap();
+            near.write_all(&vec![7; MILLION]).unwrap();
             let receipt = near.finish(want(Delivery::Acked)).unwrap();
             assert!(receipt.all_acked(), "{receipt}");
-            assert_eq!((receipt.written, receipt.unwritten), (MILLION, 0));
+            assert_eq!((receipt.written, receipt.unwritten), (MILLION as u64, 0));
             let ciphertext = receipt.transport.acked.unwrap();
-            assert!(ciphertext > MILLION && receipt.transport.unacked == Some(0), "{receipt}");
+            assert!(
+                ciphertext > MILLION as u64 && receipt.transport.unacked == Some(0),
+                "{receipt}"
+            );
             let ((bytes, result), ended) = reader.join().unwrap();
             assert!(result.is_ok(), "round {round}: {result:?}");
-            assert_eq!((bytes, ended), (MILLION, Some(End::Fin)), "round {round}");
+            assert_eq!((bytes, ended), (MILLION as u64, Some(End::Fin)), "round {round}");
         }
     }
 }
@@ -167,7 +170,7 @@ fn a_peer_that_waits_for_us_to_read_gets_the_rest_all_the_same() {
     near.transport().set_write_timeout(Some(SECOND / 10)).unwrap();
     let peer = thread::spawn(move || {
         // Far more than fits into the sockets between us; only then does it read.
-        far.write_all(&vec![9; 16 * MILLION as usize]).unwrap();
+        far.write_all(&vec![9; 16 * MILLION]).unwrap();
         let met = read_all(&mut far);
         (met.0, met.1.is_ok(), far.ended())
     });
@@ -175,7 +178,7 @@ fn a_peer_that_waits_for_us_to_read_gets_the_rest_all_the_same() {
         let _ = near.write(&[1; 65_536]);
     }
     let written = near.written();
-    let drain = Drain::Discard(20 * MILLION);
+    let drain = Drain::Discard(20 * MILLION as u64);
     let receipt = near.finish(FinishOptions { drain, ..want(Delivery::Acked) }).unwrap();
     assert_eq!(receipt.written, written);
     assert_eq!(peer.join().unwrap(), (written, true, Some(End::Fin)));
@@ -190,7 +193,7 @@ fn a_flush_leaves_nothing_behind_and_a_write_takes_a_bounded_part() {
     far.read_exact(&mut [0; 5]).unwrap();
     let mut refused = 0;
     while refused < 3 {
-        match near.write(&vec![1; 4 * MILLION as usize]) {
+        match near.write(&vec![1; 4 * MILLION]) {
             Ok(bytes) => assert!(bytes <= 64 << 10, "{bytes} at once"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock);
