@@ -1,7 +1,7 @@
 //! Get every byte of a TCP connection to the other side, and know it.
 //!
-//! It forbids itself any code of its own: it is the face, `lastbyte-socket` and `lastbyte-core` are
-//! the body.
+//! It forbids itself any code of its own: it is the face, `lastbyte-socket`, `lastbyte-tls` and
+//! `lastbyte-core` are the body. Over TLS the same is in [`tls`] (feature `tls`).
 //!
 //! `write` returning means that the kernel took the bytes. `close` may throw them away: with unread
 //! input it resets the connection, and nobody is told. This library says how far bytes came, and
@@ -53,3 +53,5 @@ pub use lastbyte_socket::{
 pub use lastbyte_socket::{
     AsyncListener, AsyncReadHalf, AsyncStream, AsyncUnixListener, AsyncUnixStream, AsyncWriteHalf,
 };
+#[cfg(feature = "tls")]
+pub use lastbyte_tls as tls;

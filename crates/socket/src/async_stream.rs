@@ -98,16 +98,6 @@ impl AsyncStream {
     pub fn granted(&self) -> Result<Granted, SocketError> {
         Granted::read(&self.shared.io).map_err(|cause| self.shared.error(Operation::Sample, cause))
     }
-
-    /// Ends the connection by a reset, in order: see [`Stream::abort`].
-    ///
-    /// # Errors
-    /// When not all that was written is known to be acknowledged: the error holds the receipt.
-    pub async fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
-        let mut course = Course::abort(self.facts(), deadline);
-        let outcome = drive(&mut course, &self.shared.io, true).await;
-        reset(&self.shared.io, course.said(outcome, || self.shared.ends()))
-    }
 }
 
 impl<S: Carrier> AsyncStream<S> {
@@ -241,6 +231,31 @@ impl<S: Carrier> AsyncStream<S> {
         let writing = AsyncWriteHalf { shared: Arc::clone(&shared), side: self.writing };
         (AsyncReadHalf { shared, side: self.reading }, writing)
     }
+
+    /// Ends the connection by a reset, in order: see [`Stream::abort`].
+    ///
+    /// # Errors
+    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    pub async fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
+        let mut course = Course::abort(self.facts(), deadline);
+        let outcome = drive(&mut course, &self.shared.io, true).await;
+        reset(&self.shared.io, course.said(outcome, || self.shared.ends()))
+    }
+
+    /// [`AsyncStream::finish`], but what the peer still sends is given to `rest`: see
+    /// [`Stream::finish_into`].
+    ///
+    /// # Errors
+    /// As those of [`Stream::finish`].
+    pub async fn finish_into(
+        self,
+        options: FinishOptions,
+        rest: &mut (dyn FnMut(&[u8]) + Send),
+    ) -> Result<Receipt, FinishError> {
+        let mut course = Course::finish(self.facts(), options).giving(rest);
+        let outcome = drive(&mut course, &self.shared.io, true).await;
+        course.said(outcome, || self.shared.ends())
+    }
 }
 
 impl<S: Carrier> Shared<Registered<S>> {
@@ -368,7 +383,7 @@ impl<S: Carrier> AsFd for AsyncStream<S> {
 /// Takes a course to its end, on the edges that tokio is registered for. `reads` says that nobody
 /// else will read from the socket, now or later.
 pub(crate) async fn drive<S: Carrier>(
-    course: &mut Course,
+    course: &mut Course<'_>,
     io: &Registered<S>,
     reads: bool,
 ) -> Outcome {

@@ -13,17 +13,21 @@ use crate::book::{self, ReadSide, WriteSide};
 use crate::carrier::Ends;
 use crate::error::{FinishError, Operation};
 
-/// How much of a socket that is not TCP is read at a time, to be thrown away.
+/// How much is read at a time where it cannot be thrown away unread.
 const SCRATCH_BYTES: usize = 16 << 10;
 
 /// A finish under way: the machine, and when it began.
-#[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct Course<'a> {
     machine: Finish,
     kind: Kind,
     started: Instant,
     operation: Operation,
+    /// Who gets what is read; without it that is thrown away.
+    rest: Option<Rest<'a>>,
 }
+
+/// Takes what the peer still sent.
+pub(crate) type Rest<'a> = &'a mut (dyn FnMut(&[u8]) + Send);
 
 /// What came of it, before anybody has said whose connection it was.
 pub(crate) type Outcome = Result<Receipt, Failure>;
@@ -31,15 +35,22 @@ pub(crate) type Outcome = Result<Receipt, Failure>;
 /// Why, what was proven all the same, and the kernel's error.
 pub(crate) type Failure = (Unproven, Receipt, Option<io::Error>);
 
-impl Course {
+impl<'a> Course<'a> {
     pub(crate) fn finish(facts: Facts, options: FinishOptions) -> Self {
         let machine = Finish::new(facts, options, Duration::ZERO);
-        Self { machine, kind: facts.kind, started: Instant::now(), operation: Operation::Finish }
+        let (kind, started) = (facts.kind, Instant::now());
+        Self { machine, kind, started, operation: Operation::Finish, rest: None }
     }
 
     pub(crate) fn abort(facts: Facts, deadline: Duration) -> Self {
         let machine = Finish::abort(facts, deadline, Duration::ZERO);
-        Self { machine, kind: facts.kind, started: Instant::now(), operation: Operation::Abort }
+        let (kind, started) = (facts.kind, Instant::now());
+        Self { machine, kind, started, operation: Operation::Abort, rest: None }
+    }
+
+    /// Gives what is read to `rest`.
+    pub(crate) fn giving(self, rest: Rest<'a>) -> Self {
+        Self { rest: Some(rest), ..self }
     }
 
     /// Takes it to its end, waiting by `poll` and, where that is not enough, on edges.
@@ -118,7 +129,9 @@ impl Course {
             Action::CountUnsent => machine.on_unsent(tcp::unsent(fd)?),
             Action::CountUnread => machine.on_unread(tcp::unread(fd)?),
             Action::TakeError => machine.on_error(socket::take_error(fd)?.is_some()),
-            Action::Drain { limit } => machine.on_drained(drain(self.kind, fd, limit)),
+            Action::Drain { limit } => {
+                machine.on_drained(drain(self.kind, fd, limit, &mut self.rest));
+            }
             Action::Wait { .. } | Action::Done => {}
         }
         Ok(())
@@ -140,13 +153,17 @@ impl Course {
 
 pub(crate) type Finished = Result<Receipt, FinishError>;
 
-fn drain(kind: Kind, fd: &impl AsFd, limit: u64) -> Drained {
+fn drain(kind: Kind, fd: &impl AsFd, limit: u64, rest: &mut Option<Rest<'_>>) -> Drained {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(1 << 30);
-    let result = if kind == Kind::Tcp {
+    let result = if kind == Kind::Tcp && rest.is_none() {
         socket::discard(fd, limit)
     } else {
         let mut scratch = [0; SCRATCH_BYTES];
-        socket::receive_now(fd, &mut scratch[..limit.min(SCRATCH_BYTES)])
+        let read = socket::receive_now(fd, &mut scratch[..limit.min(SCRATCH_BYTES)]);
+        if let (Ok(bytes @ 1..), Some(rest)) = (&read, rest) {
+            rest(&scratch[..*bytes]);
+        }
+        read
     };
     match result {
         Ok(0) => Drained::End,

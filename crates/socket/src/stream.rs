@@ -11,7 +11,7 @@ use std::time::Duration;
 use lastbyte_core::finish::FinishOptions;
 use lastbyte_core::sample::{State, TcpInfo};
 use lastbyte_core::{End, Kind, Receipt};
-use lastbyte_sys::socket;
+use lastbyte_sys::{poll, socket};
 
 use crate::book::{self, ReadSide, Shared, WriteSide};
 use crate::carrier::{Address, Carrier, Ends};
@@ -98,21 +98,6 @@ impl Stream {
         let fd = self.as_fd().try_clone_to_owned();
         let fd = fd.map_err(|cause| self.shared.error(Operation::Sample, cause))?;
         Ok(Sampler { fd })
-    }
-
-    /// Ends the connection by a reset, on purpose, so that the peer cannot mistake it for a clean
-    /// end; in order, after everything that was written is acknowledged by the peer's kernel.
-    ///
-    /// After `deadline` the reset is sent all the same, and throws away what is left; with a
-    /// deadline of zero at once. The connection is closed in every case.
-    ///
-    /// # Errors
-    /// When not all that was written is known to be acknowledged: the error holds the receipt.
-    pub fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
-        let mut course = Course::abort(self.facts(), deadline);
-        let outcome = course.drive(&self.shared.io);
-        let aborted = course.said(outcome, || self.shared.ends());
-        crate::finish::reset(&self.shared.io, aborted)
     }
 }
 
@@ -277,6 +262,65 @@ impl<S: Carrier> Stream<S> {
     #[must_use]
     pub fn into_inner(self) -> S {
         self.shared.io
+    }
+
+    /// Ends the connection by a reset, on purpose, so that the peer cannot mistake it for a clean
+    /// end; in order, after everything that was written is acknowledged by the peer's kernel.
+    ///
+    /// After `deadline` the reset is sent all the same, and throws away what is left; with a
+    /// deadline of zero at once. The connection is closed in every case. A Unix socket has no reset:
+    /// its peer sees one only where bytes of its own are unread here, and otherwise an end.
+    ///
+    /// # Errors
+    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    pub fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
+        let mut course = Course::abort(self.facts(), deadline);
+        let outcome = course.drive(&self.shared.io);
+        let aborted = course.said(outcome, || self.shared.ends());
+        crate::finish::reset(&self.shared.io, aborted)
+    }
+
+    /// [`Stream::finish`], but what the peer still sends is given to `rest`, up to the limit of
+    /// [`Drain::Discard`](crate::Drain::Discard), instead of thrown away.
+    ///
+    /// # Errors
+    /// As those of [`Stream::finish`].
+    pub fn finish_into(
+        self,
+        options: FinishOptions,
+        rest: &mut (dyn FnMut(&[u8]) + Send),
+    ) -> Result<Receipt, FinishError> {
+        let mut course = Course::finish(self.facts(), options).giving(rest);
+        let outcome = course.drive(&self.shared.io);
+        course.said(outcome, || self.shared.ends())
+    }
+
+    /// Waits at most `timeout` until there is something to `read`, or room to `write`, or an end.
+    /// It may return before that: the next call that does not wait will tell.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOMEM`.
+    pub fn wait(&self, read: bool, write: bool, timeout: Duration) -> io::Result<()> {
+        let wanted = if read { poll::READABLE } else { 0 } | if write { poll::WRITABLE } else { 0 };
+        poll::wait_for(&self.shared.io, wanted, timeout).map(|_| ())
+    }
+
+    /// As [`Read::read`], without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock` where nothing is there; a cut connection always.
+    pub fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let result = socket::receive_now(&self.shared.io, buffer);
+        self.shared.on_read(&mut self.reading, buffer.len(), result)
+    }
+
+    /// As [`Write::write`], without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock` where the kernel has no room.
+    pub fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let io = &self.shared.io;
+        self.shared.write(&mut self.writing, || socket::send_now(io, bytes))
     }
 }
 

@@ -1,0 +1,424 @@
+//! The same stream over tokio.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Write};
+use std::net::TcpStream;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
+
+use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
+use lastbyte_core::{Delivery, End};
+use lastbyte_socket::{AsyncStream, Carrier, Ends};
+use rustls::{ClientConfig, Connection, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time;
+
+use crate::error::{Cause, Operation, TlsError, TlsFinishError};
+use crate::receipt::{Concluded, TlsReceipt};
+use crate::session::{Session, Step};
+use crate::stream::{Deadline, LAST_WORDS, Stuck, is_passing, left_of, looks_at_the_rest};
+
+/// A TLS stream over tokio: see [`TlsStream`](crate::TlsStream) for what it promises.
+///
+/// It is an [`AsyncRead`] and [`AsyncWrite`]; `shutdown` half-closes it, and proves nothing. A write
+/// that finds the kernel full waits before it takes anything, so that at most about 64 KiB of
+/// ciphertext are here; a read pushes them on too while it waits. Nothing stays here after a `flush`.
+#[derive(Debug)]
+pub struct AsyncTlsStream<S: Carrier = TcpStream> {
+    transport: AsyncStream<S>,
+    session: Session,
+    waiting: Arc<Waiting>,
+}
+
+impl<S: Carrier> AsyncTlsStream<S> {
+    /// Makes the handshake as the client, within `timeout`: see
+    /// [`TlsStream::connect`](crate::TlsStream::connect).
+    ///
+    /// # Errors
+    /// Says why there is no TLS; the transport is closed then, after the peer was told.
+    pub async fn connect(
+        transport: AsyncStream<S>,
+        config: Arc<ClientConfig>,
+        server: &str,
+        timeout: Duration,
+    ) -> Result<Self, TlsError> {
+        let session = Session::client(config, server);
+        Self::begin(transport, session, Operation::ConnectHandshake, timeout).await
+    }
+
+    /// Makes the handshake as the server, within `timeout`.
+    ///
+    /// # Errors
+    /// Says why there is no TLS; the transport is closed then, after the peer was told.
+    pub async fn accept(
+        transport: AsyncStream<S>,
+        config: Arc<ServerConfig>,
+        timeout: Duration,
+    ) -> Result<Self, TlsError> {
+        let session = Session::server(config);
+        Self::begin(transport, session, Operation::AcceptHandshake, timeout).await
+    }
+
+    async fn begin(
+        transport: AsyncStream<S>,
+        session: Result<Session, Cause>,
+        operation: Operation,
+        timeout: Duration,
+    ) -> Result<Self, TlsError> {
+        let ends = Box::new(transport.ends());
+        let failed = |cause| TlsError { operation, ends, cause: Box::new(cause) };
+        let session = match session {
+            Ok(session) => session,
+            Err(cause) => return Err(failed(cause)),
+        };
+        let mut stream = Self { transport, session, waiting: Arc::default() };
+        let deadline = Deadline::after(timeout);
+        let made = time::timeout(timeout, poll_fn(|cx| stream.poll_handshake(cx))).await;
+        match made.unwrap_or(Err(Cause::Deadline)) {
+            Ok(()) => Ok(stream),
+            Err(cause) => {
+                stream.say_last_words(deadline.left().min(LAST_WORDS)).await;
+                Err(failed(cause))
+            }
+        }
+    }
+
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+        loop {
+            match self.session.handshake().map_err(Cause::Cut)? {
+                Step::Push => {
+                    if let Err(error) = ready!(self.poll_push(cx)) {
+                        return Poll::Ready(Err(self.last_heard(error, cx)));
+                    }
+                }
+                Step::Fill => ready!(self.poll_fill(cx)).map_err(Cause::Transport)?,
+                Step::Done => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+
+    /// Where nothing can be written any more, what came before may say why: an alert.
+    fn last_heard(&mut self, error: io::Error, cx: &mut Context<'_>) -> Cause {
+        loop {
+            match self.session.handshake() {
+                Err(cut) => return Cause::Cut(cut),
+                Ok(Step::Push) => {
+                    self.session.give_up();
+                }
+                Ok(Step::Fill) if matches!(self.poll_fill(cx), Poll::Ready(Ok(()))) => {}
+                Ok(Step::Fill | Step::Done) => return Cause::Transport(error),
+            }
+        }
+    }
+
+    /// An alert says why. A plain close would often take it along, over what the peer sent meanwhile.
+    async fn say_last_words(mut self, left: Duration) {
+        let pushed = poll_fn(|cx| Poll::Ready(self.poll_push(cx))).await;
+        if matches!(pushed, Poll::Ready(Ok(()))) {
+            let _ = self.transport.finish(FinishOptions::within(left)).await;
+        }
+    }
+
+    /// The transport: its counts of *ciphertext*, what the kernel knows of it.
+    #[must_use]
+    pub fn transport(&self) -> &AsyncStream<S> {
+        &self.transport
+    }
+
+    /// What rustls knows: the version, the protocol agreed on (ALPN), the peer's certificates.
+    #[must_use]
+    pub fn tls(&self) -> &Connection {
+        self.session.tls()
+    }
+
+    /// Both ends, for a word to a person.
+    #[must_use]
+    pub fn ends(&self) -> Ends {
+        self.transport.ends()
+    }
+
+    /// Bytes of plaintext written so far. They are encrypted, and all but the last of them in the
+    /// kernel: see [`AsyncTlsStream`].
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.session.written
+    }
+
+    /// Bytes of plaintext read so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.session.read
+    }
+
+    /// How the peer's stream ended, once a read has met its end: see
+    /// [`TlsStream::ended`](crate::TlsStream::ended).
+    #[must_use]
+    pub fn ended(&self) -> Option<End> {
+        self.session.ended()
+    }
+
+    /// Says `close_notify` and ends our direction of the transport with a FIN behind it: see
+    /// [`TlsStream::half_close`](crate::TlsStream::half_close).
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub async fn half_close(&mut self) -> Result<(), TlsError> {
+        let flushed = self.close_tls().await.map_err(Cause::Transport);
+        let ended = flushed.and_then(|()| self.transport.half_close().map_err(Cause::from));
+        ended.map_err(|cause| TlsError {
+            operation: Operation::HalfClose,
+            ends: Box::new(self.transport.ends()),
+            cause: Box::new(cause),
+        })
+    }
+
+    /// Says `close_notify` and leaves the transport open: what is written to it later is not TLS.
+    ///
+    /// # Errors
+    /// The transport's.
+    pub async fn close_tls(&mut self) -> io::Result<()> {
+        self.session.close();
+        AsyncWriteExt::flush(self).await
+    }
+
+    /// Ends the connection so that nothing is lost: see [`TlsStream::finish`](crate::TlsStream::finish).
+    ///
+    /// Dropped before it is done, it closes the connection, and proves nothing.
+    ///
+    /// # Errors
+    /// When less than the wanted level could be proven; the error holds the receipt of what was.
+    pub async fn finish(mut self, options: FinishOptions) -> Result<TlsReceipt, TlsFinishError> {
+        let deadline = Deadline::after(options.deadline);
+        let ends = self.transport.ends();
+        self.session.close();
+        let flushed = self.flush_by(deadline, options.drain).await;
+        let Self { transport, mut session, .. } = self;
+        let left = left_of(options, deadline, &session);
+        let looked = looks_at_the_rest(options);
+        let (stuck, transport) = match flushed {
+            Err(Stuck::Deadline) => {
+                (Some(Unproven::Deadline), transport.abort(Duration::ZERO).await)
+            }
+            Err(Stuck::Broken) => (None, transport.finish(left).await),
+            Ok(()) if looked => {
+                (None, transport.finish_into(left, &mut |rest| session.swallow(rest)).await)
+            }
+            Ok(()) => (None, transport.finish(left).await),
+        };
+        let (operation, want, drain) = (Operation::Finish, options.want, left.drain);
+        let concluded = Concluded { operation, want, stuck, drain, looked };
+        concluded.outcome(transport, &mut session, ends)
+    }
+
+    /// Ends the connection by a reset without `close_notify`, in order: see
+    /// [`TlsStream::abort`](crate::TlsStream::abort).
+    ///
+    /// # Errors
+    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    pub async fn abort(mut self, deadline: Duration) -> Result<TlsReceipt, TlsFinishError> {
+        let (deadline, ends) = (Deadline::after(deadline), self.transport.ends());
+        let stuck = match self.flush_by(deadline, Drain::Keep).await {
+            Err(Stuck::Deadline) => Some(Unproven::Deadline),
+            Err(Stuck::Broken) | Ok(()) => None,
+        };
+        let transport = self.transport.abort(deadline.left()).await;
+        let (operation, want) = (Operation::Abort, Delivery::Acked);
+        let concluded = Concluded { operation, want, stuck, drain: Drain::Keep, looked: false };
+        concluded.outcome(transport, &mut self.session, ends)
+    }
+
+    /// Gives the transport back, with nothing closed, where TLS is over on it: see
+    /// [`TlsStream::into_inner`](crate::TlsStream::into_inner).
+    ///
+    /// # Errors
+    /// Gives the stream back where that is not so.
+    pub fn into_inner(self) -> Result<AsyncStream<S>, Box<Self>> {
+        if self.session.is_over() { Ok(self.transport) } else { Err(Box::new(self)) }
+    }
+
+    /// Pushes everything to the kernel, and reads meanwhile: a peer that waits for us to read would
+    /// never read what we write.
+    async fn flush_by(&mut self, deadline: Deadline, drain: Drain) -> Result<(), Stuck> {
+        let flushed = poll_fn(|cx| {
+            if let Poll::Ready(pushed) = self.poll_push(cx) {
+                return Poll::Ready(pushed.map_err(|_| Stuck::Broken));
+            }
+            if self.session.may_drain(drain) {
+                self.session.discard();
+            }
+            // Its errors are for the finish to find out about.
+            while self.session.may_drain(drain) && matches!(self.poll_fill(cx), Poll::Ready(Ok(())))
+            {
+                self.session.discard();
+            }
+            Poll::Pending
+        });
+        time::timeout(deadline.left(), flushed).await.unwrap_or(Err(Stuck::Deadline))
+    }
+
+    fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut kernel = Polled { transport: &mut self.transport, cx };
+        match self.session.push(&mut kernel) {
+            Err(error) if is_passing(&error) => Poll::Pending,
+            pushed => Poll::Ready(pushed),
+        }
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut room = ReadBuf::new(self.session.room());
+        let result = ready!(Pin::new(&mut self.transport).poll_read(cx, &mut room));
+        let bytes = room.filled().len();
+        Poll::Ready(self.session.on_fill(result.map(|()| bytes), self.transport.ended()))
+    }
+
+    /// Pushes for a task that waits to read or to write. Whichever came last is the one that the
+    /// transport knows of, so both are woken.
+    fn poll_push_for(&mut self, direction: Direction, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        if !self.session.pending() {
+            return Poll::Ready(Ok(()));
+        }
+        self.waiting.set(direction, cx.waker());
+        let both = Waker::from(Arc::clone(&self.waiting));
+        self.poll_push(&mut Context::from_waker(&both))
+    }
+
+    fn poll_write_by(
+        &mut self,
+        cx: &Context<'_>,
+        give: impl FnOnce(&mut rustls::Writer<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_push_for(Direction::Write, cx))?;
+        let taken = self.session.accept(give)?;
+        // These bytes are taken, whatever happens now: the next call will say.
+        let _ = self.poll_push_for(Direction::Write, cx);
+        Poll::Ready(Ok(taken))
+    }
+}
+
+impl<S: Carrier> AsyncRead for AsyncTlsStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let stream = self.get_mut();
+        loop {
+            let taken = stream.session.take(buffer.initialize_unfilled());
+            if !matches!(taken, Some(Ok(_))) {
+                // What a write left here, or the alert that says why this is the end. Whether it
+                // goes is for a write or a flush to say.
+                let _ = stream.poll_push_for(Direction::Read, cx);
+            }
+            if let Some(taken) = taken {
+                buffer.advance(taken?);
+                return Poll::Ready(Ok(()));
+            }
+            ready!(stream.poll_fill(cx))?;
+        }
+    }
+}
+
+impl<S: Carrier> AsyncWrite for AsyncTlsStream<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_write_by(cx, |tls| tls.write(bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_write_by(cx, |tls| tls.write_vectored(parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Pushes all that was written to the kernel. It is no proof of anything.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_push_for(Direction::Write, cx)
+    }
+
+    /// Half-closes: no proof of anything either.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = self.get_mut();
+        stream.session.close();
+        ready!(stream.poll_push_for(Direction::Write, cx))?;
+        Pin::new(&mut stream.transport).poll_shutdown(cx)
+    }
+}
+
+/// The transport as rustls writes to it.
+struct Polled<'a, 'b, S: Carrier> {
+    transport: &'a mut AsyncStream<S>,
+    cx: &'a mut Context<'b>,
+}
+
+impl<S: Carrier> Polled<'_, '_, S> {
+    fn now(polled: Poll<io::Result<usize>>) -> io::Result<usize> {
+        match polled {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl<S: Carrier> Write for Polled<'_, '_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Self::now(Pin::new(&mut *self.transport).poll_write(self.cx, bytes))
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        Self::now(Pin::new(&mut *self.transport).poll_write_vectored(self.cx, parts))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Read,
+    Write,
+}
+
+/// The tasks that wait until the kernel has room. The transport remembers one, the last that asked:
+/// where one task reads and another writes, it would forget the writer.
+#[derive(Debug, Default)]
+struct Waiting {
+    reader: Mutex<Option<Waker>>,
+    writer: Mutex<Option<Waker>>,
+}
+
+impl Waiting {
+    fn set(&self, direction: Direction, waker: &Waker) {
+        let place = match direction {
+            Direction::Read => &self.reader,
+            Direction::Write => &self.writer,
+        };
+        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *place {
+            Some(known) => known.clone_from(waker),
+            None => *place = Some(waker.clone()),
+        }
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        for place in [&self.reader, &self.writer] {
+            let waker = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
