@@ -11,7 +11,7 @@
 //! | `Inspect` | `TCP_INFO` | ESTABLISHED, CLOSE_WAIT: `HalfClose`; SYN_SENT, SYN_RECV: `AwaitHandshake`; somebody's FIN is queued: `Count`; else `LastCount` |
 //! | `AwaitHandshake` | wait | `Inspect`; past the deadline `LastCount` |
 //! | `LookForEnd` (Unix) | `poll` | `HalfClose` |
-//! | `HalfClose` | `shutdown` | done: `MeasureRoundTrip`, or `Count` where edges are waited for, or `Wait` where nothing can be counted; ENOTCONN: `LastCount` |
+//! | `HalfClose` | `shutdown` | done: `Wait` where edges are waited for (it raises one) or nothing can be counted, else `MeasureRoundTrip` or `Count`; ENOTCONN: `LastCount` |
 //! | `Count` | `SIOCOUTQ` | none left: `CheckError` (Unix), `Drain`, `Wait` for the peer's end, or `Done`; some left: `Drain`, `MeasureRoundTrip` after a timer, or `Wait`; only sending wanted: `Unsent` |
 //! | `CheckError` (Unix) | `SO_ERROR` | none: `Drain`, `Wait` or `Done`; an error: `LastCount` |
 //! | `Unsent` | `SIOCOUTQNSD` | none left and that was wanted: `Done`; else `Drain` or `Wait` |
@@ -54,8 +54,11 @@ use crate::sample::{State, TcpInfo};
 use crate::{Delivery, End, EndEvidence, Kind, PeerEnd, Receipt};
 pub use words::{Action, Drain, Drained, Facts, FinishOptions, Unproven, Wake, Woken};
 
-/// The first look at the clock when no event comes; later ones follow the measured round trip.
+/// The shortest wait after one without an event; later ones follow the measured round trip.
 const FIRST_TIMER: Duration = Duration::from_millis(100);
+/// The first wait where edges are waited for: a peer that does not answer our FIN with its own
+/// acknowledges it by then, unless it is far away.
+const QUIET: Duration = Duration::from_millis(60);
 /// The longest wait between two looks.
 const LAST_TIMER: Duration = Duration::from_secs(5);
 /// How long the acknowledgement of a lone FIN is held back (`TCP_DELACK_MIN` is 40 ms), and some.
@@ -287,6 +290,8 @@ impl Finish {
             self.phase = self.look_or_wait();
         } else if self.asks_round_trip() && self.options.want > Delivery::Sent {
             self.phase = Phase::MeasureRoundTrip;
+        } else if self.is_told_of_half_close() && self.options.want > Delivery::Sent {
+            self.phase = self.wait();
         } else {
             self.phase = Phase::Count;
         }
@@ -363,6 +368,11 @@ impl Finish {
             Drained::Nothing => self.after_drain(),
             Drained::Failed => self.on_reset(),
             Drained::End => match self.facts.kind {
+                Kind::Tcp if self.would_be_told_of_reset() && self.queue == Some(0) => {
+                    self.peer = PeerEnd::Fin;
+                    self.readable = Some(false);
+                    self.phase = Phase::Done;
+                }
                 Kind::Tcp => self.phase = Phase::ClassifyEnd,
                 // A `recv` that failed would have told of the error.
                 Kind::Unix | Kind::Mptcp | Kind::Other => self.on_peer_end(None, false),
@@ -374,7 +384,9 @@ impl Finish {
     pub fn on_wake(&mut self, now: Duration, woken: Woken) {
         self.timer_ended = now >= self.wake_at();
         self.now = now;
-        self.readable = Some(woken.readable || self.readable.unwrap_or(false));
+        // An edge tells all that is there. Without one, what came before the first wait is not known.
+        let unknown = self.readable.is_none() && self.facts.registered && self.timer_ended;
+        self.readable = Some(woken.readable || self.readable.unwrap_or(unknown));
         self.blind |= woken.blind;
         self.ended_again = woken.ended && self.peer != PeerEnd::Open;
         if now >= self.deadline() {
@@ -501,6 +513,19 @@ impl Finish {
         self.aborts || self.blind
     }
 
+    /// Our half-close succeeded, so that there was no reset before; and a `recv` tells of one that
+    /// came after it, unless somebody else was told.
+    fn would_be_told_of_reset(&self) -> bool {
+        self.facts.alone && self.fin_queued && !self.facts.half_closed
+    }
+
+    /// Our half-close raises an edge by itself (`inet_shutdown` and `unix_shutdown` of the kernel):
+    /// there is nothing to ask before the peer answers.
+    fn is_told_of_half_close(&self) -> bool {
+        let ours = self.facts.registered && !self.facts.half_closed;
+        ours && matches!(self.facts.kind, Kind::Tcp | Kind::Unix)
+    }
+
     /// Before its first wait a driver without edges needs to know how long a peer takes to answer.
     fn asks_round_trip(&self) -> bool {
         let first = self.rtt.is_none() && (self.looks_by_timer() || !self.facts.registered);
@@ -511,7 +536,7 @@ impl Finish {
     fn wait(&mut self) -> Phase {
         let rtt = self.rtt.unwrap_or_default();
         let ended = std::mem::take(&mut self.timer_ended);
-        let first = !self.facts.registered && self.quiet_until.is_none();
+        let quiet = !self.facts.registered || self.is_told_of_half_close();
         if self.looks_by_timer() {
             let began = std::mem::replace(&mut self.blind_timer, true);
             self.timer = match (began, ended) {
@@ -519,8 +544,9 @@ impl Finish {
                 (true, true) => (self.timer * 2).min(LAST_BLIND_TIMER),
                 (true, false) => self.timer,
             };
-        } else if first {
+        } else if quiet && self.quiet_until.is_none() {
             self.timer = match self.facts.kind {
+                Kind::Tcp if self.facts.registered => QUIET,
                 Kind::Tcp => rtt + rtt / 2 + DELAYED_ACK,
                 Kind::Unix | Kind::Mptcp | Kind::Other => NEAR,
             };

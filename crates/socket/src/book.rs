@@ -58,6 +58,7 @@ impl<S> Shared<S> {
             read: self.ours.then_some(reading.read),
             ended: reading.ended,
             registered,
+            alone: self.ours,
         }
     }
 }

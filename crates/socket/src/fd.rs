@@ -84,6 +84,7 @@ pub fn finish_fd_counted(
         read: counted.read.filter(|_| socket::oob_inline(&fd).unwrap_or(false)),
         ended: None,
         registered: false,
+        alone: false,
     };
     let mut course = Course::finish(facts, options);
     let outcome = course.drive(&fd);

@@ -14,7 +14,7 @@ use crate::carrier::Ends;
 use crate::error::{FinishError, Operation};
 
 /// How much is read at a time where it cannot be thrown away unread.
-const SCRATCH_BYTES: usize = 16 << 10;
+const SCRATCH_BYTES: usize = 4 << 10;
 
 /// A finish under way: the machine, and when it began.
 pub(crate) struct Course<'a> {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use lastbyte_socket::{
-    Counted, Delivery, End, FinishOptions, Listener, PeerEnd, Stream, Tune, Unproven,
+    Counted, Delivery, End, FinishOptions, Listener, PeerEnd, State, Stream, Tune, Unproven,
     finish_fd_counted, prepare,
 };
 
@@ -232,6 +232,79 @@ mod over_tokio {
         assert_eq!((receipt.acked, receipt.drained), (Some(MILLION as u64), 11));
         assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
     }
+
+    /// The greeting was there, and the stream had been told, before the finish began.
+    #[test]
+    fn throws_away_what_came_before_and_was_not_read() {
+        let (near, mut far) = pair();
+        far.write_all(b"220 hello\r\n").unwrap();
+        let receipt = run(async {
+            let mut near = AsyncStream::from_blocking(near).unwrap();
+            assert_eq!(near.read(&mut [0; 4]).await.unwrap(), 4);
+            near.write_all(b"all").await.unwrap();
+            near.finish(want(Delivery::Acked)).await.unwrap()
+        });
+        assert_eq!((receipt.level, receipt.peer), (Delivery::Acked, PeerEnd::Open));
+        assert_eq!((receipt.acked, receipt.drained), (Some(3), 7));
+        let mut all = String::new();
+        far.read_to_string(&mut all).unwrap();
+        assert_eq!((all.as_str(), far.ended()), ("all", Some(End::Fin)));
+    }
+
+    #[test]
+    fn a_peer_that_resets_after_everything_was_acked_is_no_fin() {
+        let (near, far) = pair();
+        let resets = |far: Stream| {
+            // Our three bytes and our FIN are acknowledged, and these bytes unread: a reset.
+            while far.info().unwrap().state != State::CloseWait {
+                thread::yield_now();
+            }
+            thread::sleep(DELAYED_ACK);
+            drop(far);
+        };
+        let peer = thread::spawn(move || resets(far));
+        let receipt = run(async {
+            let mut near = AsyncStream::from_blocking(near).unwrap();
+            near.write_all(b"all").await.unwrap();
+            near.finish(want(Delivery::Closed)).await.unwrap_err().receipt
+        });
+        assert_eq!((receipt.level, receipt.peer), (Delivery::Acked, PeerEnd::Reset));
+        peer.join().unwrap();
+    }
+
+    /// Nothing but the timer would tell of an edge that was lost, and a peer that ends at once is
+    /// waited for by edges alone.
+    #[test]
+    fn no_edge_is_lost_among_many_threads() {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(4).enable_all().build().unwrap();
+        let late: usize = runtime.block_on(async {
+            let mut late = 0;
+            for _ in 0..25 {
+                let finishes: Vec<_> = (0..8).map(|_| tokio::spawn(finish_once())).collect();
+                for finish in finishes {
+                    late += usize::from(finish.await.unwrap() > TIMER);
+                }
+            }
+            late
+        });
+        assert!(late < 50, "{late} of 200 were told by the timer");
+    }
+
+    async fn finish_once() -> Duration {
+        let (near, far) = pair();
+        let reader = tokio::task::spawn_blocking(move || count(far));
+        let mut near = AsyncStream::from_blocking(near).unwrap();
+        near.write_all(&[7; 5000]).await.unwrap();
+        let receipt = near.finish(want(Delivery::Acked)).await.unwrap();
+        assert_eq!(reader.await.unwrap(), (5000, Some(End::Fin)));
+        receipt.took
+    }
+
+    /// The acknowledgement of a lone FIN is held back for 40 ms or so.
+    const DELAYED_ACK: Duration = Duration::from_millis(100);
+    /// The first timer of a finish.
+    const TIMER: Duration = Duration::from_millis(55);
 
     #[test]
     fn waits_without_spinning_for_a_peer_that_ended_first_and_does_not_read() {

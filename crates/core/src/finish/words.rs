@@ -70,8 +70,11 @@ pub struct Facts {
     /// The end of the peer's stream, where the reader met it already.
     pub ended: Option<End>,
     /// The descriptor is registered with an edge-triggered poller already, so that waiting for an
-    /// edge costs nothing more.
+    /// edge costs nothing more. Its driver tells of events that come after the finish began.
     pub registered: bool,
+    /// Nobody else reads or writes while it is finished, nor takes an error of the socket: a `recv`
+    /// of ours would be told of a reset that comes after our half-close.
+    pub alone: bool,
 }
 
 /// The next system call to make, and the method that takes its result.
