@@ -46,7 +46,8 @@
 pub use lastbyte_socket::{
     Address, Carrier, Delivery, Drain, End, Ends, FinishError, FinishOptions, Granted, Kind,
     Listener, Operation, PeerEnd, ReadHalf, Receipt, Sampler, SocketError, State, Stream, TcpInfo,
-    Tune, UnixListener, UnixStream, Unproven, WriteHalf, ended, finish_fd, info, prepare,
+    Tune, UnixListener, UnixStream, Unproven, WriteHalf, duplicate, ended, finish_fd,
+    finish_fd_while, info, prepare,
 };
 #[cfg(feature = "tokio")]
 pub use lastbyte_socket::{

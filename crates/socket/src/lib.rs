@@ -35,7 +35,7 @@ pub use async_halves::{AsyncReadHalf, AsyncWriteHalf};
 pub use async_stream::{AsyncListener, AsyncStream, AsyncUnixListener, AsyncUnixStream};
 pub use carrier::{Address, Carrier, Ends};
 pub use error::{FinishError, Operation, SocketError};
-pub use fd::{ended, finish_fd, info, prepare};
+pub use fd::{duplicate, ended, finish_fd, finish_fd_while, info, prepare};
 pub use halves::{ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
 pub use lastbyte_core::sample::{State, TcpInfo};
