@@ -13,10 +13,10 @@ BINDIR = $(DESTDIR)$(PREFIX)/bin
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo build test check test-real ci msrv bench-lab bench-link install uninstall clean
+.PHONY: help demo build test check test-real test-python python ci msrv bench-lab bench-link install uninstall clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' Makefile
 
 demo: build ## Build, then lose bytes and get them back, on this machine alone
 	target/release/lastbyte demo
@@ -44,9 +44,18 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 	cargo test -p lastbyte-cli --locked --test house
 	@$(MAKE) --no-print-directory msrv
 
-test-real: ## Run the slow tests, against iperf3 and real links
+test-real: ## Run the slow tests, against iperf3 and real links, and those of the Python package
 	@scripts/ensure.sh real
 	cargo test --workspace --locked -- --ignored --test-threads=1
+	@$(MAKE) --no-print-directory test-python
+
+test-python: ## Run the tests of the Python package, with tools from its index
+	@scripts/ensure.sh python
+	scripts/python.sh test
+
+python: ## Build the Python package, a wheel in target/wheels
+	@scripts/ensure.sh python
+	scripts/python.sh build
 
 ci: ## Run check, test and test-real, as the build server does
 	@for stage in check test test-real; do \
