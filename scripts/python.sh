@@ -12,7 +12,7 @@ main() {
   [[ $# == 1 ]] || usage
   case $1 in
     build)
-      need_tools || exit 1
+      need_tools || { say "$why"; exit 1; }
       maturin build --release --locked --out "$root/target/wheels"
       ;;
     test)
@@ -42,7 +42,6 @@ need_tools() {
       why="pip could not install the tools"
     fi
   fi
-  [[ -z $why ]] || say "$why"
   [[ -z $why ]]
 }
 
