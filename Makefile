@@ -19,11 +19,11 @@ VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo build test check test-real test-loom test-miri ci msrv header bench-lab bench-link \
-  install uninstall clean
+.PHONY: help demo build test check test-real test-loom test-miri test-python python ci msrv header \
+  bench-lab bench-link install uninstall clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' Makefile
 
 demo: build ## Build, then lose bytes and get them back, on this machine alone
 	target/release/lastbyte demo
@@ -51,10 +51,10 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 	cargo test -p lastbyte-cli --locked --test house
 	@$(MAKE) --no-print-directory msrv
 
-test-real: ## Run the slow tests, against iperf3 and real links
+test-real: ## Run the slow tests, against iperf3 and real links, and those of the Python package
 	@scripts/ensure.sh real
 	cargo test --workspace --locked -- --ignored --test-threads=1
-	@$(MAKE) --no-print-directory test-loom test-miri
+	@$(MAKE) --no-print-directory test-loom test-miri test-python
 
 test-loom: ## Try every order in which two threads can meet in what they share
 	@scripts/ensure.sh build
@@ -70,6 +70,14 @@ test-miri: ## Run the tests of what decides under Miri, which sees undefined beh
 	fi; \
 	echo "cargo +nightly miri test -p lastbyte-core --lib"; \
 	cargo +nightly miri test -p lastbyte-core --lib --locked --target-dir target/miri
+
+test-python: ## Run the tests of the Python package, with tools from its index
+	@scripts/ensure.sh python
+	scripts/python.sh test
+
+python: ## Build the Python package, a wheel in target/wheels
+	@scripts/ensure.sh python
+	scripts/python.sh build
 
 ci: ## Run check, test and test-real, as the build server does
 	@for stage in check test test-real; do \

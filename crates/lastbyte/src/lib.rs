@@ -46,8 +46,8 @@
 pub use lastbyte_socket::{
     Address, Carrier, Counted, Delivery, Drain, End, Ends, FinishError, FinishOptions, Granted,
     Keepalive, Kind, Listener, Operation, PeerEnd, ReadHalf, Receipt, Sampler, SocketError, State,
-    Stream, TcpInfo, Tune, UnixListener, UnixStream, Unproven, WriteHalf, congestion, ended,
-    finish_fd, finish_fd_counted, info, prepare, set_congestion,
+    Stream, TcpInfo, Tune, UnixListener, UnixStream, Unproven, WriteHalf, congestion, duplicate,
+    ended, finish_fd, finish_fd_counted, finish_fd_while, info, prepare, set_congestion,
 };
 #[cfg(feature = "tokio")]
 pub use lastbyte_socket::{

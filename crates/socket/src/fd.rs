@@ -1,7 +1,7 @@
 //! For descriptors of others: what can be done and known without their history.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use lastbyte_core::finish::{Facts, FinishOptions, Unproven};
@@ -68,6 +68,23 @@ pub fn finish_fd_counted(
     counted: Counted,
     options: FinishOptions,
 ) -> Result<Receipt, FinishError> {
+    finish_fd_while(fd, counted, options, Duration::MAX, || true)
+}
+
+/// As [`finish_fd_counted`], for whoever has other duties: asks whether to go on each time that
+/// `slice` has passed while it waits. A finish that waits for less than that asks nothing.
+///
+/// # Errors
+/// Those of [`finish_fd`], and [`Unproven::Stopped`] after a no. Our end is queued by then: a later
+/// finish of the same descriptor goes on from there, and claims [`Delivery::Acked`] once our end is
+/// acknowledged too.
+pub fn finish_fd_while(
+    fd: impl AsFd,
+    counted: Counted,
+    options: FinishOptions,
+    slice: Duration,
+    keep_going: impl FnMut() -> bool,
+) -> Result<Receipt, FinishError> {
     let kind = match fitting_kind(&fd) {
         Ok(kind) => kind,
         Err((why, source)) => {
@@ -87,7 +104,7 @@ pub fn finish_fd_counted(
         alone: false,
     };
     let mut course = Course::finish(facts, options);
-    let outcome = course.drive(&fd);
+    let outcome = course.drive_while(&fd, slice, keep_going);
     course.said(outcome, || ends_of(&fd))
 }
 
@@ -135,6 +152,15 @@ const ENOTSOCK: i32 = 88;
 pub(crate) fn ends_of(fd: &impl AsFd) -> Ends {
     let ip = |address: io::Result<Option<_>>| address.ok().flatten().map(Address::Ip);
     Ends { local: ip(socket::local_address(fd)), peer: ip(socket::peer_address(fd)) }
+}
+
+/// A descriptor of our own for what is open by this number, for callers of other languages. It means
+/// the same connection also when the number is closed meanwhile and given to another.
+///
+/// # Errors
+/// When nothing is open by that number, or no more descriptors may be opened.
+pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    socket::duplicate(number)
 }
 
 /// What the kernel knows of a TCP connection now (`TCP_INFO`).

@@ -55,15 +55,34 @@ impl<'a> Course<'a> {
 
     /// Takes it to its end, waiting by `poll` and, where that is not enough, on edges.
     pub(crate) fn drive(&mut self, fd: &impl AsFd) -> Outcome {
+        self.drive_while(fd, Duration::MAX, || true)
+    }
+
+    /// As [`Course::drive`], and asks whether to go on whenever `slice` has passed.
+    pub(crate) fn drive_while(
+        &mut self,
+        fd: &impl AsFd,
+        slice: Duration,
+        mut keep_going: impl FnMut() -> bool,
+    ) -> Outcome {
         let mut edges = None;
+        let mut asked = Duration::ZERO;
         while let Some((until, wake)) = self.advance(fd)? {
-            let timeout = until.saturating_sub(self.started.elapsed());
-            let woken = match wake {
-                Wake::Level { data } => {
-                    let wanted = if data { poll::READABLE } else { 0 } | poll::PEER_END;
-                    poll::wait_for(fd, wanted, timeout)
+            // The end of a slice is no news for the machine: it waits on.
+            let woken = loop {
+                let timeout = until.saturating_sub(self.started.elapsed()).min(slice);
+                let woken = wait(fd, wake, &mut edges, timeout);
+                let now = self.started.elapsed();
+                if now.saturating_sub(asked) >= slice {
+                    if !keep_going() {
+                        return Err((Unproven::Stopped, self.machine.receipt(now), None));
+                    }
+                    asked = self.started.elapsed();
                 }
-                Wake::Edge => wait_for_edge(fd, &mut edges, timeout),
+                let nothing = woken.as_ref().is_ok_and(|ready| *ready == Ready::default());
+                if !nothing || self.started.elapsed() >= until {
+                    break woken;
+                }
             };
             self.on_wake(woken, false)?;
         }
@@ -172,6 +191,21 @@ fn drain(kind: Kind, fd: &impl AsFd, limit: u64, rest: &mut Option<Rest<'_>>) ->
         // Nothing was read, and the next wake-up asks again.
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Drained::Nothing,
         Err(_) => Drained::Failed,
+    }
+}
+
+fn wait(
+    fd: &impl AsFd,
+    wake: Wake,
+    edges: &mut Option<Edges>,
+    timeout: Duration,
+) -> io::Result<Ready> {
+    match wake {
+        Wake::Level { data } => {
+            let wanted = if data { poll::READABLE } else { 0 } | poll::PEER_END;
+            poll::wait_for(fd, wanted, timeout)
+        }
+        Wake::Edge => wait_for_edge(fd, edges, timeout),
     }
 }
 

@@ -36,7 +36,8 @@ pub use async_stream::{AsyncListener, AsyncStream, AsyncUnixListener, AsyncUnixS
 pub use carrier::{Address, Carrier, Ends};
 pub use error::{FinishError, Operation, SocketError};
 pub use fd::{
-    Counted, congestion, ended, finish_fd, finish_fd_counted, info, prepare, set_congestion,
+    Counted, congestion, duplicate, ended, finish_fd, finish_fd_counted, finish_fd_while, info,
+    prepare, set_congestion,
 };
 pub use halves::{ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lastbyte_socket::{
     Counted, Delivery, End, FinishOptions, Listener, PeerEnd, State, Stream, Tune, Unproven,
-    finish_fd_counted, prepare,
+    finish_fd, finish_fd_counted, finish_fd_while, prepare,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -195,6 +195,42 @@ fn an_urgent_byte_does_not_make_a_reset_look_like_a_fin() {
     socket2::SockRef::from(&urgent).set_linger(Some(Duration::ZERO)).unwrap();
     drop(urgent);
     assert_eq!(count(near), (1, Some(End::Reset)));
+}
+
+#[test]
+fn a_finish_that_is_asked_can_be_stopped_and_taken_up_again() {
+    let (mut near, far) = pair();
+    near.set_write_timeout(Some(SECOND / 10)).unwrap();
+    while near.write(&[7; 65_536]).is_ok() {}
+    let (slice, mut asked) = (SECOND / 50, 0);
+    let mut twice = || {
+        asked += 1;
+        asked < 2
+    };
+    let stopped =
+        finish_fd_while(&near, Counted::default(), want(Delivery::Acked), slice, &mut twice)
+            .unwrap_err();
+    assert_eq!((stopped.why, stopped.receipt.peer), (Unproven::Stopped, PeerEnd::Open));
+    assert!(stopped.receipt.took >= 2 * slice && stopped.receipt.took < 5 * SECOND);
+    assert_eq!(asked, 2);
+
+    let reader = thread::spawn(move || count(far));
+    let receipt = finish_fd(&near, want(Delivery::Acked)).unwrap();
+    assert_eq!(receipt.unacked, Some(0));
+    drop(near);
+    assert_eq!(reader.join().unwrap().1, Some(End::Fin));
+}
+
+#[test]
+fn slices_do_not_move_the_deadline() {
+    let (mut near, _far) = pair();
+    near.set_write_timeout(Some(SECOND / 10)).unwrap();
+    while near.write(&[7; 65_536]).is_ok() {}
+    let options = FinishOptions::within(SECOND / 4);
+    let error =
+        finish_fd_while(&near, Counted::default(), options, SECOND / 50, || true).unwrap_err();
+    assert_eq!((error.why, error.receipt.peer), (Unproven::Deadline, PeerEnd::Silent));
+    assert!(error.receipt.took >= SECOND / 4 && error.receipt.took < 5 * SECOND);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -32,6 +32,18 @@ const SO_BUF_LOCK: libc::c_int = 72;
 
 /// Not in the `libc` crate for every target: `include/uapi/asm-generic/socket.h`.
 const SO_MAX_PACING_RATE: libc::c_int = 47;
+
+/// A descriptor of our own for what is open by this number (`fcntl(2)`, `F_DUPFD_CLOEXEC`): it stays
+/// what it is when the number is closed and given to something else.
+///
+/// # Errors
+/// `EBADF` when nothing is open by that number; `EMFILE`.
+pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: no pointer is passed; a number that stands for nothing is an error.
+    let raw = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) })?;
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
 
 /// Opens a TCP socket of the family of `address`, not yet bound (`socket(2)`).
 ///
@@ -593,6 +605,16 @@ mod tests {
             (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         one.connect(two.local_addr().unwrap()).unwrap();
         (one, two)
+    }
+
+    #[test]
+    fn a_duplicate_outlives_the_number_that_it_was_made_by() {
+        let (one, two) = pair();
+        let same = duplicate(one.as_raw_fd()).unwrap();
+        drop(one);
+        send_now(&same, b"data").unwrap();
+        assert_eq!(two.recv(&mut [0; 16]).unwrap(), 4);
+        assert_eq!(duplicate(-1).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 
     #[test]

@@ -172,6 +172,9 @@ pub enum Unproven {
     /// The kernel refused a call that it grants every connection: see the error beside it.
     #[error("a system call failed")]
     Refused,
+    /// The caller was asked while it waited, and did not want to go on.
+    #[error("the caller stopped it")]
+    Stopped,
     /// Nothing was done: the number stands for no open descriptor.
     #[error("the descriptor is not open")]
     NotOpen,
