@@ -59,8 +59,13 @@ fn met(
             (bytes, stream.ended(), kind)
         }
         Err(error) => {
-            let Cause::Cut(cut) = *error.cause else { panic!("{at:?}: {error}") };
-            (0, Some(cut.end()), Err(std::io::Error::from(cut).kind()))
+            let end = match &*error.cause {
+                Cause::Cut(cut) => cut.end(),
+                // Our last words of the handshake met the reset.
+                Cause::Transport(_) if at.resets => End::Reset,
+                _ => panic!("{at:?}: {error}"),
+            };
+            (0, Some(end), Err(std::io::Error::from(error).kind()))
         }
     };
     let reached = relay.join().unwrap();
