@@ -56,8 +56,8 @@ pub use words::{Action, Drain, Drained, Facts, FinishOptions, Unproven, Wake, Wo
 
 /// The shortest wait after one without an event; later ones follow the measured round trip.
 const FIRST_TIMER: Duration = Duration::from_millis(100);
-/// The first wait where edges are waited for: a peer that does not answer our FIN with its own
-/// acknowledges it by then, unless it is far away.
+/// The first wait where the round trip is not known: a near peer that does not answer our FIN with
+/// its own acknowledges it by then, all the same.
 const QUIET: Duration = Duration::from_millis(60);
 /// The longest wait between two looks.
 const LAST_TIMER: Duration = Duration::from_secs(5);
@@ -546,7 +546,7 @@ impl Finish {
             };
         } else if quiet && self.quiet_until.is_none() {
             self.timer = match self.facts.kind {
-                Kind::Tcp if self.facts.registered => QUIET,
+                Kind::Tcp if self.rtt.is_none() => QUIET,
                 Kind::Tcp => rtt + rtt / 2 + DELAYED_ACK,
                 Kind::Unix | Kind::Mptcp | Kind::Other => NEAR,
             };

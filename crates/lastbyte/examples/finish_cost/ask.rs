@@ -1,17 +1,23 @@
 //! The client: many connections at once, each checked to its last byte.
 
 use std::error::Error;
+use std::fs;
 use std::io;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lastbyte::{AsyncStream, Tune};
+use lastbyte_tls::AsyncTlsStream;
+use lastbyte_tls::rustls::client::Resumption;
+use lastbyte_tls::rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::{runtime, task, time};
 
-use crate::request::{Ending, Request, Usage, pattern};
+use crate::request::{Ending, NAME, Request, Usage, pattern};
 use crate::table::{self, Batch};
 use crate::words::Words;
 
@@ -43,13 +49,17 @@ struct Plan {
     connections: usize,
     at_once: usize,
     bytes: usize,
+    /// Connections before the first round, of each ending.
+    warm_up: usize,
     /// A byte after the request that the server does not read.
     trailing: bool,
 }
 
 /// Where the server is.
 enum Target {
-    Tcp(std::net::SocketAddr),
+    Tcp(SocketAddr),
+    /// And where it lays down its certificate.
+    Tls(SocketAddr, PathBuf),
     Unix(PathBuf),
 }
 
@@ -71,11 +81,15 @@ impl Plan {
             let address = address.to_socket_addrs()?.next().ok_or("no address")?;
             targets.push(Rc::new(Target::Tcp(address)));
         }
+        if let (Some(address), Some(path)) = (words.text("tls"), words.text("cert")) {
+            let address = address.to_socket_addrs()?.next().ok_or("no address")?;
+            targets.push(Rc::new(Target::Tls(address, path.into())));
+        }
         if let Some(path) = words.text("unix") {
             targets.push(Rc::new(Target::Unix(path.into())));
         }
         if targets.is_empty() {
-            return Err("ask where? tcp=ADDRESS, unix=PATH or both".into());
+            return Err("ask where? tcp=ADDRESS, tls=ADDRESS cert=PATH, unix=PATH".into());
         }
         let endings = match words.text("endings") {
             None => Ending::ALL.to_vec(),
@@ -89,6 +103,7 @@ impl Plan {
             connections: words.number("connections", 100)?,
             at_once: words.number("at-once", 64)?,
             bytes: words.number("bytes", 4096)?,
+            warm_up: words.number("warm-up", 64)?,
             trailing: words.number("trailing", 0)? > 0,
         })
     }
@@ -108,7 +123,7 @@ impl Plan {
         self.targets[0].wait_for_server().await?;
         for target in &self.targets {
             for ending in &self.endings {
-                self.batch(target, *ending, self.connections.min(self.at_once)).await?;
+                self.batch(target, *ending, self.connections.min(self.warm_up)).await?;
             }
         }
         for round in 0..self.rounds {
@@ -128,9 +143,9 @@ impl Plan {
         ending: Ending,
         connections: usize,
     ) -> Result<Batch, Box<dyn Error>> {
-        let before = target.usage(Request::Usage).await?;
+        let before = self.targets[0].usage(Request::Usage).await?;
         let began = time::Instant::now();
-        let asked = Rc::new(Asked { request: Request::Answer(ending, self.bytes), ..self.asked() });
+        let asked = Rc::new(self.asked(target, ending)?);
         let tasks: Vec<_> = (0..self.at_once.min(connections))
             .map(|first| {
                 let share = (connections - first).div_ceil(self.at_once);
@@ -142,7 +157,7 @@ impl Plan {
             went.extend(task.await?);
         }
         let took = began.elapsed();
-        let used = target.usage(Request::Usage).await?.since(before);
+        let used = self.targets[0].usage(Request::Usage).await?.since(before);
         let count = |which| went.iter().filter(|went| **went == which).count();
         Ok(Batch {
             transport: target.transport(),
@@ -155,9 +170,13 @@ impl Plan {
         })
     }
 
-    fn asked(&self) -> Asked {
-        let expected = pattern()[..self.bytes].to_vec();
-        Asked { request: Request::Usage, expected, trailing: self.trailing }
+    fn asked(&self, target: &Target, ending: Ending) -> Result<Asked, Box<dyn Error>> {
+        Ok(Asked {
+            request: Request::Answer(ending, self.bytes),
+            expected: pattern()[..self.bytes].to_vec(),
+            trailing: self.trailing,
+            trust: target.trust()?,
+        })
     }
 }
 
@@ -166,6 +185,7 @@ struct Asked {
     request: Request,
     expected: Vec<u8>,
     trailing: bool,
+    trust: Trust,
 }
 
 async fn ask_in_turn(target: Rc<Target>, asked: Rc<Asked>, times: usize) -> Vec<Went> {
@@ -181,6 +201,7 @@ impl Target {
     fn transport(&self) -> &'static str {
         match self {
             Self::Tcp(_) => "TCP",
+            Self::Tls(..) => "TLS",
             Self::Unix(_) => "Unix",
         }
     }
@@ -188,6 +209,7 @@ impl Target {
     async fn ask(&self, asked: &Asked) -> io::Result<Went> {
         match self {
             Self::Tcp(address) => asked.over(TcpStream::connect(address).await?).await,
+            Self::Tls(address, _) => asked.over(secret(*address, &asked.trust).await?).await,
             Self::Unix(path) => asked.over(UnixStream::connect(path).await?).await,
         }
     }
@@ -196,9 +218,23 @@ impl Target {
         let line = request.line();
         let answer = match self {
             Self::Tcp(address) => all_of(TcpStream::connect(address).await?, &line).await?,
+            Self::Tls(address, _) => all_of(secret(*address, &self.trust()?).await?, &line).await?,
             Self::Unix(path) => all_of(UnixStream::connect(path).await?, &line).await?,
         };
         Ok(answer.parse()?)
+    }
+
+    /// Whom to trust: the certificate that the server made for itself.
+    fn trust(&self) -> Result<Trust, Box<dyn Error>> {
+        let Self::Tls(_, path) = self else {
+            return Ok(None);
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(fs::read(path)?.into())?;
+        let mut config = lastbyte_tls::client_config(roots)?;
+        // Every connection pays for its own handshake.
+        Arc::make_mut(&mut config).resumption = Resumption::disabled();
+        Ok(Some(config))
     }
 
     async fn wait_for_server(&self) -> Result<(), Box<dyn Error>> {
@@ -212,11 +248,22 @@ impl Target {
     }
 }
 
+/// What TLS needs to know.
+type Trust = Option<Arc<ClientConfig>>;
+
+async fn secret(address: SocketAddr, trust: &Trust) -> io::Result<AsyncTlsStream> {
+    let stream = AsyncStream::connect(address, &Tune::default(), LONGEST).await;
+    let stream = stream.map_err(io::Error::other)?;
+    let config = trust.clone().ok_or(io::ErrorKind::InvalidInput)?;
+    AsyncTlsStream::connect(stream, config, NAME, LONGEST).await.map_err(io::Error::other)
+}
+
 async fn all_of(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     line: &[u8],
 ) -> io::Result<String> {
     stream.write_all(line).await?;
+    stream.flush().await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     Ok(answer)
@@ -227,11 +274,12 @@ impl Asked {
         let mut line = self.request.line().to_vec();
         line.extend(self.trailing.then_some(b'.'));
         stream.write_all(&line).await?;
+        stream.flush().await?;
         let mut rest = &self.expected[..];
         let mut room = vec![0; 65_536];
         loop {
             match stream.read(&mut room).await {
-                Ok(0) if rest.is_empty() => return Ok(Went::Complete),
+                Ok(0) if rest.is_empty() => break,
                 Ok(1..) if rest.is_empty() => return Ok(Went::Short),
                 Ok(0) => return Ok(Went::Short),
                 Ok(read) => match rest.strip_prefix(&room[..read]) {
@@ -242,5 +290,10 @@ impl Asked {
                 Err(_) => return Ok(Went::Short),
             }
         }
+        if self.trust.is_some() {
+            // TLS has an end of its own to say. Whoever closed already does not hear it.
+            let _ = stream.shutdown().await;
+        }
+        Ok(Went::Complete)
     }
 }

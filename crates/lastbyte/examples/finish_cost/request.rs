@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 /// Every request has this length, its line's end included.
 pub(crate) const REQUEST_BYTES: usize = 32;
+/// What the server's certificate calls it.
+pub(crate) const NAME: &str = "localhost";
 /// The longest answer.
 pub(crate) const MOST_BYTES: usize = 1 << 20;
 
