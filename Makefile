@@ -19,7 +19,7 @@ VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo build test check test-real test-loom test-miri test-python python ci msrv header \
+.PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
   bench-lab bench-link install uninstall clean
 
 help: ## List the targets
@@ -78,6 +78,19 @@ test-python: ## Run the tests of the Python package, with tools from its index
 python: ## Build the Python package, a wheel in target/wheels
 	@scripts/ensure.sh python
 	scripts/python.sh build
+
+# How long for each target.
+FUZZ_SECONDS = 60
+
+fuzz: ## Feed random bytes to what decides and what parses (FUZZ_SECONDS=60 for each target)
+	@scripts/ensure.sh build
+	@cargo +nightly --version > /dev/null 2>&1 || rustup toolchain install nightly --profile minimal
+	@cargo fuzz --version > /dev/null 2>&1 || cargo install cargo-fuzz --locked
+	@for target in $$(cargo +nightly fuzz list --fuzz-dir fuzz); do \
+	  echo "cargo +nightly fuzz run $$target"; \
+	  cargo +nightly fuzz run --fuzz-dir fuzz "$$target" "fuzz/corpus/$$target" -- \
+	    -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048; \
+	done
 
 ci: ## Run check, test and test-real, as the build server does
 	@for stage in check test test-real; do \

@@ -67,8 +67,6 @@ const DELAYED_ACK: Duration = Duration::from_millis(50);
 const NEAR: Duration = Duration::from_millis(10);
 /// The first look where no event tells that the queue is empty comes so long after a round trip.
 const FIRST_BLIND_TIMER: Duration = Duration::from_millis(1);
-/// The longest wait between two looks where no event tells it.
-const LAST_BLIND_TIMER: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -541,7 +539,7 @@ impl Finish {
             let began = std::mem::replace(&mut self.blind_timer, true);
             self.timer = match (began, ended) {
                 (false, _) => rtt + FIRST_BLIND_TIMER,
-                (true, true) => (self.timer * 2).min(LAST_BLIND_TIMER),
+                (true, true) => (self.timer * 2).min(LAST_TIMER),
                 (true, false) => self.timer,
             };
         } else if quiet && self.quiet_until.is_none() {

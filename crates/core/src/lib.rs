@@ -12,6 +12,10 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
 
+// Files that the tests share with the fuzzer name this crate as others do.
+#[cfg(test)]
+extern crate self as lastbyte_core;
+
 mod delivery;
 pub mod finish;
 mod report;

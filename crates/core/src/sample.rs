@@ -262,6 +262,16 @@ mod tests {
         assert_eq!(TcpInfo::parse(&[]), None);
     }
 
+    /// What a fuzzer has found worth keeping: `fuzz/corpus/tcp_info`.
+    #[test]
+    fn the_corpus_of_the_fuzzer_is_read() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/tcp_info");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            assert_eq!(TcpInfo::parse(&bytes).is_some(), bytes.len() >= 104, "{}", bytes.len());
+        }
+    }
+
     fn at(busy: u64, rwnd: u64, sndbuf: u64, (unacked, cwnd): (u32, u32)) -> TcpInfo {
         let mut info = TcpInfo::parse(&bytes(280)).unwrap();
         info.busy_us = Some(busy);
