@@ -7,23 +7,30 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PREFIX = /usr/local
-BINDIR = $(DESTDIR)$(PREFIX)/bin
+BINDIR = $(PREFIX)/bin
+LIBDIR = $(PREFIX)/lib
+INCLUDEDIR = $(PREFIX)/include
+
+# What install takes its files from.
+BUILT = target/release
+VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 
 # rustup puts cargo there and not every shell looks there.
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo build test check test-real ci msrv bench-lab bench-link install uninstall clean
+.PHONY: help demo build test check test-real test-loom test-miri test-python python ci msrv header \
+  bench-lab bench-link install uninstall clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' Makefile
 
 demo: build ## Build, then lose bytes and get them back, on this machine alone
 	target/release/lastbyte demo
 
-build: ## Build the release binary, target/release/lastbyte
+build: ## Build the release binary, target/release/lastbyte, and the C library
 	@scripts/ensure.sh build
-	cargo build --release --locked -p lastbyte-cli
+	cargo build --release --locked -p lastbyte-cli -p lastbyte-capi
 
 test: ## Run the quick tests (some in namespaces of their own)
 	@scripts/ensure.sh build
@@ -44,9 +51,33 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 	cargo test -p lastbyte-cli --locked --test house
 	@$(MAKE) --no-print-directory msrv
 
-test-real: ## Run the slow tests, against iperf3 and real links
+test-real: ## Run the slow tests, against iperf3 and real links, and those of the Python package
 	@scripts/ensure.sh real
 	cargo test --workspace --locked -- --ignored --test-threads=1
+	@$(MAKE) --no-print-directory test-loom test-miri test-python
+
+test-loom: ## Try every order in which two threads can meet in what they share
+	@scripts/ensure.sh build
+	RUSTFLAGS="--cfg lastbyte_loom" cargo test -p lastbyte-core --lib --locked --target-dir target/loom every_order
+
+# What asks the kernel cannot run in it; what decides can.
+test-miri: ## Run the tests of what decides under Miri, which sees undefined behaviour
+	@scripts/ensure.sh build
+	@if ! cargo +nightly miri --version > /dev/null 2>&1 && \
+	    ! rustup toolchain install nightly --profile minimal --component miri,rust-src > /dev/null 2>&1; then \
+	  echo "test-miri: NOT TESTED: no nightly Rust with Miri here, and none to be had" >&2; \
+	  exit 0; \
+	fi; \
+	echo "cargo +nightly miri test -p lastbyte-core --lib"; \
+	cargo +nightly miri test -p lastbyte-core --lib --locked --target-dir target/miri
+
+test-python: ## Run the tests of the Python package, with tools from its index
+	@scripts/ensure.sh python
+	scripts/python.sh test
+
+python: ## Build the Python package, a wheel in target/wheels
+	@scripts/ensure.sh python
+	scripts/python.sh build
 
 ci: ## Run check, test and test-real, as the build server does
 	@for stage in check test test-real; do \
@@ -77,14 +108,36 @@ bench-link: build ## Measure links: speed, truth, what they leave behind (35 min
 	@scripts/ensure.sh bench
 	bench/link.sh
 
-install: ## Install the built binary to PREFIX/bin (PREFIX=/usr/local; DESTDIR is honoured)
-	@test -x target/release/lastbyte || \
-	  { echo "install: target/release/lastbyte is missing: run 'make build' first" >&2; exit 2; }
-	install -d "$(BINDIR)"
-	install -m 755 target/release/lastbyte "$(BINDIR)/lastbyte"
+header: ## Write crates/capi/include/lastbyte.h anew, from the sources in Rust
+	@scripts/ensure.sh build
+	LASTBYTE_WRITE_HEADER=1 cargo test -p lastbyte-capi --locked --test header
+
+# The library is stripped of what only debuggers read: it is a tenth of its size then. Its name with
+# .so.0 is what programs look for; build.rs of crates/capi wrote it into the file.
+install: ## Install program, C library and header to PREFIX (/usr/local; DESTDIR is honoured)
+	@for file in lastbyte liblastbyte_c.so liblastbyte_c.a; do \
+	  test -e "$(BUILT)/$$file" || \
+	    { echo "install: $(BUILT)/$$file is missing: run 'make build' first" >&2; exit 2; }; \
+	done
+	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(INCLUDEDIR)"
+	install -m 755 "$(BUILT)/lastbyte" "$(DESTDIR)$(BINDIR)/lastbyte"
+	install -m 644 crates/capi/include/lastbyte.h "$(DESTDIR)$(INCLUDEDIR)/lastbyte.h"
+	install -m 644 "$(BUILT)/liblastbyte_c.a" "$(DESTDIR)$(LIBDIR)/liblastbyte.a"
+	install -m 755 "$(BUILT)/liblastbyte_c.so" "$(DESTDIR)$(LIBDIR)/liblastbyte.so.$(VERSION)"
+	strip --strip-debug "$(DESTDIR)$(LIBDIR)/liblastbyte.a"
+	strip --strip-unneeded "$(DESTDIR)$(LIBDIR)/liblastbyte.so.$(VERSION)"
+	ln -sf liblastbyte.so.$(VERSION) "$(DESTDIR)$(LIBDIR)/liblastbyte.so.0"
+	ln -sf liblastbyte.so.0 "$(DESTDIR)$(LIBDIR)/liblastbyte.so"
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+	  -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' crates/capi/lastbyte.pc.in \
+	  > "$(DESTDIR)$(LIBDIR)/pkgconfig/lastbyte.pc"
+	@if [[ -z "$(DESTDIR)" && $$(id -u) == 0 ]] && command -v ldconfig > /dev/null; then ldconfig; fi
 
 uninstall: ## Remove what install put there
-	rm -f "$(BINDIR)/lastbyte"
+	rm -f "$(DESTDIR)$(BINDIR)/lastbyte" "$(DESTDIR)$(INCLUDEDIR)/lastbyte.h"
+	rm -f "$(DESTDIR)$(LIBDIR)/pkgconfig/lastbyte.pc" "$(DESTDIR)$(LIBDIR)"/liblastbyte.{a,so}
+	rm -f "$(DESTDIR)$(LIBDIR)"/liblastbyte.so.{0,$(VERSION)}
+	@if [[ -z "$(DESTDIR)" && $$(id -u) == 0 ]] && command -v ldconfig > /dev/null; then ldconfig; fi
 
 clean: ## Remove everything that was built
 	rm -rf target

@@ -3,7 +3,8 @@
 #
 #   scripts/ensure.sh build    a C linker, and Rust as new as Cargo.toml asks
 #   scripts/ensure.sh check    those, and rustfmt, clippy and shellcheck
-#   scripts/ensure.sh real     those of build, and iperf3
+#   scripts/ensure.sh python   those of build, and python3 with its module venv
+#   scripts/ensure.sh real     those of python, and iperf3, a C++ compiler and valgrind
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #
 # Nothing missing: prints nothing. Something missing: says what it does before it does it, on Debian
@@ -14,7 +15,7 @@ set -euo pipefail
 main() {
   [[ $# == 1 ]] || usage
   kind=$1
-  case $kind in build | check | real | bench) ;; *) usage ;; esac
+  case $kind in build | check | python | real | bench) ;; *) usage ;; esac
 
   look_for_linker
   look_for_rust
@@ -23,7 +24,10 @@ main() {
     look_for_program shellcheck
   elif [[ $kind == real || $kind == bench ]]; then
     look_for_program iperf3
+    look_for_program g++
+    look_for_program valgrind
   fi
+  case $kind in python | real | bench) look_for_python ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
   [[ ${#missing[@]} -gt 0 ]] || return 0
 
@@ -35,7 +39,7 @@ main() {
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | check | real | bench" >&2
+  echo "usage: scripts/ensure.sh build | check | python | real | bench" >&2
   exit 2
 }
 
@@ -69,9 +73,15 @@ look_for_components() {
   done
 }
 
+# On Debian the half of venv that brings pip along is a package of its own.
+look_for_python() {
+  if python3 -c 'import ensurepip, venv' > /dev/null 2>&1; then return; fi
+  missing+=("python3 with venv")
+  packages+=(python3 python3-venv)
+}
+
 # Of these, `programs` runs less, top and vim in a terminal.
 look_for_bench_programs() {
-  look_for_program python3
   look_for_program tmux
   look_for_program ethtool
   look_for_program less

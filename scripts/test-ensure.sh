@@ -21,7 +21,8 @@ main() {
   no_apt_get
   lists_are_fetched_only_if_needed
   check_adds_components_and_shellcheck
-  real_adds_iperf3_without_a_question
+  real_adds_programs_without_a_question
+  python_without_venv_gets_it
   bench_names_packages_that_are_not_named_as_their_program
   rust_that_stays_old_is_said
   unknown_kind
@@ -37,12 +38,13 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build check real bench; do
+  for kind in build check python real bench; do
     machine "nothing missing: $kind"
     with_cc
     with_rustup 1.95.0 stable
     with_rust 1.95.0
-    with_program shellcheck iperf3 python3 tmux ethtool less vim ip ping top apt-get
+    with_python
+    with_program shellcheck iperf3 g++ valgrind tmux ethtool less vim ip ping top apt-get
     run "$kind"
     ends_with 0
     says_nothing
@@ -137,12 +139,13 @@ nothing_there_without_rights() {
   for sudo in absent refuses; do
     machine "nothing there, no rights: sudo $sudo"
     with_user 1000
-    with_apt gcc libc6-dev rustup curl ca-certificates iperf3
+    with_apt gcc libc6-dev rustup curl ca-certificates iperf3 g++ valgrind python3 python3-venv
     if [[ $sudo == refuses ]]; then with_sudo 1; fi
     run real
     ends_with 2
-    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3;"
-    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 curl ca-certificates'"
+    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind, python3 with venv;"
+    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 g++ valgrind python3 python3-venv \
+curl ca-certificates'"
     says_lines 1
     did_nothing
   done
@@ -217,14 +220,27 @@ check_adds_components_and_shellcheck() {
   did_not "rustup"
 }
 
-real_adds_iperf3_without_a_question() {
-  machine "real: iperf3"
+real_adds_programs_without_a_question() {
+  machine "real: iperf3, g++ and valgrind"
   with_cc
   with_rust 1.95.0
-  with_apt iperf3
+  with_python
+  with_apt iperf3 g++ valgrind
   run real
   ends_with 0
-  did "apt-get .*install .*--no-install-recommends .*iperf3 .frontend noninteractive."
+  did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind .frontend noninteractive."
+}
+
+python_without_venv_gets_it() {
+  machine "python: python3 without venv"
+  with_cc
+  with_rust 1.95.0
+  stub python3 'exit 1'
+  with_apt python3 python3-venv
+  run python
+  ends_with 0
+  says "missing: python3 with venv"
+  did "apt-get .*install .*--no-remove python3 python3-venv .frontend noninteractive."
 }
 
 bench_names_packages_that_are_not_named_as_their_program() {
@@ -233,7 +249,8 @@ bench_names_packages_that_are_not_named_as_their_program() {
   with_cc
   with_rust 1.95.0
   with_apt iproute2 iputils-ping procps
-  with_program iperf3 python3 tmux ethtool less vim
+  with_python
+  with_program iperf3 g++ valgrind tmux ethtool less vim
   run bench
   ends_with 2
   says "missing: ip, ping, top;"
@@ -254,7 +271,7 @@ unknown_kind() {
   machine "unknown kind"
   run everything
   ends_with 2
-  says "usage: scripts/ensure.sh build | check | real | bench"
+  says "usage: scripts/ensure.sh build | check | python | real | bench"
 }
 
 # --- machines ------------------------------------------------------------------------------------
@@ -284,6 +301,11 @@ with_cc() {
 with_program() {
   local program
   for program; do stub "$program" "echo $program \"\$@\" >> \"$here/log\""; done
+}
+
+# A python3 with all its modules.
+with_python() {
+  stub python3 'exit 0'
 }
 
 # A rustc and a cargo with both components.
@@ -328,7 +350,7 @@ with_apt() {
     fi"
   {
     echo "bin=$bin here=$here"
-    declare -f stub with_rust with_cc with_program with_rustup with_curl apt_installs
+    declare -f stub with_rust with_cc with_program with_python with_rustup with_curl apt_installs
     # shellcheck disable=SC2016 # expanded when the stub runs
     echo 'echo apt-get "$@" "(frontend ${DEBIAN_FRONTEND:-unset})" >> "$here/log"
       case " $* " in
@@ -347,7 +369,8 @@ apt_installs() {
       gcc) with_cc ;;
       curl) with_curl ;;
       rust-clippy) touch "$bin/cargo-clippy" ;;
-      shellcheck | iperf3) with_program "$package" ;;
+      shellcheck | iperf3 | g++ | valgrind) with_program "$package" ;;
+      python3-venv) with_python ;;
       rustup)
         if [[ -e $here/rustup-conflicts ]]; then exit 100; fi
         with_rustup 1.95.0 none

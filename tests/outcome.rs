@@ -424,7 +424,9 @@ fn the_demo_plays_three_acts() {
         words.join(" ").contains("finish 100 of 100 0 of 100 1,000,000 1,000,000 FIN 100"),
         "{one}"
     );
-    assert!(one.contains("The last receipt of finish:\n  acked: 1000000 of 1000000"), "{one}");
+    // Acked was asked for; the reader had ended too by then, or it had not.
+    let proven = ["acked", "closed"].map(|level| format!("finish:\n  {level}: 1000000 of 1000000"));
+    assert!(proven.iter().any(|proven| one.contains(proven)), "{one}");
     assert!(two.starts_with("2. ") && two.contains("usa-malaysia: RTT 217 ms"), "{two}");
     for said in ["sender claims ", "receiver got ", "of the 91.7 that fit"] {
         assert!(two.contains(said), "no `{said}`: {two}");

@@ -27,7 +27,9 @@ pub(crate) const COUNTED: &str =
 pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
     let plan = plan(args)?;
     let experiment = if args.json {
-        json::run(plan)?
+        let experiment = json::run(plan)?;
+        tell_void(&experiment);
+        experiment
     } else {
         let heading = heading(&plan);
         let experiment = make(plan, &mut || {
@@ -157,10 +159,7 @@ fn print(experiment: &Experiment, findings: &Findings) {
     table(findings).say();
     say("");
     say(&legend(experiment, findings));
-    for (subject, why) in &experiment.void {
-        let subject = &experiment.plan.subjects[*subject];
-        talk(&format!("lab: a run of {subject} does not count: {why}; try --parallel 1"));
-    }
+    tell_void(experiment);
     if let Some(rtt) = experiment.plan.path.scenario().map(|scenario| scenario.spec.rtt())
         && experiment.runs.iter().any(|run| run.received.time < rtt * SHORT)
     {
@@ -175,6 +174,14 @@ fn print(experiment: &Experiment, findings: &Findings) {
     if let Some(advice) = &findings.recommendation {
         say("");
         recommend(findings, advice);
+    }
+}
+
+/// Why runs are missing, which neither a table nor JSON Lines can show.
+fn tell_void(experiment: &Experiment) {
+    for (subject, why) in &experiment.void {
+        let subject = &experiment.plan.subjects[*subject];
+        talk(&format!("lab: a run of {subject} does not count: {why}; try --parallel 1"));
     }
 }
 

@@ -11,14 +11,14 @@
 //! | `Inspect` | `TCP_INFO` | ESTABLISHED, CLOSE_WAIT: `HalfClose`; SYN_SENT, SYN_RECV: `AwaitHandshake`; somebody's FIN is queued: `Count`; else `LastCount` |
 //! | `AwaitHandshake` | wait | `Inspect`; past the deadline `LastCount` |
 //! | `LookForEnd` (Unix) | `poll` | `HalfClose` |
-//! | `HalfClose` | `shutdown` | done: `MeasureRoundTrip`, or `Count` where edges are waited for, or `Wait` where nothing can be counted; ENOTCONN: `LastCount` |
+//! | `HalfClose` | `shutdown` | done: `Wait` where edges are waited for (it raises one) or nothing can be counted, else `MeasureRoundTrip` or `Count`; ENOTCONN: `LastCount` |
 //! | `Count` | `SIOCOUTQ` | none left: `CheckError` (Unix), `Drain`, `Wait` for the peer's end, or `Done`; some left: `Drain`, `MeasureRoundTrip` after a timer, or `Wait`; only sending wanted: `Unsent` |
 //! | `CheckError` (Unix) | `SO_ERROR` | none: `Drain`, `Wait` or `Done`; an error: `LastCount` |
 //! | `Unsent` | `SIOCOUTQNSD` | none left and that was wanted: `Done`; else `Drain` or `Wait` |
 //! | `Drain` | `recv` | bytes: again; nothing: `Wait` or `Done`; 0: `ClassifyEnd`; an error: `LastCount` |
 //! | `CountUnread` | `SIOCINQ` | `ClassifyEnd` |
 //! | `ClassifyEnd` | `TCP_INFO` or `SO_ERROR` | a reset: `LastCount`; else `Count`, or `Done` when all is proven |
-//! | `MeasureRoundTrip` | `TCP_INFO` | `Wait`; `Count` where our FIN is acknowledged already |
+//! | `MeasureRoundTrip` | `TCP_INFO` | `Wait`; `Count` where our FIN is acknowledged already or the connection gone: what is then left is lost |
 //! | `Wait` | wait | `Count`; the peer's end behind what may not be read: `CountUnread`; past the deadline `LastCount` |
 //! | `LastCount` | `SIOCOUTQ` | `LastUnsent`, or `Done` when nothing is left |
 //! | `LastUnsent` | `SIOCOUTQNSD` | `Done` |
@@ -54,16 +54,21 @@ use crate::sample::{State, TcpInfo};
 use crate::{Delivery, End, EndEvidence, Kind, PeerEnd, Receipt};
 pub use words::{Action, Drain, Drained, Facts, FinishOptions, Unproven, Wake, Woken};
 
-/// The first look at the clock when no event comes; later ones follow the measured round trip.
+/// The shortest wait after one without an event; later ones follow the measured round trip.
 const FIRST_TIMER: Duration = Duration::from_millis(100);
+/// The first wait where the round trip is not known: a near peer that does not answer our FIN with
+/// its own acknowledges it by then, all the same.
+const QUIET: Duration = Duration::from_millis(60);
 /// The longest wait between two looks.
 const LAST_TIMER: Duration = Duration::from_secs(5);
 /// How long the acknowledgement of a lone FIN is held back (`TCP_DELACK_MIN` is 40 ms), and some.
 const DELAYED_ACK: Duration = Duration::from_millis(50);
 /// How long a peer on this machine may take to see our end.
 const NEAR: Duration = Duration::from_millis(10);
-/// The longest wait between two looks of an abort: no event tells it that the queue is empty.
-const LAST_ABORT_TIMER: Duration = Duration::from_millis(500);
+/// The first look where no event tells that the queue is empty comes so long after a round trip.
+const FIRST_BLIND_TIMER: Duration = Duration::from_millis(1);
+/// The longest wait between two looks where no event tells it.
+const LAST_BLIND_TIMER: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -105,6 +110,13 @@ pub struct Finish {
     quiet_until: Option<Duration>,
     /// The last wait ended by its timer: no event came.
     timer_ended: bool,
+    /// No event comes any more, and the timer has been set for that.
+    blind: bool,
+    blind_timer: bool,
+    /// The connection was seen to be gone, before the next count.
+    gone: bool,
+    /// The peer had ended before, and now there was one more event of that kind.
+    ended_again: bool,
     /// The connection was there: what its counters say is about it.
     established: bool,
     fin_queued: bool,
@@ -166,6 +178,10 @@ impl Finish {
             rtt: None,
             quiet_until: None,
             timer_ended: false,
+            blind: false,
+            blind_timer: false,
+            gone: false,
+            ended_again: false,
             established: facts.connected || facts.half_closed,
             fin_queued: facts.half_closed,
             peer_open_before: false,
@@ -241,6 +257,14 @@ impl Finish {
         self.rtt = Some(Duration::from_micros(u64::from(info.rtt_us)));
         // In these the peer's FIN has not come, and ours is queued.
         self.peer_open_before |= matches!(info.state, State::FinWait1 | State::FinWait2);
+        // Gone: by the last acknowledgement, or by a reset behind the peer's FIN, which nothing else
+        // tells of. The next count does, as it comes after.
+        if info.state == State::Close {
+            self.gone = true;
+            self.timer_ended = false;
+            self.phase = Phase::Count;
+            return;
+        }
         // Asked right after the half-close, the state tells whether counting can bring anything.
         let waits = matches!(info.state, State::FinWait1 | State::Closing | State::LastAck);
         self.phase = if self.queue.is_some() || waits { self.wait() } else { Phase::Count };
@@ -266,6 +290,8 @@ impl Finish {
             self.phase = self.look_or_wait();
         } else if self.asks_round_trip() && self.options.want > Delivery::Sent {
             self.phase = Phase::MeasureRoundTrip;
+        } else if self.is_told_of_half_close() && self.options.want > Delivery::Sent {
+            self.phase = self.wait();
         } else {
             self.phase = Phase::Count;
         }
@@ -278,6 +304,9 @@ impl Finish {
             let asks = self.facts.kind == Kind::Tcp && !self.all_acked();
             self.phase = if asks { Phase::LastUnsent } else { Phase::Done };
             return;
+        }
+        if self.gone && queue > 0 {
+            return self.on_reset();
         }
         self.phase = if self.options.want == Delivery::Sent && self.facts.kind == Kind::Tcp {
             Phase::Unsent
@@ -339,6 +368,11 @@ impl Finish {
             Drained::Nothing => self.after_drain(),
             Drained::Failed => self.on_reset(),
             Drained::End => match self.facts.kind {
+                Kind::Tcp if self.would_be_told_of_reset() && self.queue == Some(0) => {
+                    self.peer = PeerEnd::Fin;
+                    self.readable = Some(false);
+                    self.phase = Phase::Done;
+                }
                 Kind::Tcp => self.phase = Phase::ClassifyEnd,
                 // A `recv` that failed would have told of the error.
                 Kind::Unix | Kind::Mptcp | Kind::Other => self.on_peer_end(None, false),
@@ -350,7 +384,11 @@ impl Finish {
     pub fn on_wake(&mut self, now: Duration, woken: Woken) {
         self.timer_ended = now >= self.wake_at();
         self.now = now;
-        self.readable = Some(woken.readable || self.readable.unwrap_or(false));
+        // An edge tells all that is there. Without one, what came before the first wait is not known.
+        let unknown = self.readable.is_none() && self.facts.registered && self.timer_ended;
+        self.readable = Some(woken.readable || self.readable.unwrap_or(unknown));
+        self.blind |= woken.blind;
+        self.ended_again = woken.ended && self.peer != PeerEnd::Open;
         if now >= self.deadline() {
             if self.peer == PeerEnd::Open {
                 self.peer = PeerEnd::Silent;
@@ -395,7 +433,8 @@ impl Finish {
             Kind::Unix => self.established,
             _ => unacked == Some(0) || self.unsent() == Some(0),
         };
-        let closed = self.peer == PeerEnd::Fin && self.peer_open_before && !self.early_fin;
+        let late_fin = self.peer_open_before && !self.early_fin && !self.aborts;
+        let closed = self.peer == PeerEnd::Fin && late_fin;
         let level = match (unacked, all_sent) {
             (Some(0), _) if closed && self.queue == Some(0) => Delivery::Closed,
             (Some(0), _) => Delivery::Acked,
@@ -459,18 +498,37 @@ impl Finish {
     }
 
     fn look_or_wait(&mut self) -> Phase {
+        let asks_again = self.timer_ended || std::mem::take(&mut self.ended_again);
         if self.readable == Some(true) && self.may_drain() {
             Phase::Drain
-        } else if self.asks_round_trip() || (self.timer_ended && self.facts.kind == Kind::Tcp) {
+        } else if self.asks_round_trip() || (asks_again && self.facts.kind == Kind::Tcp) {
             Phase::MeasureRoundTrip
         } else {
             self.wait()
         }
     }
 
+    /// No event tells that the queue is empty: our FIN is not among it, or nothing wakes us at all.
+    fn looks_by_timer(&self) -> bool {
+        self.aborts || self.blind
+    }
+
+    /// Our half-close succeeded, so that there was no reset before; and a `recv` tells of one that
+    /// came after it, unless somebody else was told.
+    fn would_be_told_of_reset(&self) -> bool {
+        self.facts.alone && self.fin_queued && !self.facts.half_closed
+    }
+
+    /// Our half-close raises an edge by itself (`inet_shutdown` and `unix_shutdown` of the kernel):
+    /// there is nothing to ask before the peer answers.
+    fn is_told_of_half_close(&self) -> bool {
+        let ours = self.facts.registered && !self.facts.half_closed;
+        ours && matches!(self.facts.kind, Kind::Tcp | Kind::Unix)
+    }
+
     /// Before its first wait a driver without edges needs to know how long a peer takes to answer.
     fn asks_round_trip(&self) -> bool {
-        let first = self.rtt.is_none() && (self.aborts || !self.facts.registered);
+        let first = self.rtt.is_none() && (self.looks_by_timer() || !self.facts.registered);
         first && self.facts.kind == Kind::Tcp
     }
 
@@ -478,15 +536,21 @@ impl Finish {
     fn wait(&mut self) -> Phase {
         let rtt = self.rtt.unwrap_or_default();
         let ended = std::mem::take(&mut self.timer_ended);
-        if self.quiet_until.is_none() && (self.aborts || !self.facts.registered) {
+        let quiet = !self.facts.registered || self.is_told_of_half_close();
+        if self.looks_by_timer() {
+            let began = std::mem::replace(&mut self.blind_timer, true);
+            self.timer = match (began, ended) {
+                (false, _) => rtt + FIRST_BLIND_TIMER,
+                (true, true) => (self.timer * 2).min(LAST_BLIND_TIMER),
+                (true, false) => self.timer,
+            };
+        } else if quiet && self.quiet_until.is_none() {
             self.timer = match self.facts.kind {
-                _ if self.aborts => rtt + NEAR / 10,
+                Kind::Tcp if self.rtt.is_none() => QUIET,
                 Kind::Tcp => rtt + rtt / 2 + DELAYED_ACK,
                 Kind::Unix | Kind::Mptcp | Kind::Other => NEAR,
             };
             self.quiet_until = Some(self.now.saturating_add(self.timer));
-        } else if ended && self.aborts {
-            self.timer = (self.timer * 2).min(LAST_ABORT_TIMER);
         } else if ended {
             self.timer = (self.timer * 2).max(rtt).max(FIRST_TIMER).min(LAST_TIMER);
         }
@@ -567,7 +631,7 @@ impl Finish {
     /// for, and at first, since most peers answer our end with theirs.
     fn wake(&self) -> Wake {
         let quiet = self.quiet_until.is_some_and(|until| self.now < until);
-        let enough = (quiet && !self.aborts) || self.queue == Some(0);
+        let enough = quiet || self.queue == Some(0);
         if enough && self.peer == PeerEnd::Open && self.phase == Phase::Wait {
             Wake::Level { data: self.may_drain() }
         } else {

@@ -6,6 +6,7 @@
 //!
 //! - [`Delivery`], [`Receipt`], [`PeerEnd`], [`End`]: the words, never one for another.
 //! - [`finish`]: end a connection so that nothing is lost, and know it.
+//! - [`Report`]: what two tasks with one socket have to tell each other.
 //! - [`sample`]: `struct tcp_info` read with care, and [`sample::LimitedBy`].
 
 #![forbid(unsafe_code)]
@@ -13,6 +14,8 @@
 
 mod delivery;
 pub mod finish;
+mod report;
 pub mod sample;
 
 pub use delivery::{Delivery, End, EndEvidence, Kind, PeerEnd, Receipt};
+pub use report::Report;

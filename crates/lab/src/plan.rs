@@ -120,13 +120,13 @@ impl Subject {
     #[must_use]
     pub fn sender(&self) -> Tune {
         let congestion = Some(self.congestion.clone());
-        Tune { congestion, send_buffer: self.fixed(), receive_buffer: None }
+        Tune { congestion, send_buffer: self.fixed(), ..Tune::default() }
     }
 
     /// The options of the receiving socket.
     #[must_use]
     pub fn receiver(&self) -> Tune {
-        Tune { congestion: None, send_buffer: None, receive_buffer: self.fixed() }
+        Tune { receive_buffer: self.fixed(), ..Tune::default() }
     }
 
     fn fixed(&self) -> Option<u32> {

@@ -44,9 +44,10 @@
 #![forbid(unsafe_code)]
 
 pub use lastbyte_socket::{
-    Address, Carrier, Delivery, Drain, End, Ends, FinishError, FinishOptions, Granted, Kind,
-    Listener, Operation, PeerEnd, ReadHalf, Receipt, Sampler, SocketError, State, Stream, TcpInfo,
-    Tune, UnixListener, UnixStream, Unproven, WriteHalf, ended, finish_fd, info, prepare,
+    Address, Carrier, Counted, Delivery, Drain, End, Ends, FinishError, FinishOptions, Granted,
+    Keepalive, Kind, Listener, Operation, PeerEnd, ReadHalf, Receipt, Sampler, SocketError, State,
+    Stream, TcpInfo, Tune, UnixListener, UnixStream, Unproven, WriteHalf, congestion, duplicate,
+    ended, finish_fd, finish_fd_counted, finish_fd_while, info, prepare, set_congestion,
 };
 #[cfg(feature = "tokio")]
 pub use lastbyte_socket::{

@@ -88,7 +88,7 @@ impl<S: Carrier> AsyncWriteHalf<S> {
     /// When less could be proven; the error holds the receipt of what was.
     pub async fn prove(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
         let facts = self.shared.facts(&ReadSide::default(), &self.side, true);
-        let facts = Facts { read: None, ..facts };
+        let facts = Facts { read: None, alone: false, ..facts };
         let mut course = Course::finish(facts, of_one_direction(options));
         let outcome = drive(&mut course, &self.shared.io, false).await;
         let finished = course.said(outcome, || self.shared.ends());

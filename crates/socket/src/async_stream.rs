@@ -1,15 +1,16 @@
 //! The same stream over tokio.
 
+use std::future::{pending, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use lastbyte_core::finish::{Facts, FinishOptions};
+use lastbyte_core::finish::{Facts, FinishOptions, Wake};
 use lastbyte_core::sample::TcpInfo;
 use lastbyte_core::{End, Kind, Receipt};
 use lastbyte_sys::poll::{self, Ready};
@@ -388,12 +389,25 @@ pub(crate) async fn drive<S: Carrier>(
     reads: bool,
 ) -> Outcome {
     let mut edges = Edges { io, reads, open: Some(Interest::READABLE | Interest::WRITABLE) };
-    while let Some((until, _)) = course.advance(io)? {
-        let until = (course.started() + until).into();
-        let woken = time::timeout_at(until, edges.next()).await;
-        course.on_wake(woken.unwrap_or_else(|_| Ok(Ready::default())))?;
+    // One timer for all waits: to put it off costs next to nothing.
+    let mut timer = pin!(time::sleep_until(course.started().into()));
+    loop {
+        // All that is forgotten here came before what the machine now asks.
+        edges.forget();
+        let Some((until, wake)) = course.advance(io)? else {
+            return course.outcome();
+        };
+        timer.as_mut().reset((course.started() + until).into());
+        let woken = {
+            let mut event = pin!(edges.next(wake));
+            let first = poll_fn(|cx| match event.as_mut().poll(cx) {
+                Poll::Pending => timer.as_mut().poll(cx).map(|()| Ok(Ready::default())),
+                event => event,
+            });
+            first.await
+        };
+        course.on_wake(woken, edges.open.is_none())?;
     }
-    course.outcome()
 }
 
 /// The edges of a descriptor, out of what tokio remembers of them.
@@ -405,23 +419,33 @@ struct Edges<'a, S: Carrier> {
 }
 
 impl<S: Carrier> Edges<'_, S> {
-    /// Waits for the next edge.
+    /// Forgets what tokio remembers, so that the next event wakes. Where others read, the readiness
+    /// to read is theirs: cleared here, it would never come again.
+    fn forget(&self) {
+        self.io.clear(Interest::WRITABLE);
+        if self.reads {
+            self.io.clear(Interest::READABLE);
+        }
+    }
+
+    /// Waits for the next edge, such as the acknowledgement of our FIN.
     ///
-    /// tokio keeps a readiness until it is cleared, which is done here at once, so that the
-    /// acknowledgement of our FIN, a new edge, wakes the next wait. A closed direction it never
-    /// clears, and waiting for it would spin: it is told once, then left out. With both closed there
-    /// is nothing to wait for but the caller's timer.
+    /// Where the peer's answer is enough, the edge of our own half-close need not wake. A closed
+    /// direction tokio never forgets, and waiting for it would spin: it is told once, then left out.
+    /// With both closed there is nothing to wait for but the caller's timer.
     ///
-    /// Where others read, the readiness to read is theirs: cleared here, it would never come again.
-    /// Every event of a socket that can be written to wakes a wait for that, so it is enough to ask
-    /// the kernel then.
-    async fn next(&mut self) -> io::Result<Ready> {
+    /// Where others read, every event of a socket that can be written to wakes a wait for that, and
+    /// it is enough to ask the kernel then.
+    async fn next(&mut self, wake: Wake) -> io::Result<Ready> {
         let Some(open) = self.open else {
-            return std::future::pending().await;
+            return pending().await;
         };
-        let interest = if self.reads { open } else { Interest::WRITABLE };
+        let interest = match wake {
+            _ if !self.reads => Interest::WRITABLE,
+            Wake::Level { .. } if open.is_readable() => Interest::READABLE,
+            Wake::Level { .. } | Wake::Edge => open,
+        };
         let ready = self.io.0.ready(interest).await?;
-        self.io.clear(interest, ready);
         if ready.is_write_closed() {
             self.open = self.open.and_then(|open| open.remove(Interest::WRITABLE));
             self.open = self.open.filter(|_| self.reads);
@@ -467,7 +491,7 @@ impl<S: Carrier> AsyncListener<S> {
     /// # Errors
     /// The kernel's, such as `EMFILE`; most pass by themselves.
     pub async fn accept(&self) -> Result<AsyncStream<S>, SocketError> {
-        let accepted = std::future::poll_fn(|cx| S::poll_accept(&self.io, cx)).await;
+        let accepted = poll_fn(|cx| S::poll_accept(&self.io, cx)).await;
         let (socket, peer) =
             accepted.map_err(|cause| listener::error(Operation::Accept, &self.local, cause))?;
         Ok(AsyncStream::of(Shared::new(Registered(socket), S::KIND, true, peer)))

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use lastbyte_core::finish::Facts;
 use lastbyte_core::sample::TcpInfo;
-use lastbyte_core::{End, EndEvidence, Kind};
+use lastbyte_core::{End, EndEvidence, Kind, Report};
 use lastbyte_sys::{socket, tcp};
 
 use crate::carrier::{Address, Carrier, Ends};
 use crate::error::{Operation, SocketError};
-use crate::report::Report;
 
 /// What both directions of a stream need: the socket, and what is known of it.
 #[derive(Debug)]
@@ -59,6 +58,7 @@ impl<S> Shared<S> {
             read: self.ours.then_some(reading.read),
             ended: reading.ended,
             registered,
+            alone: self.ours,
         }
     }
 }
@@ -144,7 +144,8 @@ impl<S: Carrier> Shared<S> {
     }
 
     pub(crate) fn keep_urgent(&self) -> Result<(), SocketError> {
-        if self.kind == Kind::Unix {
+        // MPTCP refuses it, and its count tells nothing anyway.
+        if self.kind != Kind::Tcp {
             return Ok(());
         }
         socket::set_oob_inline(&self.io, true)

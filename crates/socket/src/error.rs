@@ -16,6 +16,8 @@ pub enum Operation {
     Abort,
     /// Taking the next connection of a listener.
     Accept,
+    /// Taking a connection of somebody else over.
+    Adopt,
     /// Opening a connection.
     Connect,
     /// Ending a connection with proof.
@@ -35,6 +37,7 @@ impl fmt::Display for Operation {
         f.write_str(match self {
             Self::Abort => "abort",
             Self::Accept => "accept",
+            Self::Adopt => "adopt",
             Self::Connect => "connect",
             Self::Finish => "finish",
             Self::HalfClose => "half-close",

@@ -1,7 +1,7 @@
 //! For descriptors of others: what can be done and known without their history.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use lastbyte_core::finish::{Facts, FinishOptions, Unproven};
@@ -46,6 +46,45 @@ use crate::finish::Course;
 /// When less than the wanted level could be proven, or the descriptor is no connected stream
 /// socket: [`FinishError::why`] says which, and the receipt what was proven.
 pub fn finish_fd(fd: impl AsFd, options: FinishOptions) -> Result<Receipt, FinishError> {
+    finish_fd_counted(fd, Counted::default(), options)
+}
+
+/// What the program that used a descriptor counted itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Bytes written over the life of the connection: [`Receipt::acked`] is said of these.
+    pub written: Option<u64>,
+    /// Bytes read over the life of the connection. It counts if the descriptor was
+    /// [prepared](prepare) before the first: then the peer's FIN can be told from a reset.
+    pub read: Option<u64>,
+}
+
+/// As [`finish_fd`], for a program that counted: it believes the numbers, and can say more.
+///
+/// # Errors
+/// As [`finish_fd`].
+pub fn finish_fd_counted(
+    fd: impl AsFd,
+    counted: Counted,
+    options: FinishOptions,
+) -> Result<Receipt, FinishError> {
+    finish_fd_while(fd, counted, options, Duration::MAX, || true)
+}
+
+/// As [`finish_fd_counted`], for whoever has other duties: asks whether to go on each time that
+/// `slice` has passed while it waits. A finish that waits for less than that asks nothing.
+///
+/// # Errors
+/// Those of [`finish_fd`], and [`Unproven::Stopped`] after a no. Our end is queued by then: a later
+/// finish of the same descriptor goes on from there, and claims [`Delivery::Acked`] once our end is
+/// acknowledged too.
+pub fn finish_fd_while(
+    fd: impl AsFd,
+    counted: Counted,
+    options: FinishOptions,
+    slice: Duration,
+    keep_going: impl FnMut() -> bool,
+) -> Result<Receipt, FinishError> {
     let kind = match fitting_kind(&fd) {
         Ok(kind) => kind,
         Err((why, source)) => {
@@ -58,13 +97,14 @@ pub fn finish_fd(fd: impl AsFd, options: FinishOptions) -> Result<Receipt, Finis
         kind,
         connected: false,
         half_closed: false,
-        written: None,
-        read: None,
+        written: counted.written,
+        read: counted.read.filter(|_| socket::oob_inline(&fd).unwrap_or(false)),
         ended: None,
         registered: false,
+        alone: false,
     };
     let mut course = Course::finish(facts, options);
-    let outcome = course.drive(&fd);
+    let outcome = course.drive_while(&fd, slice, keep_going);
     course.said(outcome, || ends_of(&fd))
 }
 
@@ -109,9 +149,18 @@ fn fitting_kind(fd: &impl AsFd) -> Result<Kind, (Unproven, Option<io::Error>)> {
 const EBADF: i32 = 9;
 const ENOTSOCK: i32 = 88;
 
-fn ends_of(fd: &impl AsFd) -> Ends {
-    let (local, peer) = socket::addresses(fd);
-    Ends { local: local.map(Address::Ip), peer: peer.map(Address::Ip) }
+pub(crate) fn ends_of(fd: &impl AsFd) -> Ends {
+    let ip = |address: io::Result<Option<_>>| address.ok().flatten().map(Address::Ip);
+    Ends { local: ip(socket::local_address(fd)), peer: ip(socket::peer_address(fd)) }
+}
+
+/// A descriptor of our own for what is open by this number, for callers of other languages. It means
+/// the same connection also when the number is closed meanwhile and given to another.
+///
+/// # Errors
+/// When nothing is open by that number, or no more descriptors may be opened.
+pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    socket::duplicate(number)
 }
 
 /// What the kernel knows of a TCP connection now (`TCP_INFO`).
@@ -131,6 +180,25 @@ pub fn info(fd: impl AsFd) -> Result<TcpInfo, SocketError> {
 pub fn prepare(fd: impl AsFd) -> Result<(), SocketError> {
     socket::set_oob_inline(&fd, true)
         .map_err(|cause| SocketError::new(Operation::Set("SO_OOBINLINE"), ends_of(&fd), cause))
+}
+
+/// The name of the congestion control that a TCP socket uses (`TCP_CONGESTION`).
+///
+/// # Errors
+/// When the descriptor is no TCP socket.
+pub fn congestion(fd: impl AsFd) -> Result<String, SocketError> {
+    tcp::congestion(&fd).map_err(|cause| SocketError::new(Operation::Sample, ends_of(&fd), cause))
+}
+
+/// Selects a congestion control by its name, at any time (`TCP_CONGESTION`). Only the sender's
+/// counts.
+///
+/// # Errors
+/// When the descriptor is no TCP socket, this kernel does not have the name (`ENOENT`), or only
+/// `CAP_NET_ADMIN` may use it (`EPERM`).
+pub fn set_congestion(fd: impl AsFd, name: &str) -> Result<(), SocketError> {
+    tcp::set_congestion(&fd, name)
+        .map_err(|cause| SocketError::new(Operation::Set("TCP_CONGESTION"), ends_of(&fd), cause))
 }
 
 /// How the stream ended whose reader got 0 from its last `read`, having read `bytes_read` bytes over

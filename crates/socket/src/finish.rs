@@ -14,7 +14,7 @@ use crate::carrier::Ends;
 use crate::error::{FinishError, Operation};
 
 /// How much is read at a time where it cannot be thrown away unread.
-const SCRATCH_BYTES: usize = 16 << 10;
+const SCRATCH_BYTES: usize = 4 << 10;
 
 /// A finish under way: the machine, and when it began.
 pub(crate) struct Course<'a> {
@@ -55,17 +55,36 @@ impl<'a> Course<'a> {
 
     /// Takes it to its end, waiting by `poll` and, where that is not enough, on edges.
     pub(crate) fn drive(&mut self, fd: &impl AsFd) -> Outcome {
+        self.drive_while(fd, Duration::MAX, || true)
+    }
+
+    /// As [`Course::drive`], and asks whether to go on whenever `slice` has passed.
+    pub(crate) fn drive_while(
+        &mut self,
+        fd: &impl AsFd,
+        slice: Duration,
+        mut keep_going: impl FnMut() -> bool,
+    ) -> Outcome {
         let mut edges = None;
+        let mut asked = Duration::ZERO;
         while let Some((until, wake)) = self.advance(fd)? {
-            let timeout = until.saturating_sub(self.started.elapsed());
-            let woken = match wake {
-                Wake::Level { data } => {
-                    let wanted = if data { poll::READABLE } else { 0 } | poll::PEER_END;
-                    poll::wait_for(fd, wanted, timeout)
+            // The end of a slice is no news for the machine: it waits on.
+            let woken = loop {
+                let timeout = until.saturating_sub(self.started.elapsed()).min(slice);
+                let woken = wait(fd, wake, &mut edges, timeout);
+                let now = self.started.elapsed();
+                if now.saturating_sub(asked) >= slice {
+                    if !keep_going() {
+                        return Err((Unproven::Stopped, self.machine.receipt(now), None));
+                    }
+                    asked = self.started.elapsed();
                 }
-                Wake::Edge => wait_for_edge(fd, &mut edges, timeout),
+                let nothing = woken.as_ref().is_ok_and(|ready| *ready == Ready::default());
+                if !nothing || self.started.elapsed() >= until {
+                    break woken;
+                }
             };
-            self.on_wake(woken)?;
+            self.on_wake(woken, false)?;
         }
         self.outcome()
     }
@@ -86,9 +105,9 @@ impl<'a> Course<'a> {
         self.started
     }
 
-    pub(crate) fn on_wake(&mut self, woken: io::Result<Ready>) -> Result<(), Failure> {
+    pub(crate) fn on_wake(&mut self, woken: io::Result<Ready>, blind: bool) -> Result<(), Failure> {
         let ready = woken.map_err(|error| self.refused(error))?;
-        let woken = Woken { readable: ready.readable, ended: ready.ended };
+        let woken = Woken { readable: ready.readable, ended: ready.ended, blind };
         self.machine.on_wake(self.started.elapsed(), woken);
         Ok(())
     }
@@ -172,6 +191,21 @@ fn drain(kind: Kind, fd: &impl AsFd, limit: u64, rest: &mut Option<Rest<'_>>) ->
         // Nothing was read, and the next wake-up asks again.
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Drained::Nothing,
         Err(_) => Drained::Failed,
+    }
+}
+
+fn wait(
+    fd: &impl AsFd,
+    wake: Wake,
+    edges: &mut Option<Edges>,
+    timeout: Duration,
+) -> io::Result<Ready> {
+    match wake {
+        Wake::Level { data } => {
+            let wanted = if data { poll::READABLE } else { 0 } | poll::PEER_END;
+            poll::wait_for(fd, wanted, timeout)
+        }
+        Wake::Edge => wait_for_edge(fd, edges, timeout),
     }
 }
 

@@ -81,7 +81,7 @@ impl<S: Carrier> WriteHalf<S> {
     /// When less could be proven; the error holds the receipt of what was.
     pub fn prove(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
         let facts = self.shared.facts(&ReadSide::default(), &self.side, false);
-        let facts = lastbyte_core::finish::Facts { read: None, ..facts };
+        let facts = lastbyte_core::finish::Facts { read: None, alone: false, ..facts };
         let mut course = Course::finish(facts, of_one_direction(options));
         let outcome = course.drive(&self.shared.io);
         let finished = course.said(outcome, || self.shared.ends());

@@ -8,7 +8,8 @@
 //! - [`Stream`] and [`Listener`]: blocking, over TCP; [`UnixStream`] and [`UnixListener`].
 //! - [`AsyncStream`] and [`AsyncListener`] (feature `tokio`): the same over tokio.
 //! - [`finish_fd`], [`info`], [`ended`]: for descriptors of others, with less to say.
-//! - [`Tune`]: options that must be set before the connection is there.
+//! - [`Tune`]: options of a connection, set before it is there or while it runs; [`Granted`]:
+//!   what the kernel made of them.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +24,6 @@ mod fd;
 mod finish;
 mod halves;
 mod listener;
-mod report;
 mod stream;
 mod tune;
 #[cfg(feature = "tokio")]
@@ -35,11 +35,14 @@ pub use async_halves::{AsyncReadHalf, AsyncWriteHalf};
 pub use async_stream::{AsyncListener, AsyncStream, AsyncUnixListener, AsyncUnixStream};
 pub use carrier::{Address, Carrier, Ends};
 pub use error::{FinishError, Operation, SocketError};
-pub use fd::{ended, finish_fd, info, prepare};
+pub use fd::{
+    Counted, congestion, duplicate, ended, finish_fd, finish_fd_counted, finish_fd_while, info,
+    prepare, set_congestion,
+};
 pub use halves::{ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
 pub use lastbyte_core::sample::{State, TcpInfo};
 pub use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt};
 pub use listener::{Listener, UnixListener};
 pub use stream::{Sampler, Stream, UnixStream};
-pub use tune::{Granted, Tune};
+pub use tune::{Granted, Keepalive, Tune};

@@ -30,7 +30,7 @@ pub type UnixListener = Listener<net::UnixStream>;
 
 impl Listener {
     /// Listens on an address; port 0 lets the kernel choose one. The options count for every
-    /// accepted connection.
+    /// accepted connection: the kernel passes all of a [`Tune`] on.
     ///
     /// # Errors
     /// Names the option that could not be set, or why the address cannot be had.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lastbyte_core::finish::FinishOptions;
-use lastbyte_core::sample::TcpInfo;
+use lastbyte_core::sample::{State, TcpInfo};
 use lastbyte_core::{End, Kind, Receipt};
 use lastbyte_sys::{poll, socket};
 
@@ -147,8 +147,15 @@ impl<S: Carrier> Stream<S> {
     /// When the descriptor is no socket, or still connecting.
     pub fn adopt_new(socket: S) -> Result<Self, SocketError> {
         let shared = Shared::adopt(socket, true)?;
-        if !socket::has_peer(&shared.io).unwrap_or(false) {
-            return Err(shared.error(Operation::Connect, io::ErrorKind::NotConnected.into()));
+        // One that was reset in the meantime is gone, but it was there.
+        if shared.kind == Kind::Tcp {
+            let state = book::info(&shared.io).map(|info| info.state);
+            match state.map_err(|cause| shared.error(Operation::Sample, cause))? {
+                State::SynSent | State::SynRecv | State::Listen => {
+                    return Err(shared.error(Operation::Adopt, io::ErrorKind::NotConnected.into()));
+                }
+                _ => {}
+            }
         }
         Ok(Self::of(shared))
     }

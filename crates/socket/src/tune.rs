@@ -1,15 +1,20 @@
-//! Options of a connection, set before it is there, and what the kernel granted.
+//! Options of a connection, and what the kernel granted.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use lastbyte_sys::{socket, tcp};
 
 use crate::carrier::Ends;
 use crate::error::{Operation, SocketError};
 
-/// Options to set before `connect` or `listen`. What is `None` stays the kernel's own choice, and
-/// that is right for nearly all programs: a buffer set by hand is never sized by the kernel again.
+/// Options to set before `connect` or `listen`, or on a running connection ([`Tune::apply_to`]).
+/// What is `None` stays as it is, the kernel's own choice, and that is right for nearly all
+/// programs: a buffer set by hand is never sized by the kernel again.
+///
+/// A listener passes all of them on to what it accepts: as they are when the handshake ends, not
+/// when the connection is accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tune {
     /// The congestion control's name (`TCP_CONGESTION`). Only the sender's counts.
@@ -17,16 +22,83 @@ pub struct Tune {
     /// The send buffer in bytes (`SO_SNDBUF`). The kernel doubles it and caps it at
     /// `net.core.wmem_max`: see [`Granted`].
     pub send_buffer: Option<u32>,
-    /// The receive buffer in bytes (`SO_RCVBUF`), capped at `net.core.rmem_max`.
+    /// The receive buffer in bytes (`SO_RCVBUF`), capped at `net.core.rmem_max`. How large the
+    /// window can ever become is settled by the handshake: a larger buffer counts in full only when
+    /// set before.
     pub receive_buffer: Option<u32>,
+    /// How many bytes may be written and not yet sent (`TCP_NOTSENT_LOWAT`); 0 is the system's
+    /// `net.ipv4.tcp_notsent_lowat`. At the limit a write waits: what is written leaves soon, and
+    /// what is in flight is not limited, so that the kernel goes on sizing the send buffer.
+    ///
+    /// It is no exact bound: a write may go past it by a segment, which the kernel makes up to
+    /// 64 KiB long, and `poll` calls the socket writable only below half of it. Counts at any time.
+    pub notsent_lowat: Option<u32>,
+    /// How long written bytes may stay unacknowledged before the kernel gives the connection up with
+    /// `ETIMEDOUT` (`TCP_USER_TIMEOUT`, in milliseconds, rounded up, 24 days at most); zero leaves
+    /// that to `net.ipv4.tcp_retries2`, about 15 minutes.
+    ///
+    /// It cannot tell a dead path from a peer that is alive and does not read: bytes that wait for
+    /// its window count too, and are lost. It bounds a `connect` as well, though `tcp(7)` denies it,
+    /// goes on after `close`, and takes the place of [`Keepalive::probes`]. Counts at any time.
+    pub user_timeout: Option<Duration>,
+    /// The highest rate to send at, in bytes per second (`SO_MAX_PACING_RATE`); [`u64::MAX`] is none.
+    /// TCP keeps to it by itself, with any congestion control; where the interface has the queueing
+    /// discipline `fq`, that does.
+    ///
+    /// Payload alone is counted, and the first ten segments go out at once. 0 is refused: to the
+    /// kernel it is no limit. Counts at any time.
+    pub max_pacing_rate: Option<u64>,
+    /// Probes a connection on which nothing moves (`SO_KEEPALIVE`). Counts at any time.
+    pub keepalive: Option<Keepalive>,
+    /// The mark of its packets, for routes and filters (`SO_MARK`); 0 is none. Needs
+    /// `CAP_NET_ADMIN` or, since Linux 5.17, `CAP_NET_RAW`, also for 0.
+    ///
+    /// On a running connection it counts from the next packet on, which may take another route then;
+    /// the connection keeps its address.
+    pub mark: Option<u32>,
+    /// Whether a segment that is not full is sent at once (`TCP_NODELAY`). Without it the kernel
+    /// keeps one while another such is unacknowledged, and a peer may delay that by 40 ms. With it
+    /// each small write is a packet of its own. Counts at any time.
+    pub nodelay: Option<bool>,
+    /// The one interface that its packets may come and go by (`SO_BINDTODEVICE`); an empty name
+    /// lets them use any. Needs `CAP_NET_RAW` where one is set already.
+    ///
+    /// For sockets that are not yet connected: on a running connection, packets that come by another
+    /// interface are no longer its own, and it stands still until they do.
+    pub interface: Option<String>,
+}
+
+/// When an idle connection is probed, and given up (`SO_KEEPALIVE`). Times are in whole seconds,
+/// rounded up, from 1 to 32,767.
+///
+/// The kernel probes only where nothing is unacknowledged or waits to be sent: a dead path with
+/// bytes on it is found by [`Tune::user_timeout`], or by `net.ipv4.tcp_retries2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe (`TCP_KEEPIDLE`; the kernel's own choice is two hours).
+    pub idle: Duration,
+    /// Time between two probes that nobody answers (`TCP_KEEPINTVL`; 75 s).
+    pub interval: Duration,
+    /// Probes without an answer after which the connection is given up (`TCP_KEEPCNT`, 1 to 127;
+    /// 9). With a [`Tune::user_timeout`] that time decides, and this number does not.
+    pub probes: u32,
 }
 
 impl Tune {
+    /// Sets the options on a running connection, or on a listener for what it accepts from now on.
+    ///
+    /// [`Tune::receive_buffer`] and [`Tune::interface`] are meant for the time before `connect`:
+    /// each says what is left of it afterwards.
+    ///
+    /// # Errors
+    /// Names the option that could not be set; those before it, in the order of the fields, are set.
+    pub fn apply_to(&self, fd: &impl AsFd) -> Result<(), SocketError> {
+        self.apply(fd)
+            .map_err(|error| SocketError { ends: Box::new(crate::fd::ends_of(fd)), ..error })
+    }
+
     /// Sets the options on a socket that is not yet connected.
     pub(crate) fn apply(&self, fd: &impl AsFd) -> Result<(), SocketError> {
-        let set = |option, result: io::Result<()>| {
-            result.map_err(|cause| SocketError::new(Operation::Set(option), Ends::default(), cause))
-        };
         let size = |bytes: u32| i32::try_from(bytes).unwrap_or(i32::MAX);
         if let Some(name) = &self.congestion {
             set("TCP_CONGESTION", tcp::set_congestion(fd, name))?;
@@ -37,11 +109,65 @@ impl Tune {
         if let Some(bytes) = self.receive_buffer {
             set("SO_RCVBUF", socket::set_receive_buffer(fd, size(bytes)))?;
         }
+        if let Some(bytes) = self.notsent_lowat {
+            set("TCP_NOTSENT_LOWAT", tcp::set_notsent_lowat(fd, bytes))?;
+        }
+        if let Some(timeout) = self.user_timeout {
+            set("TCP_USER_TIMEOUT", tcp::set_user_timeout(fd, timeout))?;
+        }
+        if let Some(rate) = self.max_pacing_rate {
+            set("SO_MAX_PACING_RATE", set_max_pacing_rate(fd, rate))?;
+        }
+        if let Some(keepalive) = self.keepalive {
+            keepalive.apply(fd)?;
+        }
+        if let Some(mark) = self.mark {
+            set("SO_MARK", socket::set_mark(fd, mark))?;
+        }
+        if let Some(on) = self.nodelay {
+            set("TCP_NODELAY", tcp::set_nodelay(fd, on))?;
+        }
+        if let Some(name) = &self.interface {
+            set("SO_BINDTODEVICE", socket::set_interface(fd, name))?;
+        }
         Ok(())
     }
 }
 
+impl Keepalive {
+    /// Sets the times first: none is probed at the kernel's own.
+    fn apply(self, fd: &impl AsFd) -> Result<(), SocketError> {
+        set("TCP_KEEPIDLE", tcp::set_keepalive_idle(fd, self.idle))?;
+        set("TCP_KEEPINTVL", tcp::set_keepalive_interval(fd, self.interval))?;
+        set("TCP_KEEPCNT", tcp::set_keepalive_probes(fd, self.probes))?;
+        set("SO_KEEPALIVE", socket::set_keepalive(fd, true))
+    }
+
+    fn read(fd: &impl AsFd) -> io::Result<Self> {
+        Ok(Self {
+            idle: tcp::keepalive_idle(fd)?,
+            interval: tcp::keepalive_interval(fd)?,
+            probes: tcp::keepalive_probes(fd)?,
+        })
+    }
+}
+
+fn set_max_pacing_rate(fd: &impl AsFd, bytes_per_s: u64) -> io::Result<()> {
+    if bytes_per_s == 0 {
+        let text = "0 bytes/s would be no limit: ask for 1 or more, or for u64::MAX to have none";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    socket::set_max_pacing_rate(fd, bytes_per_s)
+}
+
+fn set(option: &'static str, result: io::Result<()>) -> Result<(), SocketError> {
+    result.map_err(|cause| SocketError::new(Operation::Set(option), Ends::default(), cause))
+}
+
 /// What the kernel granted, read back from a socket.
+///
+/// `None` stands for what the kernel cannot say of this socket; what is not set has the kernel's own
+/// value for that, which each field names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// The congestion control in use.
@@ -55,10 +181,32 @@ pub struct Granted {
     pub send_buffer_fixed: Option<bool>,
     /// Whether the receive buffer is fixed.
     pub receive_buffer_fixed: Option<bool>,
+    /// How many bytes may be written and not yet sent; 0 for the system's
+    /// `net.ipv4.tcp_notsent_lowat`. `None` where MPTCP cannot say.
+    pub notsent_lowat: Option<u32>,
+    /// How long bytes may stay unacknowledged; zero for `net.ipv4.tcp_retries2`. `None` for MPTCP.
+    pub user_timeout: Option<Duration>,
+    /// The highest rate to send at, in bytes per second; [`u64::MAX`] for none.
+    pub max_pacing_rate: u64,
+    /// Whether an idle connection is probed.
+    pub keepalive: bool,
+    /// When it is probed, or would be. `None` where MPTCP cannot say.
+    pub keepalive_times: Option<Keepalive>,
+    /// The mark of its packets; 0 for none.
+    pub mark: u32,
+    /// Whether a segment that is not full is sent at once.
+    pub nodelay: bool,
+    /// The one interface that its packets may use, by its name of today; empty for any. `None` when
+    /// that interface is gone.
+    pub interface: Option<String>,
 }
 
 impl Granted {
-    pub(crate) fn read(fd: &impl AsFd) -> io::Result<Self> {
+    /// Asks the kernel about a TCP socket, connected or not.
+    ///
+    /// # Errors
+    /// `ENOTSOCK` for a descriptor that is no socket, `EOPNOTSUPP` for one that is not TCP.
+    pub fn read(fd: &impl AsFd) -> io::Result<Self> {
         let lock = socket::buffer_lock(fd).ok();
         let fixed = |bit: i32| lock.map(|lock| lock & bit != 0);
         Ok(Self {
@@ -67,6 +215,14 @@ impl Granted {
             receive_buffer: socket::receive_buffer(fd)?.unsigned_abs(),
             send_buffer_fixed: fixed(socket::SEND_BUFFER_LOCKED),
             receive_buffer_fixed: fixed(socket::RECEIVE_BUFFER_LOCKED),
+            notsent_lowat: tcp::notsent_lowat(fd).ok(),
+            user_timeout: tcp::user_timeout(fd).ok(),
+            max_pacing_rate: socket::max_pacing_rate(fd)?,
+            keepalive: socket::keepalive(fd)?,
+            keepalive_times: Keepalive::read(fd).ok(),
+            mark: socket::mark(fd)?,
+            nodelay: tcp::nodelay(fd)?,
+            interface: socket::interface(fd).ok(),
         })
     }
 }

@@ -153,14 +153,8 @@ impl<S: Carrier> Registered<S> {
     }
 
     /// Forgets a readiness, so that the next event wakes.
-    pub(crate) fn clear(&self, interest: Interest, ready: Ready) {
-        let blocked = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-        if interest.is_writable() && ready.is_writable() {
-            let _ = self.0.try_io(Interest::WRITABLE, blocked);
-        }
-        if interest.is_readable() && ready.is_readable() {
-            let _ = self.0.try_io(Interest::READABLE, blocked);
-        }
+    pub(crate) fn clear(&self, interest: Interest) {
+        let _ = self.0.try_io(interest, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }
 }
 

@@ -7,7 +7,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use lastbyte_socket::{Delivery, End, FinishOptions, Listener, PeerEnd, Stream, Tune, Unproven};
+use lastbyte_socket::{
+    Counted, Delivery, End, FinishOptions, Listener, PeerEnd, State, Stream, Tune, Unproven,
+    finish_fd, finish_fd_counted, finish_fd_while, prepare,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLION: usize = 1_000_000;
@@ -146,6 +149,33 @@ fn std_calls_the_same_cut_a_clean_end() {
 }
 
 #[test]
+fn a_descriptor_can_be_finished_as_well_as_a_stream_by_who_counted() {
+    let finish = |prepared: bool, counted: Counted| {
+        let listener = listener();
+        let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+        if prepared {
+            prepare(&near).unwrap();
+        }
+        let far = listener.accept_within(SECOND).unwrap();
+        let reader = thread::spawn(move || count(far));
+        near.write_all(b"all").unwrap();
+        let finished = finish_fd_counted(&near, counted, want(Delivery::Closed));
+        assert_eq!(reader.join().unwrap(), (3, Some(End::Fin)));
+        finished
+    };
+    let counted = Counted { written: Some(3), read: Some(0) };
+    let receipt = finish(true, counted).unwrap();
+    assert_eq!((receipt.level, receipt.peer), (Delivery::Closed, PeerEnd::Fin));
+    assert_eq!((receipt.written, receipt.sent, receipt.acked), (Some(3), Some(3), Some(3)));
+
+    for (prepared, counted) in [(false, counted), (true, Counted::default())] {
+        let error = finish(prepared, counted).unwrap_err();
+        assert_eq!((error.why, error.receipt.level), (Unproven::Unknowable, Delivery::Acked));
+        assert_eq!(error.receipt.peer, PeerEnd::Unknown);
+    }
+}
+
+#[test]
 fn an_adopted_socket_claims_only_what_it_saw() {
     let listener = listener();
     let near = TcpStream::connect(listener.local_addr()).unwrap();
@@ -165,6 +195,42 @@ fn an_urgent_byte_does_not_make_a_reset_look_like_a_fin() {
     socket2::SockRef::from(&urgent).set_linger(Some(Duration::ZERO)).unwrap();
     drop(urgent);
     assert_eq!(count(near), (1, Some(End::Reset)));
+}
+
+#[test]
+fn a_finish_that_is_asked_can_be_stopped_and_taken_up_again() {
+    let (mut near, far) = pair();
+    near.set_write_timeout(Some(SECOND / 10)).unwrap();
+    while near.write(&[7; 65_536]).is_ok() {}
+    let (slice, mut asked) = (SECOND / 50, 0);
+    let mut twice = || {
+        asked += 1;
+        asked < 2
+    };
+    let stopped =
+        finish_fd_while(&near, Counted::default(), want(Delivery::Acked), slice, &mut twice)
+            .unwrap_err();
+    assert_eq!((stopped.why, stopped.receipt.peer), (Unproven::Stopped, PeerEnd::Open));
+    assert!(stopped.receipt.took >= 2 * slice && stopped.receipt.took < 5 * SECOND);
+    assert_eq!(asked, 2);
+
+    let reader = thread::spawn(move || count(far));
+    let receipt = finish_fd(&near, want(Delivery::Acked)).unwrap();
+    assert_eq!(receipt.unacked, Some(0));
+    drop(near);
+    assert_eq!(reader.join().unwrap().1, Some(End::Fin));
+}
+
+#[test]
+fn slices_do_not_move_the_deadline() {
+    let (mut near, _far) = pair();
+    near.set_write_timeout(Some(SECOND / 10)).unwrap();
+    while near.write(&[7; 65_536]).is_ok() {}
+    let options = FinishOptions::within(SECOND / 4);
+    let error =
+        finish_fd_while(&near, Counted::default(), options, SECOND / 50, || true).unwrap_err();
+    assert_eq!((error.why, error.receipt.peer), (Unproven::Deadline, PeerEnd::Silent));
+    assert!(error.receipt.took >= SECOND / 4 && error.receipt.took < 5 * SECOND);
 }
 
 #[test]
@@ -203,6 +269,79 @@ mod over_tokio {
         assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
     }
 
+    /// The greeting was there, and the stream had been told, before the finish began.
+    #[test]
+    fn throws_away_what_came_before_and_was_not_read() {
+        let (near, mut far) = pair();
+        far.write_all(b"220 hello\r\n").unwrap();
+        let receipt = run(async {
+            let mut near = AsyncStream::from_blocking(near).unwrap();
+            assert_eq!(near.read(&mut [0; 4]).await.unwrap(), 4);
+            near.write_all(b"all").await.unwrap();
+            near.finish(want(Delivery::Acked)).await.unwrap()
+        });
+        assert_eq!((receipt.level, receipt.peer), (Delivery::Acked, PeerEnd::Open));
+        assert_eq!((receipt.acked, receipt.drained), (Some(3), 7));
+        let mut all = String::new();
+        far.read_to_string(&mut all).unwrap();
+        assert_eq!((all.as_str(), far.ended()), ("all", Some(End::Fin)));
+    }
+
+    #[test]
+    fn a_peer_that_resets_after_everything_was_acked_is_no_fin() {
+        let (near, far) = pair();
+        let resets = |far: Stream| {
+            // Our three bytes and our FIN are acknowledged, and these bytes unread: a reset.
+            while far.info().unwrap().state != State::CloseWait {
+                thread::yield_now();
+            }
+            thread::sleep(DELAYED_ACK);
+            drop(far);
+        };
+        let peer = thread::spawn(move || resets(far));
+        let receipt = run(async {
+            let mut near = AsyncStream::from_blocking(near).unwrap();
+            near.write_all(b"all").await.unwrap();
+            near.finish(want(Delivery::Closed)).await.unwrap_err().receipt
+        });
+        assert_eq!((receipt.level, receipt.peer), (Delivery::Acked, PeerEnd::Reset));
+        peer.join().unwrap();
+    }
+
+    /// Nothing but the timer would tell of an edge that was lost, and a peer that ends at once is
+    /// waited for by edges alone.
+    #[test]
+    fn no_edge_is_lost_among_many_threads() {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(4).enable_all().build().unwrap();
+        let late: usize = runtime.block_on(async {
+            let mut late = 0;
+            for _ in 0..25 {
+                let finishes: Vec<_> = (0..8).map(|_| tokio::spawn(finish_once())).collect();
+                for finish in finishes {
+                    late += usize::from(finish.await.unwrap() > TIMER);
+                }
+            }
+            late
+        });
+        assert!(late < 50, "{late} of 200 were told by the timer");
+    }
+
+    async fn finish_once() -> Duration {
+        let (near, far) = pair();
+        let reader = tokio::task::spawn_blocking(move || count(far));
+        let mut near = AsyncStream::from_blocking(near).unwrap();
+        near.write_all(&[7; 5000]).await.unwrap();
+        let receipt = near.finish(want(Delivery::Acked)).await.unwrap();
+        assert_eq!(reader.await.unwrap(), (5000, Some(End::Fin)));
+        receipt.took
+    }
+
+    /// The acknowledgement of a lone FIN is held back for 40 ms or so.
+    const DELAYED_ACK: Duration = Duration::from_millis(100);
+    /// The first timer of a finish.
+    const TIMER: Duration = Duration::from_millis(55);
+
     #[test]
     fn waits_without_spinning_for_a_peer_that_ended_first_and_does_not_read() {
         let (near, mut far) = pair();
@@ -218,6 +357,26 @@ mod over_tokio {
             lastbyte_sys::process::thread_cpu_time().unwrap() - before
         });
         assert!(cpu < SECOND / 20, "{cpu:?} of processor time in a second of waiting");
+    }
+
+    /// tokio tells no more of a socket once both directions look closed to it.
+    #[test]
+    fn a_peer_that_ended_first_is_not_waited_for_longer_than_it_takes() {
+        let took = (0..5).map(|_| {
+            let (near, mut far) = pair();
+            far.half_close().unwrap();
+            let reader = thread::spawn(move || count(far));
+            let receipt = run(async {
+                let mut near = AsyncStream::from_blocking(near).unwrap();
+                assert_eq!(near.read(&mut [0; 8]).await.unwrap(), 0);
+                near.write_all(&vec![7; MILLION]).await.unwrap();
+                near.finish(want(Delivery::Acked)).await.unwrap()
+            });
+            assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
+            receipt.took
+        });
+        let took: Vec<_> = took.collect();
+        assert!(took.iter().any(|took| *took < SECOND / 20), "{took:?}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -29,6 +29,21 @@ pub const RECEIVE_BUFFER_LOCKED: i32 = 2;
 
 /// Not in the `libc` crate for every target: `include/uapi/asm-generic/socket.h`, Linux 5.14.
 const SO_BUF_LOCK: libc::c_int = 72;
+
+/// Not in the `libc` crate for every target: `include/uapi/asm-generic/socket.h`.
+const SO_MAX_PACING_RATE: libc::c_int = 47;
+
+/// A descriptor of our own for what is open by this number (`fcntl(2)`, `F_DUPFD_CLOEXEC`): it stays
+/// what it is when the number is closed and given to something else.
+///
+/// # Errors
+/// `EBADF` when nothing is open by that number; `EMFILE`.
+pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: no pointer is passed; a number that stands for nothing is an error.
+    let raw = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) })?;
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
 
 /// Opens a TCP socket of the family of `address`, not yet bound (`socket(2)`).
 ///
@@ -112,14 +127,6 @@ pub fn has_peer(fd: &impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Where an internet socket is bound, and its peer (`getsockname(2)`, `getpeername(2)`); `None` for
-/// what it does not have, or no longer.
-pub fn addresses(fd: &impl AsFd) -> (Option<SocketAddr>, Option<SocketAddr>) {
-    let socket = SockRef::from(fd);
-    let ip = |address: io::Result<socket2::SockAddr>| address.ok().and_then(|it| it.as_socket());
-    (ip(socket.local_addr()), ip(socket.peer_addr()))
-}
-
 /// Begins to connect a non-blocking socket (`connect(2)`): it is writable once that has succeeded
 /// or failed, and [`take_error`] says which.
 ///
@@ -130,14 +137,6 @@ pub fn begin_connect(fd: &impl AsFd, address: SocketAddr) -> io::Result<()> {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Whether urgent bytes stay in the stream (`SO_OOBINLINE`).
-///
-/// # Errors
-/// `ENOTSOCK` for a descriptor that is no socket.
-pub fn oob_inline(fd: &impl AsFd) -> io::Result<bool> {
-    get_int(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE).map(|on| on != 0)
 }
 
 /// The protocol of a socket (`SO_PROTOCOL`): [`PROTOCOL_TCP`], or 262 for MPTCP.
@@ -237,12 +236,149 @@ pub fn buffer_lock(fd: &impl AsFd) -> io::Result<i32> {
 /// # Errors
 /// `ENOTSOCK` for a descriptor that is no socket.
 pub fn set_linger(fd: &impl AsFd, linger: Option<Duration>) -> io::Result<()> {
-    let seconds = linger.map_or(0, |time| time.as_nanos().div_ceil(1_000_000_000));
     let linger = libc::linger {
         l_onoff: i32::from(linger.is_some()),
-        l_linger: i32::try_from(seconds).unwrap_or(i32::MAX),
+        l_linger: linger.map_or(0, whole_seconds),
     };
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+}
+
+/// What [`set_linger`] set: `None` where `close` returns at once (`SO_LINGER`).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn linger(fd: &impl AsFd) -> io::Result<Option<Duration>> {
+    // struct linger: two ints, whether and how long.
+    let [on, seconds] = int_pair(get_bytes(fd, libc::SOL_SOCKET, libc::SO_LINGER)?);
+    Ok((on != 0).then(|| Duration::from_secs(seconds.unsigned_abs().into())))
+}
+
+/// Whether urgent bytes stay in the stream (`SO_OOBINLINE`).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn oob_inline(fd: &impl AsFd) -> io::Result<bool> {
+    Ok(get_int(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE)? != 0)
+}
+
+/// As [`set_send_buffer`], past `net.core.wmem_max` (`SO_SNDBUFFORCE`).
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` over the socket's network namespace.
+pub fn force_send_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
+}
+
+/// Says which buffers count as set by hand (`SO_BUF_LOCK`, Linux 5.14): a mask of
+/// [`SEND_BUFFER_LOCKED`] and [`RECEIVE_BUFFER_LOCKED`]. 0 hands both back to the kernel's own
+/// sizing; they keep their size until it grows them.
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel, `EINVAL` for other bits, `EOPNOTSUPP` for MPTCP.
+pub fn set_buffer_lock(fd: &impl AsFd, mask: i32) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, SO_BUF_LOCK, mask)
+}
+
+/// Whether an idle connection is probed (`SO_KEEPALIVE`).
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn keepalive(fd: &impl AsFd) -> io::Result<bool> {
+    Ok(get_int(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE)? != 0)
+}
+
+/// Has an idle connection probed, or not (`SO_KEEPALIVE`). When and how often is in
+/// [`set_keepalive_idle`](crate::tcp::set_keepalive_idle) and what follows it.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn set_keepalive(fd: &impl AsFd, on: bool) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, i32::from(on))
+}
+
+/// The highest rate that this socket sends at, in bytes per second (`SO_MAX_PACING_RATE`,
+/// `tc-fq(8)`); `u64::MAX` is none.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn max_pacing_rate(fd: &impl AsFd) -> io::Result<u64> {
+    let rate = get_bytes(fd, libc::SOL_SOCKET, SO_MAX_PACING_RATE)?;
+    let rate = libc::c_ulong::from_ne_bytes(rate);
+    #[allow(clippy::unnecessary_cast, reason = "not a u64 everywhere")]
+    Ok(if rate == libc::c_ulong::MAX { u64::MAX } else { rate as u64 })
+}
+
+/// Limits the rate that this socket sends at, in bytes per second (`SO_MAX_PACING_RATE`,
+/// `tc-fq(8)`); `u64::MAX` is none. The kernel's `long` is what counts: where it has 32 bits, what
+/// does not fit is none. 0 is taken, and limits nothing where TCP paces by itself: it is no rate.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket, `EOPNOTSUPP` for MPTCP.
+pub fn set_max_pacing_rate(fd: &impl AsFd, bytes_per_s: u64) -> io::Result<()> {
+    #[allow(clippy::useless_conversion, reason = "not a u64 everywhere")]
+    let rate = libc::c_ulong::try_from(bytes_per_s).unwrap_or(libc::c_ulong::MAX);
+    set_option(fd, libc::SOL_SOCKET, SO_MAX_PACING_RATE, &rate)
+}
+
+/// The mark that packets of this socket carry for routes and filters (`SO_MARK`); 0 is none.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn mark(fd: &impl AsFd) -> io::Result<u32> {
+    get_int(fd, libc::SOL_SOCKET, libc::SO_MARK).map(i32::cast_unsigned)
+}
+
+/// Marks the packets of this socket for routes and filters (`SO_MARK`); 0 is none.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` or (Linux 5.17) `CAP_NET_RAW` over the socket's network
+/// namespace, also for 0.
+pub fn set_mark(fd: &impl AsFd, mark: u32) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
+}
+
+/// The name of the one interface that this socket's packets come and go by
+/// (`SO_BINDTODEVICE`); empty where it may be any.
+///
+/// # Errors
+/// `ENODEV` when that interface is gone.
+pub fn interface(fd: &impl AsFd) -> io::Result<String> {
+    let name: [u8; libc::IFNAMSIZ] = get_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE)?;
+    Ok(text_of(&name))
+}
+
+/// Lets this socket's packets come and go by one interface alone (`SO_BINDTODEVICE`); an empty name
+/// lets them use any.
+///
+/// # Errors
+/// `ENODEV` for a name that no interface has; the kernel would cut one that is too long, and bind to
+/// another interface, so that it does not get it. `EPERM` without `CAP_NET_RAW` over the socket's
+/// network namespace where one is set already.
+pub fn set_interface(fd: &impl AsFd, name: &str) -> io::Result<()> {
+    // With its final 0 it is IFNAMSIZ bytes long at most (netdevice(7)).
+    let mut padded = [0_u8; libc::IFNAMSIZ];
+    if name.len() >= padded.len() || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    set_option(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &padded)
+}
+
+/// The address that this socket is bound to (`getsockname(2)`); `None` for a family without ports.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket.
+pub fn local_address(fd: &impl AsFd) -> io::Result<Option<SocketAddr>> {
+    Ok(SockRef::from(fd).local_addr()?.as_socket())
+}
+
+/// The address that this socket is connected to (`getpeername(2)`); `None` for a family without
+/// ports.
+///
+/// # Errors
+/// `ENOTCONN` where it is not connected.
+pub fn peer_address(fd: &impl AsFd) -> io::Result<Option<SocketAddr>> {
+    Ok(SockRef::from(fd).peer_addr()?.as_socket())
 }
 
 /// Half-closes a socket: no more is written, a FIN follows what is queued (`shutdown(2)`,
@@ -373,8 +509,24 @@ fn type_of_service(control: &[usize], told: usize) -> Option<u8> {
     bytes.get(header).copied().filter(|_| is_it)
 }
 
+/// A time as the kernel takes it: in whole seconds, rounded up.
+pub(crate) fn whole_seconds(time: Duration) -> i32 {
+    i32::try_from(time.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i32::MAX)
+}
+
+/// The text in front of the first 0.
+pub(crate) fn text_of(bytes: &[u8]) -> String {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+fn int_pair(bytes: [u8; 8]) -> [i32; 2] {
+    let [a, b, c, d, e, f, g, h] = bytes;
+    [i32::from_ne_bytes([a, b, c, d]), i32::from_ne_bytes([e, f, g, h])]
+}
+
 /// Reads an integer option (`getsockopt(2)`).
-fn get_int(fd: &impl AsFd, level: i32, option: i32) -> io::Result<i32> {
+pub(crate) fn get_int(fd: &impl AsFd, level: i32, option: i32) -> io::Result<i32> {
     let mut value: libc::c_int = 0;
     let mut length = size_of_value::<libc::c_int>();
     let fd = fd.as_fd().as_raw_fd();
@@ -382,6 +534,21 @@ fn get_int(fd: &impl AsFd, level: i32, option: i32) -> io::Result<i32> {
     // SAFETY: `value` has the length announced, and both outlive the call.
     check(unsafe { libc::getsockopt(fd, level, option, pointer, &raw mut length) })?;
     Ok(value)
+}
+
+/// Reads an option of up to `N` bytes (`getsockopt(2)`); what the kernel does not fill stays 0.
+pub(crate) fn get_bytes<const N: usize>(
+    fd: &impl AsFd,
+    level: i32,
+    option: i32,
+) -> io::Result<[u8; N]> {
+    let mut bytes = [0_u8; N];
+    let mut length = size_of_value::<[u8; N]>();
+    let fd = fd.as_fd().as_raw_fd();
+    let pointer = bytes.as_mut_ptr().cast();
+    // SAFETY: `bytes` has the length announced, and both outlive the call.
+    check(unsafe { libc::getsockopt(fd, level, option, pointer, &raw mut length) })?;
+    Ok(bytes)
 }
 
 /// Sets an integer option (`setsockopt(2)`).
@@ -407,15 +574,47 @@ pub(crate) fn size_of_value<T>() -> libc::socklen_t {
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
+    use std::fs::File;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn tcp() -> OwnedFd {
+        open_tcp((Ipv4Addr::LOCALHOST, 0).into()).unwrap()
+    }
+
+    fn refused<T>(result: io::Result<T>) -> Option<i32> {
+        result.err().and_then(|error| error.raw_os_error())
+    }
+
+    /// Whether a call that needs a capability may be made here; says so if not.
+    fn may(call: &str, result: io::Result<()>) -> bool {
+        match result {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                eprintln!("NOT TESTED: {call} needs a capability: {error}");
+                false
+            }
+            result => result.map(|()| true).unwrap(),
+        }
+    }
 
     fn pair() -> (UdpSocket, UdpSocket) {
         let (one, two) =
             (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         one.connect(two.local_addr().unwrap()).unwrap();
         (one, two)
+    }
+
+    #[test]
+    fn a_duplicate_outlives_the_number_that_it_was_made_by() {
+        let (one, two) = pair();
+        let same = duplicate(one.as_raw_fd()).unwrap();
+        drop(one);
+        send_now(&same, b"data").unwrap();
+        assert_eq!(two.recv(&mut [0; 16]).unwrap(), 4);
+        assert_eq!(duplicate(-1).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 
     #[test]
@@ -448,5 +647,134 @@ mod tests {
         forbid_fragments(&one).unwrap();
         let refused = one.send(&[0; 65_507 + 1]).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE));
+    }
+
+    #[test]
+    fn switches_read_back_as_set() {
+        let tcp = tcp();
+        for on in [true, false] {
+            set_keepalive(&tcp, on).unwrap();
+            set_oob_inline(&tcp, on).unwrap();
+            assert_eq!((keepalive(&tcp).unwrap(), oob_inline(&tcp).unwrap()), (on, on));
+        }
+    }
+
+    #[test]
+    fn linger_is_in_whole_seconds_rounded_up() {
+        let tcp = tcp();
+        assert_eq!(linger(&tcp).unwrap(), None);
+        for (set, granted) in [
+            (Some(Duration::ZERO), Some(Duration::ZERO)),
+            (Some(Duration::from_nanos(1)), Some(SECOND)),
+            (Some(SECOND), Some(SECOND)),
+            (Some(SECOND + Duration::from_nanos(1)), Some(2 * SECOND)),
+            (None, None),
+        ] {
+            set_linger(&tcp, set).unwrap();
+            assert_eq!(linger(&tcp).unwrap(), granted);
+        }
+    }
+
+    #[test]
+    fn a_pacing_rate_has_more_than_32_bits() {
+        let tcp = tcp();
+        assert_eq!(max_pacing_rate(&tcp).unwrap(), u64::MAX);
+        let beyond = if cfg!(target_pointer_width = "64") { 5_000_000_000 } else { u64::MAX };
+        for (set, granted) in
+            [(2_500_000, 2_500_000), (5_000_000_000, beyond), (u64::MAX, u64::MAX)]
+        {
+            set_max_pacing_rate(&tcp, set).unwrap();
+            assert_eq!(max_pacing_rate(&tcp).unwrap(), granted);
+        }
+    }
+
+    #[test]
+    fn a_mark_has_32_bits() {
+        let tcp = tcp();
+        assert_eq!(mark(&tcp).unwrap(), 0);
+        for set in [1, u32::MAX, 0] {
+            if !may("SO_MARK", set_mark(&tcp, set)) {
+                return;
+            }
+            assert_eq!(mark(&tcp).unwrap(), set);
+        }
+    }
+
+    #[test]
+    fn an_interface_is_bound_by_its_whole_name() {
+        let tcp = tcp();
+        assert_eq!(interface(&tcp).unwrap(), "");
+        for wrong in ["no-such-thing", "lo\0", "lo\0else", "a-name-longer-than-any"] {
+            assert_eq!(refused(set_interface(&tcp, wrong)), Some(libc::ENODEV), "{wrong:?}");
+        }
+        if may("SO_BINDTODEVICE", set_interface(&tcp, "lo")) {
+            assert_eq!(interface(&tcp).unwrap(), "lo");
+            if may("SO_BINDTODEVICE, a second time,", set_interface(&tcp, "")) {
+                assert_eq!(interface(&tcp).unwrap(), "");
+            }
+        }
+    }
+
+    #[test]
+    fn buffers_set_by_hand_are_handed_back() {
+        let tcp = tcp();
+        set_send_buffer(&tcp, 65_536).unwrap();
+        set_receive_buffer(&tcp, 65_536).unwrap();
+        if refused(buffer_lock(&tcp)) == Some(libc::ENOPROTOOPT) {
+            eprintln!("NOT TESTED: SO_BUF_LOCK needs Linux 5.14");
+            return;
+        }
+        assert_eq!(buffer_lock(&tcp).unwrap(), SEND_BUFFER_LOCKED | RECEIVE_BUFFER_LOCKED);
+        set_buffer_lock(&tcp, RECEIVE_BUFFER_LOCKED).unwrap();
+        assert_eq!(buffer_lock(&tcp).unwrap(), RECEIVE_BUFFER_LOCKED);
+        set_buffer_lock(&tcp, 0).unwrap();
+        assert_eq!(buffer_lock(&tcp).unwrap(), 0);
+        assert_eq!(send_buffer(&tcp).unwrap(), 2 * 65_536, "the size stays");
+        assert_eq!(refused(set_buffer_lock(&tcp, 4)), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_forced_send_buffer_passes_the_limit() {
+        let tcp = tcp();
+        let beyond = 1 << 29;
+        set_send_buffer(&tcp, beyond).unwrap();
+        assert!(send_buffer(&tcp).unwrap() < 2 * beyond, "net.core.wmem_max is nowhere so large");
+        if may("SO_SNDBUFFORCE", force_send_buffer(&tcp, beyond)) {
+            assert_eq!(send_buffer(&tcp).unwrap(), 2 * beyond);
+        }
+    }
+
+    #[test]
+    fn both_addresses_are_told() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let near = TcpStream::connect(address).unwrap();
+        assert_eq!(local_address(&near).unwrap(), Some(near.local_addr().unwrap()));
+        assert_eq!(peer_address(&near).unwrap(), Some(address));
+        assert_eq!(refused(peer_address(&listener)), Some(libc::ENOTCONN));
+        let unix = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        assert_eq!(local_address(&unix).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_is_no_socket() {
+        let file = File::open("/dev/null").unwrap();
+        let refusals = [
+            refused(keepalive(&file)),
+            refused(set_keepalive(&file, true)),
+            refused(linger(&file)),
+            refused(oob_inline(&file)),
+            refused(max_pacing_rate(&file)),
+            refused(set_max_pacing_rate(&file, 1)),
+            refused(mark(&file)),
+            refused(set_mark(&file, 1)),
+            refused(interface(&file)),
+            refused(set_interface(&file, "lo")),
+            refused(set_buffer_lock(&file, 0)),
+            refused(force_send_buffer(&file, 1)),
+            refused(local_address(&file)),
+            refused(peer_address(&file)),
+        ];
+        assert_eq!(refusals, [Some(libc::ENOTSOCK); 14]);
     }
 }

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use crate::check;
+use crate::socket::{get_bytes, get_int, set_int, text_of, whole_seconds};
 
 /// `SIOCOUTQNSD` of `include/uapi/linux/sockios.h`.
 const SIOCOUTQNSD: libc::c_ulong = 0x894B;
@@ -65,16 +67,9 @@ fn queue(fd: &impl AsFd, request: libc::c_ulong) -> io::Result<u32> {
 /// # Errors
 /// `EOPNOTSUPP` for a socket that is not TCP.
 pub fn congestion(fd: &impl AsFd) -> io::Result<String> {
-    let mut name = [0_u8; 16];
-    let mut length = 16;
-    let fd = fd.as_fd().as_raw_fd();
-    let pointer = name.as_mut_ptr().cast();
-    // SAFETY: `name` has the 16 bytes announced (TCP_CA_NAME_MAX) and outlives the call.
-    check(unsafe {
-        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, pointer, &raw mut length)
-    })?;
-    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    // TCP_CA_NAME_MAX of include/net/tcp.h.
+    let name: [u8; 16] = get_bytes(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION)?;
+    Ok(text_of(&name))
 }
 
 /// Selects a congestion control by name (`TCP_CONGESTION`), at any time.
@@ -89,4 +84,290 @@ pub fn set_congestion(fd: &impl AsFd, name: &str) -> io::Result<()> {
     // SAFETY: pointer and length are those of `name`, which outlives the call.
     check(unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, pointer, length) })
         .map(drop)
+}
+
+/// How many bytes may be written and not yet sent before the socket has no more room
+/// (`TCP_NOTSENT_LOWAT`); 0 stands for the system's `net.ipv4.tcp_notsent_lowat`.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a socket that is not TCP.
+pub fn notsent_lowat(fd: &impl AsFd) -> io::Result<u32> {
+    get_int(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT).map(i32::cast_unsigned)
+}
+
+/// Limits the bytes that are written and not yet sent (`TCP_NOTSENT_LOWAT`). At the limit a write
+/// waits; it may go past it by one segment. `poll` calls the socket writable below half of it. 0 is
+/// the system's `net.ipv4.tcp_notsent_lowat` again.
+///
+/// # Errors
+/// `ENOPROTOOPT` or `EOPNOTSUPP` for a socket that is not TCP.
+pub fn set_notsent_lowat(fd: &impl AsFd, bytes: u32) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes.cast_signed())
+}
+
+/// How long written bytes may stay unacknowledged before the connection is given up
+/// (`TCP_USER_TIMEOUT`); zero leaves that to `net.ipv4.tcp_retries2`.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a socket that is not TCP, MPTCP included.
+pub fn user_timeout(fd: &impl AsFd) -> io::Result<Duration> {
+    let ms = get_int(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT)?;
+    Ok(Duration::from_millis(ms.unsigned_abs().into()))
+}
+
+/// Gives a connection up when bytes stay unacknowledged for so long (`TCP_USER_TIMEOUT`,
+/// milliseconds, rounded up); zero leaves that to `net.ipv4.tcp_retries2`. Bytes that wait for a
+/// peer with a closed window count too, and so does the SYN.
+///
+/// # Errors
+/// `EINVAL` for more than `i32::MAX` milliseconds; `ENOPROTOOPT` or `EOPNOTSUPP` for a socket that is
+/// not TCP, MPTCP included.
+pub fn set_user_timeout(fd: &impl AsFd, timeout: Duration) -> io::Result<()> {
+    // What does not fit is negative to the kernel, which refuses it.
+    let ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(-1);
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ms)
+}
+
+/// After how much silence the first probe is sent, with keep-alive on (`TCP_KEEPIDLE`).
+///
+/// # Errors
+/// `EOPNOTSUPP` for a socket that is not TCP.
+pub fn keepalive_idle(fd: &impl AsFd) -> io::Result<Duration> {
+    seconds(fd, libc::TCP_KEEPIDLE)
+}
+
+/// Sets after how much silence the first probe is sent, with keep-alive on (`TCP_KEEPIDLE`, whole
+/// seconds, rounded up): [`socket::set_keepalive`](crate::socket::set_keepalive).
+///
+/// # Errors
+/// `EINVAL` for none or more than 32,767 s; `ENOPROTOOPT` or `EOPNOTSUPP` for a socket that is not
+/// TCP.
+pub fn set_keepalive_idle(fd: &impl AsFd, idle: Duration) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, whole_seconds(idle))
+}
+
+/// The time between two probes that nobody answers (`TCP_KEEPINTVL`).
+///
+/// # Errors
+/// `EOPNOTSUPP` for a socket that is not TCP.
+pub fn keepalive_interval(fd: &impl AsFd) -> io::Result<Duration> {
+    seconds(fd, libc::TCP_KEEPINTVL)
+}
+
+/// Sets the time between two probes that nobody answers (`TCP_KEEPINTVL`, whole seconds, rounded
+/// up).
+///
+/// # Errors
+/// As [`set_keepalive_idle`].
+pub fn set_keepalive_interval(fd: &impl AsFd, interval: Duration) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, whole_seconds(interval))
+}
+
+/// After how many probes without an answer the connection is given up (`TCP_KEEPCNT`).
+///
+/// # Errors
+/// `EOPNOTSUPP` for a socket that is not TCP.
+pub fn keepalive_probes(fd: &impl AsFd) -> io::Result<u32> {
+    get_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT).map(i32::unsigned_abs)
+}
+
+/// Sets after how many probes without an answer the connection is given up (`TCP_KEEPCNT`). Where
+/// there is a [`user_timeout`], that decides instead (`tcp(7)`).
+///
+/// # Errors
+/// `EINVAL` for none or more than 127; otherwise as [`set_keepalive_idle`].
+pub fn set_keepalive_probes(fd: &impl AsFd, probes: u32) -> io::Result<()> {
+    let probes = i32::try_from(probes).unwrap_or(i32::MAX);
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, probes)
+}
+
+/// Whether a segment that is not full is sent at once (`TCP_NODELAY`).
+///
+/// # Errors
+/// `EOPNOTSUPP` for a socket that is not TCP.
+pub fn nodelay(fd: &impl AsFd) -> io::Result<bool> {
+    Ok(get_int(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)? != 0)
+}
+
+/// Sends a segment that is not full at once, or keeps it while another such is unacknowledged
+/// (`TCP_NODELAY`).
+///
+/// # Errors
+/// `ENOPROTOOPT` or `EOPNOTSUPP` for a socket that is not TCP.
+pub fn set_nodelay(fd: &impl AsFd, on: bool) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, i32::from(on))
+}
+
+/// Lets `connect` return at once and the first write go out with the SYN, where a cookie of the peer
+/// is known (`TCP_FASTOPEN_CONNECT`, `include/uapi/linux/tcp.h`, Linux 4.11; RFC 7413). A
+/// `shutdown` before the handshake is over throws those bytes away and returns 0.
+///
+/// # Errors
+/// `EINVAL` once it is connecting, `EOPNOTSUPP` where `net.ipv4.tcp_fastopen` does not have its bit
+/// of value 1.
+pub fn set_fast_open_connect(fd: &impl AsFd, on: bool) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, i32::from(on))
+}
+
+/// Lets a listener take data with the SYN from so many connections at a time whose handshake is not
+/// over (`TCP_FASTOPEN`, RFC 7413); 0 takes none. The kernel cuts the number at
+/// `net.core.somaxconn` without a word, and takes none where `net.ipv4.tcp_fastopen` does not
+/// have its bit of value 2.
+///
+/// # Errors
+/// `EINVAL` for a connected socket.
+pub fn set_fast_open_queue(fd: &impl AsFd, connections: u32) -> io::Result<()> {
+    let connections = i32::try_from(connections).unwrap_or(i32::MAX);
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, connections)
+}
+
+fn seconds(fd: &impl AsFd, option: i32) -> io::Result<Duration> {
+    let seconds = get_int(fd, libc::IPPROTO_TCP, option)?;
+    Ok(Duration::from_secs(seconds.unsigned_abs().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::socket::open_tcp;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const NANOSECOND: Duration = Duration::from_nanos(1);
+
+    fn tcp() -> OwnedFd {
+        open_tcp((Ipv4Addr::LOCALHOST, 0).into()).unwrap()
+    }
+
+    fn refused<T>(result: io::Result<T>) -> Option<i32> {
+        result.err().and_then(|error| error.raw_os_error())
+    }
+
+    #[test]
+    fn the_limit_of_unsent_bytes_reads_back() {
+        let tcp = tcp();
+        assert_eq!(notsent_lowat(&tcp).unwrap(), 0, "the system's");
+        for set in [1, 16_384, u32::MAX, 0] {
+            set_notsent_lowat(&tcp, set).unwrap();
+            assert_eq!(notsent_lowat(&tcp).unwrap(), set);
+        }
+    }
+
+    #[test]
+    fn a_user_timeout_is_in_milliseconds_rounded_up() {
+        let tcp = tcp();
+        let ms = Duration::from_millis;
+        let longest = ms(i32::MAX.unsigned_abs().into());
+        for (set, granted) in [
+            (ms(7_000), ms(7_000)),
+            (NANOSECOND, ms(1)),
+            (ms(1) + NANOSECOND, ms(2)),
+            (longest, longest),
+            (Duration::ZERO, Duration::ZERO),
+        ] {
+            set_user_timeout(&tcp, set).unwrap();
+            assert_eq!(user_timeout(&tcp).unwrap(), granted);
+        }
+        assert_eq!(refused(set_user_timeout(&tcp, longest + NANOSECOND)), Some(libc::EINVAL));
+        assert_eq!(refused(set_user_timeout(&tcp, Duration::MAX)), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn keep_alive_is_in_whole_seconds_rounded_up() {
+        let tcp = tcp();
+        let longest = 32_767 * SECOND;
+        for (set, granted) in [(77 * SECOND, 77 * SECOND), (NANOSECOND, SECOND), (longest, longest)]
+        {
+            set_keepalive_idle(&tcp, set).unwrap();
+            set_keepalive_interval(&tcp, set).unwrap();
+            assert_eq!(keepalive_idle(&tcp).unwrap(), granted);
+            assert_eq!(keepalive_interval(&tcp).unwrap(), granted);
+        }
+        for wrong in [Duration::ZERO, longest + NANOSECOND, Duration::MAX] {
+            assert_eq!(refused(set_keepalive_idle(&tcp, wrong)), Some(libc::EINVAL));
+            assert_eq!(refused(set_keepalive_interval(&tcp, wrong)), Some(libc::EINVAL));
+        }
+        for set in [1, 127] {
+            set_keepalive_probes(&tcp, set).unwrap();
+            assert_eq!(keepalive_probes(&tcp).unwrap(), set);
+        }
+        for wrong in [0, 128, u32::MAX] {
+            assert_eq!(refused(set_keepalive_probes(&tcp, wrong)), Some(libc::EINVAL));
+        }
+    }
+
+    #[test]
+    fn no_delay_reads_back() {
+        let tcp = tcp();
+        for on in [true, false] {
+            set_nodelay(&tcp, on).unwrap();
+            assert_eq!(nodelay(&tcp).unwrap(), on);
+        }
+    }
+
+    #[test]
+    fn fast_open_is_for_sockets_that_wait_for_their_connection() {
+        let sysctl = |name: &str| -> u32 {
+            let text = std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap();
+            text.trim().parse().unwrap()
+        };
+        let (closed, longest) = (tcp(), sysctl("core/somaxconn"));
+        for (set, granted) in [(5, 5), (longest + 1, longest), (0, 0)] {
+            set_fast_open_queue(&closed, set).unwrap();
+            let queue = get_int(&closed, libc::IPPROTO_TCP, libc::TCP_FASTOPEN).unwrap();
+            assert_eq!(queue.unsigned_abs(), granted);
+        }
+        if sysctl("ipv4/tcp_fastopen") & 1 == 0 {
+            eprintln!("NOT TESTED: net.ipv4.tcp_fastopen forbids fast open to those who connect");
+            return;
+        }
+        set_fast_open_connect(&closed, true).unwrap();
+        let on = get_int(&closed, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT).unwrap();
+        assert_eq!(on, 1);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(refused(set_fast_open_connect(&near, true)), Some(libc::EINVAL));
+        assert_eq!(refused(set_fast_open_queue(&near, 1)), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn the_congestion_control_reads_back() {
+        let tcp = tcp();
+        set_congestion(&tcp, "reno").unwrap();
+        assert_eq!(congestion(&tcp).unwrap(), "reno");
+        assert_eq!(refused(set_congestion(&tcp, "no-such-thing")), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_file_is_no_socket() {
+        let file = File::open("/dev/null").unwrap();
+        let refusals = [
+            refused(congestion(&file)),
+            refused(notsent_lowat(&file)),
+            refused(set_notsent_lowat(&file, 1)),
+            refused(user_timeout(&file)),
+            refused(set_user_timeout(&file, SECOND)),
+            refused(keepalive_idle(&file)),
+            refused(set_keepalive_idle(&file, SECOND)),
+            refused(keepalive_interval(&file)),
+            refused(set_keepalive_interval(&file, SECOND)),
+            refused(keepalive_probes(&file)),
+            refused(set_keepalive_probes(&file, 1)),
+            refused(nodelay(&file)),
+            refused(set_nodelay(&file, true)),
+            refused(set_fast_open_connect(&file, true)),
+            refused(set_fast_open_queue(&file, 1)),
+        ];
+        assert_eq!(refusals, [Some(libc::ENOTSOCK); 15]);
+    }
+
+    #[test]
+    fn a_datagram_socket_is_not_tcp() {
+        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        assert_eq!(refused(nodelay(&udp)), Some(libc::EOPNOTSUPP));
+        assert_eq!(refused(set_nodelay(&udp, true)), Some(libc::ENOPROTOOPT));
+    }
 }

@@ -70,8 +70,11 @@ pub struct Facts {
     /// The end of the peer's stream, where the reader met it already.
     pub ended: Option<End>,
     /// The descriptor is registered with an edge-triggered poller already, so that waiting for an
-    /// edge costs nothing more.
+    /// edge costs nothing more. Its driver tells of events that come after the finish began.
     pub registered: bool,
+    /// Nobody else reads or writes while it is finished, nor takes an error of the socket: a `recv`
+    /// of ours would be told of a reset that comes after our half-close.
+    pub alone: bool,
 }
 
 /// The next system call to make, and the method that takes its result.
@@ -129,6 +132,8 @@ pub struct Woken {
     pub readable: bool,
     /// The peer ended its direction, or the connection failed.
     pub ended: bool,
+    /// No event will wake the driver any more: both directions look closed to its poller.
+    pub blind: bool,
 }
 
 /// What a `recv` that throws away brought.
@@ -167,6 +172,9 @@ pub enum Unproven {
     /// The kernel refused a call that it grants every connection: see the error beside it.
     #[error("a system call failed")]
     Refused,
+    /// The caller was asked while it waited, and did not want to go on.
+    #[error("the caller stopped it")]
+    Stopped,
     /// Nothing was done: the number stands for no open descriptor.
     #[error("the descriptor is not open")]
     NotOpen,

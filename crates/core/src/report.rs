@@ -14,14 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 /// before it says that it no longer writes. So a reader that met the end of the stream and then
 /// sees no write under way sees also what an earlier one was told.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub struct Report {
     writing: AtomicBool,
     told: AtomicBool,
 }
 
 impl Report {
     /// Does a write, and keeps its error.
-    pub(crate) fn during<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    ///
+    /// # Errors
+    /// Those of the write.
+    pub fn during<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.writing.store(true, SeqCst);
         let result = write();
         // EPIPE is no report: it is told as often as one writes.
@@ -35,7 +38,8 @@ impl Report {
     }
 
     /// Whether a writer was told of a reset before; `None` while a write is under way.
-    pub(crate) fn was_taken(&self) -> Option<bool> {
+    #[must_use]
+    pub fn was_taken(&self) -> Option<bool> {
         (!self.writing.load(SeqCst)).then(|| self.told.load(SeqCst))
     }
 }

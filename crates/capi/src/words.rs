@@ -1,0 +1,335 @@
+//! The words for how far bytes came and how a stream ended, as numbers and as text.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use lastbyte::{Delivery, PeerEnd, Unproven};
+
+/// How far all bytes of a connection are known to have come. A greater number is stronger.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Nothing was done: the descriptor is no connected stream socket, or the options are wrong.
+    None = 0,
+    /// The local kernel accepted the bytes: `write` returned. They may still be thrown away.
+    Written = 1,
+    /// They left the send queue for the device at least once. They may still be lost.
+    Sent = 2,
+    /// The peer's kernel acknowledged them. Its program may not have read them.
+    Acked = 3,
+    /// Acked, and the peer's FIN came after ours was acknowledged. It does not say that its program
+    /// read anything: it may have half-closed early, or be a proxy.
+    Closed = 4,
+    /// The peer's program said so. TCP has no such answer: asking for it fails once everything else
+    /// is proven.
+    Confirmed = 5,
+}
+
+/// How the other side stood at the end of a finish.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Its stream ended, and nothing can be said about how; or nothing was done.
+    Unknown = 0,
+    /// It was still connected and had not ended its direction.
+    Open = 1,
+    /// It ended its direction with a FIN.
+    Fin = 2,
+    /// It reset the connection, or our kernel gave it up.
+    Reset = 3,
+    /// It did not answer until the deadline.
+    Silent = 4,
+}
+
+/// Why a finish could not prove what was wanted. In brackets: `errno`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It was proven (0).
+    Proven = 0,
+    /// The deadline passed first (ETIMEDOUT).
+    Deadline = 1,
+    /// The peer reset the connection, or our kernel gave it up (ECONNRESET).
+    Reset = 2,
+    /// The connection was gone, or never there, before a FIN could be queued (ENOTCONN).
+    NotConnected = 3,
+    /// `LB_LEVEL_CLOSED` was wanted, and the peer had ended its direction before our FIN was
+    /// acknowledged: its FIN says nothing about our bytes (EPROTO).
+    EarlyFin = 4,
+    /// It cannot be known (EOPNOTSUPP): MPTCP and vsock count nothing, no transport has
+    /// `LB_LEVEL_CONFIRMED`, and `LB_LEVEL_CLOSED` needs `bytes_read`. What can be done was done.
+    Unknowable = 5,
+    /// The kernel refused a call that it grants every connection (the kernel's own number).
+    Refused = 6,
+    /// Nothing was done: no such descriptor is open (EBADF).
+    NotOpen = 7,
+    /// Nothing was done: a file, a pipe, or another descriptor that is no socket (ENOTSOCK).
+    NoSocket = 8,
+    /// Nothing was done: a socket of datagrams, which has no stream to end (EPROTOTYPE).
+    NoStream = 9,
+    /// Nothing was done: a listening socket, which has no peer (EINVAL).
+    Listening = 10,
+    /// Nothing was done: the options make no sense (EINVAL).
+    BadOptions = 11,
+}
+
+/// How a stream that was read to its end really ended.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Nothing can be said.
+    Unknown = 0,
+    /// The peer ended its direction with a FIN after the last byte that was read.
+    Fin = 1,
+    /// The connection was reset: bytes may be missing, however clean the end looked.
+    Reset = 2,
+}
+
+/// The name of an `enum lb_level`, such as "acked"; "invalid" for any other number. Never NULL; not
+/// to be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn lb_level_name(level: c_int) -> *const c_char {
+    Level::numbered(level).map_or(INVALID, Level::name).as_ptr()
+}
+
+/// The name of an `enum lb_peer`, such as "FIN"; "invalid" for any other number. Never NULL; not to
+/// be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn lb_peer_name(peer: c_int) -> *const c_char {
+    Peer::numbered(peer).map_or(INVALID, Peer::name).as_ptr()
+}
+
+/// An `enum lb_why` in words, such as "the deadline passed"; "invalid" for any other number. Never
+/// NULL; not to be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn lb_why_name(why: c_int) -> *const c_char {
+    Why::numbered(why).map_or(INVALID, Why::name).as_ptr()
+}
+
+/// The name of an `enum lb_end`, such as "RST"; "invalid" for any other number. Never NULL; not to
+/// be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn lb_end_name(end: c_int) -> *const c_char {
+    End::numbered(end).map_or(INVALID, End::name).as_ptr()
+}
+
+const INVALID: &CStr = c"invalid";
+
+impl Level {
+    const ALL: [Self; 6] =
+        [Self::None, Self::Written, Self::Sent, Self::Acked, Self::Closed, Self::Confirmed];
+
+    pub(crate) fn numbered(number: c_int) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| *level as c_int == number)
+    }
+
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::None => c"none",
+            Self::Written => c"written",
+            Self::Sent => c"sent",
+            Self::Acked => c"acked",
+            Self::Closed => c"closed",
+            Self::Confirmed => c"confirmed",
+        }
+    }
+
+    /// The same in Rust, which has no word for nothing.
+    pub(crate) fn delivery(self) -> Option<Delivery> {
+        match self {
+            Self::None => None,
+            Self::Written => Some(Delivery::Written),
+            Self::Sent => Some(Delivery::Sent),
+            Self::Acked => Some(Delivery::Acked),
+            Self::Closed => Some(Delivery::Closed),
+            Self::Confirmed => Some(Delivery::Confirmed),
+        }
+    }
+}
+
+impl From<Delivery> for Level {
+    fn from(level: Delivery) -> Self {
+        match level {
+            Delivery::Written => Self::Written,
+            Delivery::Sent => Self::Sent,
+            Delivery::Acked => Self::Acked,
+            Delivery::Closed => Self::Closed,
+            Delivery::Confirmed => Self::Confirmed,
+        }
+    }
+}
+
+impl Peer {
+    const ALL: [Self; 5] = [Self::Unknown, Self::Open, Self::Fin, Self::Reset, Self::Silent];
+
+    pub(crate) fn numbered(number: c_int) -> Option<Self> {
+        Self::ALL.into_iter().find(|peer| *peer as c_int == number)
+    }
+
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::Unknown => c"unknown",
+            Self::Open => c"open",
+            Self::Fin => c"FIN",
+            Self::Reset => c"RST",
+            Self::Silent => c"silence",
+        }
+    }
+
+    /// The same in Rust.
+    pub(crate) fn end(self) -> PeerEnd {
+        match self {
+            Self::Unknown => PeerEnd::Unknown,
+            Self::Open => PeerEnd::Open,
+            Self::Fin => PeerEnd::Fin,
+            Self::Reset => PeerEnd::Reset,
+            Self::Silent => PeerEnd::Silent,
+        }
+    }
+}
+
+impl From<PeerEnd> for Peer {
+    fn from(end: PeerEnd) -> Self {
+        match end {
+            PeerEnd::Open => Self::Open,
+            PeerEnd::Fin => Self::Fin,
+            PeerEnd::Reset => Self::Reset,
+            PeerEnd::Silent => Self::Silent,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl Why {
+    const ALL: [Self; 12] = [
+        Self::Proven,
+        Self::Deadline,
+        Self::Reset,
+        Self::NotConnected,
+        Self::EarlyFin,
+        Self::Unknowable,
+        Self::Refused,
+        Self::NotOpen,
+        Self::NoSocket,
+        Self::NoStream,
+        Self::Listening,
+        Self::BadOptions,
+    ];
+
+    pub(crate) fn numbered(number: c_int) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| *why as c_int == number)
+    }
+
+    pub(crate) fn name(self) -> &'static CStr {
+        match self {
+            Self::Proven => c"proven",
+            Self::Deadline => c"the deadline passed",
+            Self::Reset => c"the connection was reset",
+            Self::NotConnected => c"the socket was not connected",
+            Self::EarlyFin => c"the peer's FIN came before ours was acknowledged",
+            Self::Unknowable => c"this cannot be known for this socket",
+            Self::Refused => c"a system call failed",
+            Self::NotOpen => c"the descriptor is not open",
+            Self::NoSocket => c"the descriptor is no socket",
+            Self::NoStream => c"the socket is no stream",
+            Self::Listening => c"the socket is listening, it has no peer",
+            Self::BadOptions => c"the options make no sense",
+        }
+    }
+
+    /// Nothing was done, so that no level was reached.
+    pub(crate) fn refused_the_descriptor(self) -> bool {
+        matches!(self, Self::NotOpen | Self::NoSocket | Self::NoStream | Self::Listening)
+    }
+}
+
+impl From<Unproven> for Why {
+    fn from(why: Unproven) -> Self {
+        match why {
+            Unproven::Deadline => Self::Deadline,
+            Unproven::Reset => Self::Reset,
+            Unproven::NotConnected => Self::NotConnected,
+            Unproven::EarlyFin => Self::EarlyFin,
+            Unproven::Unknowable => Self::Unknowable,
+            Unproven::NotOpen => Self::NotOpen,
+            Unproven::NoSocket => Self::NoSocket,
+            Unproven::NoStream => Self::NoStream,
+            Unproven::Listening => Self::Listening,
+            _ => Self::Refused,
+        }
+    }
+}
+
+impl End {
+    const ALL: [Self; 3] = [Self::Unknown, Self::Fin, Self::Reset];
+
+    fn numbered(number: c_int) -> Option<Self> {
+        Self::ALL.into_iter().find(|end| *end as c_int == number)
+    }
+
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::Unknown => c"unknown",
+            Self::Fin => c"FIN",
+            Self::Reset => c"RST",
+        }
+    }
+}
+
+impl From<lastbyte::End> for End {
+    fn from(end: lastbyte::End) -> Self {
+        match end {
+            lastbyte::End::Fin => Self::Fin,
+            lastbyte::End::Reset => Self::Reset,
+            // `Truncated` is said of layers above, which a descriptor does not have.
+            _ => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_library() {
+        for level in Level::ALL {
+            let Some(same) = level.delivery() else { continue };
+            assert_eq!(level.name().to_str().unwrap(), same.to_string());
+            assert_eq!(Level::from(same), level);
+        }
+        for peer in Peer::ALL {
+            assert_eq!(peer.name().to_str().unwrap(), peer.end().to_string());
+            assert_eq!(Peer::from(peer.end()), peer);
+        }
+        for end in [lastbyte::End::Fin, lastbyte::End::Reset, lastbyte::End::Unknown] {
+            assert_eq!(End::from(end).name().to_str().unwrap(), end.to_string());
+        }
+        for why in [
+            Unproven::Deadline,
+            Unproven::Reset,
+            Unproven::NotConnected,
+            Unproven::EarlyFin,
+            Unproven::Unknowable,
+            Unproven::Refused,
+            Unproven::NotOpen,
+            Unproven::NoSocket,
+            Unproven::NoStream,
+            Unproven::Listening,
+        ] {
+            assert_eq!(Why::from(why).name().to_str().unwrap(), why.to_string());
+        }
+    }
+
+    #[test]
+    fn numbers_from_c_are_looked_at() {
+        assert_eq!(Level::numbered(3), Some(Level::Acked));
+        assert_eq!(Level::numbered(6), None);
+        assert_eq!(Peer::numbered(-1), None);
+        assert_eq!(Why::numbered(11), Some(Why::BadOptions));
+        assert_eq!(Why::numbered(12), None);
+        assert_eq!(End::numbered(c_int::MIN), None);
+        for name in [lb_level_name(99), lb_peer_name(99), lb_why_name(-1), lb_end_name(3)] {
+            assert_eq!(name, INVALID.as_ptr());
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The Python face of lastbyte: `_lastbyte`, the compiled half of the package `lastbyte`.
+//!
+//! It forbids itself decisions, classes and unsafe code: numbers and words go in and out, and the
+//! Python half (`python/lastbyte`) makes records, enums and exceptions of them. What is decided, is
+//! decided in the library.
+//!
+//! Descriptors come as numbers. Each is duplicated first, so that another thread may close its
+//! socket, and open another one that gets the same number, while a finish waits.
+
+#![forbid(unsafe_code)]
+
+mod words;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use lastbyte::{Drain, FinishOptions, Operation, SocketError};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::words::{Failure, InfoWords, ReceiptWords};
+
+/// How often a finish that waits looks at signals and at its caller. What comes within a tenth of a
+/// second seems to come at once; this is half of that.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// The compiled half of `lastbyte`. Use that.
+#[pymodule]
+mod _lastbyte {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::{describe, ended, finish, info, prepare};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("DEFAULTS", super::defaults())
+    }
+}
+
+/// Ends a connection with proof. Returns the receipt, and the failure if it is less than was wanted.
+///
+/// While it waits others run. It asks `stop` now and then, and ends when that says yes or raises, or
+/// when the handler of a signal raises.
+#[pyfunction]
+fn finish(
+    py: Python<'_>,
+    number: i64,
+    wanted: Wanted,
+    stop: Option<Py<PyAny>>,
+) -> PyResult<(ReceiptWords, Option<Failure>)> {
+    let options = options(wanted)?;
+    let fd = match duplicate(number) {
+        Ok(fd) => fd,
+        Err(error) if error.raw_os_error() == Some(words::EBADF) => {
+            return Ok((ReceiptWords::of_nothing(), Some(Failure::not_open())));
+        }
+        Err(error) => return Err(raised(&Operation::Finish.to_string(), &error)),
+    };
+    let mut exception = None;
+    let mut keep_going = || match goes_on(stop.as_ref()) {
+        Ok(yes) => yes,
+        Err(error) => {
+            exception = Some(error);
+            false
+        }
+    };
+    let outcome = py.detach(|| {
+        lastbyte::finish_fd_while(
+            &fd,
+            lastbyte::Counted::default(),
+            options,
+            SLICE,
+            &mut keep_going,
+        )
+    });
+    match (exception, outcome) {
+        (Some(exception), _) => Err(exception),
+        (None, Ok(receipt)) => Ok((receipt.into(), None)),
+        (None, Err(error)) => Ok((error.receipt.into(), Some(Failure::of(&error)))),
+    }
+}
+
+/// How long at most, in seconds; which level; how many bytes of the peer to throw away at most.
+type Wanted = (f64, u8, Option<u64>);
+
+fn options((timeout, want, drain): Wanted) -> PyResult<FinishOptions> {
+    // The Python half has said all that is to be said about bad ones.
+    let deadline = Duration::try_from_secs_f64(timeout)
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let want =
+        words::level_of(want).ok_or_else(|| PyValueError::new_err("want must be a Delivery"))?;
+    Ok(FinishOptions { deadline, want, drain: drain.map_or(Drain::Keep, Drain::Discard) })
+}
+
+/// Whether a finish that waits goes on: runs the handlers of signals, and asks its caller. Only the
+/// main thread has signals to handle; an interpreter that is ending has no answer.
+fn goes_on(stop: Option<&Py<PyAny>>) -> PyResult<bool> {
+    let asked = Python::try_attach(|py| {
+        py.check_signals()?;
+        stop.map_or(Ok(true), |stop| Ok(!stop.bind(py).call0()?.is_truthy()?))
+    });
+    asked.unwrap_or(Ok(false))
+}
+
+/// The text of a receipt, as the library writes it.
+#[pyfunction]
+fn describe(receipt: ReceiptWords) -> PyResult<String> {
+    let receipt = receipt.read().ok_or_else(|| PyValueError::new_err("this is no receipt"))?;
+    Ok(receipt.to_string())
+}
+
+/// What the kernel knows of a TCP connection now, by the attributes of `TcpInfo`.
+#[pyfunction]
+fn info(number: i64) -> PyResult<InfoWords> {
+    let fd = opened(number, Operation::Sample)?;
+    Ok(lastbyte::info(&fd).map_err(|error| refused(&error))?.into())
+}
+
+/// Keeps urgent bytes in the stream, so that `ended` can tell a FIN from a reset.
+#[pyfunction]
+fn prepare(number: i64) -> PyResult<()> {
+    let fd = opened(number, Operation::Set("SO_OOBINLINE"))?;
+    lastbyte::prepare(&fd).map_err(|error| refused(&error))
+}
+
+/// How the stream ended of which so many bytes were read.
+#[pyfunction]
+fn ended(number: i64, bytes_read: u64) -> PyResult<String> {
+    let fd = opened(number, Operation::Sample)?;
+    let end = lastbyte::ended(&fd, bytes_read).map_err(|error| refused(&error))?;
+    Ok(end.to_string())
+}
+
+/// What a finish does unless told otherwise, for a test to compare.
+fn defaults() -> Wanted {
+    let FinishOptions { deadline, want, drain } = FinishOptions::default();
+    let drain = match drain {
+        Drain::Discard(limit) => Some(limit),
+        Drain::Keep => None,
+    };
+    (deadline.as_secs_f64(), words::level(want), drain)
+}
+
+fn opened(number: i64, operation: Operation) -> PyResult<OwnedFd> {
+    duplicate(number).map_err(|error| raised(&operation.to_string(), &error))
+}
+
+fn duplicate(number: i64) -> io::Result<OwnedFd> {
+    lastbyte::duplicate(i32::try_from(number).unwrap_or(-1))
+}
+
+fn refused(error: &SocketError) -> PyErr {
+    raised(&format!("{}{}", error.operation, error.ends), &error.cause)
+}
+
+/// An `OSError`, or the subclass of it that Python has for the number.
+fn raised(doing: &str, cause: &io::Error) -> PyErr {
+    let number = cause.raw_os_error().unwrap_or(words::EIO);
+    PyOSError::new_err((number, format!("{doing}: {cause}")))
+}

@@ -1,0 +1,285 @@
+//! Options over real loopback connections: what is granted, what a listener passes on, and what
+//! comes of it.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests may panic too")]
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lastbyte_socket::{Granted, Keepalive, Listener, SocketError, Stream, Tune};
+use lastbyte_sys::{poll, tcp};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// The most that the kernel hands on as one segment (`GSO_LEGACY_MAX_SIZE` of
+/// `include/linux/netdevice.h`).
+const SEGMENT: u32 = 65_536;
+/// In bytes per second.
+const RATE: u64 = 10_000_000;
+
+#[test]
+fn both_sides_are_granted_what_was_asked() {
+    let (tune, untouched) = (everything(), nothing());
+    let (near, far) = pair(&tune, &Tune::default());
+    assert_granted(&near, &tune);
+    assert_granted(&far, &untouched);
+    assert!(!far.granted().unwrap().keepalive);
+
+    let (near, far) = pair(&Tune::default(), &tune);
+    assert_granted(&near, &untouched);
+    assert_granted(&far, &tune);
+}
+
+#[test]
+fn a_listener_passes_on_what_it_had_when_the_handshake_ended() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let early = TcpStream::connect(address).unwrap();
+    let queued = poll::wait([(&listener, poll::READABLE)], Some(5 * SECOND)).unwrap();
+    assert!(queued[0], "the handshake is over");
+
+    let tune = Tune { nodelay: Some(true), user_timeout: Some(7 * SECOND), ..Tune::default() };
+    tune.apply_to(&listener).unwrap();
+    let late = TcpStream::connect(address).unwrap();
+    let accepted = [(); 2].map(|()| Granted::read(&listener.accept().unwrap().0).unwrap());
+    let told = accepted.map(|granted| (granted.nodelay, granted.user_timeout));
+    assert_eq!(told, [(false, Some(Duration::ZERO)), (true, Some(7 * SECOND))]);
+    drop((early, late));
+}
+
+#[test]
+fn a_running_connection_is_granted_what_was_asked_and_gives_it_back() {
+    let (tune, back) = (everything(), nothing());
+    let (near, _far) = pair(&Tune::default(), &Tune::default());
+    tune.apply_to(&near).unwrap();
+    assert_granted(&near, &tune);
+    match back.apply_to(&near) {
+        Err(error) if lacks_rights(&error) => eprintln!("NOT TESTED: {error}"),
+        result => {
+            result.unwrap();
+            assert_granted(&near, &back);
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_is_named_with_both_ends() {
+    let (near, _far) = pair(&Tune::default(), &Tune::default());
+    let unknown = Tune { congestion: Some("no-such-thing".into()), ..Tune::default() };
+    let error = unknown.apply_to(&near).unwrap_err();
+    assert!(error.ends.local.is_some() && error.ends.peer.is_some());
+    assert_eq!(*error.ends, near.ends());
+    assert!(error.to_string().starts_with("set TCP_CONGESTION 127.0.0.1:"), "{error}");
+
+    let endless = Keepalive { idle: Duration::MAX, interval: SECOND, probes: 3 };
+    let silent = Keepalive { idle: SECOND, interval: SECOND, probes: 0 };
+    for (wrong, option) in [
+        (Tune { max_pacing_rate: Some(0), ..Tune::default() }, "SO_MAX_PACING_RATE"),
+        (Tune { user_timeout: Some(Duration::MAX), ..Tune::default() }, "TCP_USER_TIMEOUT"),
+        (Tune { keepalive: Some(endless), ..Tune::default() }, "TCP_KEEPIDLE"),
+        (Tune { keepalive: Some(silent), ..Tune::default() }, "TCP_KEEPCNT"),
+        (Tune { interface: Some("no-such-thing".into()), ..Tune::default() }, "SO_BINDTODEVICE"),
+    ] {
+        let error = Stream::connect(near.peer_addr().unwrap(), &wrong, SECOND).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("set {option}: ")), "{error}");
+    }
+}
+
+#[test]
+fn a_pacing_rate_holds_a_cubic_flow() {
+    let free = Tune { congestion: Some("cubic".into()), ..Tune::default() };
+    let paced = Tune { max_pacing_rate: Some(RATE), ..free.clone() };
+    if let Err(error) = free.apply_to(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()) {
+        eprintln!("NOT TESTED: {error}");
+        return;
+    }
+
+    assert_rate("with no limit", 3 * RATE..u64::MAX, || {
+        let (near, far) = pair(&free, &free);
+        received_per_second(near, far)
+    });
+    let held = RATE * 9 / 10..RATE * 11 / 10;
+    assert_rate("limited where it connected", held.clone(), || {
+        let (near, far) = pair(&paced, &free);
+        received_per_second(near, far)
+    });
+    assert_rate("limited where it was accepted", held.clone(), || {
+        let (near, far) = pair(&free, &paced);
+        received_per_second(far, near)
+    });
+    assert_rate("limited while it runs", held, || {
+        let (mut near, far) = pair(&free, &free);
+        near.write_all(&[1; 50_000]).unwrap();
+        paced.apply_to(&near).unwrap();
+        received_per_second(near, far)
+    });
+}
+
+#[test]
+fn the_limit_of_unsent_bytes_holds_on_both_sides() {
+    const LIMIT: u32 = 16_384;
+    let (free, limited) = (Tune::default(), Tune { notsent_lowat: Some(LIMIT), ..Tune::default() });
+    let (near, far) = pair(&free, &free);
+    let unlimited = unsent_when_full(near, far);
+    let (near, far) = pair(&limited, &free);
+    let connected = unsent_when_full(near, far);
+    let (near, far) = pair(&free, &limited);
+    let accepted = unsent_when_full(far, near);
+    eprintln!("unsent: {connected} and {accepted} B limited to {LIMIT} B; {unlimited} B without");
+    for unsent in [connected, accepted] {
+        assert!((1..LIMIT + SEGMENT).contains(&unsent), "{unsent} B unsent");
+    }
+    assert!(unlimited > 2 * (LIMIT + SEGMENT), "{unlimited} B unsent without a limit");
+}
+
+#[test]
+fn poll_says_writable_below_half_of_the_limit() {
+    let (mut near, _far) = pair(&Tune::default(), &Tune::default());
+    // So small that the buffer is far from full: nothing but the limit can be in the way.
+    while tcp::unsent(&near).unwrap() < 50_000 {
+        near.write_all(&[1; 1_000]).unwrap();
+    }
+    let unsent = tcp::unsent(&near).unwrap();
+    for (limit, writable) in [(2 * unsent, false), (2 * unsent + 1, true)] {
+        Tune { notsent_lowat: Some(limit), ..Tune::default() }.apply_to(&near).unwrap();
+        let ready = poll::wait([(&near, poll::WRITABLE)], Some(Duration::ZERO)).unwrap();
+        assert_eq!(ready, [writable], "{unsent} B unsent, a limit of {limit} B");
+    }
+    assert_eq!(tcp::unsent(&near).unwrap(), unsent, "nothing was read meanwhile");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn an_async_stream_is_tuned_while_it_runs() {
+    let (near, _far) = pair(&Tune::default(), &Tune::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let near = lastbyte_socket::AsyncStream::from_blocking(near).unwrap();
+        Tune { nodelay: Some(true), ..Tune::default() }.apply_to(&near).unwrap();
+        assert!(Granted::read(&near).unwrap().nodelay);
+    });
+}
+
+/// A connection, and what its listener accepted.
+fn pair(connecting: &Tune, listening: &Tune) -> (Stream, Stream) {
+    let listener = Listener::listen(any_port(), listening).unwrap();
+    let near = Stream::connect(listener.local_addr(), connecting, SECOND).unwrap();
+    (near, listener.accept_within(SECOND).unwrap())
+}
+
+fn any_port() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+/// Every option with a value that is not the kernel's own.
+fn everything() -> Tune {
+    let mark = Tune { mark: Some(7), ..Tune::default() };
+    let mark = match mark.apply_to(&TcpListener::bind(any_port()).unwrap()) {
+        Err(error) if lacks_rights(&error) => {
+            eprintln!("NOT TESTED: {error}");
+            None
+        }
+        result => result.map(|()| mark.mark).unwrap(),
+    };
+    Tune {
+        congestion: Some("reno".into()),
+        send_buffer: Some(65_536),
+        receive_buffer: Some(65_536),
+        notsent_lowat: Some(16_384),
+        user_timeout: Some(7 * SECOND),
+        max_pacing_rate: Some(RATE),
+        keepalive: Some(Keepalive { idle: 77 * SECOND, interval: 13 * SECOND, probes: 4 }),
+        mark,
+        nodelay: Some(true),
+        interface: Some("lo".into()),
+    }
+}
+
+/// Every option that has a value for the kernel's own choice, with that.
+fn nothing() -> Tune {
+    Tune {
+        notsent_lowat: Some(0),
+        user_timeout: Some(Duration::ZERO),
+        max_pacing_rate: Some(u64::MAX),
+        nodelay: Some(false),
+        interface: Some(String::new()),
+        ..Tune::default()
+    }
+}
+
+fn lacks_rights(error: &SocketError) -> bool {
+    error.cause.kind() == io::ErrorKind::PermissionDenied
+}
+
+#[track_caller]
+fn assert_granted(stream: &Stream, tune: &Tune) {
+    let granted = stream.granted().unwrap();
+    let mut asked = granted.clone();
+    if let Some(name) = &tune.congestion {
+        asked.congestion.clone_from(name);
+    }
+    if let Some(bytes) = tune.send_buffer {
+        asked.send_buffer = 2 * bytes;
+        asked.send_buffer_fixed = granted.send_buffer_fixed.map(|_| true);
+    }
+    if let Some(bytes) = tune.receive_buffer {
+        asked.receive_buffer = 2 * bytes;
+        asked.receive_buffer_fixed = granted.receive_buffer_fixed.map(|_| true);
+    }
+    asked.notsent_lowat = tune.notsent_lowat.or(asked.notsent_lowat);
+    asked.user_timeout = tune.user_timeout.or(asked.user_timeout);
+    asked.max_pacing_rate = tune.max_pacing_rate.unwrap_or(asked.max_pacing_rate);
+    asked.keepalive |= tune.keepalive.is_some();
+    asked.keepalive_times = tune.keepalive.or(asked.keepalive_times);
+    asked.mark = tune.mark.unwrap_or(asked.mark);
+    asked.nodelay = tune.nodelay.unwrap_or(asked.nodelay);
+    asked.interface = tune.interface.clone().or(asked.interface);
+    assert_eq!(granted, asked);
+}
+
+/// Tries up to three times: a busy machine may hold a flow back too.
+#[track_caller]
+fn assert_rate(what: &str, right: std::ops::Range<u64>, mut measured: impl FnMut() -> u64) {
+    let mut rates = Vec::new();
+    while rates.len() < 3 {
+        let rate = measured();
+        eprintln!("a flow {what}: {:.2} MB/s received", rate as f64 / 1e6);
+        rates.push(rate);
+        if right.contains(&rate) {
+            return;
+        }
+    }
+    panic!("a flow {what}: {rates:?} B/s received, not within {right:?}");
+}
+
+/// What the receiver counts in half a second, in bytes per second.
+fn received_per_second(mut sender: Stream, mut receiver: Stream) -> u64 {
+    sender.set_write_timeout(Some(10 * SECOND)).unwrap();
+    receiver.set_read_timeout(Some(10 * SECOND)).unwrap();
+    let writer = thread::spawn(move || while sender.write_all(&[1; 65_536]).is_ok() {});
+    let mut buffer = vec![0; 1 << 20];
+    // The first segments are not paced: with them read, the clock starts at one that is.
+    while receiver.bytes_read() < 20 * u64::from(SEGMENT) {
+        assert!(receiver.read(&mut buffer).unwrap() > 0);
+    }
+    let (started, before) = (Instant::now(), receiver.bytes_read());
+    while started.elapsed() < SECOND / 2 {
+        assert!(receiver.read(&mut buffer).unwrap() > 0);
+    }
+    let (bytes, time) = (receiver.bytes_read() - before, started.elapsed());
+    // A reset, which ends the writer.
+    drop(receiver);
+    writer.join().unwrap();
+    u64::try_from(u128::from(bytes) * SECOND.as_nanos() / time.as_nanos()).unwrap()
+}
+
+/// Writes until there is no more room, to a peer that does not read, and returns the bytes not yet
+/// sent.
+fn unsent_when_full(mut writer: Stream, silent: Stream) -> u32 {
+    writer.set_write_timeout(Some(SECOND / 10)).unwrap();
+    while writer.write(&[1; 65_536]).is_ok() {}
+    let unsent = tcp::unsent(&writer).unwrap();
+    drop(silent);
+    unsent
+}
