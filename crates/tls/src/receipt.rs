@@ -56,7 +56,8 @@ impl fmt::Display for TlsReceipt {
         }
         match self.peer {
             Some(End::Fin) => write!(f, ", peer ended with close_notify")?,
-            Some(end) => write!(f, ", peer ended with {end} and no close_notify")?,
+            Some(End::Reset) => write!(f, ", peer ended with RST")?,
+            Some(_) => write!(f, ", peer ended without close_notify")?,
             None => {}
         }
         write!(f, "; transport {}", self.transport)
