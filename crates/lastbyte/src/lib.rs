@@ -40,6 +40,53 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Which call
+//!
+//! | You have | Call |
+//! |---|---|
+//! | a connection that you open or accept | [`Stream`], [`Listener`]; over tokio [`AsyncStream`], [`AsyncListener`] |
+//! | a Unix socket | [`UnixStream`], [`UnixListener`] and their async twins |
+//! | TLS | [`tls::TlsStream`], [`tls::AsyncTlsStream`] |
+//! | a socket of somebody else's making | [`Stream::adopt_new`] where nobody has used it yet, else [`Stream::adopt`] |
+//! | just a descriptor | [`finish_fd`], [`info`], [`prepare`], [`ended`] |
+//!
+//! | You want to | Call |
+//! |---|---|
+//! | end, and know that all arrived | [`Stream::finish`] |
+//! | know it, and go on reading the answer | [`Stream::prove`] with [`Drain::Keep`] |
+//! | end one direction only | [`Stream::half_close`] |
+//! | end so that nobody takes it for complete | [`Stream::abort`]: a reset, after what was written |
+//! | read and write in two threads or tasks | [`Stream::into_split`] |
+//!
+//! A finish that could not prove what was wanted is a [`FinishError`], which says why and holds the
+//! [`Receipt`] of what was proven all the same. Nothing here guesses: what a kind of socket cannot
+//! tell is `None`, [`End::Unknown`] or [`PeerEnd::Unknown`].
+//!
+//! # Reading
+//!
+//! The kernel reports a reset once. If a failed write took the report, the reader of the standard
+//! library gets data and then a clean end, and calls half a file whole. A [`Stream`] does not: its
+//! `read` returns 0 for a FIN alone, and [`Stream::ended`] says how the stream ended.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::time::Duration;
+//! use lastbyte::{End, Listener, Stream, Tune};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = Listener::listen("127.0.0.1:0".parse()?, &Tune::default())?;
+//! let mut client = Stream::connect(listener.local_addr(), &Tune::default(), Duration::from_secs(5))?;
+//! let mut server = listener.accept()?;
+//! server.write_all(b"half of an answ")?;
+//! server.abort(Duration::from_secs(5))?; // it failed in the middle, and says so
+//!
+//! while client.write(b"more of the request").is_ok() {} // takes the kernel's report
+//! assert!(client.read_to_end(&mut Vec::new()).is_err()); // std's TcpStream says Ok here
+//! assert_eq!(client.ended(), Some(End::Reset));
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
