@@ -2,7 +2,7 @@
 # Measures what it costs a server to end a connection: plain close, two homemade waits for an empty
 # send queue, and finish.
 #
-#   make bench-finish              everything, about 20 minutes
+#   make bench-finish              everything, about 15 minutes on a machine that does nothing else
 #   bench/finish.sh quick          everything with few connections, under a minute
 #   bench/finish.sh story          one part: story, loopback, link, unread, calls or blocking
 #
@@ -44,6 +44,10 @@ enter_a_world() {
     echo "bench/finish.sh: needs root" >&2
     exit 2
   fi
+  if [[ ! -x $lastbyte || ! -x $cost ]]; then
+    echo "bench/finish.sh: $lastbyte or $cost is not built: 'make bench-finish' builds both" >&2
+    exit 2
+  fi
   mkdir -p bench/results
   BENCH_FINISH_WORLD=new unshare --mount --propagation private --net --pid --fork --kill-child \
     --mount-proc -- "$BASH" bench/finish.sh "$@" 2>&1 | tee "bench/results/finish${1:+-$1}.txt"
@@ -59,7 +63,9 @@ settle_in() {
 }
 
 how_many() {
+  quick=false
   if [[ $1 == quick ]]; then
+    quick=true
     rounds=${ROUNDS:-3} connections=${CONNECTIONS:-200} requests=${REQUESTS:-5} calls=${CALLS:-100}
   else
     rounds=${ROUNDS:-10} connections=${CONNECTIONS:-1000} requests=${REQUESTS:-275}
@@ -126,9 +132,9 @@ measure_story() {
   echo "always is. As told, for 275 requests: 18 s with the wait, under 1 s without, 4 s with TLS."
   echo
   over_link "$path" tcp=far:7001 name="$path" rounds=1 connections="$requests" at-once=1 \
-    endings=close,spin,poll,acked
+    warm-up=1 endings=close,spin,acked
   over_link "$path" tls=far:7002 name="$path" rounds=1 connections="$requests" at-once=1 \
-    endings=close,acked
+    warm-up=1 endings=close,acked
 }
 
 # --- the table -----------------------------------------------------------------------------------
@@ -145,6 +151,7 @@ measure_link() {
   echo "## Over a path of 50 ms"
   over_link "--rtt 50ms" tcp=far:7001 tls=far:7002 name="--rtt 50ms" rounds="$rounds" connections="$connections" \
     at-once=200
+  if $quick; then return; fi
   echo
   over_link "--rtt 50ms" tcp=far:7001 tls=far:7002 name="--rtt 50ms" rounds="$rounds" \
     connections="$((connections / 5))" at-once=64 bytes=100000
