@@ -122,6 +122,8 @@ pub struct Finish {
     peer_open_before: bool,
     /// The peer's FIN was there before ours was acknowledged.
     early_fin: bool,
+    /// The peer's end was seen behind a count that was not empty: it may have come after it.
+    end_in_doubt: bool,
     /// The last answer of `SIOCOUTQ`, FIN included.
     queue: Option<u32>,
     unsent: Option<u32>,
@@ -184,6 +186,7 @@ impl Finish {
             fin_queued: facts.half_closed,
             peer_open_before: false,
             early_fin: peer == PeerEnd::Fin,
+            end_in_doubt: false,
             queue: None,
             unsent: None,
             unread: 0,
@@ -298,6 +301,7 @@ impl Finish {
     /// The answer to [`Action::CountUnacked`].
     pub fn on_unacked(&mut self, queue: u32) {
         self.queue = Some(queue);
+        self.early_fin |= std::mem::take(&mut self.end_in_doubt) && queue > 0;
         if self.phase == Phase::LastCount {
             let asks = self.facts.kind == Kind::Tcp && !self.all_acked();
             self.phase = if asks { Phase::LastUnsent } else { Phase::Done };
@@ -583,12 +587,13 @@ impl Finish {
             End::Fin => {
                 self.peer = PeerEnd::Fin;
                 // With the peer's FIN there and ours not acknowledged it is one of these.
-                self.early_fin |= match info.map(|info| info.state) {
+                match info.map(|info| info.state) {
                     Some(state) => {
-                        matches!(state, State::Closing | State::LastAck | State::CloseWait)
+                        let early = [State::Closing, State::LastAck, State::CloseWait];
+                        self.early_fin |= early.contains(&state);
                     }
-                    None => !proven,
-                };
+                    None => self.end_in_doubt = !proven,
+                }
             }
             End::Reset => self.on_reset(),
             End::Truncated | End::Unknown => self.peer = PeerEnd::Unknown,

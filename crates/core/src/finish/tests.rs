@@ -398,6 +398,33 @@ fn a_unix_peer_that_reads_and_then_closes_makes_it_closed() {
     assert_eq!((receipt.level, receipt.peer), (Delivery::Closed, PeerEnd::Fin));
 }
 
+/// Seen once in 20,000 connections: it was called an early end.
+#[test]
+fn a_unix_peer_that_reads_and_closes_between_two_looks_makes_it_closed() {
+    for (early, level) in [(false, Delivery::Closed), (true, Delivery::Acked)] {
+        let mut kernel = unix(10);
+        let mut machine = Finish::new(kernel.facts(), want(Delivery::Closed), Duration::ZERO);
+        machine.on_look(false);
+        machine.on_half_close(kernel.half_close());
+        machine.on_wake(10 * MS, Woken::default());
+        machine.on_unacked(kernel.queue());
+        assert!(matches!(machine.next(), Action::Drain { .. }));
+        if !early {
+            kernel.ack_fin();
+        }
+        kernel.peer_ends();
+        machine.on_drained(Drained::End);
+        machine.on_unacked(kernel.queue());
+        if early {
+            kernel.ack_fin();
+            machine.on_wake(11 * MS, kernel.woken());
+            machine.on_unacked(kernel.queue());
+        }
+        machine.on_error(false);
+        assert_eq!(machine.receipt(11 * MS).level, level);
+    }
+}
+
 #[test]
 fn an_abort_comes_after_everything_was_acked() {
     let mut kernel = Kernel::connected(1000);
