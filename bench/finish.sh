@@ -38,7 +38,8 @@ main() {
   done
 }
 
-# Starts this script again in namespaces of its own, and keeps what it prints.
+# Starts this script again in namespaces of its own, and keeps what it prints. They end with this
+# process, also if it is killed.
 enter_a_world() {
   if [[ $(id -u) != 0 ]]; then
     echo "bench/finish.sh: needs root" >&2
@@ -49,8 +50,9 @@ enter_a_world() {
     exit 2
   fi
   mkdir -p bench/results
-  BENCH_FINISH_WORLD=new unshare --mount --propagation private --net --pid --fork --kill-child \
-    --mount-proc -- "$BASH" bench/finish.sh "$@" 2>&1 | tee "bench/results/finish${1:+-$1}.txt"
+  BENCH_FINISH_WORLD=new setpriv --pdeathsig KILL unshare --mount --propagation private --net \
+    --pid --fork --kill-child --mount-proc -- "$BASH" bench/finish.sh "$@" 2>&1 |
+    tee "bench/results/finish${1:+-$1}.txt"
 }
 
 # The first process of the new namespaces: it has to say itself that signals end it.
@@ -141,10 +143,12 @@ measure_story() {
 
 measure_loopback() {
   echo "## Over loopback"
-  over_loopback "$tcp" "${tls[@]}" "$unix" name=loopback rounds="$rounds" connections="$connections"
+  # A few per cent are looked for here: more rounds, and shorter ones.
+  over_loopback "$tcp" "${tls[@]}" "$unix" name=loopback rounds="$((rounds * 4))" \
+    connections="$((connections / 4))"
   echo
-  over_loopback "$tcp" "${tls[@]}" "$unix" name=loopback rounds="$rounds" \
-    connections="$((connections / 5))" bytes=100000
+  over_loopback "$tcp" "${tls[@]}" "$unix" name=loopback rounds="$((rounds * 4))" \
+    connections="$((connections / 10))" bytes=100000
 }
 
 measure_link() {
