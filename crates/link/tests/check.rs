@@ -12,7 +12,7 @@ use lastbyte_link::Way;
 use lastbyte_link::check::{Finding, Findings, Measured, Moment, Outcome, Subject, measure};
 use lastbyte_link::{LinkError, Scenario};
 
-const TRIES: u32 = 3;
+const TRIES: u32 = 5;
 /// One at a time: they are about time.
 static MEASURING: Mutex<()> = Mutex::new(());
 
