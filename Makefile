@@ -20,10 +20,10 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-lab bench-link install uninstall clean
+  bench-finish bench-lab bench-link install uninstall clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
 
 demo: build ## Build, then lose bytes and get them back, on this machine alone
 	target/release/lastbyte demo
@@ -112,6 +112,11 @@ msrv: ## Check that the oldest compiler promised in Cargo.toml still builds it
 	fi; \
 	echo "cargo +$$version check --workspace --locked --target-dir target/msrv"; \
 	cargo "+$$version" check --workspace --locked --target-dir target/msrv
+
+bench-finish: build ## Measure what a server pays for each way to end a connection (15 minutes, root)
+	@scripts/ensure.sh bench
+	cargo build --release --locked -p lastbyte --example finish_cost
+	bench/finish.sh
 
 bench-lab: build ## Measure the lab against the reference case and iperf3 (15 minutes, root)
 	@scripts/ensure.sh real

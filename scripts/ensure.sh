@@ -82,6 +82,7 @@ look_for_python() {
 
 # Of these, `programs` runs less, top and vim in a terminal.
 look_for_bench_programs() {
+  look_for_program strace
   look_for_program tmux
   look_for_program ethtool
   look_for_program less

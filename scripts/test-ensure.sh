@@ -44,7 +44,7 @@ nothing_missing_prints_nothing() {
     with_rustup 1.95.0 stable
     with_rust 1.95.0
     with_python
-    with_program shellcheck iperf3 g++ valgrind tmux ethtool less vim ip ping top apt-get
+    with_program shellcheck iperf3 g++ valgrind strace tmux ethtool less vim ip ping top apt-get
     run "$kind"
     ends_with 0
     says_nothing
@@ -250,7 +250,7 @@ bench_names_packages_that_are_not_named_as_their_program() {
   with_rust 1.95.0
   with_apt iproute2 iputils-ping procps
   with_python
-  with_program iperf3 g++ valgrind tmux ethtool less vim
+  with_program iperf3 g++ valgrind strace tmux ethtool less vim
   run bench
   ends_with 2
   says "missing: ip, ping, top;"

@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lastbyte::tls::rustls::client::Resumption;
+use lastbyte::tls::rustls::{ClientConfig, RootCertStore};
+use lastbyte::tls::{self, AsyncTlsStream};
 use lastbyte::{AsyncStream, Tune};
-use lastbyte_tls::AsyncTlsStream;
-use lastbyte_tls::rustls::client::Resumption;
-use lastbyte_tls::rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::{runtime, task, time};
@@ -24,8 +24,8 @@ use crate::words::Words;
 /// How long a connection may take before it counts as stuck.
 const LONGEST: Duration = Duration::from_secs(60);
 /// How often and how long the server is looked for.
-const LOOKS: u32 = 200;
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOKS: u32 = 1000;
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub(crate) fn ask(words: &Words) -> Result<(), Box<dyn Error>> {
     let plan = Plan::of(words)?;
@@ -231,7 +231,7 @@ impl Target {
         };
         let mut roots = RootCertStore::empty();
         roots.add(fs::read(path)?.into())?;
-        let mut config = lastbyte_tls::client_config(roots)?;
+        let mut config = tls::client_config(roots)?;
         // Every connection pays for its own handshake.
         Arc::make_mut(&mut config).resumption = Resumption::disabled();
         Ok(Some(config))

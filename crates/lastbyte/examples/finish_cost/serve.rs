@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use lastbyte::tls::{self, AsyncTlsStream, rustls};
 use lastbyte::{
     AsyncListener, AsyncStream, Carrier, Delivery, FinishOptions, Listener, Tune, UnixListener,
 };
 use lastbyte_sys::{process, tcp};
-use lastbyte_tls::{AsyncTlsStream, rustls};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::{runtime, task, time};
@@ -72,7 +72,7 @@ fn certified(path: &str) -> Result<Arc<rustls::ServerConfig>, Box<dyn Error>> {
     let made = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
     fs::write(path, made.cert.der())?;
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
-    Ok(lastbyte_tls::server_config(vec![made.cert.der().clone()], key)?)
+    Ok(tls::server_config(vec![made.cert.der().clone()], key)?)
 }
 
 async fn shake_hands(stream: AsyncStream, config: Arc<rustls::ServerConfig>, shop: Arc<Shop>) {

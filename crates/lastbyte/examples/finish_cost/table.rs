@@ -62,10 +62,10 @@ fn row(batches: &[Batch], transport: &str, ending: Ending) -> String {
     let cpu = spread(all(ending).map(Batch::cpu_us).collect(), 1, "");
     // In each round, so that what the machine did meanwhile is taken out.
     let beside = all(ending).zip(all(Ending::Close));
-    let beside = beside.map(|(this, close)| (this.cpu_us() / close.cpu_us() - 1.0) * 100.0);
+    let beside = beside.map(|(this, close)| this.cpu_us() / close.cpu_us());
     let beside = match ending {
         Ending::Close => String::new(),
-        _ => spread(beside.collect(), 0, " %"),
+        _ => compared(beside.collect()),
     };
     let wake_ups: f64 = all(ending).map(|batch| batch.of_each(batch.used.wake_ups)).sum();
     let rounds = all(ending).count();
@@ -87,6 +87,15 @@ fn row(batches: &[Batch], transport: &str, ending: Ending) -> String {
 #[allow(clippy::cast_precision_loss, reason = "a handful of rounds")]
 fn rounds_of(rounds: usize) -> f64 {
     rounds.max(1) as f64
+}
+
+/// In percent more, or in times as much where that is easier to read.
+fn compared(mut ratios: Vec<f64>) -> String {
+    ratios.sort_by(f64::total_cmp);
+    if ratios.get(ratios.len() / 2).is_some_and(|median| *median >= 10.0) {
+        return spread(ratios, 0, " times");
+    }
+    spread(ratios.iter().map(|ratio| (ratio - 1.0) * 100.0).collect(), 0, " %")
 }
 
 /// The median, and the least and the most.
