@@ -264,6 +264,7 @@ mod tests {
 
     /// What a fuzzer has found worth keeping: `fuzz/corpus/tcp_info`.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri lets nobody look for a file")]
     fn the_corpus_of_the_fuzzer_is_read() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/tcp_info");
         for entry in std::fs::read_dir(folder).unwrap() {

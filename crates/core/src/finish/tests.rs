@@ -521,6 +521,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// What a fuzzer has found worth keeping: `fuzz/corpus/finish`.
 #[test]
+#[cfg_attr(miri, ignore = "Miri lets nobody look for a file")]
 fn the_corpus_of_the_fuzzer_holds() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/finish");
     let mut cases = 0;
