@@ -420,7 +420,8 @@ impl Finish {
         if receipt.level >= self.options.want {
             return Ok(receipt);
         }
-        let otherwise = if self.early_fin { Unproven::EarlyFin } else { Unproven::Unknowable };
+        let early = self.early_fin && self.peer != PeerEnd::Unknown;
+        let otherwise = if early { Unproven::EarlyFin } else { Unproven::Unknowable };
         Err((self.unproven.unwrap_or(otherwise), receipt))
     }
 

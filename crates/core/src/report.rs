@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
 #[cfg(not(lastbyte_loom))]
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// What the writing half of a stream leaves for the reading one.
+/// What the writing half of a stream leaves for the reading one, and for the end of both.
 ///
 /// The writer says that it writes, before the kernel can tell it anything, and that it was told,
 /// before it says that it no longer writes. So a reader that met the end of the stream and then
@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 pub struct Report {
     writing: AtomicBool,
     told: AtomicBool,
+    lost: AtomicBool,
 }
 
 impl Report {
-    /// Does a write, and keeps its error.
+    /// Does a write, or another call that may be told of a reset, and keeps its error.
     ///
     /// # Errors
-    /// Those of the write.
+    /// Those of the call.
     pub fn during<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.writing.store(true, SeqCst);
         let result = write();
@@ -37,10 +38,21 @@ impl Report {
         result
     }
 
-    /// Whether a writer was told of a reset before; `None` while a write is under way.
+    /// Says, from within a write, that it may have swallowed the report: one that took some bytes
+    /// before it was told returns their number.
+    pub fn lose(&self) {
+        self.lost.store(true, SeqCst);
+    }
+
+    /// Whether a writer was told of a reset before; `None` while a write is under way, or where one
+    /// may have swallowed what it was told.
     #[must_use]
     pub fn was_taken(&self) -> Option<bool> {
-        (!self.writing.load(SeqCst)).then(|| self.told.load(SeqCst))
+        if self.writing.load(SeqCst) {
+            return None;
+        }
+        let told = self.told.load(SeqCst);
+        (told || !self.lost.load(SeqCst)).then_some(told)
     }
 }
 
@@ -54,6 +66,8 @@ mod tests {
         let fails = |kind: io::ErrorKind| report.during(|| Err::<(), _>(kind.into())).is_err();
         assert!(fails(io::ErrorKind::BrokenPipe));
         assert_eq!(report.was_taken(), Some(false));
+        report.lose();
+        assert_eq!(report.was_taken(), None, "swallowed, perhaps");
         assert!(report.during(|| Ok(report.was_taken())).unwrap().is_none(), "under way");
         assert!(fails(io::ErrorKind::ConnectionReset));
         assert_eq!(report.was_taken(), Some(true));

@@ -89,7 +89,8 @@ impl<S: Carrier> AsyncWriteHalf<S> {
     pub async fn prove(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
         let facts = self.shared.facts(&ReadSide::default(), &self.side, true);
         let facts = Facts { read: None, alone: false, ..facts };
-        let mut course = Course::finish(facts, of_one_direction(options));
+        let mut course =
+            Course::finish(facts, of_one_direction(options)).telling(&self.shared.report);
         let outcome = drive(&mut course, &self.shared.io, false).await;
         let finished = course.said(outcome, || self.shared.ends());
         course.enter(receipt_of(&finished), &mut ReadSide::default(), &mut self.side);

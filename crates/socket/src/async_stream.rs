@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, Re
 use tokio::time;
 
 use crate::async_halves::{AsyncReadHalf, AsyncWriteHalf};
-use crate::book::{self, ReadSide, Shared, WriteSide};
+use crate::book::{self, ReadSide, Shared, WriteSide, length_of};
 use crate::carrier::{Address, Carrier, Ends};
 use crate::error::{FinishError, Operation, SocketError};
 use crate::finish::{Course, Outcome, reset};
@@ -304,7 +304,7 @@ impl<S: Carrier> Shared<Registered<S>> {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let length = parts.iter().map(|part| part.len()).sum();
+        let length = length_of(parts);
         self.poll_send(side, cx, length, |fd| socket::send_parts_now(fd, parts))
     }
 
@@ -317,7 +317,7 @@ impl<S: Carrier> Shared<Registered<S>> {
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.io.0.poll_write_ready(cx))?;
-            match self.write(side, || self.io.send(length, &send)) {
+            match self.write(side, length, || self.io.send(length, &send)) {
                 Err(error) if is_passing(&error) => {}
                 result => return Poll::Ready(result),
             }

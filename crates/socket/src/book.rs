@@ -1,13 +1,14 @@
 //! What a stream knows about itself: its bytes and its end. Shared by both faces.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lastbyte_core::finish::Facts;
 use lastbyte_core::sample::TcpInfo;
 use lastbyte_core::{End, EndEvidence, Kind, Report};
-use lastbyte_sys::{socket, tcp};
+use lastbyte_sys::{poll, socket, tcp};
 
 use crate::carrier::{Address, Carrier, Ends};
 use crate::error::{Operation, SocketError};
@@ -20,7 +21,7 @@ pub(crate) struct Shared<S> {
     /// The connection came from our own connect or accept: all reads and writes are ours.
     pub(crate) ours: bool,
     pub(crate) peer: Option<Address>,
-    report: Report,
+    pub(crate) report: Report,
 }
 
 /// What the reading side knows.
@@ -50,13 +51,18 @@ impl<S> Shared<S> {
     }
 
     pub(crate) fn facts(&self, reading: &ReadSide, writing: &WriteSide, registered: bool) -> Facts {
+        // An error that a write was told of is gone, and an empty queue then proves nothing.
+        let taken = self.report.was_taken();
+        let told = taken == Some(true);
+        let known = self.ours && taken.is_some();
         Facts {
             kind: self.kind,
-            connected: self.ours,
+            // Where it may have been swallowed, the connection is looked at as a foreign one.
+            connected: known,
             half_closed: writing.half_closed,
             written: Some(writing.written),
-            read: self.ours.then_some(reading.read),
-            ended: reading.ended,
+            read: known.then_some(reading.read),
+            ended: reading.ended.or_else(|| told.then_some(End::Reset)),
             registered,
             alone: self.ours,
         }
@@ -64,14 +70,27 @@ impl<S> Shared<S> {
 }
 
 impl<S: AsFd> Shared<S> {
-    /// Does one write, and enters what the kernel took of it.
+    /// Does one write of `most` bytes, and enters what the kernel took of them.
     pub(crate) fn write(
         &self,
         side: &mut WriteSide,
+        most: usize,
         write: impl FnOnce() -> io::Result<usize>,
     ) -> io::Result<usize> {
         // Over TCP the count of received bytes tells what this report would.
-        let result = if self.kind == Kind::Unix { self.report.during(write) } else { write() };
+        let result = if self.kind == Kind::Unix {
+            self.report.during(|| {
+                let bytes = write()?;
+                // A short write can be the one that was told, but not before the peer has ended.
+                let ended = || poll::wait_for(&self.io, poll::PEER_END, Duration::ZERO);
+                if bytes < most && ended().is_ok_and(|ready| ready.ended) {
+                    self.report.lose();
+                }
+                Ok(bytes)
+            })
+        } else {
+            write()
+        };
         if let Ok(bytes) = result {
             side.written += bytes as u64;
         }
@@ -159,6 +178,11 @@ impl<S: Carrier> Shared<S> {
     pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
         SocketError { operation, ends: Box::new(self.ends()), cause }
     }
+}
+
+/// How many bytes there are in all parts.
+pub(crate) fn length_of(parts: &[IoSlice<'_>]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
 }
 
 /// Brings the two halves of one stream together again.

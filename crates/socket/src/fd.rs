@@ -125,7 +125,6 @@ fn fitting_kind(fd: &impl AsFd) -> Result<Kind, (Unproven, Option<io::Error>)> {
     match socket::kind(fd) {
         Ok(socket::TYPE_STREAM) => {}
         Ok(_) => return Err((Unproven::NoStream, None)),
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => return Err(refused(error)),
         Err(error) => {
             let why = match error.raw_os_error() {
                 Some(EBADF) => Unproven::NotOpen,

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use lastbyte_core::finish::{Action, Drained, Facts, Finish, FinishOptions, Unproven, Wake, Woken};
-use lastbyte_core::{End, Kind, PeerEnd, Receipt};
+use lastbyte_core::{End, Kind, PeerEnd, Receipt, Report};
 use lastbyte_sys::poll::{self, Edges, Ready};
 use lastbyte_sys::{socket, tcp};
 
@@ -24,6 +24,8 @@ pub(crate) struct Course<'a> {
     operation: Operation,
     /// Who gets what is read; without it that is thrown away.
     rest: Option<Rest<'a>>,
+    /// What a reader beside it looks into: over a Unix socket an error is told once.
+    report: Option<&'a Report>,
 }
 
 /// Takes what the peer still sent.
@@ -39,18 +41,23 @@ impl<'a> Course<'a> {
     pub(crate) fn finish(facts: Facts, options: FinishOptions) -> Self {
         let machine = Finish::new(facts, options, Duration::ZERO);
         let (kind, started) = (facts.kind, Instant::now());
-        Self { machine, kind, started, operation: Operation::Finish, rest: None }
+        Self { machine, kind, started, operation: Operation::Finish, rest: None, report: None }
     }
 
     pub(crate) fn abort(facts: Facts, deadline: Duration) -> Self {
         let machine = Finish::abort(facts, deadline, Duration::ZERO);
         let (kind, started) = (facts.kind, Instant::now());
-        Self { machine, kind, started, operation: Operation::Abort, rest: None }
+        Self { machine, kind, started, operation: Operation::Abort, rest: None, report: None }
     }
 
     /// Gives what is read to `rest`.
     pub(crate) fn giving(self, rest: Rest<'a>) -> Self {
         Self { rest: Some(rest), ..self }
+    }
+
+    /// Leaves in `report` what the kernel tells, for whoever reads meanwhile and afterwards.
+    pub(crate) fn telling(self, report: &'a Report) -> Self {
+        Self { report: Some(report), ..self }
     }
 
     /// Takes it to its end, waiting by `poll` and, where that is not enough, on edges.
@@ -147,7 +154,7 @@ impl<'a> Course<'a> {
             Action::CountUnacked => machine.on_unacked(tcp::unacked(fd)?),
             Action::CountUnsent => machine.on_unsent(tcp::unsent(fd)?),
             Action::CountUnread => machine.on_unread(tcp::unread(fd)?),
-            Action::TakeError => machine.on_error(socket::take_error(fd)?.is_some()),
+            Action::TakeError => machine.on_error(take_error(fd, self.report)?),
             Action::Drain { limit } => {
                 machine.on_drained(drain(self.kind, fd, limit, &mut self.rest));
             }
@@ -171,6 +178,19 @@ impl<'a> Course<'a> {
 }
 
 pub(crate) type Finished = Result<Receipt, FinishError>;
+
+/// Takes the pending error, and returns whether there was one.
+fn take_error(fd: &impl AsFd, report: Option<&Report>) -> io::Result<bool> {
+    let Some(report) = report else {
+        return Ok(socket::take_error(fd)?.is_some());
+    };
+    let taken = report.during(|| match socket::take_error(fd) {
+        Ok(Some(error)) => Err(error),
+        Ok(None) => Ok(Ok(false)),
+        Err(refused) => Ok(Err(refused)),
+    });
+    taken.unwrap_or(Ok(true))
+}
 
 fn drain(kind: Kind, fd: &impl AsFd, limit: u64, rest: &mut Option<Rest<'_>>) -> Drained {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(1 << 30);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lastbyte_core::finish::{Drain, FinishOptions};
 use lastbyte_core::{Delivery, End, Receipt};
 
-use crate::book::{self, ReadSide, Shared, WriteSide};
+use crate::book::{self, ReadSide, Shared, WriteSide, length_of};
 use crate::carrier::Carrier;
 use crate::error::{FinishError, Operation, SocketError};
 use crate::finish::Course;
@@ -82,7 +82,8 @@ impl<S: Carrier> WriteHalf<S> {
     pub fn prove(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
         let facts = self.shared.facts(&ReadSide::default(), &self.side, false);
         let facts = lastbyte_core::finish::Facts { read: None, alone: false, ..facts };
-        let mut course = Course::finish(facts, of_one_direction(options));
+        let mut course =
+            Course::finish(facts, of_one_direction(options)).telling(&self.shared.report);
         let outcome = course.drive(&self.shared.io);
         let finished = course.said(outcome, || self.shared.ends());
         course.enter(receipt_of(&finished), &mut ReadSide::default(), &mut self.side);
@@ -105,11 +106,12 @@ impl<S: Carrier> Read for ReadHalf<S> {
 
 impl<S: Carrier> Write for WriteHalf<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.shared.write(&mut self.side, || self.shared.io.send(bytes))
+        self.shared.write(&mut self.side, bytes.len(), || self.shared.io.send(bytes))
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.shared.write(&mut self.side, || self.shared.io.send_parts(parts))
+        let most = length_of(parts);
+        self.shared.write(&mut self.side, most, || self.shared.io.send_parts(parts))
     }
 
     /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.

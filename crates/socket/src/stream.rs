@@ -13,7 +13,7 @@ use lastbyte_core::sample::{State, TcpInfo};
 use lastbyte_core::{End, Kind, Receipt};
 use lastbyte_sys::{poll, socket};
 
-use crate::book::{self, ReadSide, Shared, WriteSide};
+use crate::book::{self, ReadSide, Shared, WriteSide, length_of};
 use crate::carrier::{Address, Carrier, Ends};
 use crate::error::{FinishError, Operation, SocketError};
 use crate::finish::{Course, Finished};
@@ -320,7 +320,7 @@ impl<S: Carrier> Stream<S> {
     /// `WouldBlock` where the kernel has no room.
     pub fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let io = &self.shared.io;
-        self.shared.write(&mut self.writing, || socket::send_now(io, bytes))
+        self.shared.write(&mut self.writing, bytes.len(), || socket::send_now(io, bytes))
     }
 }
 
@@ -342,12 +342,12 @@ impl<S: Carrier> Read for Stream<S> {
 impl<S: Carrier> Write for Stream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let io = &self.shared.io;
-        self.shared.write(&mut self.writing, || io.send(bytes))
+        self.shared.write(&mut self.writing, bytes.len(), || io.send(bytes))
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let io = &self.shared.io;
-        self.shared.write(&mut self.writing, || io.send_parts(parts))
+        self.shared.write(&mut self.writing, length_of(parts), || io.send_parts(parts))
     }
 
     /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.

@@ -380,6 +380,37 @@ fn a_foreign_unix_socket_is_finished_as_one_of_ours() {
     assert!(error.receipt.level < Delivery::Acked, "{error}");
 }
 
+/// A write that waits for room is told of the reset, and then the queue is empty and no error left.
+#[test]
+fn a_unix_reset_that_a_write_was_told_of_is_not_acked() {
+    for over_tokio in [false, true] {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let closer = thread::spawn(move || {
+            // The writer waits for room once nothing more comes in.
+            let mut before = 0;
+            loop {
+                let waiting = lastbyte_sys::tcp::unread(&far).unwrap();
+                if waiting > 0 && waiting == before {
+                    return drop(far);
+                }
+                before = waiting;
+                thread::sleep(20 * MS);
+            }
+        });
+        let error = near.write_all(&vec![1; 4 << 20]).unwrap_err();
+        closer.join().unwrap();
+        let finished = if over_tokio {
+            run(async { AsyncStream::from_blocking(near).unwrap().finish(within(SECOND)).await })
+        } else {
+            near.finish(within(SECOND))
+        };
+        let failed = finished.unwrap_err();
+        assert!(matches!(failed.why, Unproven::Reset | Unproven::Unknowable), "{error}, {failed}");
+        assert!(failed.receipt.level < Delivery::Acked && failed.receipt.acked.is_none());
+        assert_ne!(failed.receipt.peer, PeerEnd::Fin, "{failed}");
+    }
+}
+
 #[test]
 fn a_stopped_process_is_acked_as_far_as_its_kernel_took_it() {
     let listener = support::listener();

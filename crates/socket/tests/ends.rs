@@ -280,6 +280,49 @@ fn a_unix_stream_that_was_cut_is_no_end_also_when_a_write_took_the_error() {
     assert_eq!(count(near), (5, Some(End::Fin)));
 }
 
+/// The kernel tells of it once, and the writing half's proof is told.
+#[test]
+fn a_unix_reset_that_a_proof_was_told_of_is_no_end_for_the_reading_half() {
+    let cut = || {
+        let (mut near, far) = lastbyte_socket::UnixStream::pair().unwrap();
+        near.write_all(b"never read").unwrap();
+        drop(far);
+        near
+    };
+    let (mut reading, mut writing) = cut().into_split();
+    assert_eq!(writing.prove(FinishOptions::default()).unwrap_err().why, Unproven::Reset);
+    reading.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(reading.ended(), Some(End::Reset));
+    run(async {
+        let (mut reading, mut writing) = AsyncStream::from_blocking(cut()).unwrap().into_split();
+        let error = writing.prove(FinishOptions::default()).await.unwrap_err();
+        assert_eq!(error.why, Unproven::Reset);
+        reading.read_to_end(&mut Vec::new()).await.unwrap_err();
+        assert_eq!(reading.ended(), Some(End::Reset));
+    });
+}
+
+/// A write that took some bytes before it was told returns their number, and nobody is told.
+#[test]
+fn a_unix_reset_that_a_short_write_swallowed_is_never_an_end() {
+    let (mut near, far) = lastbyte_socket::UnixStream::pair().unwrap();
+    let closer = thread::spawn(move || {
+        let mut before = 0;
+        loop {
+            let waiting = lastbyte_sys::tcp::unread(&far).unwrap();
+            if waiting > 0 && waiting == before {
+                return drop(far);
+            }
+            before = waiting;
+            thread::sleep(std::time::Duration::from_millis(20));
+        }
+    });
+    near.write_all(&vec![1; 4 << 20]).unwrap_err();
+    closer.join().unwrap();
+    let _ = near.read_to_end(&mut Vec::new());
+    assert!(matches!(near.ended(), Some(End::Reset | End::Unknown)), "{:?}", near.ended());
+}
+
 /// Streams end in turn with all kinds of ends: none keeps a descriptor.
 #[test]
 fn ends_give_their_descriptors_back() {
