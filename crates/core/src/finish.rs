@@ -420,7 +420,9 @@ impl Finish {
         if receipt.level >= self.options.want {
             return Ok(receipt);
         }
-        let early = self.early_fin && self.peer != PeerEnd::Unknown;
+        // The state of a TCP connection has told of the FIN; a Unix socket tells of an end alone.
+        let told = self.facts.kind == Kind::Tcp || self.peer != PeerEnd::Unknown;
+        let early = self.early_fin && told;
         let otherwise = if early { Unproven::EarlyFin } else { Unproven::Unknowable };
         Err((self.unproven.unwrap_or(otherwise), receipt))
     }
