@@ -6,6 +6,8 @@
 //!
 //! - [`Delivery`], [`Receipt`], [`PeerEnd`], [`End`]: the words, never one for another.
 //! - [`finish`]: end a connection so that nothing is lost, and know it.
+//! - [`race`]: which address of a host to connect to, and when; [`order`] and [`history`] say which
+//!   is better.
 //! - [`Report`]: what two tasks with one socket have to tell each other.
 //! - [`sample`]: `struct tcp_info` read with care, and [`sample::LimitedBy`].
 
@@ -18,6 +20,9 @@ extern crate self as lastbyte_core;
 
 mod delivery;
 pub mod finish;
+pub mod history;
+pub mod order;
+pub mod race;
 mod report;
 pub mod sample;
 

@@ -1,7 +1,8 @@
 //! Get every byte of a TCP connection to the other side, and know it.
 //!
-//! It forbids itself any code of its own: it is the face, `lastbyte-socket`, `lastbyte-tls` and
-//! `lastbyte-core` are the body. Over TLS the same is in [`tls`] (feature `tls`).
+//! It forbids itself any code of its own: it is the face, `lastbyte-socket`, `lastbyte-tls`,
+//! `lastbyte-dial` and `lastbyte-core` are the body. Over TLS the same is in [`tls`] (feature `tls`),
+//! and [`dial`] (feature `dial`) reaches a host by its name.
 //!
 //! `write` returning means that the kernel took the bytes. `close` may throw them away: with unread
 //! input it resets the connection, and nobody is told. This library says how far bytes came, and
@@ -90,11 +91,14 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "dial")]
+pub use lastbyte_dial as dial;
 pub use lastbyte_socket::{
-    Address, Carrier, Counted, Delivery, Drain, End, Ends, FinishError, FinishOptions, Granted,
-    Keepalive, Kind, Listener, Operation, PeerEnd, ReadHalf, Receipt, Sampler, SocketError, State,
-    Stream, TcpInfo, Tune, UnixListener, UnixStream, Unproven, WriteHalf, congestion, duplicate,
-    ended, finish_fd, finish_fd_counted, finish_fd_while, info, prepare, set_congestion,
+    Address, Carrier, ConnectOptions, Counted, Delivery, Drain, End, Ends, FinishError,
+    FinishOptions, Granted, Keepalive, Kind, Listener, Operation, PeerEnd, ReadHalf, Receipt,
+    Sampler, SocketError, State, Stream, TcpInfo, Tune, UnixListener, UnixStream, Unproven,
+    WriteHalf, congestion, duplicate, ended, finish_fd, finish_fd_counted, finish_fd_while, info,
+    prepare, set_congestion,
 };
 #[cfg(feature = "tokio")]
 pub use lastbyte_socket::{

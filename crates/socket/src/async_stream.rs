@@ -21,6 +21,7 @@ use tokio::time;
 use crate::async_halves::{AsyncReadHalf, AsyncWriteHalf};
 use crate::book::{self, ReadSide, Shared, WriteSide, length_of};
 use crate::carrier::{Address, Carrier, Ends};
+use crate::connect::ConnectOptions;
 use crate::error::{FinishError, Operation, SocketError};
 use crate::finish::{Course, Outcome, reset};
 use crate::listener::{self, Listener};
@@ -51,18 +52,30 @@ impl AsyncStream {
         tune: &Tune,
         timeout: Duration,
     ) -> Result<Self, SocketError> {
+        let how = ConnectOptions { tune: tune.clone(), ..ConnectOptions::default() };
+        time::timeout(timeout, Self::connect_with(peer, &how)).await.unwrap_or_else(|_| {
+            let ends = Ends { local: None, peer: Some(peer.into()) };
+            Err(SocketError::new(Operation::Connect, ends, io::ErrorKind::TimedOut.into()))
+        })
+    }
+
+    /// Connects to one address, however long the kernel tries (`net.ipv4.tcp_syn_retries`: about two
+    /// minutes). Dropped before it is done, it leaves no socket. Needs a running runtime.
+    ///
+    /// # Errors
+    /// Names the option that could not be set, or why there is no connection.
+    pub async fn connect_with(peer: SocketAddr, how: &ConnectOptions) -> Result<Self, SocketError> {
         let failed = |cause| {
             let ends = Ends { local: None, peer: Some(peer.into()) };
             SocketError::new(Operation::Connect, ends, cause)
         };
         let fd = socket::open_tcp(peer).map_err(failed)?;
-        tune.apply(&fd)?;
+        how.tune.apply(&fd)?;
         let tcp = TcpStream::from(fd);
         tcp.set_nonblocking(true).map_err(failed)?;
         socket::begin_connect(&tcp, peer).map_err(failed)?;
         let io = Registered::new(tcp).map_err(failed)?;
-        let connected = time::timeout(timeout, io.0.ready(Interest::WRITABLE)).await;
-        connected.map_err(|_| failed(io::ErrorKind::TimedOut.into()))?.map_err(failed)?;
+        io.0.ready(Interest::WRITABLE).await.map_err(failed)?;
         if let Some(error) = socket::take_error(&io).map_err(failed)? {
             return Err(failed(error));
         }
@@ -70,6 +83,13 @@ impl AsyncStream {
         socket::set_oob_inline(&shared.io, true)
             .map_err(|cause| shared.error(Operation::Set("SO_OOBINLINE"), cause))?;
         Ok(Self::of(shared))
+    }
+
+    /// Closes a connection that was never used, by a reset at once: nothing of it stays in the
+    /// kernel. What was written is lost.
+    pub fn discard(self) {
+        // A socket that is gone already needs no reset.
+        let _ = socket::set_linger(&self.shared.io, Some(Duration::ZERO));
     }
 
     /// Our address.

@@ -19,6 +19,7 @@ mod async_halves;
 mod async_stream;
 mod book;
 mod carrier;
+mod connect;
 mod error;
 mod fd;
 mod finish;
@@ -34,6 +35,7 @@ pub use async_halves::{AsyncReadHalf, AsyncWriteHalf};
 #[cfg(feature = "tokio")]
 pub use async_stream::{AsyncListener, AsyncStream, AsyncUnixListener, AsyncUnixStream};
 pub use carrier::{Address, Carrier, Ends};
+pub use connect::ConnectOptions;
 pub use error::{FinishError, Operation, SocketError};
 pub use fd::{
     Counted, congestion, duplicate, ended, finish_fd, finish_fd_counted, finish_fd_while, info,

@@ -1,0 +1,429 @@
+//! The dial itself: asks, and opens sockets, as the race says.
+
+use std::collections::hash_map::RandomState;
+use std::future::{Future, poll_fn};
+use std::hash::BuildHasher;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use lastbyte_core::history::History;
+use lastbyte_core::order::{PolicyTable, Source};
+use lastbyte_core::race::{Action, Candidate, Course, Parameters, Question, Race, Standing};
+use lastbyte_socket::{AsyncStream, ConnectOptions, SocketError, Stream};
+use tokio::runtime::{self, Handle, Runtime};
+use tokio::time;
+
+use crate::error::{DialError, FailedAttempt, Undialed};
+use crate::host::Host;
+use crate::resolve::{Answer, Answers, Resolver};
+use crate::sources::{source_for, system_policy};
+use crate::timeline::{Event, Timeline, What};
+
+/// How to dial.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DialOptions {
+    /// How each connection is opened.
+    pub connect: ConnectOptions,
+    /// The delays of the race, and the deadline of the whole dial, names included.
+    pub race: Parameters,
+    /// Which families to ask for.
+    pub families: Families,
+}
+
+/// Which families of addresses to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Families {
+    /// Both, as the network has them.
+    #[default]
+    Both,
+    /// IPv4 alone.
+    Ipv4,
+    /// IPv6 alone.
+    Ipv6,
+}
+
+/// A connection, and how it came about.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Dialed<S> {
+    /// The connection.
+    pub stream: S,
+    /// What happened, and when.
+    pub timeline: Timeline,
+}
+
+/// Dials over tokio. Cheap to clone: clones share what they learn.
+#[derive(Clone, Debug)]
+pub struct AsyncDialer {
+    shared: Arc<SharedState>,
+}
+
+#[derive(Debug)]
+struct SharedState {
+    resolver: Resolver,
+    policy: PolicyTable,
+    history: Mutex<History>,
+    began: Instant,
+    chance: RandomState,
+    draws: AtomicU64,
+}
+
+impl AsyncDialer {
+    /// A dialer that asks this resolver, and knows nothing yet.
+    #[must_use]
+    pub fn new(resolver: Resolver) -> Self {
+        let shared = SharedState {
+            resolver,
+            policy: system_policy(),
+            history: Mutex::default(),
+            began: Instant::now(),
+            chance: RandomState::new(),
+            draws: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Connects to a host. Dropped before it is done, it leaves no socket. Needs a running runtime
+    /// with I/O and time.
+    ///
+    /// # Errors
+    /// Why there is no connection, with every attempt and what became of it.
+    pub async fn dial(
+        &self,
+        host: &str,
+        port: u16,
+        options: &DialOptions,
+    ) -> Result<Dialed<AsyncStream>, DialError> {
+        Dial::new(&self.shared, host, port, options).run().await
+    }
+
+    /// Forgets what was learned of addresses: after a change of the network, for instance. What
+    /// belongs to other source addresses is not used anyway.
+    pub fn forget(&self) {
+        self.shared.history().clear();
+    }
+}
+
+impl SharedState {
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that nobody can foresee who does not know `chance`.
+    fn draw(&self) -> u64 {
+        self.chance.hash_one(self.draws.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Dials and waits. Cheap to clone: clones share what they learn.
+///
+/// It works in any thread, and in several at once; but not in a task of an event loop, which it would
+/// stop: there is [`AsyncDialer`].
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    dialer: AsyncDialer,
+    runtime: Arc<Runtime>,
+}
+
+impl Dialer {
+    /// A dialer that asks this resolver, and knows nothing yet.
+    ///
+    /// # Errors
+    /// When there are no descriptors left for its event loop.
+    pub fn new(resolver: Resolver) -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        Ok(Self { dialer: AsyncDialer::new(resolver), runtime: Arc::new(runtime) })
+    }
+
+    /// Connects to a host.
+    ///
+    /// # Errors
+    /// Why there is no connection, with every attempt and what became of it.
+    pub fn dial(
+        &self,
+        host: &str,
+        port: u16,
+        options: &DialOptions,
+    ) -> Result<Dialed<Stream>, DialError> {
+        let failed = |why: &str| {
+            let why = Undialed::Runtime(why.to_owned());
+            Dial::new(&self.dialer.shared, host, port, options).failed(why)
+        };
+        if Handle::try_current().is_ok() {
+            return Err(failed("this thread runs one already: use AsyncDialer there"));
+        }
+        self.runtime.block_on(async {
+            let Dialed { stream, timeline } = self.dialer.dial(host, port, options).await?;
+            let stream = stream.into_blocking().map_err(|error| failed(&error.to_string()))?;
+            Ok(Dialed { stream, timeline })
+        })
+    }
+
+    /// Forgets what was learned of addresses: see [`AsyncDialer::forget`].
+    pub fn forget(&self) {
+        self.dialer.forget();
+    }
+}
+
+/// An attempt that is going on, with its number.
+type Connecting<'a> =
+    Pin<Box<dyn Future<Output = (usize, Result<AsyncStream, SocketError>)> + Send + 'a>>;
+
+/// One dial.
+struct Dial<'a> {
+    shared: &'a SharedState,
+    options: &'a DialOptions,
+    host: &'a str,
+    port: u16,
+    began: Instant,
+    race: Race,
+    timeline: Timeline,
+    answers: Option<Answers>,
+    unanswered: Vec<Answer>,
+    connecting: FuturesUnordered<Connecting<'a>>,
+    connected: Option<AsyncStream>,
+    errors: Vec<(usize, SocketError)>,
+}
+
+/// Something that a dial waits for.
+enum Happened {
+    Answer(Option<Answer>),
+    Attempt(usize, Result<AsyncStream, SocketError>),
+}
+
+impl<'a> Dial<'a> {
+    fn new(shared: &'a SharedState, host: &'a str, port: u16, options: &'a DialOptions) -> Self {
+        Self {
+            shared,
+            options,
+            host,
+            port,
+            began: Instant::now(),
+            race: Race::new(options.race, shared.policy.clone(), &[], false),
+            timeline: Timeline::default(),
+            answers: None,
+            unanswered: Vec::new(),
+            connecting: FuturesUnordered::new(),
+            connected: None,
+            errors: Vec::new(),
+        }
+    }
+
+    async fn run(mut self) -> Result<Dialed<AsyncStream>, DialError> {
+        if let Err(why) = self.ask() {
+            return Err(self.failed(why));
+        }
+        loop {
+            match self.race.next(self.now()) {
+                Action::Start { attempt, address, because } => {
+                    self.note(What::Started { attempt, address, because });
+                    let connect = AsyncStream::connect_with(address, &self.options.connect);
+                    self.connecting.push(Box::pin(connect.map(move |result| (attempt, result))));
+                }
+                Action::Wait { until } => self.wait(until).await,
+                Action::Connected { attempt } => return self.won(attempt),
+                Action::Exhausted if self.race.attempts().is_empty() => {
+                    return Err(self.failed(Undialed::NoAddress));
+                }
+                Action::Exhausted => return Err(self.failed(Undialed::AllFailed)),
+                Action::TimedOut => return Err(self.failed(Undialed::TimedOut)),
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn note(&mut self, what: What) {
+        let at = self.now();
+        self.timeline.events.push(Event { at, what });
+    }
+
+    /// Asks for the addresses of the host, unless it is one.
+    fn ask(&mut self) -> Result<(), Undialed> {
+        if self.port == 0 {
+            return Err(Undialed::BadPort);
+        }
+        let name = match Host::parse(self.host, self.port)? {
+            Host::Literal(address) => {
+                // Alone, it needs no order, and so no source address.
+                let candidate = self.candidate(address, None, Standing::Unknown);
+                self.race.on_answer(Question::A, &[candidate], Duration::ZERO);
+                return Ok(());
+            }
+            Host::Name(name) => name,
+        };
+        let questions = questions(self.options.families);
+        let trial = self.shared.history().trial_is_due(self.host);
+        self.race = Race::new(self.options.race, self.shared.policy.clone(), questions, trial);
+        for question in questions {
+            self.note(What::Asked(*question));
+        }
+        self.answers = Some(self.shared.resolver.ask(&name, questions));
+        Ok(())
+    }
+
+    fn candidate(
+        &self,
+        address: SocketAddr,
+        source: Option<Source>,
+        standing: Standing,
+    ) -> Candidate {
+        Candidate { address, source, standing, service: 0, draw: self.shared.draw() }
+    }
+
+    /// Waits for what happens next, and enters it.
+    async fn wait(&mut self, until: Duration) {
+        let happened = time::timeout_at((self.began + until).into(), self.next()).await;
+        match happened {
+            Err(_) => {}
+            Ok(Happened::Answer(None)) => self.answers = None,
+            Ok(Happened::Answer(Some(answer))) => self.on_answer(answer),
+            Ok(Happened::Attempt(attempt, result)) => self.on_attempt(attempt, result),
+        }
+    }
+
+    async fn next(&mut self) -> Happened {
+        let Self { answers, connecting, .. } = self;
+        poll_fn(|cx| {
+            if let Poll::Ready(Some((attempt, result))) = connecting.poll_next_unpin(cx) {
+                return Poll::Ready(Happened::Attempt(attempt, result));
+            }
+            match answers {
+                Some(answers) => answers.poll_next(cx).map(Happened::Answer),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        let now = self.shared.began.elapsed();
+        let addresses = answer.found.as_ref().map_or(&[][..], |found| &found.addresses);
+        let candidates: Vec<Candidate> = addresses
+            .iter()
+            .map(|address| {
+                let address = with_port(*address, self.port);
+                let source = source_for(address, &self.options.connect);
+                let standing = source.map_or(Standing::Unknown, |source| {
+                    self.shared.history().standing(self.host, address, source.address, now)
+                });
+                self.candidate(address, source, standing)
+            })
+            .collect();
+        self.race.on_answer(answer.question, &candidates, self.now());
+        if answer.found.is_err() {
+            self.unanswered.push(answer.clone());
+        }
+        self.note(What::Answered(answer));
+    }
+
+    fn on_attempt(&mut self, attempt: usize, result: Result<AsyncStream, SocketError>) {
+        let now = self.now();
+        match result {
+            Ok(stream) => {
+                self.race.on_connected(attempt, now);
+                let local = stream.local_addr();
+                self.connected = Some(stream);
+                self.note(What::Connected { attempt, local });
+            }
+            Err(error) => {
+                self.race.on_failed(attempt, now);
+                self.note(What::Failed { attempt, error: error.to_string() });
+                self.errors.push((attempt, error));
+            }
+        }
+    }
+
+    fn won(mut self, attempt: usize) -> Result<Dialed<AsyncStream>, DialError> {
+        self.cancel(Some(attempt));
+        self.learn();
+        match self.connected.take() {
+            Some(stream) => {
+                self.timeline.took = self.now();
+                Ok(Dialed { stream, timeline: self.timeline })
+            }
+            None => unreachable!("the race is told of a connection that is there"),
+        }
+    }
+
+    /// Cancels all attempts that are still going on. One that has connected meanwhile is reset: it
+    /// was never used.
+    fn cancel(&mut self, winner: Option<usize>) {
+        while let Some(Some((attempt, result))) = self.connecting.next().now_or_never() {
+            match result {
+                Ok(stream) => {
+                    stream.discard();
+                    self.race.on_connected(attempt, self.now());
+                    self.note(What::Cancelled { attempt, connected: true });
+                }
+                error => self.on_attempt(attempt, error),
+            }
+        }
+        self.connecting.clear();
+        let running = self.race.attempts().iter().enumerate();
+        let running: Vec<usize> = running
+            .filter(|(number, attempt)| {
+                attempt.course == Course::Running && Some(*number) != winner
+            })
+            .map(|(number, _)| number)
+            .collect();
+        for attempt in running {
+            self.note(What::Cancelled { attempt, connected: false });
+        }
+    }
+
+    fn learn(&self) {
+        // Of a literal there is nothing to choose, and so nothing to learn.
+        if self.race.attempts().iter().any(|attempt| attempt.candidate.source.is_some()) {
+            let now = self.shared.began.elapsed();
+            self.shared.history().enter(self.host, self.race.verdicts(self.now()), now);
+        }
+    }
+
+    fn failed(mut self, why: Undialed) -> DialError {
+        self.cancel(None);
+        self.learn();
+        self.timeline.took = self.now();
+        let mut errors = self.errors;
+        let attempts = self.race.attempts().iter().enumerate().map(|(number, attempt)| {
+            let error = errors.iter().position(|(of, _)| *of == number);
+            FailedAttempt {
+                address: attempt.candidate.address,
+                started: attempt.started,
+                error: error.map(|at| errors.swap_remove(at).1),
+            }
+        });
+        DialError {
+            host: self.host.to_owned(),
+            port: self.port,
+            why,
+            attempts: attempts.collect(),
+            unanswered: self.unanswered,
+            timeline: self.timeline,
+        }
+    }
+}
+
+fn questions(families: Families) -> &'static [Question] {
+    match families {
+        Families::Both => &[Question::Aaaa, Question::A],
+        Families::Ipv4 => &[Question::A],
+        Families::Ipv6 => &[Question::Aaaa],
+    }
+}
+
+/// An address found for a name, with the port to dial; its scope is kept.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}

@@ -1,0 +1,26 @@
+//! From a name and a port to a connected socket, by the address that works, first.
+//!
+//! This crate forbids waiting for what is not needed: no answer waits for another one, no attempt for
+//! a dead one's time-out, and nobody is told of a connection before there is one. What to do next is
+//! decided in `lastbyte-core` (`race`, `order`, `history`); here the questions are asked and the
+//! sockets opened.
+//!
+//! - [`Dialer`]: blocking; [`AsyncDialer`]: over tokio.
+//! - [`Resolver`]: DNS by this crate, or `getaddrinfo`.
+//! - [`Timeline`]: what happened, and when; [`DialError`] holds one too.
+
+#![forbid(unsafe_code)]
+
+mod dialer;
+mod error;
+mod host;
+mod resolve;
+mod sources;
+mod timeline;
+
+pub use dialer::{AsyncDialer, DialOptions, Dialed, Dialer, Families};
+pub use error::{DialError, FailedAttempt, Undialed};
+pub use host::{BadHost, Host};
+pub use lastbyte_core::race::{Because, Parameters, Question};
+pub use resolve::{Answer, Found, Origin, QueryError, Resolver, ResolverError};
+pub use timeline::{Event, Timeline, What};
