@@ -32,6 +32,7 @@
 //! those that live share the load.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -54,6 +55,17 @@ pub enum Question {
     Aaaa,
     /// IPv4 addresses.
     A,
+}
+
+/// By the name of its record type.
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Https => "HTTPS",
+            Self::Aaaa => "AAAA",
+            Self::A => "A",
+        })
+    }
 }
 
 /// The delays of a race, by their names in RFC 8305, section 8.

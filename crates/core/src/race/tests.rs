@@ -290,6 +290,7 @@ fn hints_count_until_their_family_is_answered() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of races take Miri too long")]
 fn an_answer_without_end_is_cut() {
     let many: Vec<Candidate> =
         (0..1000).map(|number| candidate(six(number), Standing::Unknown, number.into())).collect();
@@ -381,6 +382,7 @@ fn a_changed_network_is_noticed_within_one_dial() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of races take Miri too long")]
 fn what_is_known_expires_and_is_bounded() {
     let mut history = History::default();
     let own = source_for(four(1).ip()).address;
@@ -419,6 +421,7 @@ fn what_is_known_expires_and_is_bounded() {
 /// With 3 degrees of freedom chi-square is above 16.27 in one of 1,000 cases, with 2 above 13.82. The
 /// first dials are not counted: in these the addresses are found out about, one in each period.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of races take Miri too long")]
 fn equal_addresses_share_the_load_also_when_one_is_dead() {
     let all: Vec<SocketAddr> = (1..=4).map(four).collect();
     for dead in [None, Some(four(3))] {
@@ -448,6 +451,7 @@ fn equal_addresses_share_the_load_also_when_one_is_dead() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of races take Miri too long")]
 fn a_first_dial_begins_with_any_of_equal_addresses() {
     let all: Vec<SocketAddr> = (1..=4).map(four).collect();
     let peers: Vec<(SocketAddr, Peer)> = all.iter().map(|address| (*address, accepts(5))).collect();
