@@ -34,6 +34,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::order::{self, Destination, PolicyTable, Source};
@@ -232,7 +233,7 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Race {
     parameters: Parameters,
-    policy: PolicyTable,
+    policy: Arc<PolicyTable>,
     trial: bool,
     /// The questions that are not answered yet.
     open: Vec<Question>,
@@ -258,7 +259,7 @@ impl Race {
     #[must_use]
     pub fn new(
         parameters: Parameters,
-        policy: PolicyTable,
+        policy: Arc<PolicyTable>,
         questions: &[Question],
         trial: bool,
     ) -> Self {

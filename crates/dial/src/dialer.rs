@@ -69,7 +69,7 @@ pub struct AsyncDialer {
 #[derive(Debug)]
 struct SharedState {
     resolver: Resolver,
-    policy: PolicyTable,
+    policy: Arc<PolicyTable>,
     history: Mutex<History>,
     began: Instant,
     chance: RandomState,
@@ -82,7 +82,7 @@ impl AsyncDialer {
     pub fn new(resolver: Resolver) -> Self {
         let shared = SharedState {
             resolver,
-            policy: system_policy(),
+            policy: Arc::new(system_policy()),
             history: Mutex::default(),
             began: Instant::now(),
             chance: RandomState::new(),
@@ -207,7 +207,7 @@ impl<'a> Dial<'a> {
             host,
             port,
             began: Instant::now(),
-            race: Race::new(options.race, shared.policy.clone(), &[], false),
+            race: Race::new(options.race, Arc::clone(&shared.policy), &[], false),
             timeline: Timeline::default(),
             answers: None,
             unanswered: Vec::new(),
@@ -264,7 +264,8 @@ impl<'a> Dial<'a> {
         };
         let questions = questions(self.options.families);
         let trial = self.shared.history().trial_is_due(self.host);
-        self.race = Race::new(self.options.race, self.shared.policy.clone(), questions, trial);
+        let policy = Arc::clone(&self.shared.policy);
+        self.race = Race::new(self.options.race, policy, questions, trial);
         for question in questions {
             self.note(What::Asked(*question));
         }
