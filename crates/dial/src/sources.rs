@@ -96,3 +96,151 @@ fn policy_of(path: &Path) -> io::Result<PolicyTable> {
     }
     Ok(PolicyTable::parse_gai_conf(&String::from_utf8_lossy(&text)).0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use lastbyte_link::{LinkError, Namespace};
+
+    use super::*;
+
+    /// A host of its own, set up by commands of `ip(8)`; `None` where that is not possible.
+    fn host(setup: &[&str]) -> Option<Namespace> {
+        let host = match Namespace::create() {
+            Ok(host) => host,
+            Err(error @ LinkError::Rights { .. }) => {
+                eprintln!("NOT TESTED: {error}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let set_up = || setup.iter().all(|command| ip(command));
+        host.run(set_up).unwrap().then_some(host)
+    }
+
+    /// Runs a command of `ip(8)` in this thread's namespace; says so where that is not possible.
+    fn ip(command: &str) -> bool {
+        let said = Command::new("ip").args(command.split_whitespace()).output();
+        let done = said.as_ref().is_ok_and(|said| said.status.success());
+        if !done {
+            eprintln!("NOT TESTED: ip {command}: {said:?}");
+        }
+        done
+    }
+
+    fn source(destination: &str) -> Option<Source> {
+        let how = ConnectOptions::default();
+        Sources::new(&how).source_for(destination.parse().unwrap())
+    }
+
+    const LINK: [&str; 3] = [
+        "link add one type veth peer name far-one",
+        "link set far-one addrgenmode none up",
+        "link set one addrgenmode none up",
+    ];
+
+    #[test]
+    fn a_deprecated_source_is_noticed() {
+        let Some(host) = host(&LINK) else { return };
+        host.run(|| {
+            assert!(ip("address add 2001:db8:1::1/64 dev one nodad preferred_lft 0"));
+            assert!(ip("address add 2001:db8:2::1/64 dev one nodad"));
+            let deprecated = source("[2001:db8:1::9]:80").unwrap();
+            assert_eq!(deprecated.address, "2001:db8:2::1".parse::<IpAddr>().unwrap());
+            assert!(ip("address delete 2001:db8:2::1/64 dev one"));
+            let deprecated = source("[2001:db8:1::9]:80").unwrap();
+            let address: IpAddr = "2001:db8:1::1".parse().unwrap();
+            assert_eq!(deprecated, Source { deprecated: true, ..Source::new(address) });
+            assert_eq!(source("[2001:db8:2::9]:80"), None);
+            assert_eq!(source("192.0.2.1:80"), None);
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn on_a_mobile_host_the_other_addresses_are_care_of_ones() {
+        let Some(host) = host(&LINK) else { return };
+        host.run(|| {
+            assert!(ip("address add 2001:db8:1::1/64 dev one nodad"));
+            assert!(ip("address add fe80::1/64 dev one nodad"));
+            assert!(!source("[2001:db8:1::9]:80").unwrap().care_of);
+            if ip("address add 2001:db8:2::1/64 dev one nodad home") {
+                let how = ConnectOptions {
+                    sources: vec!["2001:db8:1::1".parse().unwrap()],
+                    ..ConnectOptions::default()
+                };
+                let mut sources = Sources::new(&how);
+                let care_of = |destination: &str, sources: &mut Sources<'_>| {
+                    sources.source_for(destination.parse().unwrap()).unwrap().care_of
+                };
+                assert!(care_of("[2001:db8:1::9]:80", &mut sources));
+                assert!(!source("[2001:db8:2::9]:80").unwrap().care_of);
+            }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_tunnel_is_noticed() {
+        let tunnel = [
+            "link set lo up",
+            "address add 192.0.2.1/24 dev one",
+            "tunnel add six mode sit local 192.0.2.1 remote 192.0.2.2",
+            "link set six up",
+            "address add 2001:db8:6::1/64 dev six nodad",
+            "address add 2001:db8:1::1/64 dev one nodad",
+        ];
+        let Some(host) = host(&[&LINK[..], &tunnel].concat()) else { return };
+        host.run(|| {
+            assert!(source("[2001:db8:6::9]:80").unwrap().tunnel);
+            assert!(!source("[2001:db8:1::9]:80").unwrap().tunnel);
+            assert!(!source("192.0.2.2:80").unwrap().tunnel);
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn ipv6_is_of_use_with_an_address_that_reaches_far() {
+        let Some(host) = host(&["link set lo up"]) else { return };
+        host.run(|| {
+            assert!(!uses_ipv6(), "the loopback address alone");
+            if !LINK.iter().all(|command| ip(command)) {
+                return;
+            }
+            assert!(ip("address add fe80::1/64 dev one nodad"));
+            assert!(!uses_ipv6(), "and one of the link");
+            assert!(ip("address add fd00::1/64 dev one nodad"));
+            assert!(uses_ipv6(), "and one that is unique");
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn the_policy_comes_from_a_file_if_that_can_be_read() {
+        let directory = std::env::temp_dir().join(format!("lastbyte-gai-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (path, ipv4) = (directory.join("gai.conf"), "192.0.2.1".parse().unwrap());
+        let precedence = |text: &[u8]| {
+            fs::write(&path, text).unwrap();
+            policy_of(&path).unwrap().precedence(ipv4)
+        };
+        assert_eq!(precedence(b""), 35);
+        assert_eq!(precedence(b"precedence ::ffff:0:0/96  100\n"), 100);
+        assert_eq!(precedence(b"precedence\nprecedence ::ffff:0:0/96  100"), 100);
+        assert_eq!(precedence(b"label \xFF\nprecedence ::ffff:0:0/96  100\n"), 100);
+        // What is cut off is no line.
+        let mut long = b"precedence ::ffff:0:0/96 7\n".repeat(3000);
+        long.truncate(usize::try_from(MOST_BYTES).unwrap());
+        assert_eq!(precedence(&[&long[..], b"9\n"].concat()), 7);
+        let mut comment = vec![b'#'; usize::try_from(MOST_BYTES).unwrap()];
+        assert_eq!(precedence(&comment), 35);
+        comment.extend(b"\nprecedence ::ffff:0:0/96  100\n");
+        assert_eq!(precedence(&comment), 35, "beyond the limit");
+
+        fs::remove_file(&path).unwrap();
+        assert_eq!(policy_of(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(policy_of(&directory).is_err(), "a directory");
+        fs::remove_dir(&directory).unwrap();
+    }
+}
