@@ -63,6 +63,54 @@ pub fn open_udp(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?.into())
 }
 
+/// As [`open_tcp`], for a socket on which no call waits (`socket(2)`, `SOCK_NONBLOCK`).
+///
+/// # Errors
+/// The kernel's: `EMFILE`, `EAFNOSUPPORT`.
+pub fn open_tcp_nonblocking(address: SocketAddr) -> io::Result<OwnedFd> {
+    open_nonblocking(address, PROTOCOL_TCP)
+}
+
+/// As [`open_tcp_nonblocking`], for Multipath TCP (RFC 8684); `None` where this kernel has none
+/// (`EPROTONOSUPPORT`, before 5.6 `EINVAL`), or `net.mptcp.enabled` is 0 (`ENOPROTOOPT`).
+///
+/// # Errors
+/// The kernel's: `EMFILE`, `EAFNOSUPPORT`.
+pub fn open_mptcp_nonblocking(address: SocketAddr) -> io::Result<Option<OwnedFd>> {
+    match open_nonblocking(address, PROTOCOL_MPTCP) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EPROTONOSUPPORT | libc::ENOPROTOOPT | libc::EINVAL) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+fn open_nonblocking(address: SocketAddr, protocol: i32) -> io::Result<OwnedFd> {
+    let kind = Type::from(libc::SOCK_STREAM | libc::SOCK_NONBLOCK);
+    Ok(Socket::new(Domain::for_address(address), kind, Some(protocol.into()))?.into())
+}
+
+/// Binds a socket that will connect to the address it connects from (`bind(2)`). With a port of 0
+/// the kernel chooses one when it connects.
+///
+/// # Errors
+/// The kernel's: `EADDRNOTAVAIL` for an address that this host does not have, `EADDRINUSE`; `EINVAL`
+/// for a link-local one without a scope, where the socket has no interface.
+pub fn bind_source(fd: &impl AsFd, address: SocketAddr) -> io::Result<()> {
+    SockRef::from(fd).bind(&address.into())
+}
+
+/// Leaves the choice of a port to `connect`, where [`bind_source`] asks for none (`ip(7)`,
+/// `IP_BIND_ADDRESS_NO_PORT`, Linux 4.2; also for sockets of IPv6). It need not be free of
+/// connections to other destinations then.
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel; `EOPNOTSUPP` for MPTCP before 6.8.
+pub fn leave_port_to_connect(fd: &impl AsFd) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
 /// Binds a socket to a local address (`bind(2)`), which may have been in use a moment ago
 /// (`SO_REUSEADDR`).
 ///
