@@ -134,10 +134,13 @@ mod tests {
         Sources::new(&how).source_for(destination.parse().unwrap())
     }
 
-    const LINK: [&str; 3] = [
+    /// Without addresses that the kernel makes by itself.
+    const LINK: [&str; 5] = [
         "link add one type veth peer name far-one",
-        "link set far-one addrgenmode none up",
-        "link set one addrgenmode none up",
+        "link set far-one addrgenmode none",
+        "link set one addrgenmode none",
+        "link set far-one up",
+        "link set one up",
     ];
 
     #[test]
