@@ -72,8 +72,11 @@ fn leads_through_tunnel(interface: &str, destination: SocketAddr) -> bool {
 pub(crate) fn uses_ipv6() -> bool {
     match fs::read_to_string(IF_INET6) {
         Ok(text) => HeldAddresses::parse(&text).reach_beyond_links(),
-        // A kernel without IPv6 has no such file. One without `/proc` says nothing.
-        Err(_) => !Path::new("/proc/thread-self/net").exists(),
+        // A kernel without IPv6 has no such file. A system without `/proc` says nothing.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            !Path::new("/proc/thread-self/net").exists()
+        }
+        Err(_) => true,
     }
 }
 
