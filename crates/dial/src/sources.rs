@@ -72,8 +72,11 @@ fn leads_through_tunnel(interface: &str, destination: SocketAddr) -> bool {
 pub(crate) fn uses_ipv6() -> bool {
     match fs::read_to_string(IF_INET6) {
         Ok(text) => HeldAddresses::parse(&text).reach_beyond_links(),
-        // A kernel without IPv6 has no such file. One without `/proc` says nothing.
-        Err(_) => !Path::new("/proc/thread-self/net").exists(),
+        // A kernel without IPv6 has no such file. A system without `/proc` says nothing.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            !Path::new("/proc/thread-self/net").exists()
+        }
+        Err(_) => true,
     }
 }
 
@@ -134,10 +137,13 @@ mod tests {
         Sources::new(&how).source_for(destination.parse().unwrap())
     }
 
-    const LINK: [&str; 3] = [
+    /// Without addresses that the kernel makes by itself.
+    const LINK: [&str; 5] = [
         "link add one type veth peer name far-one",
-        "link set far-one addrgenmode none up",
-        "link set one addrgenmode none up",
+        "link set far-one addrgenmode none",
+        "link set one addrgenmode none",
+        "link set far-one up",
+        "link set one up",
     ];
 
     #[test]
