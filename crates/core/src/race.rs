@@ -34,7 +34,6 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::order::{self, Destination, PolicyTable, Source};
@@ -233,7 +232,7 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Race {
     parameters: Parameters,
-    policy: Arc<PolicyTable>,
+    policy: PolicyTable,
     trial: bool,
     /// The questions that are not answered yet.
     open: Vec<Question>,
@@ -259,7 +258,7 @@ impl Race {
     #[must_use]
     pub fn new(
         parameters: Parameters,
-        policy: Arc<PolicyTable>,
+        policy: PolicyTable,
         questions: &[Question],
         trial: bool,
     ) -> Self {

@@ -69,7 +69,7 @@ pub struct AsyncDialer {
 #[derive(Debug)]
 struct SharedState {
     resolver: Resolver,
-    policy: Arc<PolicyTable>,
+    policy: PolicyTable,
     history: Mutex<History>,
     began: Instant,
     chance: RandomState,
@@ -82,7 +82,7 @@ impl AsyncDialer {
     pub fn new(resolver: Resolver) -> Self {
         let shared = SharedState {
             resolver,
-            policy: Arc::new(system_policy()),
+            policy: system_policy(),
             history: Mutex::default(),
             began: Instant::now(),
             chance: RandomState::new(),
@@ -207,7 +207,7 @@ impl<'a> Dial<'a> {
             host,
             port,
             began: Instant::now(),
-            race: Race::new(options.race, Arc::clone(&shared.policy), &[], false),
+            race: Race::new(options.race, shared.policy.clone(), &[], false),
             timeline: Timeline::default(),
             answers: None,
             unanswered: Vec::new(),
@@ -262,9 +262,9 @@ impl<'a> Dial<'a> {
             }
             Host::Name(name) => name,
         };
-        let questions = questions(self.options.families, &name);
+        let questions = questions(self.options, &name);
         let trial = self.shared.history().trial_is_due(self.host);
-        let policy = Arc::clone(&self.shared.policy);
+        let policy = self.shared.policy.clone();
         self.race = Race::new(self.options.race, policy, questions, trial);
         for question in questions {
             self.note(What::Asked(*question));
@@ -417,10 +417,15 @@ impl<'a> Dial<'a> {
     }
 }
 
-/// What to ask for. Where this host has no IPv6 but on its links, no answer is worth waiting for but
-/// that of a name that stands for the host itself.
-fn questions(families: Families, name: &str) -> &'static [Question] {
-    match families {
+/// What to ask for: the families that may be used and that there is a source for. Where this host has
+/// no IPv6 but on its links, no answer is worth waiting for but that of a name that stands for the
+/// host itself.
+fn questions(options: &DialOptions, name: &str) -> &'static [Question] {
+    let sources = &options.connect.sources;
+    let from = |ipv6: bool| sources.is_empty() || sources.iter().any(|own| own.is_ipv6() == ipv6);
+    match options.families {
+        Families::Both if !from(true) => &[Question::A],
+        Families::Both if !from(false) => &[Question::Aaaa],
         Families::Both if !is_localhost(name) && !uses_ipv6() => &[Question::A],
         Families::Both => &[Question::Aaaa, Question::A],
         Families::Ipv4 => &[Question::A],

@@ -202,7 +202,7 @@ fn order_of(race: &mut Race) -> Vec<SocketAddr> {
 #[test]
 fn what_worked_comes_first_what_failed_last_and_no_way_behind_that() {
     let good = Standing::Good { rtt: ms(20) };
-    let mut race = Race::new(DEFAULT(), Arc::default(), &[], false);
+    let mut race = Race::new(DEFAULT(), PolicyTable::default(), &[], false);
     race.on_answer(
         Question::Aaaa,
         &[
@@ -223,7 +223,7 @@ fn what_worked_comes_first_what_failed_last_and_no_way_behind_that() {
 #[test]
 fn a_known_round_trip_sets_the_delay_within_its_bounds() {
     for (rtt, delay) in [(1, 100), (49, 100), (51, 102), (300, 600), (5000, 2000)] {
-        let mut race = Race::new(DEFAULT(), Arc::default(), &[], false);
+        let mut race = Race::new(DEFAULT(), PolicyTable::default(), &[], false);
         let good = Standing::Good { rtt: ms(rtt) };
         race.on_answer(
             Question::A,
@@ -242,7 +242,8 @@ fn a_known_round_trip_sets_the_delay_within_its_bounds() {
 #[test]
 fn what_failed_lately_waits_for_better_ones() {
     let answers = |aaaa: u64, a: u64| {
-        let mut race = Race::new(DEFAULT(), Arc::default(), &[Question::Aaaa, Question::A], false);
+        let mut race =
+            Race::new(DEFAULT(), PolicyTable::default(), &[Question::Aaaa, Question::A], false);
         race.on_answer(Question::Aaaa, &[candidate(six(1), Standing::Suspect, 0)], ms(aaaa));
         let until = ms(aaaa + 50);
         if a <= aaaa + 50 {
@@ -267,21 +268,21 @@ fn what_failed_lately_waits_for_better_ones() {
 fn hints_count_until_their_family_is_answered() {
     let questions = [Question::Https, Question::Aaaa, Question::A];
     let hints = [candidate(six(7), Standing::Unknown, 0), candidate(four(7), Standing::Unknown, 0)];
-    let mut race = Race::new(DEFAULT(), Arc::default(), &questions, false);
+    let mut race = Race::new(DEFAULT(), PolicyTable::default(), &questions, false);
     race.on_answer(Question::Https, &hints, ms(0));
     assert_eq!(race.next(ms(0)), Action::Wait { until: ms(50) }, "AAAA may still come");
     race.on_answer(Question::Aaaa, &[candidate(six(1), Standing::Unknown, 0)], ms(10));
     assert_eq!(order_of(&mut race), [six(1), four(7)]);
 
     // Once it is being tried, it stays.
-    let mut race = Race::new(DEFAULT(), Arc::default(), &questions, false);
+    let mut race = Race::new(DEFAULT(), PolicyTable::default(), &questions, false);
     race.on_answer(Question::Https, &hints, ms(0));
     assert!(matches!(race.next(ms(50)), Action::Start { because: Because::ResolutionDelay, .. }));
     race.on_answer(Question::Aaaa, &[candidate(six(1), Standing::Unknown, 0)], ms(60));
     race.on_connected(0, ms(70));
     assert_eq!(race.next(ms(70)), Action::Connected { attempt: 0 });
 
-    let mut race = Race::new(DEFAULT(), Arc::default(), &[], false);
+    let mut race = Race::new(DEFAULT(), PolicyTable::default(), &[], false);
     let second = Candidate { service: 2, ..candidate(six(1), Standing::Good { rtt: ms(1) }, 0) };
     let first = Candidate { service: 1, ..candidate(four(1), Standing::Suspect, 0) };
     race.on_answer(Question::Https, &[second, first], ms(0));
@@ -293,7 +294,7 @@ fn hints_count_until_their_family_is_answered() {
 fn an_answer_without_end_is_cut() {
     let many: Vec<Candidate> =
         (0..1000).map(|number| candidate(six(number), Standing::Unknown, number.into())).collect();
-    let mut race = Race::new(DEFAULT(), Arc::default(), &[], false);
+    let mut race = Race::new(DEFAULT(), PolicyTable::default(), &[], false);
     race.on_answer(Question::Aaaa, &many, ms(0));
     race.on_answer(Question::Aaaa, &many[..10], ms(0));
     assert_eq!(order_of(&mut race).len(), MOST_ADDRESSES);
@@ -301,7 +302,7 @@ fn an_answer_without_end_is_cut() {
 
 #[test]
 fn a_loser_that_connected_too_is_known_to_work() {
-    let mut race = Race::new(DEFAULT(), Arc::default(), &[], false);
+    let mut race = Race::new(DEFAULT(), PolicyTable::default(), &[], false);
     race.on_answer(
         Question::Aaaa,
         &[1, 2, 3].map(|n| candidate(six(n), Standing::Unknown, n.into())),

@@ -5,11 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "for tests alone")]
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use lastbyte_core::history::History;
-use lastbyte_core::order::Source;
+use lastbyte_core::order::{PolicyTable, Source};
 use lastbyte_core::race::{
     Action, Attempt, Because, Candidate, Course, Parameters, Question, Race, Standing,
     TRIAL_HEADWAY,
@@ -78,7 +77,7 @@ impl Network {
         let (mut history, began) = history.unzip();
         let began = began.unwrap_or_default();
         let trial = history.as_ref().is_some_and(|history| history.trial_is_due("host"));
-        let mut race = Race::new(parameters, Arc::default(), &questions, trial);
+        let mut race = Race::new(parameters, PolicyTable::default(), &questions, trial);
         let mut events = self.events();
         let (mut now, mut started) = (Duration::ZERO, Vec::new());
         // Each step starts an attempt, or takes an event, or lets time pass to where it is asked to:
@@ -185,7 +184,7 @@ pub fn by_bytes(bytes: &[u8]) {
         deadline: Duration::from_millis(100 * next() as u64),
         ..Parameters::default()
     };
-    let mut race = Race::new(parameters, Arc::default(), questions, next() % 2 == 1);
+    let mut race = Race::new(parameters, PolicyTable::default(), questions, next() % 2 == 1);
     let mut told: Vec<SocketAddr> = Vec::new();
     let mut started: Vec<SocketAddr> = Vec::new();
     let mut earliest = Duration::ZERO;
