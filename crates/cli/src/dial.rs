@@ -1,0 +1,222 @@
+//! `lastbyte dial`.
+
+mod drawing;
+mod granted;
+mod json;
+mod plan;
+mod repeat;
+mod transfer;
+mod words;
+
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lastbyte_dial::{DialError, Dialed, Dialer, Timeline, Undialed};
+use lastbyte_socket::{Delivery, FinishError, FinishOptions, Operation, Receipt, Stream};
+use lastbyte_units::{Span, grouped};
+
+use crate::args::DialArgs;
+use crate::output::{Progress, say, talk};
+use crate::verdict::Verdict;
+
+use granted::Options;
+use plan::{Plan, Task, Voice};
+use transfer::{Answer, Input, Transfer};
+use words::{Tally, plain};
+
+/// How long the end of a connection that nothing was sent over may take.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Dials, and does over the connection what was asked for. The verdict: was there one, and is all
+/// that was sent proven?
+pub(crate) fn run(args: &DialArgs) -> Result<Verdict> {
+    let (plan, task) = plan::plan(args)?;
+    let dialer = Dialer::new(plan.resolver.clone()).context("starting to dial")?;
+    // Dropped, it would wait for a getaddrinfo that is still going on after the deadline.
+    let dialer = ManuallyDrop::new(dialer);
+    match task {
+        Task::Draw => draw(&plan, &dialer),
+        Task::Repeat(times) => repeat::run(&plan, &dialer, times),
+        Task::Send(input) => send(&plan, &dialer, input),
+    }
+}
+
+impl Plan {
+    /// Dials once, with a word on the terminal meanwhile.
+    fn dial(&self, dialer: &Dialer) -> Result<Dialed<Stream>, DialError> {
+        let progress = Progress::new();
+        progress.show(&format!("dialing {} port {}", plain(&self.host), self.port));
+        dialer.dial(&self.host, self.port, &self.options)
+    }
+}
+
+/// Connects, draws, and ends the connection.
+fn draw(plan: &Plan, dialer: &Dialer) -> Result<Verdict> {
+    let Dialed { stream, timeline, .. } = match plan.dial(dialer) {
+        Ok(dialed) => dialed,
+        Err(error) => {
+            show(plan, &error.timeline)?;
+            return undialed(plan, &error, 1);
+        }
+    };
+    show(plan, &timeline)?;
+    connected(plan, &stream, &timeline, 1)?;
+    Ok(Verdict::from(end(plan, stream)))
+}
+
+/// The time line, where there is something in it.
+fn show(plan: &Plan, timeline: &Timeline) -> Result<()> {
+    match plan.voice {
+        Voice::Json => json::events(&plan.host, timeline, 1),
+        Voice::Text if !timeline.events.is_empty() => {
+            drawing::draw(&plan.host, timeline, drawing::width()).iter().for_each(|line| say(line));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says that there is a connection, and with which options.
+fn connected(plan: &Plan, stream: &Stream, timeline: &Timeline, dial: u32) -> Result<()> {
+    let options = Options::read(stream, &plan.options.connect)?;
+    match plan.voice {
+        Voice::Json => json::dialed(plan, stream, (timeline, dial), &options)?,
+        Voice::Text => {
+            say("");
+            let tally = Tally::of(timeline);
+            let lines = [tally.connected(timeline.took), options.granted.join(", ")];
+            let lines = lines.iter().flat_map(|line| drawing::wrap(line, 0, drawing::width()));
+            lines.for_each(|line| say(&line));
+        }
+        Voice::Quiet => {}
+    }
+    warn(&options);
+    Ok(())
+}
+
+fn warn(options: &Options) {
+    for less in &options.less {
+        talk(&format!("dial: {less}"));
+    }
+}
+
+/// Ends a connection that nothing was sent over. What becomes of it is judged only where a level was
+/// asked for that only the peer can bring about.
+fn end(plan: &Plan, stream: Stream) -> bool {
+    if plan.finish.want <= Delivery::Acked {
+        // There is nothing that could be lost.
+        let _ = stream.finish(FinishOptions::within(FAREWELL));
+        return true;
+    }
+    let finished = stream.finish(plan.finish);
+    if let Err(error) = &finished {
+        talk(&format!("lastbyte: {error}"));
+    }
+    finished.is_ok()
+}
+
+/// Says why there is no connection; the verdict is whether anything was tried at all.
+fn undialed(plan: &Plan, error: &DialError, dial: u32) -> Result<Verdict> {
+    if plan.voice == Voice::Json {
+        json::undialed(error, dial)?;
+    }
+    talk(&format!("lastbyte: {}", plain(&error.to_string())));
+    Ok(verdict_of(error))
+}
+
+/// No attempt connected: that is an answer. That there was none to make is a failure, and so is an
+/// option that no attempt could be made with.
+fn verdict_of(error: &DialError) -> Verdict {
+    let mut errors = error.attempts.iter().map(|attempt| attempt.error.as_ref());
+    let was_tried =
+        errors.any(|error| error.is_none_or(|error| !matches!(error.operation, Operation::Set(_))));
+    match error.why {
+        Undialed::AllFailed | Undialed::TimedOut if was_tried => Verdict::No,
+        _ => Verdict::Failed,
+    }
+}
+
+/// Connects, and copies both ways.
+fn send(plan: &Plan, dialer: &Dialer, mut input: Input) -> Result<Verdict> {
+    let mut plan = plan.clone();
+    plan.options.connect.early.clone_from(&input.early);
+    let Dialed { stream, timeline, .. } = match plan.dial(dialer) {
+        Ok(dialed) => dialed,
+        Err(error) => {
+            if plan.voice == Voice::Json {
+                json::events(&plan.host, &error.timeline, 1)?;
+            }
+            return undialed(&plan, &error, 1);
+        }
+    };
+    let options = Options::read(&stream, &plan.options.connect)?;
+    match plan.voice {
+        Voice::Json => {
+            json::events(&plan.host, &timeline, 1)?;
+            json::dialed(&plan, &stream, (&timeline, 1), &options)?;
+        }
+        Voice::Text => {
+            talk(&format!("dial: {}", Tally::of(&timeline).connected(timeline.took)));
+            if !options.asked.is_empty() {
+                talk(&format!("dial: {}", options.asked.join(", ")));
+            }
+        }
+        Voice::Quiet => {}
+    }
+    warn(&options);
+    let transfer = transfer::run(stream, &mut input, &plan)?;
+    if plan.voice == Voice::Json {
+        json::sent(&transfer)?;
+    }
+    Ok(Verdict::from(account(&plan, &transfer)))
+}
+
+/// Says what became of the bytes; whether all is well with them.
+fn account(plan: &Plan, transfer: &Transfer) -> bool {
+    let received = format!("{} bytes received", grouped(transfer.received));
+    let mut wrong = Vec::new();
+    match &transfer.proof {
+        Ok(receipt) if plan.voice == Voice::Text => talk(&format!("dial: {receipt}; {received}")),
+        Ok(_) => {}
+        Err(FinishError { .. }) if plan.voice == Voice::Text => talk(&format!("dial: {received}")),
+        Err(_) => {}
+    }
+    if let Err(error) = &transfer.proof {
+        wrong.push(error.to_string());
+    }
+    if let Some(sentence) = incomplete(plan, transfer) {
+        wrong.push(sentence);
+    }
+    for sentence in &wrong {
+        talk(&format!("lastbyte: {}", plain(sentence)));
+    }
+    wrong.is_empty()
+}
+
+/// What is wrong though what was written is proven.
+fn incomplete(plan: &Plan, transfer: &Transfer) -> Option<String> {
+    let received = grouped(transfer.received);
+    if !transfer.all_written {
+        return Some(
+            "the connection ended before the end of the input: not all was sent".to_owned(),
+        );
+    }
+    let Receipt { level, .. } = transfer.proof.as_ref().ok()?;
+    match &transfer.answer {
+        Answer::Cut(error) => Some(format!(
+            "the peer's answer was cut after {received} bytes, and may be incomplete: {error}"
+        )),
+        Answer::Unended if plan.finish.want > *level => {
+            let wait = Span::from(plan.wait.unwrap_or_default());
+            let want = plan.finish.want;
+            Some(format!("the peer did not end within {wait}: {level} is proven, not {want}"))
+        }
+        Answer::Unended if !transfer.unheard && plan.voice == Voice::Text => {
+            let wait = Span::from(plan.wait.unwrap_or_default());
+            talk(&format!("dial: the peer did not end within {wait}"));
+            None
+        }
+        _ => None,
+    }
+}
