@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lastbyte_dial::{DialError, Dialed, Dialer, Timeline, Undialed};
-use lastbyte_socket::{Delivery, FinishError, FinishOptions, Operation, Receipt, Stream};
+use lastbyte_socket::{Delivery, FinishOptions, Operation, Receipt, Stream};
 use lastbyte_units::{Span, grouped};
 
 use crate::args::DialArgs;
@@ -157,9 +157,9 @@ fn send(plan: &Plan, dialer: &Dialer, mut input: Input) -> Result<Verdict> {
             json::dialed(&plan, &stream, (&timeline, 1), &options)?;
         }
         Voice::Text => {
-            talk(&format!("dial: {}", Tally::of(&timeline).connected(timeline.took)));
+            tell(&plan, &Tally::of(&timeline).connected(timeline.took));
             if !options.asked.is_empty() {
-                talk(&format!("dial: {}", options.asked.join(", ")));
+                tell(&plan, &options.asked.join(", "));
             }
         }
         Voice::Quiet => {}
@@ -175,47 +175,47 @@ fn send(plan: &Plan, dialer: &Dialer, mut input: Input) -> Result<Verdict> {
 /// Says what became of the bytes; whether all is well with them.
 fn account(plan: &Plan, transfer: &Transfer) -> bool {
     let received = format!("{} bytes received", grouped(transfer.received));
-    let mut wrong = Vec::new();
-    match &transfer.proof {
-        Ok(receipt) if plan.voice == Voice::Text => talk(&format!("dial: {receipt}; {received}")),
-        Ok(_) => {}
-        Err(FinishError { .. }) if plan.voice == Voice::Text => talk(&format!("dial: {received}")),
-        Err(_) => {}
-    }
-    if let Err(error) = &transfer.proof {
-        wrong.push(error.to_string());
-    }
-    if let Some(sentence) = incomplete(plan, transfer) {
-        wrong.push(sentence);
-    }
-    for sentence in &wrong {
+    let said = match &transfer.proof {
+        Ok(receipt) => format!("{receipt}; {received}"),
+        Err(_) => received,
+    };
+    tell(plan, &said);
+    let wrong = what_is_wrong(plan, transfer);
+    if let Some(sentence) = &wrong {
         talk(&format!("lastbyte: {}", plain(sentence)));
+    } else if matches!(transfer.answer, Answer::Unended) && !transfer.unheard {
+        tell(plan, &format!("the peer did not end within {}", waited(plan)));
     }
-    wrong.is_empty()
+    wrong.is_none()
 }
 
-/// What is wrong though what was written is proven.
-fn incomplete(plan: &Plan, transfer: &Transfer) -> Option<String> {
-    let received = grouped(transfer.received);
-    if !transfer.all_written {
-        return Some(
-            "the connection ended before the end of the input: not all was sent".to_owned(),
-        );
+fn tell(plan: &Plan, line: &str) {
+    if plan.voice == Voice::Text {
+        talk(&format!("dial: {line}"));
     }
-    let Receipt { level, .. } = transfer.proof.as_ref().ok()?;
+}
+
+fn waited(plan: &Plan) -> Span {
+    Span::from(plan.wait.unwrap_or_default())
+}
+
+/// Why not all is proven, or not all of the answer is there.
+fn what_is_wrong(plan: &Plan, transfer: &Transfer) -> Option<String> {
+    let cut = "the input was not sent to its end";
+    let Receipt { level, .. } = match &transfer.proof {
+        Err(error) if transfer.all_written => return Some(error.to_string()),
+        Err(error) => return Some(format!("{error}; {cut}")),
+        Ok(_) if !transfer.all_written => return Some(cut.to_owned()),
+        Ok(receipt) => receipt,
+    };
     match &transfer.answer {
         Answer::Cut(error) => Some(format!(
-            "the peer's answer was cut after {received} bytes, and may be incomplete: {error}"
+            "the peer's answer was cut after {} bytes, and may be incomplete: {error}",
+            grouped(transfer.received)
         )),
         Answer::Unended if plan.finish.want > *level => {
-            let wait = Span::from(plan.wait.unwrap_or_default());
-            let want = plan.finish.want;
-            Some(format!("the peer did not end within {wait}: {level} is proven, not {want}"))
-        }
-        Answer::Unended if !transfer.unheard && plan.voice == Voice::Text => {
-            let wait = Span::from(plan.wait.unwrap_or_default());
-            talk(&format!("dial: the peer did not end within {wait}"));
-            None
+            let (waited, want) = (waited(plan), plan.finish.want);
+            Some(format!("the peer did not end within {waited}: {level} is proven, not {want}"))
         }
         _ => None,
     }

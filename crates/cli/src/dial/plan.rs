@@ -14,6 +14,8 @@ use lastbyte_socket::{ConnectOptions, Delivery, FinishOptions, Keepalive, Tune};
 use lastbyte_units::{ByteSize, Span};
 
 use super::transfer::Input;
+use super::words::plain;
+use crate::apply;
 use crate::args::{DialArgs, DialHow, ResolverWord, WantWord};
 
 /// RFC 8305 section 5: the connection attempt delay must not be less.
@@ -119,6 +121,15 @@ fn connect_options(how: &DialHow) -> Result<ConnectOptions> {
         let every = positive("--keepalive", every)?;
         Ok(Keepalive { idle: every, interval: every, probes: KEEPALIVE_PROBES })
     };
+    if let Some(name) = &how.congestion {
+        let available = apply::available_congestion();
+        ensure!(
+            available.is_empty() || available.contains(name),
+            "congestion control `{}` is not known: this kernel offers {}",
+            plain(name),
+            available.join(", ")
+        );
+    }
     let tune = Tune {
         congestion: how.congestion.clone(),
         send_buffer: buffer("--send-buffer", how.send_buffer)?,

@@ -59,15 +59,20 @@ fn once(plan: &Plan, dialer: &Dialer, dial: u32, rows: &mut Vec<Row>) -> Result<
             json::events(&plan.host, &timeline, dial)?;
             json::dialed(plan, &stream, (&timeline, dial), &options)?;
         }
-        Voice::Text => {
-            say(&format!("{dial:>5}  {}", Tally::of(&timeline).connected(timeline.took)));
-        }
+        Voice::Text => say(&line(dial, &timeline)),
         Voice::Quiet => {}
     }
     if dial == 1 {
         warn(&options);
     }
     Ok(Verdict::from(end(plan, stream)))
+}
+
+/// A dial that connected, in a line.
+fn line(dial: u32, timeline: &Timeline) -> String {
+    let tally = Tally::of(timeline);
+    let address = tally.address().map_or_else(String::new, |address| address.to_string());
+    format!("{dial:>5}  {:>8.1} ms  {address}{}", ms(timeline.took), tally.how())
 }
 
 /// An address of the host.

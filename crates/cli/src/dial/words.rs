@@ -67,15 +67,16 @@ impl Tally {
             let _ = write!(text, " from {local}");
         }
         let _ = write!(text, " in {:.1} ms", ms(took));
-        if let Some(winner) = self.winner
-            && self.attempts.len() > 1
-        {
-            let _ = write!(text, ", by attempt {winner} of {}", self.attempts.len());
+        text + &self.how()
+    }
+
+    /// What was special about it, to follow its time.
+    pub(super) fn how(&self) -> String {
+        match (self.winner, self.attempts.len()) {
+            (Some(winner), of @ 2..) => format!(", by attempt {winner} of {of}"),
+            _ if self.from_history => ", which worked before".to_owned(),
+            _ => String::new(),
         }
-        if self.from_history && self.attempts.len() == 1 {
-            text += ", which worked before";
-        }
-        text
     }
 }
 
