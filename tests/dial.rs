@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -81,6 +81,8 @@ fn words_that_do_not_fit_together_are_named() {
     here(&["--quiet", "--json"], &["--quiet", "--json"]);
     here(&["--fast-open"], &["--fast-open", "input"]);
     here(&["--wait", "1s"], &["--wait", "nothing is sent"]);
+    let closed = ["--wait", "1s", "--want", "closed", "--send", &file];
+    here(&closed, &["--wait", "--proof-timeout"]);
     here(&["--send", "/nowhere/at/all"], &["--send", "/nowhere/at/all", "No such file"]);
     here(&["--send", "/"], &["--send", "folder"]);
 }
@@ -366,9 +368,11 @@ fn both_ways_are_copied_at_once() {
             }
         }
     };
-    for course in [talker, echo] {
+    for (course, want) in [(talker, "acked"), (talker, "closed"), (echo, "acked"), (echo, "closed")]
+    {
         let peer = Peer::new(course);
-        let told = answer_to(&mut peer.dial(&["--want", "closed"]), &file).with_code(0);
+        let told = answer_to(&mut peer.dial(&["--want", want]), &file);
+        assert_eq!(told.code(), 0, "{}", told.stderr);
         assert!(told.stdout.as_bytes() == letters(LARGE), "{} bytes came", told.stdout.len());
         assert_eq!(peer.told(), LARGE);
     }
@@ -391,20 +395,42 @@ fn a_peer_that_has_said_all_is_still_sent_to() {
 fn a_peer_that_does_not_end_is_waited_for_as_long_as_asked() {
     let scratch = Scratch::new();
     let file = scratch.file("request", "hello");
-    for (want, code) in [("acked", 0), ("closed", 1)] {
+    for (words, code) in
+        [(&["--wait", "50ms"][..], 0), (&["--want", "closed", "--proof-timeout", "50ms"], 1)]
+    {
         let (done, until) = mpsc::channel::<()>();
         let peer = Peer::new(move |mut stream| {
             let read = read_all(&mut stream);
             let _ = until.recv();
             read
         });
-        let told = answer_to(&mut peer.dial(&["--want", want, "--wait", "50ms"]), &file);
-        let told = told.with_code(code);
-        assert!(told.stderr.contains("the peer did not end within 50 ms"), "{told:#?}");
-        assert!(told.stderr.contains("acked: 5 of 5 bytes acked"), "{told:#?}");
+        let told = answer_to(&mut peer.dial(words), &file).with_code(code);
+        let why = if code == 0 { "did not end within 50 ms" } else { "the deadline passed" };
+        for said in [why, "acked: 5 of 5 bytes acked"] {
+            assert!(told.stderr.contains(said), "it does not say `{said}`: {told:#?}");
+        }
         drop(done);
         assert_eq!(peer.told().0, b"hello");
     }
+}
+
+#[test]
+fn a_peer_that_ended_before_has_not_closed_after() {
+    let (teller, ended) = mpsc::channel();
+    let peer = Peer::new(move |mut stream| {
+        stream.shutdown(Shutdown::Write).unwrap();
+        thread_until(|| lastbyte_sys::tcp::unacked(&stream).unwrap() == 0);
+        teller.send(()).unwrap();
+        read_all(&mut stream)
+    });
+    let (stdin, mut input) = io::pipe().unwrap();
+    let running = Running::start(peer.dial(&["--want", "closed"]).stdin(stdin));
+    input.write_all(b"hello").unwrap();
+    ended.recv_timeout(SOON).unwrap();
+    drop(input);
+    let told = running.answer_within(SOON).with_code(1);
+    assert_sentence_in(&told, &["FIN came before ours", "acked: 5 of 5"]);
+    assert_eq!(peer.told(), (b"hello".to_vec(), None));
 }
 
 // --- what goes wrong ----------------------------------------------------------------------------
@@ -456,7 +482,7 @@ fn thread_until(condition: impl FnMut() -> bool) {
 }
 
 /// A dial whose input does not end, once its first bytes have arrived.
-fn dial_underway() -> (Running, std::process::ChildStdin, Receiver<usize>, Peer<Ended>) {
+fn dial_underway() -> (Running, io::PipeWriter, Receiver<usize>, Peer<Ended>) {
     let (teller, arrived) = mpsc::channel();
     let peer = Peer::new(move |mut stream| {
         let mut chunk = [0; 5];
@@ -464,14 +490,9 @@ fn dial_underway() -> (Running, std::process::ChildStdin, Receiver<usize>, Peer<
         teller.send(chunk.len()).unwrap();
         read_all(&mut stream)
     });
-    let mut dial = peer.dial(&[]);
-    let mut cat = Command::new("cat");
-    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut input = cat.stdin.take().unwrap();
-    dial.stdin(cat.stdout.take().unwrap()).process_group(0);
-    let running = Running::start(&mut dial);
+    let (stdin, mut input) = io::pipe().unwrap();
+    let running = Running::start(peer.dial(&[]).stdin(stdin).process_group(0));
     input.write_all(b"hello").unwrap();
-    thread::spawn(move || cat.wait());
     (running, input, arrived, peer)
 }
 
@@ -510,19 +531,15 @@ fn an_input_that_cannot_be_read_is_no_end_of_it() {
 
 #[test]
 fn a_reset_ends_it_though_the_input_is_silent() {
-    let (teller, arrived) = mpsc::channel();
-    let peer = Peer::new(move |stream| {
-        arrived.recv_timeout(SOON).unwrap();
+    let peer = Peer::new(|mut stream| {
+        stream.read_exact(&mut [0; 5]).unwrap();
         reset(stream);
     });
-    let mut cat = Command::new("cat");
-    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let running = Running::start(peer.dial(&[]).stdin(cat.stdout.take().unwrap()));
-    teller.send(()).unwrap();
+    let (stdin, mut input) = io::pipe().unwrap();
+    let running = Running::start(peer.dial(&[]).stdin(stdin));
+    input.write_all(b"hello").unwrap();
     let told = running.answer_within(SOON).with_code(1);
     assert_sentence_in(&told, &["not sent to its end"]);
-    drop(cat.stdin.take());
-    cat.wait().unwrap();
     peer.told();
 }
 
@@ -533,15 +550,12 @@ fn whoever_types_is_done_when_the_peer_is() {
         stream.shutdown(Shutdown::Write).unwrap();
         read_all(&mut stream)
     });
-    let mut cat = Command::new("cat");
-    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut dial = peer.dial(&["--interactive"]);
-    let running = Running::start(dial.stdin(cat.stdout.take().unwrap()));
+    let (stdin, input) = io::pipe().unwrap();
+    let running = Running::start(peer.dial(&["--interactive"]).stdin(stdin));
     let told = running.answer_within(SOON).with_code(0);
     assert_eq!(told.stdout, "bye\n");
     assert_eq!(peer.told(), (Vec::new(), None));
-    drop(cat.stdin.take());
-    cat.wait().unwrap();
+    drop(input);
 }
 
 #[test]

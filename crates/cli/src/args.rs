@@ -447,10 +447,10 @@ pub(crate) struct DialArgs {
     /// What must be proven of all that is sent
     #[arg(long, value_name = "LEVEL", default_value = "acked")]
     pub(crate) want: WantWord,
-    /// How long to wait for that once everything is written
+    /// How long to wait for that proof once everything is written
     #[arg(long, allow_hyphen_values = true, value_name = "TIME", default_value = "30s")]
     pub(crate) proof_timeout: Span,
-    /// How long to wait for the peer's end after that [default: for ever]
+    /// How long to go on reading after that, if the peer does not end [default: for ever]
     #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
     pub(crate) wait: Option<Span>,
     /// Print nothing but what the peer sends, and what goes wrong
@@ -519,7 +519,7 @@ pub(crate) struct DialHow {
 pub(crate) enum WantWord {
     /// The peer's kernel acknowledged all of it
     Acked,
-    /// And the peer ended its direction after that
+    /// And the peer ended its direction after that, within the same time
     Closed,
 }
 

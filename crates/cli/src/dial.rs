@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lastbyte_dial::{DialError, Dialed, Dialer, Timeline, Undialed};
-use lastbyte_socket::{Delivery, FinishOptions, Operation, Receipt, Stream};
+use lastbyte_socket::{Delivery, FinishOptions, Operation, Stream};
 use lastbyte_units::{Span, grouped};
 
 use crate::args::DialArgs;
@@ -180,11 +180,12 @@ fn account(plan: &Plan, transfer: &Transfer) -> bool {
         Err(_) => received,
     };
     tell(plan, &said);
-    let wrong = what_is_wrong(plan, transfer);
+    let wrong = what_is_wrong(transfer);
     if let Some(sentence) = &wrong {
         talk(&format!("lastbyte: {}", plain(sentence)));
     } else if matches!(transfer.answer, Answer::Unended) && !transfer.unheard {
-        tell(plan, &format!("the peer did not end within {}", waited(plan)));
+        let waited = Span::from(plan.wait.unwrap_or_default());
+        tell(plan, &format!("the peer did not end within {waited}"));
     }
     wrong.is_none()
 }
@@ -195,28 +196,20 @@ fn tell(plan: &Plan, line: &str) {
     }
 }
 
-fn waited(plan: &Plan) -> Span {
-    Span::from(plan.wait.unwrap_or_default())
-}
-
 /// Why not all is proven, or not all of the answer is there.
-fn what_is_wrong(plan: &Plan, transfer: &Transfer) -> Option<String> {
+fn what_is_wrong(transfer: &Transfer) -> Option<String> {
     let cut = "the input was not sent to its end";
-    let Receipt { level, .. } = match &transfer.proof {
+    match &transfer.proof {
         Err(error) if transfer.all_written => return Some(error.to_string()),
         Err(error) => return Some(format!("{error}; {cut}")),
         Ok(_) if !transfer.all_written => return Some(cut.to_owned()),
-        Ok(receipt) => receipt,
-    };
+        Ok(_) => {}
+    }
     match &transfer.answer {
         Answer::Cut(error) => Some(format!(
             "the peer's answer was cut after {} bytes, and may be incomplete: {error}",
             grouped(transfer.received)
         )),
-        Answer::Unended if plan.finish.want > *level => {
-            let (waited, want) = (waited(plan), plan.finish.want);
-            Some(format!("the peer did not end within {waited}: {level} is proven, not {want}"))
-        }
-        _ => None,
+        Answer::Ended(_) | Answer::Unended => None,
     }
 }

@@ -85,6 +85,11 @@ pub(super) fn plan(args: &DialArgs) -> Result<(Plan, Task)> {
         ensure!(!args.how.fast_open, "--fast-open sends the beginning of an input: there is none");
         ensure!(args.wait.is_none(), "--wait is for the end of an answer: nothing is sent");
     }
+    ensure!(
+        args.wait.is_none() || want <= Delivery::Acked,
+        "--wait is for what need not be proven: with --want closed the peer's end is waited for as \
+         long as --proof-timeout says"
+    );
     Ok((plan, task))
 }
 

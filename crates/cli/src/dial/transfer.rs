@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -91,7 +92,7 @@ pub(super) enum Answer {
 /// # Errors
 /// When the input cannot be read: then the connection is reset.
 pub(super) fn run(stream: Stream, input: &mut Input, plan: &Plan) -> Result<Transfer> {
-    // However this process ends before everything is said: what the peer then has is no whole.
+    // However this process ends before all is written: what the peer then has is no whole.
     socket::set_linger(&stream, Some(Duration::ZERO))?;
     let early = usize::try_from(stream.written()).unwrap_or(usize::MAX).min(input.early.len());
     let (reading, mut writing) = stream.into_split();
@@ -100,37 +101,104 @@ pub(super) fn run(stream: Stream, input: &mut Input, plan: &Plan) -> Result<Tran
         _ => Some(File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?)),
     };
     let received = Arc::new(AtomicU64::new(0));
+    let output = Output { file: output, received: Arc::clone(&received) };
+    let (stop, stopped) = UnixStream::pair()?;
     let (teller, news) = mpsc::channel();
-    let count = Arc::clone(&received);
-    thread::Builder::new()
-        .name("receiver".to_owned())
-        .spawn(move || receive(reading, output, &count, &teller))?;
+    let receiver = Receiver { reading, output, stopped, teller };
+    thread::Builder::new().name("receiver".to_owned()).spawn(move || receiver.run())?;
 
     let all_written = send(input, early, &mut writing).context("reading the input")?;
+    if all_written {
+        // From here on a close says no more than is so.
+        socket::set_linger(&writing, None)?;
+    }
+    let proven = if plan.finish.want > Delivery::Acked {
+        drop(stop);
+        prove_closed(writing, &news, plan.finish)
+    } else {
+        let proven = prove_acked(writing, &news, plan);
+        drop(stop);
+        proven
+    };
+    let Proven { proof, answer, unheard } = proven;
+    let received = received.load(Ordering::Relaxed);
+    Ok(Transfer { proof, all_written, received, answer, unheard })
+}
+
+/// What is proven, and how the peer's stream ended.
+struct Proven {
+    proof: Result<Receipt, FinishError>,
+    answer: Answer,
+    unheard: bool,
+}
+
+/// Ends our direction and waits for its proof, and then for the peer's end while the receiver reads.
+fn prove_acked(mut writing: WriteHalf, news: &mpsc::Receiver<News>, plan: &Plan) -> Proven {
     let began = Instant::now();
     let proof = writing.prove(plan.finish);
-    // All is said: now a close is a close.
-    socket::set_linger(&writing, None)?;
     let patience = match &proof {
         Ok(_) => plan.wait.unwrap_or(Duration::MAX),
-        // The reader meets the end of a connection that is gone, after what had come before.
+        // The receiver meets the end of a connection that is gone, after what had come before.
         Err(error) if error.why == Unproven::Reset => Duration::MAX,
         Err(_) => Duration::ZERO,
     };
+    let until = began.checked_add(patience);
     let mut unheard = false;
-    let enough = plan.finish.want <= Delivery::Acked;
-    let (answer, reading) = await_end(&news, patience, || {
-        unheard = true;
-        enough
-    });
-    let proof = match (proof, reading) {
-        (Ok(_), Some(reading)) if matches!(answer, Answer::Ended(_)) => {
-            finish(reading, writing, (plan.finish, began))
+    let told = loop {
+        let told = match until {
+            None => news.recv().ok(),
+            Some(until) => news.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
+        };
+        match told {
+            Some(News::Unheard) => unheard = true,
+            told => break told,
         }
-        (proof, _) => proof,
+        if proof.is_ok() {
+            break None;
+        }
     };
-    let received = received.load(Ordering::Relaxed);
-    Ok(Transfer { proof, all_written, received, answer, unheard })
+    match told {
+        Some(News::Ended(reading, Ok(end))) => {
+            // How the peer ended belongs to the receipt.
+            let finished = proof.and_then(|_| whole(reading, writing).finish(plan.finish));
+            let proof = finished.map(|receipt| Receipt { took: began.elapsed(), ..receipt });
+            Proven { proof, answer: Answer::Ended(end), unheard }
+        }
+        Some(News::Ended(_, Err(error))) => Proven { proof, answer: Answer::Cut(error), unheard },
+        _ => Proven { proof, answer: Answer::Unended, unheard },
+    }
+}
+
+/// Ends the connection and reads the rest of the answer: which of the two ends came first can only be
+/// told where one does both.
+fn prove_closed(writing: WriteHalf, news: &mpsc::Receiver<News>, options: FinishOptions) -> Proven {
+    let mut unheard = false;
+    loop {
+        let (reading, mut output) = match news.recv() {
+            Ok(News::Stopped(reading, output)) => (reading, output),
+            Ok(News::Ended(reading, _)) => (reading, Output::default()),
+            Ok(News::Unheard) => {
+                unheard = true;
+                continue;
+            }
+            Err(_) => unreachable!("the receiver tells how it ended"),
+        };
+        let options = FinishOptions { drain: Drain::Discard(u64::MAX), ..options };
+        let mut rest = |bytes: &[u8]| {
+            unheard |= !output.take(bytes);
+        };
+        let proof = whole(reading, writing).finish_into(options, &mut rest);
+        // A proof of this level is one of the peer's end too.
+        let answer = if proof.is_ok() { Answer::Ended(End::Fin) } else { Answer::Unended };
+        return Proven { proof, answer, unheard };
+    }
+}
+
+fn whole(reading: ReadHalf, writing: WriteHalf) -> Stream {
+    match reading.reunite(writing) {
+        Ok(stream) => stream,
+        Err(_) => unreachable!("the halves are of one stream"),
+    }
 }
 
 /// Writes the input to its end; whether it came to that. What was lost of it the proof tells.
@@ -166,36 +234,69 @@ fn send(input: &mut Input, early: usize, writing: &mut WriteHalf) -> io::Result<
 enum News {
     /// Nobody reads the output any more; the peer is read on, so that it does not stop to read.
     Unheard,
+    /// It was told to stop.
+    Stopped(ReadHalf, Output),
     /// The peer's stream has ended.
     Ended(ReadHalf, io::Result<End>),
 }
 
-/// Writes what the peer sends to the output, to its end.
-fn receive(
-    mut reading: ReadHalf,
-    mut output: Option<File>,
-    received: &AtomicU64,
-    teller: &Sender<News>,
-) {
-    let mut chunk = vec![0; CHUNK];
-    let end = loop {
-        match reading.read(&mut chunk) {
-            Ok(0) => break Ok(reading.ended().unwrap_or(End::Unknown)),
-            Ok(read) => {
-                received.fetch_add(read as u64, Ordering::Relaxed);
-                if let Some(file) = &mut output
-                    && !is_written(file, &chunk[..read])
-                {
-                    output = None;
-                    // Whoever is told may be gone.
-                    let _ = teller.send(News::Unheard);
+/// Writes what the peer sends to the output, to its end, or until it is told to stop.
+struct Receiver {
+    reading: ReadHalf,
+    output: Output,
+    /// Its other end is closed to stop.
+    stopped: UnixStream,
+    teller: Sender<News>,
+}
+
+impl Receiver {
+    fn run(mut self) {
+        let mut chunk = vec![0; CHUNK];
+        let end = loop {
+            match self.read(&mut chunk) {
+                Ok(None) => {
+                    let _ = self.teller.send(News::Stopped(self.reading, self.output));
+                    return;
                 }
+                Ok(Some(0)) => break Ok(self.reading.ended().unwrap_or(End::Unknown)),
+                Ok(Some(read)) => {
+                    if !self.output.take(&chunk[..read]) {
+                        // Whoever is told may be gone.
+                        let _ = self.teller.send(News::Unheard);
+                    }
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) => break Err(error),
             }
-            Err(error) if is_passing(&error) => {}
-            Err(error) => break Err(error),
+        };
+        let _ = self.teller.send(News::Ended(self.reading, end));
+    }
+
+    /// What has come; `None` when it is to stop.
+    fn read(&mut self, chunk: &mut [u8]) -> io::Result<Option<usize>> {
+        let (socket, stop) = (&self.reading, &self.stopped);
+        let [_, stops] = poll::wait([(socket, poll::READABLE), (stop, poll::READABLE)], None)?;
+        if stops { Ok(None) } else { self.reading.read(chunk).map(Some) }
+    }
+}
+
+/// Where what the peer sends goes; without a file it is only counted.
+#[derive(Default)]
+struct Output {
+    file: Option<File>,
+    received: Arc<AtomicU64>,
+}
+
+impl Output {
+    /// Takes bytes; `false` once, when it turns out that nobody reads them any more.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let heard = self.file.as_mut().is_none_or(|file| is_written(file, bytes));
+        if !heard {
+            self.file = None;
         }
-    };
-    let _ = teller.send(News::Ended(reading, end));
+        heard
+    }
 }
 
 /// Whether somebody reads it. Where it cannot be written for another reason, the program ends.
@@ -223,42 +324,4 @@ fn is_written(output: &mut File, mut bytes: &[u8]) -> bool {
         }
     }
     true
-}
-
-/// Waits for the end of what the peer sends; not for more than is wanted where nobody reads it.
-fn await_end(
-    news: &Receiver<News>,
-    patience: Duration,
-    mut is_enough: impl FnMut() -> bool,
-) -> (Answer, Option<ReadHalf>) {
-    let until = Instant::now().checked_add(patience);
-    loop {
-        let told = match until {
-            None => news.recv().ok(),
-            Some(until) => news.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
-        };
-        match told {
-            Some(News::Ended(reading, Ok(end))) => return (Answer::Ended(end), Some(reading)),
-            Some(News::Ended(reading, Err(error))) => return (Answer::Cut(error), Some(reading)),
-            Some(News::Unheard) if !is_enough() => {}
-            _ => return (Answer::Unended, None),
-        }
-    }
-}
-
-/// The proof of the whole connection, once both directions have ended.
-fn finish(
-    reading: ReadHalf,
-    writing: WriteHalf,
-    (options, began): (FinishOptions, Instant),
-) -> Result<Receipt, FinishError> {
-    let Ok(stream) = reading.reunite(writing) else {
-        unreachable!("the halves are of one stream");
-    };
-    let options = FinishOptions { drain: Drain::Keep, ..options };
-    let took = |receipt| Receipt { took: began.elapsed(), ..receipt };
-    match stream.finish(options) {
-        Ok(receipt) => Ok(took(receipt)),
-        Err(error) => Err(FinishError { receipt: took(error.receipt), ..error }),
-    }
 }
