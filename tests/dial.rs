@@ -444,7 +444,9 @@ fn a_reset_while_sending_is_told_with_what_was_proven() {
         reset(stream);
     });
     let told = answer_to(&mut peer.dial(&[]), &file).with_code(1);
-    assert_sentence_in(&told, &["connection was reset", "bytes acked", "not sent to its end"]);
+    // Of what was written all may be proven, which is not all there was.
+    assert_sentence_in(&told, &["connection", "not all of the input was sent"]);
+    assert!(told.stderr.contains("bytes acked, peer ended with RST"), "{told:#?}");
     peer.told();
 }
 
@@ -539,7 +541,7 @@ fn a_reset_ends_it_though_the_input_is_silent() {
     let running = Running::start(peer.dial(&[]).stdin(stdin));
     input.write_all(b"hello").unwrap();
     let told = running.answer_within(SOON).with_code(1);
-    assert_sentence_in(&told, &["not sent to its end"]);
+    assert_sentence_in(&told, &["not all of the input was sent"]);
     peer.told();
 }
 

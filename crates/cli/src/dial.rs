@@ -198,11 +198,11 @@ fn tell(plan: &Plan, line: &str) {
 
 /// Why not all is proven, or not all of the answer is there.
 fn what_is_wrong(transfer: &Transfer) -> Option<String> {
-    let cut = "the input was not sent to its end";
+    let cut = "not all of the input was sent";
     match &transfer.proof {
         Err(error) if transfer.all_written => return Some(error.to_string()),
         Err(error) => return Some(format!("{error}; {cut}")),
-        Ok(_) if !transfer.all_written => return Some(cut.to_owned()),
+        Ok(_) if !transfer.all_written => return Some(format!("the connection has ended: {cut}")),
         Ok(_) => {}
     }
     match &transfer.answer {

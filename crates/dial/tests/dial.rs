@@ -107,9 +107,10 @@ fn attempts(timeline: &Timeline) -> Vec<(IpAddr, Because)> {
 }
 
 fn started_at(timeline: &Timeline, number: usize) -> Duration {
-    let event = timeline.events.iter().find(
-        |event| matches!(event.what, What::Started { attempt, .. } if attempt == number),
-    );
+    let event = timeline
+        .events
+        .iter()
+        .find(|event| matches!(event.what, What::Started { attempt, .. } if attempt == number));
     event.unwrap().at
 }
 
@@ -173,7 +174,8 @@ fn a_refusal_costs_nothing_and_all_of_them_are_in_the_error() {
         let error: DialError = error.unwrap_err();
         eprintln!("{error}");
         assert_eq!(error.why, Undialed::AllFailed);
-        let tried: Vec<IpAddr> = error.attempts.iter().map(|attempt| attempt.address.ip()).collect();
+        let tried: Vec<IpAddr> =
+            error.attempts.iter().map(|attempt| attempt.address.ip()).collect();
         assert_eq!((tried.len(), tried[0]), (3, V6));
         let because: Vec<Because> = attempts(&error.timeline).iter().map(|(_, why)| *why).collect();
         assert_eq!(because, [Because::Answered, Because::Failed, Because::Failed]);
@@ -207,16 +209,19 @@ fn an_answer_that_never_comes_is_not_waited_for() {
         let mut only = within(20_000 * MS);
         only.families = Families::Ipv4;
         let four = dialer.dial("four.test", port.number, &only).await.unwrap();
-        let asked = four.timeline.events.iter().filter(|event| {
-            matches!(event.what, What::Asked(question) if question != Question::A)
-        });
+        let asked =
+            four.timeline.events.iter().filter(
+                |event| matches!(event.what, What::Asked(question) if question != Question::A),
+            );
         assert_eq!(asked.count(), 0);
     });
 }
 
 #[test]
 fn names_that_lead_nowhere_are_said_in_time() {
-    let zone = Zone::new().both("broken.test", Reply::code(dns::SERVFAIL)).both("mute.test", Reply::never());
+    let zone = Zone::new()
+        .both("broken.test", Reply::code(dns::SERVFAIL))
+        .both("mute.test", Reply::never());
     let server = DnsServer::start(zone);
     let fail = |host: &str, options: &DialOptions| -> DialError {
         let dial = async { dialer(&server).dial(host, 80, options).await.map(drop).unwrap_err() };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lastbyte_dial::{Timeline, What};
 
-use super::words::{self, ms};
+use super::words::{self, Tally, ms};
 
 /// Where the width is not known.
 const USUAL_WIDTH: usize = 80;
@@ -45,6 +45,7 @@ pub(super) fn draw(host: &str, timeline: &Timeline, width: usize) -> Vec<String>
 
 /// The events in words; questions that were asked at once in one line.
 fn moments(host: &str, timeline: &Timeline) -> Vec<(Duration, String)> {
+    let tally = Tally::of(timeline);
     let mut moments: Vec<(Duration, String)> = Vec::new();
     let mut asked = false;
     for event in &timeline.events {
@@ -54,7 +55,7 @@ fn moments(host: &str, timeline: &Timeline) -> Vec<(Duration, String)> {
                 *text += words::record(*question);
             }
             (what, _) => {
-                moments.extend(words::event(host, what).map(|text| (event.at, text)));
+                moments.extend(words::event(host, what, &tally).map(|text| (event.at, text)));
             }
         }
         asked = matches!(event.what, What::Asked(_));
@@ -98,6 +99,7 @@ struct Bar {
 }
 
 fn bars(timeline: &Timeline) -> Vec<Bar> {
+    let tally = Tally::of(timeline);
     let mut questions: Vec<Bar> = Vec::new();
     let mut attempts: Vec<Bar> = Vec::new();
     let bar = |label: String, short: String, from| {
@@ -127,7 +129,9 @@ fn bars(timeline: &Timeline) -> Vec<Bar> {
             }
             What::Failed { attempt, .. } => settle(attempts.get_mut(*attempt), at, "failed"),
             What::Connected { attempt, .. } => settle(attempts.get_mut(*attempt), at, "connected"),
-            What::Cancelled { attempt, .. } => settle(attempts.get_mut(*attempt), at, "cancelled"),
+            What::Cancelled { attempt, .. } => {
+                settle(attempts.get_mut(*attempt), at, tally.cancelled_word());
+            }
             _ => {}
         }
     }

@@ -57,6 +57,11 @@ impl Tally {
         self.attempts.get(self.winner?.checked_sub(1)?).copied()
     }
 
+    /// What became of an attempt that was still going on at the end.
+    pub(super) fn cancelled_word(&self) -> &'static str {
+        if self.winner.is_some() { "cancelled" } else { "no answer" }
+    }
+
     /// The dial in a line.
     pub(super) fn connected(&self, took: Duration) -> String {
         let mut text = "connected".to_owned();
@@ -94,8 +99,8 @@ pub(super) fn record(question: Question) -> &'static str {
     }
 }
 
-/// What happened, in a line; `None` where there is nothing to say.
-pub(super) fn event(host: &str, what: &What) -> Option<String> {
+/// What happened in a dial that came to this, in a line; `None` where there is nothing to say.
+pub(super) fn event(host: &str, what: &What, tally: &Tally) -> Option<String> {
     Some(match what {
         What::Asked(question) => format!("asked {}", record(*question)),
         What::Answered(answer) => answered(host, answer),
@@ -111,17 +116,31 @@ pub(super) fn event(host: &str, what: &What) -> Option<String> {
             };
             format!("{} -> {address}{why}", attempt + 1)
         }
-        What::Failed { attempt, error } => format!("{} failed: {}", attempt + 1, plain(error)),
+        What::Failed { attempt, error } => {
+            let cause = cause(error, tally.attempts.get(*attempt));
+            format!("{} failed: {}", attempt + 1, plain(cause))
+        }
         What::Connected { attempt, local: Some(local) } => {
             format!("{} connected, from {local}", attempt + 1)
         }
         What::Connected { attempt, local: None } => format!("{} connected", attempt + 1),
-        What::Cancelled { attempt, connected: false } => format!("{} cancelled", attempt + 1),
+        What::Cancelled { attempt, connected: false } => {
+            format!("{} {}", attempt + 1, tally.cancelled_word())
+        }
         What::Cancelled { attempt, connected: true } => {
             format!("{} had connected too, and was reset unused", attempt + 1)
         }
         _ => return None,
     })
+}
+
+/// An attempt's error without what its line says before.
+fn cause<'a>(error: &'a str, address: Option<&SocketAddr>) -> &'a str {
+    let Some(address) = address else { return error };
+    match error.split_once(&format!("-> {address}: ")) {
+        Some((operation, cause)) if operation.starts_with("connect ") => cause,
+        _ => error,
+    }
 }
 
 fn answered(host: &str, answer: &Answer) -> String {
@@ -174,6 +193,15 @@ mod tests {
         assert_eq!(plain("a\u{1b}[31m\n\u{9b}b"), "a\\u{1b}[31m\\n\\u{9b}b");
         assert_eq!(plain("\u{202e}txt"), "\\u{202e}txt", "which would turn the line round");
         assert_eq!(plain("it's \"x\\y\" ümläut"), "it's \"x\\y\" ümläut");
+    }
+
+    #[test]
+    fn an_error_is_told_without_the_address_of_its_line() {
+        let address = "192.0.2.1:80".parse().unwrap();
+        let told = |error| cause(error, Some(&address));
+        assert_eq!(told("connect -> 192.0.2.1:80: refused"), "refused");
+        assert_eq!(told("connect 192.0.2.9:0 -> 192.0.2.1:80: refused"), "refused");
+        assert_eq!(told("set SO_MARK: not permitted"), "set SO_MARK: not permitted");
     }
 
     #[test]

@@ -537,9 +537,10 @@ async fn forge(socket: &UdpSocket, asked: &Asked, forgery: Forgery, to: SocketAd
             asked.question.clear();
         }
         Forgery::WrongCase => {
-            let turned = asked.name.bytes().map(|byte| {
-                if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { byte }
-            });
+            let turned = asked
+                .name
+                .bytes()
+                .map(|byte| if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { byte });
             asked.name = String::from_utf8(turned.collect()).unwrap();
             asked.question = question(&asked.name, asked.kind);
         }
