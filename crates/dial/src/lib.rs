@@ -22,5 +22,7 @@ pub use dialer::{AsyncDialer, DialOptions, Dialed, Dialer, Families};
 pub use error::{DialError, FailedAttempt, Undialed};
 pub use host::{BadHost, Host};
 pub use lastbyte_core::race::{Because, Parameters, Question};
-pub use resolve::{Answer, Found, Origin, QueryError, Resolver, ResolverError};
+pub use resolve::{
+    Answer, Answers, Found, Origin, QueryError, ResolvConf, Resolver, ResolverError,
+};
 pub use timeline::{Event, Timeline, What};

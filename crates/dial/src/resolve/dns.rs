@@ -1,0 +1,431 @@
+//! Names to addresses by DNS: the search list, what is asked already, and the thread that asks.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{self, BoxFuture, Shared, WeakShared};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use hickory_proto::op::Query;
+use hickory_proto::rr::{Name, RecordType};
+use lastbyte_core::race::Question;
+use tokio::runtime;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::sleep;
+
+use super::cache::{Cache, Key, Outcome, Records};
+use super::exchange::{Meaning, read};
+use super::files::{self, Hosts, ResolvConf, Stamp};
+use super::servers::Servers;
+use super::{Asked, Found, Origin, QueryError, ResolverError};
+
+/// How often it is looked whether the files changed.
+const RELOAD: Duration = Duration::from_secs(1);
+/// How long questions go on when nobody waits for their answers any more (RFC 8305 section 3).
+const GRACE: Duration = Duration::from_secs(1);
+/// The most questions that go on at once, each with a few descriptors; the others wait.
+const MOST_QUESTIONS: usize = 128;
+
+/// The configuration of now, and the thread that asks.
+#[derive(Debug)]
+pub(super) struct Client {
+    files: Option<Files>,
+    current: Mutex<Current>,
+    thread: Mutex<Option<Thread>>,
+}
+
+#[derive(Debug)]
+struct Files {
+    resolv_conf: PathBuf,
+    hosts: PathBuf,
+}
+
+#[derive(Debug)]
+struct Current {
+    dns: Arc<Dns>,
+    checked: Instant,
+    stamps: [Stamp; 2],
+}
+
+impl Client {
+    pub(super) fn of_files(resolv_conf: PathBuf, hosts: PathBuf) -> Result<Self, ResolverError> {
+        let files = Files { resolv_conf, hosts };
+        let stamps = files.stamps();
+        let dns = files.read()?;
+        let current = Current { dns, checked: Instant::now(), stamps };
+        Ok(Self { files: Some(files), current: Mutex::new(current), thread: Mutex::default() })
+    }
+
+    pub(super) fn fixed(configuration: ResolvConf, hosts: &str) -> Self {
+        let dns = Dns::new(configuration, Hosts::parse(hosts));
+        let current = Current { dns, checked: Instant::now(), stamps: [None; 2] };
+        Self { files: None, current: Mutex::new(current), thread: Mutex::default() }
+    }
+
+    /// Asks all questions about a name that is one.
+    pub(super) fn ask(&self, name: &str, asked: Asked) {
+        let dns = self.current();
+        if let Some(addresses) = dns.hosts.addresses(name) {
+            return asked.tell(&addresses, Origin::Hosts);
+        }
+        if files::is_reserved(name) {
+            return asked.refuse(&QueryError::NoSuchName { server: None });
+        }
+        let names = dns.names(name);
+        if let Err(error) = self.send(Job { dns, names, asked }) {
+            let (job, text) = *error;
+            job.asked.refuse(&QueryError::System { text });
+        }
+    }
+
+    /// The configuration of now. If the files changed, they are read again; as long as they make no
+    /// sense, what they said before holds.
+    fn current(&self) -> Arc<Dns> {
+        let mut current = lock(&self.current);
+        if let Some(files) = &self.files
+            && current.checked.elapsed() >= RELOAD
+        {
+            current.checked = Instant::now();
+            let stamps = files.stamps();
+            if stamps != current.stamps
+                && let Ok(dns) = files.read()
+            {
+                (current.dns, current.stamps) = (dns, stamps);
+            }
+        }
+        Arc::clone(&current.dns)
+    }
+
+    /// Hands a job to the thread; begins one if there is none, or if it stayed behind in the process
+    /// that this one was forked from.
+    fn send(&self, mut job: Job) -> Result<(), Box<(Job, String)>> {
+        let mut thread = lock(&self.thread);
+        if let Some(running) = thread.as_ref().filter(|thread| thread.process == process::id()) {
+            match running.jobs.send(job) {
+                Ok(()) => return Ok(()),
+                Err(unsent) => job = unsent.0,
+            }
+        }
+        match Thread::begin() {
+            Ok(new) => {
+                let sent = new.jobs.send(job);
+                *thread = Some(new);
+                sent.map_err(|unsent| {
+                    Box::new((unsent.0, "the resolver's thread ended".to_owned()))
+                })
+            }
+            Err(error) => Err(Box::new((job, format!("no thread for the resolver: {error}")))),
+        }
+    }
+}
+
+impl Files {
+    fn stamps(&self) -> [Stamp; 2] {
+        [files::stamp(&self.resolv_conf), files::stamp(&self.hosts)]
+    }
+
+    fn read(&self) -> Result<Arc<Dns>, ResolverError> {
+        Ok(Dns::new(ResolvConf::read(&self.resolv_conf)?, Hosts::read(&self.hosts)?))
+    }
+}
+
+/// The thread that asks; it ends when this is dropped, and all its sockets are closed.
+#[derive(Debug)]
+struct Thread {
+    process: u32,
+    jobs: UnboundedSender<Job>,
+}
+
+impl Thread {
+    fn begin() -> std::io::Result<Self> {
+        let (jobs, receiver) = unbounded_channel();
+        thread::Builder::new().name("lastbyte-dns".to_owned()).spawn(|| serve(receiver))?;
+        Ok(Self { process: process::id(), jobs })
+    }
+}
+
+fn serve(mut jobs: UnboundedReceiver<Job>) {
+    let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    // Without descriptors for it the jobs are dropped, which tells those who wait.
+    let Ok(runtime) = runtime else { return };
+    runtime.block_on(async {
+        while let Some(job) = jobs.recv().await {
+            tokio::spawn(job.run());
+        }
+    });
+}
+
+/// Questions about a name, and the names that it may stand for.
+#[derive(Debug)]
+struct Job {
+    dns: Arc<Dns>,
+    names: Vec<String>,
+    asked: Asked,
+}
+
+impl Job {
+    async fn run(self) {
+        let Self { dns, names, asked } = &self;
+        let abandoned = async {
+            asked.sender.closed().await;
+            sleep(GRACE).await;
+        };
+        let (search, abandoned) = (dns.search(names, asked), abandoned);
+        futures_util::pin_mut!(search, abandoned);
+        future::select(search, abandoned).await;
+    }
+}
+
+/// A configuration, and what was learned with it.
+#[derive(Debug)]
+pub(super) struct Dns {
+    configuration: ResolvConf,
+    hosts: Hosts,
+    servers: Servers,
+    cache: Mutex<Cache>,
+    /// The questions that are being asked: nobody asks one of them a second time, so that a forger
+    /// cannot guess at many at once (RFC 5452 section 5).
+    flights: Mutex<HashMap<Key, WeakShared<BoxFuture<'static, Outcome>>>>,
+    permits: Semaphore,
+}
+
+impl Dns {
+    fn new(configuration: ResolvConf, hosts: Hosts) -> Arc<Self> {
+        Arc::new(Self {
+            servers: Servers::new(&configuration),
+            configuration,
+            hosts,
+            cache: Mutex::default(),
+            flights: Mutex::default(),
+            permits: Semaphore::new(MOST_QUESTIONS),
+        })
+    }
+
+    /// The names that one may stand for, in the order in which they are asked for (`resolv.conf(5)`,
+    /// `search` and `ndots`), with their final dots.
+    fn names(&self, name: &str) -> Vec<String> {
+        let name = name.to_ascii_lowercase();
+        if name.ends_with('.') {
+            return vec![name];
+        }
+        let in_domain = |domain: &String| format!("{name}.{}.", domain.to_ascii_lowercase());
+        let mut names: Vec<String> = self
+            .configuration
+            .search
+            .iter()
+            .map(in_domain)
+            .filter(|name| name.len() <= 254)
+            .collect();
+        let is_dotted = name.matches('.').count() >= self.configuration.ndots;
+        let first = if is_dotted { 0 } else { names.len() };
+        names.insert(first, format!("{name}."));
+        names
+    }
+
+    /// Asks for one name after the other. The first one for which there is any address is final for
+    /// all questions: IPv4 and IPv6 addresses are never those of different names. It goes on with the
+    /// next name only if this one does not exist, or has no addresses: not if nobody could tell.
+    async fn search(self: &Arc<Self>, names: &[String], asked: &Asked) {
+        let mut missing: HashMap<Question, (String, QueryError)> = HashMap::new();
+        for (number, name) in names.iter().enumerate() {
+            let is_last = number + 1 == names.len();
+            let mut open: FuturesUnordered<_> =
+                asked.questions.iter().map(|question| self.look_up(name, *question)).collect();
+            let (mut is_final, mut held) = (is_last, Vec::new());
+            while let Some((question, outcome)) = open.next().await {
+                match outcome {
+                    Ok(records) => {
+                        is_final = true;
+                        asked.send(question, name, Ok(found(records)));
+                    }
+                    Err(error) => held.push((question, error)),
+                }
+                if is_final {
+                    for (question, error) in held.drain(..) {
+                        let (name, error) =
+                            telling(missing.remove(&question), (name, error), asked);
+                        asked.send(question, &name, Err(error));
+                    }
+                }
+            }
+            if is_final {
+                return;
+            }
+            if !goes_on(&held) {
+                for (question, error) in held {
+                    asked.send(question, name, Err(error));
+                }
+                return;
+            }
+            for (question, error) in held {
+                let kept = telling(missing.remove(&question), (name, error), asked);
+                missing.insert(question, kept);
+            }
+        }
+    }
+
+    async fn look_up(self: &Arc<Self>, name: &str, question: Question) -> (Question, Outcome) {
+        if !matches!(question, Question::A | Question::Aaaa) {
+            return (question, Err(QueryError::Unsupported));
+        }
+        if question == Question::Aaaa && self.configuration.no_aaaa {
+            return (question, Err(QueryError::NoAddresses { server: None }));
+        }
+        let key = (name.to_owned(), question);
+        let known = lock(&self.cache).find(&key, Instant::now());
+        let outcome = match known {
+            Some(outcome) => outcome,
+            None => self.join(key).await,
+        };
+        (question, outcome)
+    }
+
+    /// The question that is being asked, or a new one. It goes on as long as anybody waits for it.
+    fn join(self: &Arc<Self>, key: Key) -> Shared<BoxFuture<'static, Outcome>> {
+        let mut flights = lock(&self.flights);
+        if let Some(flight) = flights.get(&key).and_then(WeakShared::upgrade) {
+            return flight;
+        }
+        let landing = Landing { dns: Arc::clone(self), key: key.clone() };
+        let flight = landing.fly().boxed().shared();
+        if let Some(weak) = flight.downgrade() {
+            flights.insert(key, weak);
+        }
+        flight
+    }
+
+    /// Asks for a name, and for the names that it is an alias of if their addresses did not come too.
+    async fn resolve(&self, (name, question): &Key) -> (Outcome, Option<Duration>) {
+        let wanted = if *question == Question::Aaaa { RecordType::AAAA } else { RecordType::A };
+        let mut chain = vec![wire_name(name)];
+        let mut ttl = u32::MAX;
+        loop {
+            let Some(last) = chain.last() else { unreachable!("it begins with one") };
+            let query = Query::query(last.clone(), wanted);
+            let answered = self.servers.ask(&query, |message| {
+                let mut longer = chain.clone();
+                read(message, &mut longer, wanted).map(|meaning| (meaning, longer))
+            });
+            let (server, meaning) = match answered.await {
+                Ok((server, (meaning, longer))) => {
+                    chain = longer;
+                    (server, meaning)
+                }
+                Err(error) => return (Err(error), None),
+            };
+            let missing = |error, keep: Option<u32>| {
+                let keep = keep.map(|keep| Duration::from_secs(keep.min(ttl).into()));
+                (Err(error), keep)
+            };
+            let server_said = Some(server);
+            return match meaning {
+                Meaning::Elsewhere(of_alias) => {
+                    ttl = ttl.min(of_alias);
+                    continue;
+                }
+                Meaning::Addresses(addresses, of_addresses) => {
+                    let ttl = Duration::from_secs(ttl.min(of_addresses).into());
+                    let aliases = chain[1..].iter().map(text_of).collect();
+                    (Ok(Records { addresses, aliases, ttl, server, cached: false }), None)
+                }
+                Meaning::NoSuchName(keep) => {
+                    missing(QueryError::NoSuchName { server: server_said }, keep)
+                }
+                Meaning::NoAddresses(keep) => {
+                    missing(QueryError::NoAddresses { server: server_said }, keep)
+                }
+                Meaning::Loop => {
+                    let aliases = chain[1..].iter().map(text_of).collect();
+                    missing(QueryError::AliasLoop { aliases }, None)
+                }
+            };
+        }
+    }
+}
+
+/// A question that is being asked. When it is answered or given up, it is nobody's any more.
+struct Landing {
+    dns: Arc<Dns>,
+    key: Key,
+}
+
+impl Landing {
+    async fn fly(self) -> Outcome {
+        let (outcome, missing) = match self.dns.permits.acquire().await {
+            Ok(_permit) => self.dns.resolve(&self.key).await,
+            Err(_) => unreachable!("the semaphore is never closed"),
+        };
+        lock(&self.dns.cache).keep(self.key.clone(), &outcome, missing, Instant::now());
+        outcome
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        lock(&self.dns.flights).remove(&self.key);
+    }
+}
+
+/// Whether the next name may be asked for. A server that says NXDOMAIN to one question and fails at the
+/// other one has said that there is no such name.
+fn goes_on(held: &[(Question, QueryError)]) -> bool {
+    let is_missing = |error: &QueryError| matches!(error, QueryError::NoSuchName { .. });
+    let is_empty = |error: &QueryError| is_missing(error) || is_nothing(error);
+    held.iter().any(|(_, error)| is_missing(error)) || held.iter().all(|(_, error)| is_empty(error))
+}
+
+fn is_nothing(error: &QueryError) -> bool {
+    matches!(error, QueryError::NoAddresses { .. } | QueryError::Unsupported)
+}
+
+/// Which of two names' errors is told: rather that a name has no addresses than that there is none,
+/// and rather that of the name as it was given.
+fn telling(
+    before: Option<(String, QueryError)>,
+    (name, error): (&str, QueryError),
+    asked: &Asked,
+) -> (String, QueryError) {
+    let weight = |name: &str, error: &QueryError| {
+        let is_missing = matches!(error, QueryError::NoSuchName { .. });
+        let as_given =
+            name.trim_end_matches('.').eq_ignore_ascii_case(asked.name.trim_end_matches('.'));
+        (!is_missing, as_given)
+    };
+    match before {
+        Some((other, kept)) if weight(&other, &kept) >= weight(name, &error) => (other, kept),
+        _ => (name.to_owned(), error),
+    }
+}
+
+fn found(records: Records) -> Found {
+    let addresses = records.addresses.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect();
+    Found {
+        addresses,
+        origin: Origin::Dns,
+        aliases: records.aliases,
+        ttl: Some(records.ttl),
+        server: Some(records.server),
+        cached: records.cached,
+    }
+}
+
+/// A name that was checked, as hickory has it.
+fn wire_name(name: &str) -> Name {
+    let labels = name.trim_end_matches('.').split('.').map(str::as_bytes);
+    Name::from_labels(labels).unwrap_or_else(|error| unreachable!("`{name}` was checked: {error}"))
+}
+
+/// A name that came in an answer, as a text: what is no letter, digit or dash is escaped.
+fn text_of(name: &Name) -> String {
+    name.to_ascii().trim_end_matches('.').to_ascii_lowercase()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

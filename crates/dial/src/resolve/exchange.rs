@@ -1,0 +1,312 @@
+//! One question to one server, and what its answer means.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use hickory_net::runtime::{
+    DnsUdpSocket, RuntimeProvider, TokioHandle, TokioRuntimeProvider, TokioTime,
+};
+use hickory_net::tcp::TcpClientStream;
+use hickory_net::udp::UdpClientStream;
+use hickory_net::xfer::{DnsHandle, DnsRequestSender, FirstAnswer};
+use hickory_net::{NetError, udp};
+use hickory_proto::op::{DnsRequest, DnsRequestOptions, Message, MessageType, OpCode};
+use hickory_proto::op::{Query, ResponseCode};
+use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
+use tokio::io::{Interest, ReadBuf};
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+
+/// Wrong IDs from the server's address and port after which nothing is believed any more over UDP: a
+/// socket asks one question, so that none of these can be a late answer to an earlier one. Two may be a
+/// broken server's. PowerDNS stops at the first.
+const MOST_NEAR_MISSES: u32 = 3;
+/// The most aliases of a name, as in unbound (`MAX_RESTART_COUNT`, 11) and BIND (`max-restarts`, 11).
+const MOST_ALIASES: usize = 11;
+
+/// How a server is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// Over TCP.
+    pub(super) tcp: bool,
+    /// With letters in random case; over UDP alone.
+    pub(super) random_case: bool,
+    /// With EDNS (RFC 6891), so that large answers come over UDP.
+    pub(super) edns: bool,
+}
+
+/// Why a server gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It was silent.
+    Silent,
+    /// The kernel says that nobody is there.
+    Unreachable(String),
+    /// The answer makes no sense.
+    Malformed(String),
+    /// Somebody tries to guess our IDs.
+    Guessed,
+    /// The letters came back in another case.
+    Case,
+    /// A response code that is no answer.
+    Code(ResponseCode),
+}
+
+impl From<NetError> for Fault {
+    fn from(error: NetError) -> Self {
+        match error {
+            NetError::Timeout => Self::Silent,
+            NetError::QueryCaseMismatch => Self::Case,
+            NetError::Io(error)
+                if error.get_ref().is_some_and(|inner| inner.is::<NearMisses>()) =>
+            {
+                Self::Guessed
+            }
+            NetError::Io(error) => Self::Unreachable(error.to_string()),
+            error => Self::Malformed(error.to_string()),
+        }
+    }
+}
+
+/// Asks, and waits at most so long. The answer is one to this question, whatever it says.
+pub(super) async fn exchange(
+    server: SocketAddr,
+    query: &Query,
+    way: Way,
+    patience: Duration,
+) -> Result<Message, Fault> {
+    let mut options = DnsRequestOptions::default();
+    options.use_edns = way.edns;
+    options.case_randomization = way.random_case && !way.tcp;
+    let request = DnsRequest::from_query(query.clone(), options);
+    let response = if way.tcp {
+        timeout(patience, over_tcp(server, request, patience)).await
+    } else {
+        timeout(patience, over_udp(server, request, patience)).await
+    };
+    let message = response.map_err(|_| Fault::Silent)??;
+    let is_answer = message.metadata.message_type == MessageType::Response
+        && message.metadata.op_code == OpCode::Query
+        && message.queries.len() == 1
+        && message.queries.first() == Some(query);
+    if is_answer { Ok(message) } else { Err(Fault::Malformed("to another question".to_owned())) }
+}
+
+async fn over_udp(
+    server: SocketAddr,
+    request: DnsRequest,
+    patience: Duration,
+) -> Result<Message, NetError> {
+    let builder = UdpClientStream::builder(server, Connecting);
+    // Whether to send again, and to whom, is not decided here.
+    let mut stream = builder.with_timeout(Some(patience)).with_max_retries(1).build();
+    let response = stream.send_message(request).first_answer().await?;
+    Ok(response.into_message())
+}
+
+async fn over_tcp(
+    server: SocketAddr,
+    request: DnsRequest,
+    patience: Duration,
+) -> Result<Message, NetError> {
+    // It holds the task that carries the connection: both end with this call.
+    let provider = TokioRuntimeProvider::new();
+    let connect = TcpClientStream::exchange(server, None, patience, None, provider.clone());
+    let response = connect.await?.send(request).first_answer().await?;
+    Ok(response.into_message())
+}
+
+/// Opens UDP sockets that talk with one server alone.
+#[derive(Clone)]
+struct Connecting;
+
+impl RuntimeProvider for Connecting {
+    type Handle = TokioHandle;
+    type Timer = TokioTime;
+    type Udp = ServerSocket;
+    type Tcp = <TokioRuntimeProvider as RuntimeProvider>::Tcp;
+
+    fn create_handle(&self) -> TokioHandle {
+        TokioHandle::default()
+    }
+
+    fn connect_tcp(
+        &self,
+        server: SocketAddr,
+        from: Option<SocketAddr>,
+        patience: Option<Duration>,
+    ) -> Pin<Box<dyn Send + Future<Output = io::Result<Self::Tcp>>>> {
+        TokioRuntimeProvider::new().connect_tcp(server, from, patience)
+    }
+
+    fn bind_udp(
+        &self,
+        local: SocketAddr,
+        server: SocketAddr,
+    ) -> Pin<Box<dyn Send + Future<Output = io::Result<ServerSocket>>>> {
+        Box::pin(async move {
+            let socket = UdpSocket::bind(local).await?;
+            // Then the kernel drops what comes from elsewhere, and tells when nobody is there.
+            socket.connect(server).await?;
+            let socket = Arc::new(socket);
+            let watched = Arc::clone(&socket);
+            let failing = async move { watched.ready(Interest::ERROR).await.is_ok() };
+            Ok(ServerSocket {
+                socket,
+                server,
+                id: AtomicU32::new(0),
+                misses: AtomicU32::new(0),
+                failing: Mutex::new(Some(failing.boxed())),
+            })
+        })
+    }
+}
+
+/// A connected socket that asks one question.
+struct ServerSocket {
+    socket: Arc<UdpSocket>,
+    server: SocketAddr,
+    /// The ID that was sent.
+    id: AtomicU32,
+    misses: AtomicU32,
+    /// Ends when there is an error to be told, which tokio's reading does not wake up for.
+    failing: Mutex<Option<BoxFuture<'static, bool>>>,
+}
+
+impl ServerSocket {
+    /// The kernel's word that nobody is there (ICMP), once.
+    fn poll_error(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiting) = failing.as_mut()
+            && waiting.poll_unpin(cx).is_ready()
+        {
+            *failing = None;
+            if let Ok(Some(error)) = self.socket.take_error() {
+                return Poll::Ready(error);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Somebody sends answers with wrong IDs from the server's address and port.
+#[derive(Debug, thiserror::Error)]
+#[error("answers with {MOST_NEAR_MISSES} wrong IDs")]
+struct NearMisses;
+
+impl DnsUdpSocket for ServerSocket {
+    type Time = TokioTime;
+
+    fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        loop {
+            let mut read = ReadBuf::new(buffer);
+            if self.socket.poll_recv(cx, &mut read)?.is_pending() {
+                return self.poll_error(cx).map(Err);
+            }
+            let length = read.filled().len();
+            if length >= HEADER && id_of(buffer) == self.id.load(Ordering::Relaxed) {
+                return Poll::Ready(Ok((length, self.server)));
+            }
+            if self.misses.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_NEAR_MISSES {
+                return Poll::Ready(Err(io::Error::other(NearMisses)));
+            }
+        }
+    }
+
+    fn poll_send_to(
+        &self,
+        cx: &mut Context<'_>,
+        message: &[u8],
+        _server: SocketAddr,
+    ) -> Poll<io::Result<usize>> {
+        self.id.store(id_of(message), Ordering::Relaxed);
+        self.socket.poll_send(cx, message)
+    }
+}
+
+/// Bytes of a message's header (RFC 1035 section 4.1.1).
+const HEADER: usize = 12;
+const _: () = assert!(udp::MAX_RECEIVE_BUFFER_SIZE > HEADER);
+
+fn id_of(message: &[u8]) -> u32 {
+    message.first_chunk().map_or(u32::MAX, |id| u32::from(u16::from_be_bytes(*id)))
+}
+
+/// What a server says to a question for addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// These addresses, to be kept so many seconds.
+    Addresses(Vec<IpAddr>, u32),
+    /// The name is an alias of another one, of which the server says nothing; for so many seconds.
+    Elsewhere(u32),
+    /// There is no such name. To be kept for so many seconds, if it says so.
+    NoSuchName(Option<u32>),
+    /// There are no addresses of this family.
+    NoAddresses(Option<u32>),
+    /// The aliases lead back to one of them, or are too many.
+    Loop,
+}
+
+/// Reads an answer about the last of `chain`, to which the names that it is an alias of are added.
+/// Only records of these names in the answer section are looked at: nobody asked for the rest.
+///
+/// # Errors
+/// [`Fault::Code`] for a code that is no answer.
+pub(super) fn read(
+    message: &Message,
+    chain: &mut Vec<Name>,
+    wanted: RecordType,
+) -> Result<Meaning, Fault> {
+    let code = message.metadata.response_code;
+    if !matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) {
+        return Err(Fault::Code(code));
+    }
+    let (mut ttl, length) = (u32::MAX, chain.len());
+    while let Some(name) = chain.last() {
+        let own: Vec<_> = message.answers.iter().filter(|record| record.name == *name).collect();
+        let mut addresses = Vec::new();
+        let mut alias = None;
+        for record in own.iter().filter(|record| record.dns_class == DNSClass::IN) {
+            match &record.data {
+                data if data.record_type() == wanted => addresses.extend(data.ip_addr()),
+                RData::CNAME(target) => alias = alias.or(Some(target)),
+                _ => continue,
+            }
+            ttl = ttl.min(record.ttl);
+        }
+        if !addresses.is_empty() {
+            return Ok(Meaning::Addresses(addresses, ttl));
+        }
+        let Some(alias) = alias else { break };
+        if chain.contains(&alias.0) || chain.len() > MOST_ALIASES {
+            return Ok(Meaning::Loop);
+        }
+        chain.push(alias.0.clone());
+    }
+    let keep = missing_for(message, chain.last(), ttl);
+    Ok(match code {
+        ResponseCode::NXDomain => Meaning::NoSuchName(keep),
+        _ if chain.len() > length && keep.is_none() => Meaning::Elsewhere(ttl),
+        _ => Meaning::NoAddresses(keep),
+    })
+}
+
+/// How long a missing name may be kept (RFC 2308 section 5), by the SOA record of a zone that it is in.
+fn missing_for(message: &Message, name: Option<&Name>, ttl: u32) -> Option<u32> {
+    message.authorities.iter().find_map(|record| match &record.data {
+        RData::SOA(soa) if record.name.zone_of(name?) => Some(ttl.min(record.ttl).min(soa.minimum)),
+        _ => None,
+    })
+}
