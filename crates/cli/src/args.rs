@@ -555,8 +555,9 @@ pub(crate) struct UndoArgs {
 
 /// Show in two minutes what this is about.
 ///
-/// Act 1 loses bytes and saves them, over loopback. Acts 2 and 3, which need root or user namespaces,
-/// send over an emulated path from the USA to Malaysia and find what fills it.
+/// Act 1 loses bytes and saves them, over loopback. Acts 2 to 4, which need root or user namespaces,
+/// send over an emulated path from the USA to Malaysia, find what fills it, and connect to a name
+/// whose first address is dead.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Seconds per run in acts 2 and 3

@@ -203,11 +203,11 @@ mod tests {
         assert_eq!(
             drawn,
             [
-                "AAAA           ==                         20.0 ms answered",
-                "A              ===                        30.0 ms no address",
-                "1 2001:db8::1    ======================  220.0 ms cancelled",
-                "2 192.0.2.1                          ==   20.0 ms connected",
-                "3 192.0.2.2                           =    0.0 ms unanswered",
+                "AAAA           ==                          20.0 ms answered",
+                "A              ===                         30.0 ms no address",
+                "1 2001:db8::1    =====================    220.0 ms cancelled",
+                "2 192.0.2.1                         ==     20.0 ms connected",
+                "3 192.0.2.2                          =      0.0 ms unanswered",
             ]
         );
         let widest = drawn.iter().map(|line| line.chars().count()).max().unwrap();
