@@ -505,7 +505,8 @@ pub(crate) struct DialHow {
     /// Probe the peer after so long a silence, and as often from then on (SO_KEEPALIVE)
     #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
     pub(crate) keepalive: Option<Span>,
-    /// Ask for multipath TCP
+    /// Ask for multipath TCP. Over it the kernel does not tell what was acknowledged: nothing that is
+    /// sent can be proven
     #[arg(long)]
     pub(crate) mptcp: bool,
     /// Send the beginning of the input with the SYN where the peer allows that (TCP fast open). It may

@@ -8,12 +8,12 @@ mod repeat;
 mod transfer;
 mod words;
 
-use std::mem::ManuallyDrop;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lastbyte_dial::{DialError, Dialed, Dialer, Timeline, Undialed};
-use lastbyte_socket::{Delivery, FinishOptions, Operation, Stream};
+use lastbyte_socket::{Delivery, FinishOptions, Operation, SocketError, Stream};
 use lastbyte_units::{Span, grouped};
 
 use crate::args::DialArgs;
@@ -33,8 +33,6 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub(crate) fn run(args: &DialArgs) -> Result<Verdict> {
     let (plan, task) = plan::plan(args)?;
     let dialer = Dialer::new(plan.resolver.clone()).context("starting to dial")?;
-    // Dropped, it would wait for a getaddrinfo that is still going on after the deadline.
-    let dialer = ManuallyDrop::new(dialer);
     match task {
         Task::Draw => draw(&plan, &dialer),
         Task::Repeat(times) => repeat::run(&plan, &dialer, times),
@@ -126,13 +124,17 @@ fn undialed(plan: &Plan, error: &DialError, dial: u32) -> Result<Verdict> {
 }
 
 /// No attempt connected: that is an answer. That there was none to make is a failure, and so is an
-/// option that no attempt could be made with.
+/// option or a source address that no attempt could be made with.
 fn verdict_of(error: &DialError) -> Verdict {
-    let mut errors = error.attempts.iter().map(|attempt| attempt.error.as_ref());
-    let was_tried =
-        errors.any(|error| error.is_none_or(|error| !matches!(error.operation, Operation::Set(_))));
+    let was_made = |error: &SocketError| {
+        let ours = matches!(error.operation, Operation::Set(_) | Operation::Bind);
+        let local = [ErrorKind::AddrNotAvailable, ErrorKind::InvalidInput];
+        !ours && !local.contains(&error.cause.kind())
+    };
+    let mut attempts = error.attempts.iter();
+    let any_made = attempts.any(|attempt| attempt.error.as_ref().is_none_or(was_made));
     match error.why {
-        Undialed::AllFailed | Undialed::TimedOut if was_tried => Verdict::No,
+        Undialed::AllFailed | Undialed::TimedOut if any_made => Verdict::No,
         _ => Verdict::Failed,
     }
 }

@@ -52,7 +52,7 @@ fn moments(host: &str, timeline: &Timeline) -> Vec<(Duration, String)> {
         match (&event.what, moments.last_mut()) {
             (What::Asked(question), Some((_, text))) if asked => {
                 *text += " and ";
-                *text += words::record(*question);
+                *text += &question.to_string();
             }
             (what, _) => {
                 moments.extend(words::event(host, what, &tally).map(|text| (event.at, text)));
@@ -115,11 +115,11 @@ fn bars(timeline: &Timeline) -> Vec<Bar> {
         let at = event.at;
         match &event.what {
             What::Asked(question) => {
-                let label = words::record(*question).to_owned();
+                let label = question.to_string();
                 questions.push(bar(label.clone(), label, at));
             }
             What::Answered(answer) => {
-                let label = words::record(answer.question);
+                let label = answer.question.to_string();
                 let end = if answer.found.is_ok() { "answered" } else { "no address" };
                 settle(questions.iter_mut().find(|bar| bar.label == label), at, end);
             }

@@ -1,7 +1,8 @@
 //! What the kernel granted, next to what was asked for.
 
 use anyhow::Result;
-use lastbyte_socket::{ConnectOptions, Granted, Kind, Stream};
+use lastbyte_core::sample::FastOpen;
+use lastbyte_socket::{ConnectOptions, Granted, Multipath, Stream};
 use lastbyte_units::{ByteSize, Span};
 use serde::Serialize;
 
@@ -29,22 +30,23 @@ pub(super) struct GrantedPart {
     mark: Option<String>,
     interface: Option<String>,
     multipath: Option<bool>,
+    fast_open: Option<&'static str>,
 }
 
 impl Options {
     /// Reads them back from a connection.
     pub(super) fn read(stream: &Stream, asked: &ConnectOptions) -> Result<Self> {
         let granted = stream.granted()?;
-        Ok(Self::of(&granted, stream.kind(), asked))
+        Ok(Self::of(&granted, asked))
     }
 
-    fn of(granted: &Granted, kind: Kind, asked: &ConnectOptions) -> Self {
+    fn of(granted: &Granted, asked: &ConnectOptions) -> Self {
         let tune = &asked.tune;
         let mut options = Self {
             granted: Vec::new(),
             asked: Vec::new(),
             less: Vec::new(),
-            json: GrantedPart::of(granted, kind, asked),
+            json: GrantedPart::of(granted, asked),
         };
         let congestion = format!("congestion control {}", granted.congestion);
         options.tell(congestion, tune.congestion.is_some());
@@ -65,14 +67,11 @@ impl Options {
         if tune.interface.is_some() {
             options.tell(format!("interface {}", known(granted.interface.as_ref())), true);
         }
-        match (asked.mptcp, kind) {
-            (true, Kind::Mptcp) => options.tell("multipath TCP".to_owned(), true),
-            (true, _) => {
-                let why =
-                    "asked for multipath TCP and got plain TCP: this kernel or the peer has none";
-                options.less.push(why.to_owned());
-            }
-            (false, _) => {}
+        if asked.mptcp {
+            options.multipath(granted.multipath);
+        }
+        if !asked.early.is_empty() {
+            options.fast_open(granted.fast_open);
         }
         options
     }
@@ -82,6 +81,27 @@ impl Options {
             self.asked.push(text.clone());
         }
         self.granted.push(text);
+    }
+
+    fn multipath(&mut self, multipath: Option<Multipath>) {
+        let why = match multipath {
+            Some(Multipath::InUse) => return self.tell("multipath TCP".to_owned(), true),
+            Some(Multipath::Absent) => "this kernel has none, or it is off (net.mptcp.enabled)",
+            Some(Multipath::FellBack) => "the peer or something on the way has none",
+            _ => return self.tell("multipath TCP, or plain TCP".to_owned(), true),
+        };
+        self.less.push(format!("asked for multipath TCP and got plain TCP: {why}"));
+    }
+
+    fn fast_open(&mut self, fast_open: Option<FastOpen>) {
+        let what = match fast_open {
+            Some(FastOpen::Acked) => "the SYN had the first bytes",
+            Some(FastOpen::NoCookie) => "none yet, as the peer is new: the next SYN may have bytes",
+            Some(FastOpen::NotAcked) => "the peer did not take the bytes of the SYN",
+            Some(FastOpen::SynRetransmitted) => "the SYN was sent again, without bytes",
+            _ => "not used, by the peer or here (net.ipv4.tcp_fastopen)",
+        };
+        self.tell(format!("fast open: {what}"), true);
     }
 
     /// The kernel doubles what is asked for, for its own overhead (`socket(7)`).
@@ -105,7 +125,7 @@ fn known(value: Option<impl ToString>) -> String {
 }
 
 impl GrantedPart {
-    fn of(granted: &Granted, kind: Kind, asked: &ConnectOptions) -> Self {
+    fn of(granted: &Granted, asked: &ConnectOptions) -> Self {
         let tune = &asked.tune;
         let probed = granted.keepalive_times.filter(|_| tune.keepalive.is_some());
         let user_timeout = granted.user_timeout.filter(|_| tune.user_timeout.is_some());
@@ -118,7 +138,19 @@ impl GrantedPart {
             keepalive_interval_s: probed.map(|times| times.interval.as_secs_f64()),
             mark: tune.mark.map(|_| granted.mark.to_string()),
             interface: tune.interface.as_ref().and_then(|_| granted.interface.clone()),
-            multipath: asked.mptcp.then_some(kind == Kind::Mptcp),
+            multipath: asked.mptcp.then_some(granted.multipath == Some(Multipath::InUse)),
+            fast_open: (!asked.early.is_empty()).then(|| fast_open_word(granted.fast_open)),
         }
+    }
+}
+
+fn fast_open_word(fast_open: Option<FastOpen>) -> &'static str {
+    match fast_open {
+        Some(FastOpen::Unused) => "unused",
+        Some(FastOpen::Acked) => "acked",
+        Some(FastOpen::NoCookie) => "no_cookie",
+        Some(FastOpen::NotAcked) => "not_acked",
+        Some(FastOpen::SynRetransmitted) => "syn_retransmitted",
+        _ => "unknown",
     }
 }

@@ -12,7 +12,7 @@ use super::granted::{GrantedPart, Options};
 use super::plan::Plan;
 use super::repeat::Row;
 use super::transfer::{self, Transfer};
-use super::words::{Tally, ms, record, without_port};
+use super::words::{Tally, ms, without_port};
 use crate::output::say_json;
 
 /// The version of these lines.
@@ -33,11 +33,11 @@ struct EventLine<'a> {
 enum EventPart<'a> {
     Asked {
         name: &'a str,
-        question: &'static str,
+        question: String,
     },
     Answered {
         name: &'a str,
-        question: &'static str,
+        question: String,
         addresses: Vec<String>,
         aliases: &'a [String],
         origin: Option<&'static str>,
@@ -81,7 +81,7 @@ pub(super) fn events(host: &str, timeline: &Timeline, dial: u32) -> Result<()> {
 impl<'a> EventPart<'a> {
     fn of(host: &'a str, what: &'a What) -> Self {
         match what {
-            What::Asked(question) => Self::Asked { name: host, question: record(*question) },
+            What::Asked(question) => Self::Asked { name: host, question: question.to_string() },
             What::Answered(answer) => Self::of_answer(answer),
             What::Started { attempt, address, because } => Self::Started {
                 attempt: attempt + 1,
@@ -111,7 +111,7 @@ impl<'a> EventPart<'a> {
         let addresses = found.map_or(&[][..], |found| &found.addresses);
         Self::Answered {
             name: &answer.name,
-            question: record(answer.question),
+            question: answer.question.to_string(),
             addresses: addresses.iter().map(|address| without_port(*address)).collect(),
             aliases: found.map_or(&[], |found| &found.aliases),
             origin: found.map(|found| origin(found.origin)),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_dial::{DialOptions, Families, Parameters, Resolver};
+use lastbyte_dial::{DialOptions, Families, Host, Parameters, Resolver};
 use lastbyte_socket::{ConnectOptions, Delivery, FinishOptions, Keepalive, Tune};
 use lastbyte_units::{ByteSize, Span};
 
@@ -62,6 +62,11 @@ pub(super) fn plan(args: &DialArgs) -> Result<(Plan, Task)> {
         WantWord::Acked => Delivery::Acked,
         WantWord::Closed => Delivery::Closed,
     };
+    if let Ok(Host::Literal(address)) = Host::parse(&args.host, args.port) {
+        let is_v4 = address.is_ipv4();
+        ensure!(!args.how.ipv6 || !is_v4, "{} is no IPv6 address, as -6 asks for", args.host);
+        ensure!(!args.how.ipv4 || is_v4, "{} is no IPv4 address, as -4 asks for", args.host);
+    }
     let deadline = positive("--proof-timeout", args.proof_timeout)?;
     let resolver = match args.how.resolver {
         ResolverWord::Dns => Resolver::dns()?,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use lastbyte_dial::{Answer, Because, Found, Origin, Question, Timeline, What};
+use lastbyte_dial::{Answer, Because, Found, Origin, Timeline, What};
 use lastbyte_units::Span;
 
 /// A text that may come from the network, without what a terminal would obey.
@@ -89,20 +89,10 @@ pub(super) fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The name of a record.
-pub(super) fn record(question: Question) -> &'static str {
-    match question {
-        Question::Aaaa => "AAAA",
-        Question::A => "A",
-        Question::Https => "HTTPS",
-        _ => "?",
-    }
-}
-
 /// What happened in a dial that came to this, in a line; `None` where there is nothing to say.
 pub(super) fn event(host: &str, what: &What, tally: &Tally) -> Option<String> {
     Some(match what {
-        What::Asked(question) => format!("asked {}", record(*question)),
+        What::Asked(question) => format!("asked {question}"),
         What::Answered(answer) => answered(host, answer),
         What::Started { attempt, address, because } => {
             let why = match because {
@@ -144,7 +134,7 @@ fn cause<'a>(error: &'a str, address: Option<&SocketAddr>) -> &'a str {
 }
 
 fn answered(host: &str, answer: &Answer) -> String {
-    let record = record(answer.question);
+    let record = answer.question;
     let found = match &answer.found {
         Ok(found) => found,
         Err(error) => return format!("{record}: {}", plain(&error.to_string())),
