@@ -288,6 +288,7 @@ const COMMANDS: &[&[&str]] = &[
     &["link", "down"],
     &["link", "list"],
     &["link", "scenarios"],
+    &["dial"],
     &["changes"],
     &["undo"],
     &["demo"],
