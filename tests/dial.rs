@@ -54,6 +54,8 @@ fn bad_values_are_named() {
     };
     here(&["--timeout", "5"], &["--timeout", "unit"]);
     here(&["--timeout", "0"], &["--timeout", "more than no time"]);
+    here(&["--timeout", "99999999999999h"], &["--timeout", "at most 24 h"]);
+    here(&["--attempt-delay", "25h"], &["--attempt-delay", "at most 24 h"]);
     here(&["--attempt-delay", "9ms"], &["--attempt-delay", "10 ms", "RFC 8305"]);
     here(&["--resolution-delay", "-1ms"], &["--resolution-delay", "negative"]);
     here(&["--keepalive", "0s"], &["--keepalive"]);

@@ -20,6 +20,8 @@ use crate::args::{DialArgs, DialHow, ResolverWord, WantWord};
 
 /// RFC 8305 section 5: the connection attempt delay must not be less.
 const LEAST_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
+/// No dial that somebody waits for takes longer.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// The kernel's own number of keep-alive probes (`TCP_KEEPCNT`).
 const KEEPALIVE_PROBES: u32 = 9;
 
@@ -107,16 +109,20 @@ fn dial_options(how: &DialHow) -> Result<DialOptions> {
         _ => Families::Both,
     };
     let race = Parameters::default();
-    let attempt_delay = how.attempt_delay.map_or(race.connection_attempt_delay, Duration::from);
+    let delay = |option, asked: Option<Span>, usual| match asked {
+        Some(asked) => bounded(option, asked),
+        None => Ok(usual),
+    };
+    let attempt_delay = delay("--attempt-delay", how.attempt_delay, race.connection_attempt_delay)?;
     ensure!(
         attempt_delay >= LEAST_ATTEMPT_DELAY,
         "--attempt-delay: at least {} (RFC 8305, section 5)",
         Span::from(LEAST_ATTEMPT_DELAY)
     );
     options.race = Parameters {
-        resolution_delay: how.resolution_delay.map_or(race.resolution_delay, Duration::from),
+        resolution_delay: delay("--resolution-delay", how.resolution_delay, race.resolution_delay)?,
         connection_attempt_delay: attempt_delay,
-        deadline: positive("--timeout", how.timeout)?,
+        deadline: bounded("--timeout", Span::from(positive("--timeout", how.timeout)?))?,
         ..race
     };
     Ok(options)
@@ -156,6 +162,11 @@ fn connect_options(how: &DialHow) -> Result<ConnectOptions> {
 
 fn positive(option: &str, time: Span) -> Result<Duration> {
     ensure!(time > Span::ZERO, "{option}: more than no time");
+    Ok(time.as_duration())
+}
+
+fn bounded(option: &str, time: Span) -> Result<Duration> {
+    ensure!(time.as_duration() <= LONGEST, "{option}: at most 24 h");
     Ok(time.as_duration())
 }
 

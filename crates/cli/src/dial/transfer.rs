@@ -142,7 +142,7 @@ fn prove_acked(mut writing: WriteHalf, news: &mpsc::Receiver<News>, plan: &Plan)
         Err(error) if error.why == Unproven::Reset => Duration::MAX,
         Err(_) => Duration::ZERO,
     };
-    let until = began.checked_add(patience);
+    let until = Instant::now().checked_add(patience);
     let mut unheard = false;
     let told = loop {
         let told = match until {
