@@ -32,6 +32,7 @@
 //! those that live share the load.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -54,6 +55,17 @@ pub enum Question {
     Aaaa,
     /// IPv4 addresses.
     A,
+}
+
+/// By the name of its record type.
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Https => "HTTPS",
+            Self::Aaaa => "AAAA",
+            Self::A => "A",
+        })
+    }
 }
 
 /// The delays of a race, by their names in RFC 8305, section 8.
@@ -102,12 +114,15 @@ pub enum Standing {
     Suspect,
 }
 
+/// The class of those that failed lately.
+const SUSPECT: u8 = 2;
+
 impl Standing {
     fn class(self) -> u8 {
         match self {
             Self::Good { .. } => 0,
             Self::Unknown => 1,
-            Self::Suspect => 2,
+            Self::Suspect => SUSPECT,
         }
     }
 }
@@ -176,8 +191,10 @@ pub enum Because {
     Trial,
     /// The attempt before had its time alone.
     AttemptDelay,
-    /// All attempts before have failed.
+    /// The attempt before has failed.
     Failed,
+    /// All before failed lately, and now there is one that did not.
+    Better,
 }
 
 /// How an attempt stands.
@@ -276,6 +293,13 @@ impl Race {
         }
     }
 
+    /// Whether one waits that gives more hope than all that were started.
+    fn has_better(&self) -> bool {
+        let doubtful = |candidate: &Candidate| class_of(candidate).1 >= SUSPECT;
+        self.attempts.iter().all(|attempt| doubtful(&attempt.candidate))
+            && self.waiting.iter().any(|waiting| !doubtful(&waiting.candidate))
+    }
+
     /// An attempt connected. The first one that does wins.
     pub fn on_connected(&mut self, attempt: usize, now: Duration) {
         if self.settle(attempt, Course::Connected(now)) {
@@ -334,6 +358,8 @@ impl Race {
         };
         if matches!(last.course, Course::Failed(_)) {
             Ok(Because::Failed)
+        } else if self.has_better() {
+            Ok(Because::Better)
         } else if now >= self.next_at {
             Ok(Because::AttemptDelay)
         } else {
@@ -350,7 +376,11 @@ impl Race {
         if self.waiting.iter().any(good) {
             return Ok(Because::WorkedBefore);
         }
-        if self.open.iter().all(|open| *open == Question::A) {
+        // Where all that is known failed lately, A too is waited for, as long as AAAA otherwise.
+        let hopeful = |waiting: &Waiting| class_of(&waiting.candidate).1 < SUSPECT;
+        let enough =
+            self.open.iter().all(|open| *open == Question::A) && self.waiting.iter().any(hopeful);
+        if enough || self.open.is_empty() {
             return Ok(Because::Answered);
         }
         let until = self.known_at.unwrap_or(now) + self.parameters.resolution_delay;
@@ -482,10 +512,13 @@ impl Race {
 
 /// What decides before RFC 6724 does; those that no way leads to come last of their service.
 fn class_of(candidate: &Candidate) -> (u16, u8) {
-    let class = if candidate.source.is_none() { 3 } else { candidate.standing.class() };
+    let class = if candidate.source.is_none() { SUSPECT + 1 } else { candidate.standing.class() };
     (candidate.service, class)
 }
 
 fn family_of(candidate: &Candidate) -> Question {
     if candidate.address.is_ipv6() { Question::Aaaa } else { Question::A }
 }
+
+#[cfg(test)]
+mod tests;

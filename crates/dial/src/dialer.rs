@@ -409,6 +409,7 @@ impl<'a> Dial<'a> {
             why,
             attempts: attempts.collect(),
             unanswered: self.unanswered,
+            open: self.race.open_questions().to_vec(),
             timeline: self.timeline,
         }
     }
