@@ -3,9 +3,21 @@
 //! Rules 9 (longest matching prefix) and 10 (as they came) are left out on purpose: rule 9 is what
 //! made all of a site's clients connect to the same one of several equal addresses. What these rules
 //! cannot tell apart is for chance to decide: see [`crate::race`].
+//!
+//! - [`compare`]: the rules, over the source address that the kernel would use for each destination.
+//! - [`PolicyTable`]: precedences, labels and scopes, also from `gai.conf`.
+//! - [`HeldAddresses`]: what the kernel says of this host's own IPv6 addresses.
 
-use std::cmp::Ordering;
+mod held;
+mod policy;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::{Ordering, Reverse};
 use std::net::IpAddr;
+
+pub use held::{HeldAddress, HeldAddresses, is_tunnel};
+pub use policy::{BadLine, MOST_RULES, PolicyTable, Problem};
 
 /// An address to connect to, and the one that the kernel would use for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,20 +49,46 @@ impl Source {
     }
 }
 
-/// Precedences and labels of prefixes: RFC 6724 section 2.1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyTable {}
-
-impl Default for PolicyTable {
-    /// The table of RFC 6724, section 2.1.
-    fn default() -> Self {
-        Self {}
-    }
-}
-
 /// Which of two destinations comes first by the rules 1 to 8; `Equal` where they cannot tell.
+///
+/// It is a total preorder, so that a list can be sorted by it: each rule compares one value of either
+/// destination. Rule 4 would not be one by the letter, where an address that is neither home nor
+/// care-of ties with both; here it counts as home.
 #[must_use]
 pub fn compare(policy: &PolicyTable, a: &Destination, b: &Destination) -> Ordering {
-    let _ = policy;
-    a.source.is_none().cmp(&b.source.is_none())
+    rank(policy, a).cmp(&rank(policy, b))
+}
+
+/// What the rules compare, in their order: the smaller comes first, and `false` before `true`. Where
+/// there is no source, the rules that ask for it tie (RFC 6724, section 6).
+fn rank(policy: &PolicyTable, destination: &Destination) -> impl Ord + use<> {
+    let Destination { address, source } = *destination;
+    let with_source = |is: fn(&Source) -> bool| source.as_ref().is_some_and(is);
+    let differs = |attribute: fn(&PolicyTable, IpAddr) -> u32| {
+        source.is_some_and(|source| attribute(policy, source.address) != attribute(policy, address))
+    };
+    (
+        // Rule 1: Avoid unusable destinations. "If DB is known to be unreachable or if Source(DB) is
+        // undefined, then prefer DA."
+        source.is_none(),
+        // Rule 2: Prefer matching scope. "If Scope(DA) = Scope(Source(DA)) and Scope(DB) <>
+        // Scope(Source(DB)), then prefer DA."
+        differs(PolicyTable::scope),
+        // Rule 3: Avoid deprecated addresses. "If Source(DA) is deprecated and Source(DB) is not, then
+        // prefer DB."
+        with_source(|source| source.deprecated),
+        // Rule 4: Prefer home addresses. "If Source(DA) is just a home address and Source(DB) is just a
+        // care-of address, then prefer DA."
+        with_source(|source| source.care_of),
+        // Rule 5: Prefer matching label. "If Label(Source(DA)) = Label(DA) and Label(Source(DB)) <>
+        // Label(DB), then prefer DA."
+        differs(PolicyTable::label),
+        // Rule 6: Prefer higher precedence. "If Precedence(DA) > Precedence(DB), then prefer DA."
+        Reverse(policy.precedence(address)),
+        // Rule 7: Prefer native transport. "If DA is reached via an encapsulating transition mechanism
+        // (e.g., IPv6 in IPv4) and DB is not, then prefer DB."
+        with_source(|source| source.tunnel),
+        // Rule 8: Prefer smaller scope. "If Scope(DA) < Scope(DB), then prefer DA."
+        policy.scope(address),
+    )
 }

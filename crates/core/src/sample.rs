@@ -46,6 +46,54 @@ impl From<u8> for State {
     }
 }
 
+/// What became of data in the SYN (TCP fast open, RFC 7413). It says nothing of bytes that were
+/// sent after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FastOpen {
+    /// None was sent, or nothing is known of it yet.
+    Unused,
+    /// The answer to the SYN acknowledged it. Also at the side that received it.
+    Acked,
+    /// No cookie of the peer was known: the SYN asked for one, and had no data.
+    NoCookie,
+    /// The peer took the SYN and not its data, which was sent again after the handshake.
+    NotAcked,
+    /// The SYN had to be sent again, the second time without data: it was lost, or something on the
+    /// way drops a SYN with data.
+    SynRetransmitted,
+}
+
+impl FastOpen {
+    /// Of `tcpi_options` and the byte of bit fields that has `tcpi_fastopen_client_fail`
+    /// (`enum tcp_fastopen_client_fail`), which is 0 before Linux 5.5.
+    fn of(options: u8, fields: u8) -> Self {
+        /// `TCPI_OPT_SYN_DATA`.
+        const SYN_DATA: u8 = 32;
+        // The two bits after the first one, counted from the end where compilers begin.
+        let fail = if cfg!(target_endian = "big") { fields >> 5 } else { fields >> 1 } & 3;
+        match fail {
+            _ if options & SYN_DATA != 0 => Self::Acked,
+            0 => Self::Unused,
+            1 => Self::NoCookie,
+            2 => Self::NotAcked,
+            _ => Self::SynRetransmitted,
+        }
+    }
+}
+
+impl fmt::Display for FastOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unused => "unused",
+            Self::Acked => "acked",
+            Self::NoCookie => "no cookie",
+            Self::NotAcked => "not acked",
+            Self::SynRetransmitted => "SYN retransmitted",
+        })
+    }
+}
+
 /// What the kernel tells of one connection (`include/uapi/linux/tcp.h`). Times in microseconds,
 /// rates in bytes per second, windows in bytes unless a field says segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +101,8 @@ impl From<u8> for State {
 pub struct TcpInfo {
     /// `tcpi_state`.
     pub state: State,
+    /// `TCPI_OPT_SYN_DATA` of `tcpi_options`, and `tcpi_fastopen_client_fail`.
+    pub fast_open: FastOpen,
     /// `tcpi_snd_mss`, bytes.
     pub snd_mss: u32,
     /// `tcpi_unacked`: segments in flight. Zeroed by a reset: no proof of delivery.
@@ -96,6 +146,7 @@ impl TcpInfo {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             state: State::from(*bytes.first()?),
+            fast_open: FastOpen::of(*bytes.get(5)?, *bytes.get(7)?),
             snd_mss: u32_at(bytes, 16)?,
             unacked_segments: u32_at(bytes, 24)?,
             rtt_us: u32_at(bytes, 68)?,
@@ -260,6 +311,23 @@ mod tests {
         assert_eq!(TcpInfo::parse(&bytes(103)), None);
         assert!(TcpInfo::parse(&bytes(104)).is_some());
         assert_eq!(TcpInfo::parse(&[]), None);
+    }
+
+    #[test]
+    fn the_fate_of_data_in_the_syn_is_told_by_two_fields() {
+        // Beside other options, and the bit of `tcpi_delivery_rate_app_limited`.
+        let told = |options: u8, fail: u8| {
+            let mut bytes = bytes(104);
+            bytes[5] = options;
+            bytes[7] = if cfg!(target_endian = "big") { 128 | fail << 5 } else { 1 | fail << 1 };
+            TcpInfo::parse(&bytes).unwrap().fast_open
+        };
+        assert_eq!(told(7, 0), FastOpen::Unused);
+        assert_eq!(told(7 | 32, 0), FastOpen::Acked);
+        assert_eq!(told(7 | 32, 1), FastOpen::Acked);
+        assert_eq!(told(7, 1), FastOpen::NoCookie);
+        assert_eq!(told(7, 2), FastOpen::NotAcked);
+        assert_eq!(told(7, 3), FastOpen::SynRetransmitted);
     }
 
     /// What a fuzzer has found worth keeping: `fuzz/corpus/tcp_info`.

@@ -23,7 +23,7 @@ use tokio::time;
 use crate::error::{DialError, FailedAttempt, Undialed};
 use crate::host::Host;
 use crate::resolve::{Answer, Answers, Resolver};
-use crate::sources::{source_for, system_policy};
+use crate::sources::{Sources, system_policy, uses_ipv6};
 use crate::timeline::{Event, Timeline, What};
 
 /// How to dial.
@@ -262,9 +262,10 @@ impl<'a> Dial<'a> {
             }
             Host::Name(name) => name,
         };
-        let questions = questions(self.options.families);
+        let questions = questions(self.options, &name);
         let trial = self.shared.history().trial_is_due(self.host);
-        self.race = Race::new(self.options.race, self.shared.policy.clone(), questions, trial);
+        let policy = self.shared.policy.clone();
+        self.race = Race::new(self.options.race, policy, questions, trial);
         for question in questions {
             self.note(What::Asked(*question));
         }
@@ -309,11 +310,12 @@ impl<'a> Dial<'a> {
     fn on_answer(&mut self, answer: Answer) {
         let now = self.shared.began.elapsed();
         let addresses = answer.found.as_ref().map_or(&[][..], |found| &found.addresses);
+        let mut sources = Sources::new(&self.options.connect);
         let candidates: Vec<Candidate> = addresses
             .iter()
             .map(|address| {
                 let address = with_port(*address, self.port);
-                let source = source_for(address, &self.options.connect);
+                let source = sources.source_for(address);
                 let standing = source.map_or(Standing::Unknown, |source| {
                     self.shared.history().standing(self.host, address, source.address, now)
                 });
@@ -415,12 +417,27 @@ impl<'a> Dial<'a> {
     }
 }
 
-fn questions(families: Families) -> &'static [Question] {
-    match families {
+/// What to ask for: the families that may be used and that there is a source for. Where this host has
+/// no IPv6 but on its links, no answer is worth waiting for but that of a name that stands for the
+/// host itself.
+fn questions(options: &DialOptions, name: &str) -> &'static [Question] {
+    let sources = &options.connect.sources;
+    let from = |ipv6: bool| sources.is_empty() || sources.iter().any(|own| own.is_ipv6() == ipv6);
+    match options.families {
+        Families::Both if !from(true) => &[Question::A],
+        Families::Both if !from(false) => &[Question::Aaaa],
+        Families::Both if !is_localhost(name) && !uses_ipv6() => &[Question::A],
         Families::Both => &[Question::Aaaa, Question::A],
         Families::Ipv4 => &[Question::A],
         Families::Ipv6 => &[Question::Aaaa],
     }
+}
+
+/// RFC 6761, section 6.3.
+fn is_localhost(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let last = name.rsplit('.').next().unwrap_or(name);
+    last.eq_ignore_ascii_case("localhost")
 }
 
 /// An address found for a name, with the port to dial; its scope is kept.

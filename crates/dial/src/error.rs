@@ -47,7 +47,7 @@ impl DialError {
     /// Whether a later dial may find an address: not every question was answered with a no.
     #[must_use]
     pub fn may_resolve_later(&self) -> bool {
-        let is_no = |answer: &Answer| matches!(answer.found, Err(QueryError::NoAddresses));
+        let is_no = |answer: &Answer| matches!(answer.found, Err(QueryError::NoAddresses { .. }));
         self.is_unresolved() && !(self.open.is_empty() && self.unanswered.iter().all(is_no))
     }
 

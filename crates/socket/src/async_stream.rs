@@ -21,7 +21,7 @@ use tokio::time;
 use crate::async_halves::{AsyncReadHalf, AsyncWriteHalf};
 use crate::book::{self, ReadSide, Shared, WriteSide, length_of};
 use crate::carrier::{Address, Carrier, Ends};
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectOptions, Opening};
 use crate::error::{FinishError, Operation, SocketError};
 use crate::finish::{Course, Outcome, reset};
 use crate::listener::{self, Listener};
@@ -65,24 +65,21 @@ impl AsyncStream {
     /// # Errors
     /// Names the option that could not be set, or why there is no connection.
     pub async fn connect_with(peer: SocketAddr, how: &ConnectOptions) -> Result<Self, SocketError> {
-        let failed = |cause| {
-            let ends = Ends { local: None, peer: Some(peer.into()) };
-            SocketError::new(Operation::Connect, ends, cause)
-        };
-        let fd = socket::open_tcp(peer).map_err(failed)?;
-        how.tune.apply(&fd)?;
-        let tcp = TcpStream::from(fd);
-        tcp.set_nonblocking(true).map_err(failed)?;
-        socket::begin_connect(&tcp, peer).map_err(failed)?;
-        let io = Registered::new(tcp).map_err(failed)?;
-        io.0.ready(Interest::WRITABLE).await.map_err(failed)?;
-        if let Some(error) = socket::take_error(&io).map_err(failed)? {
-            return Err(failed(error));
+        let mut opening = Opening::begin(peer, how)?.map(Registered::new)?;
+        let ready = opening.io().0.ready(Interest::WRITABLE).await;
+        let ready = ready.map_err(|cause| opening.failed(cause))?;
+        opening.on_writable(ready.is_write_closed())?;
+        while !opening.early().is_empty() {
+            let ready = opening.io().0.ready(Interest::WRITABLE).await;
+            ready.map_err(|cause| opening.failed(cause))?;
+            let rest = opening.early();
+            match opening.io().send(rest.len(), |fd| socket::send_now(fd, rest)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => opening.on_written(result)?,
+            }
         }
-        let shared = Shared::new(io, Kind::Tcp, true, Some(peer.into()));
-        socket::set_oob_inline(&shared.io, true)
-            .map_err(|cause| shared.error(Operation::Set("SO_OOBINLINE"), cause))?;
-        Ok(Self::of(shared))
+        let (shared, writing) = opening.connected();
+        Ok(Self::of_sides(shared, ReadSide::default(), writing))
     }
 
     /// Closes a connection that was never used, by a reset at once: nothing of it stays in the
@@ -95,7 +92,7 @@ impl AsyncStream {
     /// Our address.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.shared.io.0.local().and_then(|local| local.ip())
+        self.shared.local().and_then(|local| local.ip())
     }
 
     /// The peer's address.
@@ -281,7 +278,11 @@ impl<S: Carrier> AsyncStream<S> {
 
 impl<S: Carrier> Shared<Registered<S>> {
     pub(crate) fn ends(&self) -> Ends {
-        Ends { local: self.io.0.local(), peer: self.peer.clone() }
+        Ends { local: self.local(), peer: self.peer.clone() }
+    }
+
+    fn local(&self) -> Option<Address> {
+        self.local.clone().or_else(|| self.io.0.local())
     }
 
     pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
@@ -477,7 +478,7 @@ impl<S: Carrier> Edges<'_, S> {
             return poll::wait_for(self.io, poll::READABLE | poll::PEER_END, Duration::ZERO);
         }
         let ended = ready.is_read_closed() || ready.is_write_closed();
-        Ok(Ready { readable: ready.is_readable() || ended, ended })
+        Ok(Ready { readable: ready.is_readable() || ended, ended, ..Ready::default() })
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Shared<S> {
     pub(crate) kind: Kind,
     /// The connection came from our own connect or accept: all reads and writes are ours.
     pub(crate) ours: bool,
+    /// Our address, where it was asked for already: it stays the same.
+    pub(crate) local: Option<Address>,
     pub(crate) peer: Option<Address>,
     pub(crate) report: Report,
 }
@@ -40,14 +42,14 @@ pub(crate) struct WriteSide {
 
 impl<S> Shared<S> {
     pub(crate) fn new(io: S, kind: Kind, ours: bool, peer: Option<Address>) -> Self {
-        Self { io, kind, ours, peer, report: Report::default() }
+        Self { io, kind, ours, local: None, peer, report: Report::default() }
     }
 
     /// Exchanges the socket for what is made of it.
     #[cfg(feature = "tokio")]
     pub(crate) fn map<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<Shared<T>> {
-        let Self { io, kind, ours, peer, report } = self;
-        Ok(Shared { io: make(io)?, kind, ours, peer, report })
+        let Self { io, kind, ours, local, peer, report } = self;
+        Ok(Shared { io: make(io)?, kind, ours, local, peer, report })
     }
 
     pub(crate) fn facts(&self, reading: &ReadSide, writing: &WriteSide, registered: bool) -> Facts {
@@ -172,7 +174,11 @@ impl<S: Carrier> Shared<S> {
     }
 
     pub(crate) fn ends(&self) -> Ends {
-        Ends { local: self.io.local(), peer: self.peer.clone() }
+        Ends { local: self.local(), peer: self.peer.clone() }
+    }
+
+    pub(crate) fn local(&self) -> Option<Address> {
+        self.local.clone().or_else(|| self.io.local())
     }
 
     pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {

@@ -1,7 +1,16 @@
 //! Opening a connection to one address.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
+use lastbyte_core::Kind;
+use lastbyte_sys::{poll, socket, tcp};
+
+use crate::book::{Shared, WriteSide};
+use crate::carrier::Ends;
+use crate::error::{Operation, SocketError};
 use crate::tune::Tune;
 
 /// How a connection is opened: all that must be settled before `connect`.
@@ -11,12 +20,311 @@ pub struct ConnectOptions {
     pub tune: Tune,
     /// The addresses to connect from, at most one of each family; empty for the kernel's choice. If
     /// there are some, and none of the destination's family, it is not connected to.
+    ///
+    /// The port is left to the kernel, and need not be free of connections to other destinations
+    /// (`IP_BIND_ADDRESS_NO_PORT`). A link-local address of IPv6 is used on the interface of the
+    /// destination's scope or else on [`Tune::interface`].
     pub sources: Vec<IpAddr>,
     /// Ask for multipath TCP (RFC 8684). Where this kernel or the peer has none, the connection is
-    /// plain TCP.
+    /// plain TCP: [`Granted::multipath`](crate::Granted::multipath) tells.
+    ///
+    /// The kernel sets fewer options of it, and less can be said of its bytes and its end: see
+    /// [`Kind::Mptcp`]. An option of `tune` that it refuses is an error.
     pub mptcp: bool,
     /// The first bytes to send, already with the SYN where the peer has allowed that before (TCP fast
     /// open, RFC 7413); otherwise as soon as the handshake is done. They may arrive twice, and in a
     /// dial with several attempts at several servers: only for what may be done twice.
+    ///
+    /// The connection is there when the handshake is done and the kernel has taken all of them; they
+    /// count as written. [`Granted::fast_open`](crate::Granted::fast_open) tells how they went.
     pub early: Vec<u8>,
+}
+
+/// A connection that is being opened: what both faces do, but for the waiting.
+#[derive(Debug)]
+pub(crate) struct Opening<'a, S: AsFd> {
+    io: Unused<S>,
+    kind: Kind,
+    peer: SocketAddr,
+    /// Our own address, known once it is connected.
+    local: Option<SocketAddr>,
+    /// What is still to be written before the connection is handed out.
+    early: &'a [u8],
+    written: usize,
+}
+
+impl<'a> Opening<'a, TcpStream> {
+    /// Opens a socket on which no call waits, and has the kernel send a SYN.
+    pub(crate) fn begin(peer: SocketAddr, how: &'a ConnectOptions) -> Result<Self, SocketError> {
+        let failed = |cause| error(Operation::Connect, (None, peer), cause);
+        let source = source_for(peer, how).map_err(failed)?;
+        let (fd, kind) = open(peer, how.mptcp).map_err(failed)?;
+        let io = Unused(Some(TcpStream::from(fd)));
+        let mut opening = Self { io, kind, peer, local: None, early: &how.early, written: 0 };
+        how.tune.apply(&opening.io)?;
+        opening.settle(source)?;
+        opening.send_syn(how).map_err(failed)?;
+        Ok(opening)
+    }
+
+    /// Waits for the connection, and writes what is to be written first.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> Result<(), SocketError> {
+        let began = Instant::now();
+        let ready = self.wait_until_writable(began, timeout)?;
+        self.on_writable(ready.ended)?;
+        while !self.early.is_empty() {
+            let rest = self.early;
+            match socket::send_now(&self.io, rest) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait_until_writable(began, timeout)?;
+                }
+                result => self.on_written(result)?,
+            }
+        }
+        self.io.get().set_nonblocking(false).map_err(|cause| self.failed(cause))
+    }
+
+    fn wait_until_writable(
+        &self,
+        began: Instant,
+        timeout: Duration,
+    ) -> Result<poll::Ready, SocketError> {
+        loop {
+            let left = timeout.saturating_sub(began.elapsed());
+            match poll::wait_for(&self.io, poll::WRITABLE, left) {
+                Ok(ready) if ready.writable => return Ok(ready),
+                // A signal may have ended the wait.
+                Ok(_) if began.elapsed() < timeout => {}
+                Ok(_) => return Err(self.failed(io::ErrorKind::TimedOut.into())),
+                Err(cause) => return Err(self.failed(cause)),
+            }
+        }
+    }
+
+    /// Settles what no option of the caller says.
+    fn settle(&self, source: Option<SocketAddr>) -> Result<(), SocketError> {
+        let failed = |operation, cause| error(operation, (source, self.peer), cause);
+        // MPTCP refuses it, and its count tells nothing anyway.
+        if self.kind == Kind::Tcp {
+            socket::set_oob_inline(&self.io, true)
+                .map_err(|cause| failed(Operation::Set("SO_OOBINLINE"), cause))?;
+        }
+        let Some(source) = source else { return Ok(()) };
+        // A kernel that does not know it takes a port at once, which is as good while there are some.
+        let _ = socket::leave_port_to_connect(&self.io);
+        socket::bind_source(&self.io, source).map_err(|cause| failed(Operation::Bind, cause))
+    }
+
+    fn send_syn(&mut self, how: &ConnectOptions) -> io::Result<()> {
+        for _ in 1..TRIES {
+            match self.try_syn() {
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+                result => return result,
+            }
+        }
+        self.try_syn().map_err(|error| match error.kind() {
+            io::ErrorKind::AddrNotAvailable if has_address(self.peer, how) => {
+                io::Error::new(error.kind(), NO_PORT)
+            }
+            _ => error,
+        })
+    }
+
+    fn try_syn(&mut self) -> io::Result<()> {
+        if !self.early.is_empty()
+            && let Some(taken) = tcp::begin_connect_with(&self.io, self.peer, self.early)?
+        {
+            self.take(taken);
+            return Ok(());
+        }
+        socket::begin_connect(&self.io, self.peer)
+    }
+
+    /// Exchanges the socket for one that is watched.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn map<T: AsFd>(
+        self,
+        make: impl FnOnce(TcpStream) -> io::Result<T>,
+    ) -> Result<Opening<'a, T>, SocketError> {
+        let Self { io, kind, peer, local, early, written } = self;
+        let io = make(io.used()).map_err(|cause| error(Operation::Connect, (None, peer), cause))?;
+        Ok(Opening { io: Unused(Some(io)), kind, peer, local, early, written })
+    }
+}
+
+/// How often a connect is tried for which the kernel finds no local port: it passes over ports that
+/// others are just taking or giving back, and more so where few are free.
+const TRIES: usize = 3;
+
+const NO_PORT: &str = "all local ports to this destination are in use \
+                       (net.ipv4.ip_local_port_range)";
+
+impl<S: AsFd> Opening<'_, S> {
+    /// The socket is writable, or `failed`: the attempt is over. Where it has not failed there is
+    /// nothing to ask the kernel about that.
+    pub(crate) fn on_writable(&mut self, failed: bool) -> Result<(), SocketError> {
+        if failed {
+            let error = socket::take_error(&self.io).map_err(|cause| self.failed(cause))?;
+            return Err(self.failed(error.unwrap_or_else(|| io::ErrorKind::NotConnected.into())));
+        }
+        self.local = socket::local_address(&self.io).map_err(|cause| self.failed(cause))?;
+        if self.local.is_some_and(|local| is_itself(local, self.peer)) {
+            return Err(self.failed(io::Error::new(io::ErrorKind::ConnectionRefused, ITSELF)));
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn io(&self) -> &S {
+        self.io.get()
+    }
+
+    /// What is to be written next.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn early(&self) -> &[u8] {
+        self.early
+    }
+
+    /// Enters a write of [`Opening::early`].
+    pub(crate) fn on_written(&mut self, result: io::Result<usize>) -> Result<(), SocketError> {
+        match result {
+            Ok(taken) => self.take(taken),
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+            Err(cause) => return Err(self.failed(cause)),
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, taken: usize) {
+        self.early = &self.early[taken..];
+        self.written += taken;
+    }
+
+    pub(crate) fn failed(&self, cause: io::Error) -> SocketError {
+        error(Operation::Connect, (self.local, self.peer), cause)
+    }
+
+    /// Hands the connection out.
+    pub(crate) fn connected(self) -> (Shared<S>, WriteSide) {
+        let local = self.local.map(Into::into);
+        let shared = Shared::new(self.io.used(), self.kind, true, Some(self.peer.into()));
+        let writing = WriteSide { written: self.written as u64, ..WriteSide::default() };
+        (Shared { local, ..shared }, writing)
+    }
+}
+
+const ITSELF: &str = "nobody listens there: the connection met itself";
+
+/// Whether a connection has the same address at both ends. Where nobody listens on a port of the
+/// range that the kernel chooses from, it may choose just that one, and the SYN meets itself
+/// (RFC 9293 section 3.5, simultaneous connection initiation).
+fn is_itself(local: SocketAddr, peer: SocketAddr) -> bool {
+    // To the unspecified address is to ourselves (RFC 1122 section 3.2.1.3 forbids it, Linux does it).
+    local.port() == peer.port() && (local.ip() == peer.ip() || peer.ip().is_unspecified())
+}
+
+/// A socket that nobody has used yet. Dropped as that it is reset: if it has connected meanwhile, its
+/// peer shall not see a connection that came and ended well, and nothing of it stays in the kernel.
+#[derive(Debug)]
+struct Unused<S: AsFd>(Option<S>);
+
+impl<S: AsFd> Unused<S> {
+    fn get(&self) -> &S {
+        self.0.as_ref().expect(THERE)
+    }
+
+    fn used(mut self) -> S {
+        self.0.take().expect(THERE)
+    }
+}
+
+/// Only `used` takes it out, and then nothing is left to ask.
+const THERE: &str = "an unused socket is there";
+
+impl<S: AsFd> AsFd for Unused<S> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.get().as_fd()
+    }
+}
+
+impl<S: AsFd> Drop for Unused<S> {
+    fn drop(&mut self) {
+        if let Some(io) = &self.0 {
+            // A socket that is gone already needs no reset.
+            let _ = socket::set_linger(io, Some(Duration::ZERO));
+        }
+    }
+}
+
+fn open(peer: SocketAddr, mptcp: bool) -> io::Result<(OwnedFd, Kind)> {
+    if mptcp && let Some(fd) = socket::open_mptcp_nonblocking(peer)? {
+        return Ok((fd, Kind::Mptcp));
+    }
+    Ok((socket::open_tcp_nonblocking(peer)?, Kind::Tcp))
+}
+
+/// The address to bind to for a destination; `None` for the kernel's choice.
+fn source_for(peer: SocketAddr, how: &ConnectOptions) -> io::Result<Option<SocketAddr>> {
+    if how.sources.is_empty() {
+        return Ok(None);
+    }
+    // An IPv4 destination may be written as one of IPv6 (RFC 4291 section 2.5.5.2).
+    let wants_v4 = peer.ip().to_canonical().is_ipv4();
+    let mut sources = how.sources.iter().map(IpAddr::to_canonical);
+    let Some(source) = sources.find(|source| source.is_ipv4() == wants_v4) else {
+        let family = if wants_v4 { "IPv4" } else { "IPv6" };
+        let text = format!("none of the source addresses is of {family}");
+        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
+    };
+    Ok(Some(match (source, peer) {
+        (IpAddr::V4(source), SocketAddr::V4(_)) => (source, 0).into(),
+        (IpAddr::V4(source), SocketAddr::V6(_)) => (source.to_ipv6_mapped(), 0).into(),
+        (IpAddr::V6(source), _) => {
+            SocketAddrV6::new(source, 0, 0, scope_of(source, peer, how)?).into()
+        }
+    }))
+}
+
+/// The scope of a source address: that of a link-local one is its interface (RFC 4007), and 0 leaves
+/// it to the interface that the socket is bound to.
+fn scope_of(source: Ipv6Addr, peer: SocketAddr, how: &ConnectOptions) -> io::Result<u32> {
+    if !source.is_unicast_link_local() {
+        return Ok(0);
+    }
+    match peer {
+        SocketAddr::V6(peer) if peer.scope_id() != 0 => Ok(peer.scope_id()),
+        _ if how.tune.interface.as_ref().is_some_and(|name| !name.is_empty()) => Ok(0),
+        _ => {
+            let text = format!("the source address {source} is link-local: name its interface");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+    }
+}
+
+/// Whether this host has an address to connect from. Over IPv6 the kernel says of both, no address
+/// and no port, `EADDRNOTAVAIL`; a UDP socket has ports of its own, and sends nothing here.
+fn has_address(peer: SocketAddr, how: &ConnectOptions) -> bool {
+    if peer.is_ipv4() || !how.sources.is_empty() {
+        return true;
+    }
+    let probe = || {
+        let udp = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+        if let Some(name) = &how.tune.interface {
+            socket::set_interface(&udp, name)?;
+        }
+        if let Some(mark) = how.tune.mark {
+            socket::set_mark(&udp, mark)?;
+        }
+        udp.connect(peer)
+    };
+    probe().is_ok()
+}
+
+fn error(
+    operation: Operation,
+    (local, peer): (Option<SocketAddr>, SocketAddr),
+    cause: io::Error,
+) -> SocketError {
+    let ends = Ends { local: local.map(Into::into), peer: Some(peer.into()) };
+    SocketError::new(operation, ends, cause)
 }

@@ -18,6 +18,8 @@ pub enum Operation {
     Accept,
     /// Taking a connection of somebody else over.
     Adopt,
+    /// Taking a local address to connect from.
+    Bind,
     /// Opening a connection.
     Connect,
     /// Ending a connection with proof.
@@ -38,6 +40,7 @@ impl fmt::Display for Operation {
             Self::Abort => "abort",
             Self::Accept => "accept",
             Self::Adopt => "adopt",
+            Self::Bind => "bind",
             Self::Connect => "connect",
             Self::Finish => "finish",
             Self::HalfClose => "half-close",

@@ -8,6 +8,7 @@
 //! - [`Stream`] and [`Listener`]: blocking, over TCP; [`UnixStream`] and [`UnixListener`].
 //! - [`AsyncStream`] and [`AsyncListener`] (feature `tokio`): the same over tokio.
 //! - [`finish_fd`], [`info`], [`ended`]: for descriptors of others, with less to say.
+//! - [`ConnectOptions`]: how a connection is opened; [`source_of`]: where it would come from.
 //! - [`Tune`]: options of a connection, set before it is there or while it runs; [`Granted`]:
 //!   what the kernel made of them.
 
@@ -25,6 +26,7 @@ mod fd;
 mod finish;
 mod halves;
 mod listener;
+mod source;
 mod stream;
 mod tune;
 #[cfg(feature = "tokio")]
@@ -43,8 +45,9 @@ pub use fd::{
 };
 pub use halves::{ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
-pub use lastbyte_core::sample::{State, TcpInfo};
+pub use lastbyte_core::sample::{FastOpen, State, TcpInfo};
 pub use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt};
 pub use listener::{Listener, UnixListener};
+pub use source::source_of;
 pub use stream::{Sampler, Stream, UnixStream};
-pub use tune::{Granted, Keepalive, Tune};
+pub use tune::{Granted, Keepalive, Multipath, Tune};

@@ -15,6 +15,7 @@ use lastbyte_sys::{poll, socket};
 
 use crate::book::{self, ReadSide, Shared, WriteSide, length_of};
 use crate::carrier::{Address, Carrier, Ends};
+use crate::connect::{ConnectOptions, Opening};
 use crate::error::{FinishError, Operation, SocketError};
 use crate::finish::{Course, Finished};
 use crate::halves::{ReadHalf, WriteHalf};
@@ -49,23 +50,30 @@ impl Stream {
     /// # Errors
     /// Names the option that could not be set, or why there is no connection.
     pub fn connect(peer: SocketAddr, tune: &Tune, timeout: Duration) -> Result<Self, SocketError> {
-        let failed = |cause| {
-            let ends = Ends { local: None, peer: Some(peer.into()) };
-            SocketError::new(Operation::Connect, ends, cause)
-        };
-        let fd = socket::open_tcp(peer).map_err(failed)?;
-        tune.apply(&fd)?;
-        socket::connect(&fd, peer, timeout).map_err(failed)?;
-        let tcp = TcpStream::from(fd);
-        let shared = Shared::new(tcp, Kind::Tcp, true, Some(peer.into()));
-        shared.keep_urgent()?;
-        Ok(Self::of(shared))
+        let how = ConnectOptions { tune: tune.clone(), ..ConnectOptions::default() };
+        Self::connect_with(peer, &how, timeout)
+    }
+
+    /// Connects to one address, and waits for that at most `timeout`. With [`ConnectOptions::early`]
+    /// the kernel has taken all of it by then.
+    ///
+    /// # Errors
+    /// Names the option that could not be set, or why there is no connection.
+    pub fn connect_with(
+        peer: SocketAddr,
+        how: &ConnectOptions,
+        timeout: Duration,
+    ) -> Result<Self, SocketError> {
+        let mut opening = Opening::begin(peer, how)?;
+        opening.wait(timeout)?;
+        let (shared, writing) = opening.connected();
+        Ok(Self { shared, reading: ReadSide::default(), writing })
     }
 
     /// Our address.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.shared.io.local_addr().ok()
+        self.shared.local().and_then(|local| local.ip())
     }
 
     /// The peer's address.

@@ -1,11 +1,15 @@
 //! Options of a connection, and what the kernel granted.
 
+use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use lastbyte_core::sample::FastOpen;
 use lastbyte_sys::{socket, tcp};
 
+use crate::book;
 use crate::carrier::Ends;
 use crate::error::{Operation, SocketError};
 
@@ -199,6 +203,55 @@ pub struct Granted {
     /// The one interface that its packets may use, by its name of today; empty for any. `None` when
     /// that interface is gone.
     pub interface: Option<String>,
+    /// Our address, chosen by us or by the kernel. Before there is one it is unspecified, and its
+    /// port is 0.
+    pub local: Option<SocketAddr>,
+    /// Whether it is multipath TCP. `None` where MPTCP cannot say (before Linux 5.16).
+    pub multipath: Option<Multipath>,
+    /// What became of data in the SYN. `None` where the kernel cannot say.
+    pub fast_open: Option<FastOpen>,
+}
+
+/// What became of multipath TCP (RFC 8684).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Multipath {
+    /// The socket is one of plain TCP: it was not asked for, or this kernel has none, or it is off
+    /// (`net.mptcp.enabled`).
+    Absent,
+    /// Asked for, and not settled: there is no connection yet.
+    Asked,
+    /// The peer, or something on the way, has none: the connection is plain TCP.
+    FellBack,
+    /// Both sides use it.
+    InUse,
+}
+
+impl Multipath {
+    fn read(fd: &impl AsFd) -> Option<Self> {
+        if socket::protocol(fd).ok()? != socket::PROTOCOL_MPTCP {
+            return Some(Self::Absent);
+        }
+        match tcp::mptcp_flags(fd) {
+            Ok(flags) if flags & tcp::MPTCP_FELL_BACK != 0 => Some(Self::FellBack),
+            Ok(flags) if flags & tcp::MPTCP_KEY_RECEIVED != 0 => Some(Self::InUse),
+            Ok(_) => Some(Self::Asked),
+            // Both after a fall-back and before 5.16 there is no answer. After a fall-back the options
+            // of TCP are there again, which MPTCP itself does not have.
+            Err(_) => tcp::user_timeout(fd).ok().map(|_| Self::FellBack),
+        }
+    }
+}
+
+impl fmt::Display for Multipath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Absent => "absent",
+            Self::Asked => "asked",
+            Self::FellBack => "fell back",
+            Self::InUse => "in use",
+        })
+    }
 }
 
 impl Granted {
@@ -223,6 +276,9 @@ impl Granted {
             mark: socket::mark(fd)?,
             nodelay: tcp::nodelay(fd)?,
             interface: socket::interface(fd).ok(),
+            local: socket::local_address(fd)?,
+            multipath: Multipath::read(fd),
+            fast_open: book::info(fd).ok().map(|info| info.fast_open),
         })
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Modules go by what they touch: [`tcp`], [`icmp`] and [`socket`] one socket, [`poll`] waiting,
 //! [`tun`], [`packet`], [`ethtool`], [`netlink`], [`namespace`] and [`mount`] a host of one's own,
-//! [`process`] and [`mod@file`] the rest.
+//! [`name`] the C library's names, [`process`] and [`mod@file`] the rest.
 
 #![allow(unsafe_code, reason = "the only crate where unsafe is allowed: it is the door itself")]
 
@@ -15,6 +15,7 @@ pub mod ethtool;
 pub mod file;
 pub mod icmp;
 pub mod mount;
+pub mod name;
 pub mod namespace;
 pub mod netlink;
 pub mod packet;

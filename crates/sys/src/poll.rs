@@ -63,6 +63,8 @@ pub fn wait_for(fd: &impl AsFd, wanted: i16, timeout: Duration) -> io::Result<Re
 pub struct Ready {
     /// There is something to read, an end of stream or an error among it.
     pub readable: bool,
+    /// There is room to write, or the connection failed.
+    pub writable: bool,
     /// The peer ended its direction, or the connection failed.
     pub ended: bool,
 }
@@ -72,7 +74,12 @@ impl Ready {
     fn from_mask(mask: i32) -> Self {
         let ended = i32::from(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR);
         let readable = i32::from(libc::POLLIN) | ended;
-        Self { readable: mask & readable != 0, ended: mask & ended != 0 }
+        let writable = i32::from(libc::POLLOUT | libc::POLLHUP | libc::POLLERR);
+        Self {
+            readable: mask & readable != 0,
+            writable: mask & writable != 0,
+            ended: mask & ended != 0,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::tun::interface_name;
 use crate::{check, check_size};
 
 /// The protocol number of plain TCP.
@@ -52,6 +53,62 @@ pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
 pub fn open_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     Ok(socket.into())
+}
+
+/// Opens a UDP socket of the family of `address`, not yet bound (`socket(2)`).
+///
+/// # Errors
+/// The kernel's: `EMFILE`, `EAFNOSUPPORT`.
+pub fn open_udp(address: SocketAddr) -> io::Result<OwnedFd> {
+    Ok(Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?.into())
+}
+
+/// As [`open_tcp`], for a socket on which no call waits (`socket(2)`, `SOCK_NONBLOCK`).
+///
+/// # Errors
+/// The kernel's: `EMFILE`, `EAFNOSUPPORT`.
+pub fn open_tcp_nonblocking(address: SocketAddr) -> io::Result<OwnedFd> {
+    open_nonblocking(address, PROTOCOL_TCP)
+}
+
+/// As [`open_tcp_nonblocking`], for Multipath TCP (RFC 8684); `None` where this kernel has none
+/// (`EPROTONOSUPPORT`, before 5.6 `EINVAL`), or `net.mptcp.enabled` is 0 (`ENOPROTOOPT`).
+///
+/// # Errors
+/// The kernel's: `EMFILE`, `EAFNOSUPPORT`.
+pub fn open_mptcp_nonblocking(address: SocketAddr) -> io::Result<Option<OwnedFd>> {
+    match open_nonblocking(address, PROTOCOL_MPTCP) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EPROTONOSUPPORT | libc::ENOPROTOOPT | libc::EINVAL) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+fn open_nonblocking(address: SocketAddr, protocol: i32) -> io::Result<OwnedFd> {
+    let kind = Type::from(libc::SOCK_STREAM | libc::SOCK_NONBLOCK);
+    Ok(Socket::new(Domain::for_address(address), kind, Some(protocol.into()))?.into())
+}
+
+/// Binds a socket that will connect to the address it connects from (`bind(2)`). With a port of 0
+/// the kernel chooses one when it connects.
+///
+/// # Errors
+/// The kernel's: `EADDRNOTAVAIL` for an address that this host does not have, `EADDRINUSE`; `EINVAL`
+/// for a link-local one without a scope, where the socket has no interface.
+pub fn bind_source(fd: &impl AsFd, address: SocketAddr) -> io::Result<()> {
+    SockRef::from(fd).bind(&address.into())
+}
+
+/// Leaves the choice of a port to `connect`, where [`bind_source`] asks for none (`ip(7)`,
+/// `IP_BIND_ADDRESS_NO_PORT`, Linux 4.2; also for sockets of IPv6). It need not be free of
+/// connections to other destinations then.
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel; `EOPNOTSUPP` for MPTCP before 6.8.
+pub fn leave_port_to_connect(fd: &impl AsFd) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
 /// Binds a socket to a local address (`bind(2)`), which may have been in use a moment ago
@@ -362,6 +419,24 @@ pub fn set_interface(fd: &impl AsFd, name: &str) -> io::Result<()> {
     }
     padded[..name.len()].copy_from_slice(name.as_bytes());
     set_option(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &padded)
+}
+
+/// The hardware type of an interface in the network namespace of this socket (`netdevice(7)`,
+/// `SIOCGIFHWADDR`): an `ARPHRD_*` of `include/uapi/linux/if_arp.h`.
+///
+/// # Errors
+/// `ENODEV` for a name that no interface has, `ENAMETOOLONG` for one that none can have.
+pub fn hardware_type(fd: &impl AsFd, interface: &str) -> io::Result<u16> {
+    let none = libc::sockaddr { sa_family: 0, sa_data: [0; 14] };
+    let mut request = libc::ifreq {
+        ifr_name: interface_name(interface)?,
+        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_hwaddr: none },
+    };
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: `request` is the structure that this request is defined for, and outlives the call.
+    check(unsafe { libc::ioctl(fd, libc::SIOCGIFHWADDR, &raw mut request) })?;
+    // SAFETY: the hardware address was set above, and the kernel has written another; any bytes are one.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
 }
 
 /// The address that this socket is bound to (`getsockname(2)`); `None` for a family without ports.
@@ -713,6 +788,16 @@ mod tests {
                 assert_eq!(interface(&tcp).unwrap(), "");
             }
         }
+    }
+
+    #[test]
+    fn an_interface_has_a_hardware_type() {
+        const ARPHRD_LOOPBACK: u16 = 772;
+        let udp = open_udp((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        assert_eq!(hardware_type(&udp, "lo").unwrap(), ARPHRD_LOOPBACK);
+        assert_eq!(refused(hardware_type(&udp, "no-such-thing")), Some(libc::ENODEV));
+        let long = refused(hardware_type(&udp, "a-name-longer-than-any"));
+        assert_eq!(long, Some(libc::ENAMETOOLONG));
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! What the kernel knows of one TCP connection: `tcp(7)`.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
+
+use socket2::SockRef;
 
 use crate::check;
 use crate::socket::{get_bytes, get_int, set_int, text_of, whole_seconds};
@@ -220,6 +223,55 @@ pub fn set_fast_open_queue(fd: &impl AsFd, connections: u32) -> io::Result<()> {
     let connections = i32::try_from(connections).unwrap_or(i32::MAX);
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, connections)
 }
+
+/// Begins to connect a non-blocking socket and has the first of `bytes` go with the SYN, where a
+/// cookie of the peer is known (`sendto(2)`, `MSG_FASTOPEN`, RFC 7413). It is writable once that has
+/// succeeded or failed. Returns how many bytes the kernel took: as many as a segment has room for,
+/// or none without a cookie, when it asks for one instead. What it took it sends again by itself
+/// where the peer did not take it from the SYN.
+///
+/// `None`, with nothing begun, where `net.ipv4.tcp_fastopen` does not have its bit of value 1, or
+/// MPTCP has no such thing (before Linux 6.2) (`EOPNOTSUPP`).
+///
+/// # Errors
+/// What is known at once: `ENETUNREACH`, `EADDRNOTAVAIL` and so on.
+pub fn begin_connect_with(
+    fd: &impl AsFd,
+    address: SocketAddr,
+    bytes: &[u8],
+) -> io::Result<Option<usize>> {
+    let flags = libc::MSG_FASTOPEN | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    match SockRef::from(fd).send_to_with_flags(bytes, &address.into(), flags) {
+        Ok(taken) => Ok(Some(taken)),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EINPROGRESS) => Ok(Some(0)),
+            Some(libc::EOPNOTSUPP) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+/// [`mptcp_flags`]: the peer, or something on the way, had no MPTCP.
+pub const MPTCP_FELL_BACK: u32 = 1;
+/// [`mptcp_flags`]: the peer has sent its key, and so has MPTCP.
+pub const MPTCP_KEY_RECEIVED: u32 = 2;
+
+/// `mptcpi_flags` of `struct mptcp_info` (`MPTCP_INFO`, `include/uapi/linux/mptcp.h`, Linux 5.16): a
+/// mask of [`MPTCP_FELL_BACK`], [`MPTCP_KEY_RECEIVED`] and others.
+///
+/// # Errors
+/// `EOPNOTSUPP` for an MPTCP socket that fell back to TCP, for one of TCP, and on an older kernel.
+pub fn mptcp_flags(fd: &impl AsFd) -> io::Result<u32> {
+    // Six bytes of counters, two of padding, then the flags.
+    let info: [u8; 12] = get_bytes(fd, SOL_MPTCP, MPTCP_INFO)?;
+    let [.., a, b, c, d] = info;
+    Ok(u32::from_ne_bytes([a, b, c, d]))
+}
+
+/// Not in the `libc` crate: `include/linux/socket.h`.
+const SOL_MPTCP: libc::c_int = 284;
+/// Not in the `libc` crate: `include/uapi/linux/mptcp.h`.
+const MPTCP_INFO: libc::c_int = 1;
 
 fn seconds(fd: &impl AsFd, option: i32) -> io::Result<Duration> {
     let seconds = get_int(fd, libc::IPPROTO_TCP, option)?;
