@@ -190,13 +190,24 @@ def read_syn(packet):
 # --- all of it -----------------------------------------------------------------------------------
 
 
+SO_RCVBUFFORCE = 33
+
+
+def roomy_socket():
+    """Loses none of many questions that come at once."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+    made.bind((names.DNS, 53))
+    return made
+
+
 async def main(path):
     loop = asyncio.get_running_loop()
     log = Log(path)
     dns = Dns(log)
     knocks = Knocks(log)
     loop.add_reader(knocks.socket, knocks.read)
-    await loop.create_datagram_endpoint(lambda: Udp(dns), local_addr=(names.DNS, 53))
+    await loop.create_datagram_endpoint(lambda: Udp(dns), sock=roomy_socket())
     await asyncio.start_server(lambda r, w: serve_tcp(dns, r, w), names.DNS, 53)
     live = names.LIVE4 + names.LIVE6 + [names.SLOW6]
     await asyncio.start_server(serve_http, live, names.PORT, backlog=4096)

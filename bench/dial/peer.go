@@ -3,7 +3,7 @@
 //	peer times HOST PORT [COUNT]
 //	peer cost HOST PORT,PORT,... TOTAL AT_ONCE
 //
-// A line of JSON for each dial; each after the first waits for a line on stdin. 15 s for a dial.
+// A line of JSON for each dial; each after the first waits for a line on stdin. 20 s for a dial.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-var dialer = net.Dialer{Timeout: 15 * time.Second}
+var dialer = net.Dialer{Timeout: 20 * time.Second}
 
 func main() {
 	if len(os.Args) > 3 && os.Args[1] == "times" {

@@ -2,11 +2,11 @@
 //
 //   node peer.mjs HOST PORT [COUNT]
 //
-// A line of JSON for each dial; each after the first waits for a line on stdin. 15 s for a dial.
+// A line of JSON for each dial; each after the first waits for a line on stdin. 20 s for a dial.
 import net from "node:net";
 import readline from "node:readline";
 
-const TIMEOUT = 15_000;
+const TIMEOUT = 20_000;
 
 function dial(host, port) {
   return new Promise((resolve) => {

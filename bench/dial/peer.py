@@ -4,7 +4,7 @@
     python3 peer.py asyncio HOST PORT [COUNT]
     python3 peer.py cost HOST PORT,PORT,... TOTAL AT_ONCE
 
-A line of JSON for each dial; each after the first waits for a line on stdin. 15 s for a dial; the call of
+A line of JSON for each dial; each after the first waits for a line on stdin. 20 s for a dial; the call of
 create_connection that has no limit for all of it is ended by whoever runs it.
 """
 
@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-TIMEOUT = 15
+TIMEOUT = 20
 
 
 def say(**what):

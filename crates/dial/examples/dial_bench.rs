@@ -189,7 +189,7 @@ async fn all<T: Send + 'static>(
 
 fn options(words: &Words) -> Result<DialOptions, Box<dyn Error>> {
     let mut options = DialOptions::default();
-    options.race.deadline = Duration::from_secs(words.number("deadline", 15)?);
+    options.race.deadline = Duration::from_secs(words.number("deadline", 20)?);
     Ok(options)
 }
 
