@@ -224,7 +224,7 @@ mod tests {
         let answer = |question| Answer {
             question,
             name: "example.net".to_owned(),
-            found: Err(QueryError::NoAddresses),
+            found: Err(QueryError::NoAddresses { server: None }),
         };
         let mut unresolved = error(Undialed::NoAddress);
         unresolved.unanswered = vec![answer(Question::Aaaa), answer(Question::A)];
