@@ -20,7 +20,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-finish bench-lab bench-link install uninstall clean
+  bench-dial bench-finish bench-lab bench-link install uninstall clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
@@ -112,6 +112,11 @@ msrv: ## Check that the oldest compiler promised in Cargo.toml still builds it
 	fi; \
 	echo "cargo +$$version check --workspace --locked --target-dir target/msrv"; \
 	cargo "+$$version" check --workspace --locked --target-dir target/msrv
+
+bench-dial: build ## Measure dials beside curl, Python, Go and Node (20 minutes, root)
+	@scripts/ensure.sh dial
+	cargo build --release --locked -p lastbyte-dial --example dial_bench
+	bench/dial.sh
 
 bench-finish: build ## Measure what a server pays for each way to end a connection (15 minutes, root)
 	@scripts/ensure.sh bench

@@ -6,6 +6,7 @@
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
 #   scripts/ensure.sh real     those of python, and iperf3, a C++ compiler and valgrind
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
+#   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
 #
 # Nothing missing: prints nothing. Something missing: says what it does before it does it, on Debian
 # and Ubuntu, as root or with sudo. Where it may not, it installs nothing, names every missing thing
@@ -15,7 +16,7 @@ set -euo pipefail
 main() {
   [[ $# == 1 ]] || usage
   kind=$1
-  case $kind in build | check | python | real | bench) ;; *) usage ;; esac
+  case $kind in build | check | python | real | bench | dial) ;; *) usage ;; esac
 
   look_for_linker
   look_for_rust
@@ -29,6 +30,7 @@ main() {
   fi
   case $kind in python | real | bench) look_for_python ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
+  if [[ $kind == dial ]]; then look_for_dial_programs; fi
   [[ ${#missing[@]} -gt 0 ]] || return 0
 
   stop_if_not_allowed
@@ -39,7 +41,7 @@ main() {
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | check | python | real | bench" >&2
+  echo "usage: scripts/ensure.sh build | check | python | real | bench | dial" >&2
   exit 2
 }
 
@@ -90,6 +92,14 @@ look_for_bench_programs() {
   look_for_program ip iproute2
   look_for_program ping iputils-ping
   look_for_program top procps
+}
+
+look_for_dial_programs() {
+  look_for_program python3
+  look_for_program curl
+  look_for_program go golang-go
+  look_for_program node nodejs
+  look_for_program ip iproute2
 }
 
 # The package has the name of the program, unless it is given.

@@ -24,6 +24,7 @@ main() {
   real_adds_programs_without_a_question
   python_without_venv_gets_it
   bench_names_packages_that_are_not_named_as_their_program
+  dial_names_packages_that_are_not_named_as_their_program
   rust_that_stays_old_is_said
   unknown_kind
 
@@ -38,13 +39,14 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build check python real bench; do
+  for kind in build check python real bench dial; do
     machine "nothing missing: $kind"
     with_cc
     with_rustup 1.95.0 stable
     with_rust 1.95.0
     with_python
-    with_program shellcheck iperf3 g++ valgrind strace tmux ethtool less vim ip ping top apt-get
+    with_program shellcheck iperf3 g++ valgrind strace tmux ethtool less vim ip ping top curl go node \
+      apt-get
     run "$kind"
     ends_with 0
     says_nothing
@@ -257,6 +259,20 @@ bench_names_packages_that_are_not_named_as_their_program() {
   says "apt-get install -y --no-install-recommends iproute2 iputils-ping procps'"
 }
 
+dial_names_packages_that_are_not_named_as_their_program() {
+  machine "dial: go, node and ip"
+  with_user 1000
+  with_cc
+  with_rust 1.95.0
+  with_apt golang-go nodejs iproute2
+  with_python
+  with_program curl
+  run dial
+  ends_with 2
+  says "missing: go, node, ip;"
+  says "apt-get install -y --no-install-recommends golang-go nodejs iproute2'"
+}
+
 rust_that_stays_old_is_said() {
   machine "rustc stays old whatever rustup does"
   with_cc
@@ -271,7 +287,7 @@ unknown_kind() {
   machine "unknown kind"
   run everything
   ends_with 2
-  says "usage: scripts/ensure.sh build | check | python | real | bench"
+  says "usage: scripts/ensure.sh build | check | python | real | bench | dial"
 }
 
 # --- machines ------------------------------------------------------------------------------------

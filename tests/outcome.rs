@@ -408,7 +408,7 @@ fn a_recording_that_is_interrupted_leaves_no_file() {
 // --- demo ---------------------------------------------------------------------------------------
 
 #[test]
-fn the_demo_plays_three_acts() {
+fn the_demo_plays_four_acts() {
     if !can_make_links() {
         return;
     }
@@ -417,7 +417,7 @@ fn the_demo_plays_three_acts() {
     // Two seconds may be too short to prove all that 20 do: then the verdict is 1.
     assert!([0, 1].contains(&told.code()), "{told:#?}");
     let acts: Vec<&str> = told.stdout.split("Act ").collect();
-    let [_, one, two, three] = acts[..] else { panic!("not three acts: {told:#?}") };
+    let [_, one, two, three, four] = acts[..] else { panic!("not four acts: {told:#?}") };
     assert!(one.starts_with("1. ") && one.contains("Over loopback"), "{one}");
     let words: Vec<&str> = one.split_whitespace().collect();
     assert!(
@@ -435,6 +435,17 @@ fn the_demo_plays_three_acts() {
         assert!(three.contains(&format!("\n{name} ")), "no row of {name}: {three}");
     }
     assert!(three.contains("\nUse ") || three.contains("too close"), "{three}");
+    assert!(four.starts_with("4. "), "{four}");
+    // The delay that the first address is given, 200 ms, and a round trip of 217 ms; then that alone.
+    assert!(time_after(four, "lastbyte dial  connected to 198.18.0.2:7 in ") >= 417.0, "{four}");
+    assert!(time_after(four, "the next one   connected to 198.18.0.2:7 in ") >= 217.0, "{four}");
+}
+
+/// The time in ms that follows these words.
+#[track_caller]
+fn time_after(text: &str, words: &str) -> f64 {
+    let (_, rest) = text.split_once(words).unwrap_or_else(|| panic!("no `{words}`: {text}"));
+    rest.split_once(" ms").unwrap().0.parse().unwrap()
 }
 
 #[test]

@@ -288,6 +288,7 @@ const COMMANDS: &[&[&str]] = &[
     &["link", "down"],
     &["link", "list"],
     &["link", "scenarios"],
+    &["dial"],
     &["changes"],
     &["undo"],
     &["demo"],
@@ -669,7 +670,14 @@ fn without_rights_the_demo_plays_all_acts() {
     if !was_believed(&told) {
         return;
     }
-    for said in ["Act 1.", "Act 2.", "Act 3.", "bytes written were received, and proven."] {
+    for said in [
+        "Act 1.",
+        "Act 2.",
+        "Act 3.",
+        "bytes written were received, and proven.",
+        "Act 4.",
+        "connected to 198.18.0.2:7 in ",
+    ] {
         assert!(told.stdout.contains(said), "it does not say `{said}`: {told:#?}");
     }
     told.with_code(0);
@@ -684,7 +692,7 @@ fn without_user_namespaces_the_demo_plays_what_it_can() {
     let mut demo = nobody.lastbyte_without_user_namespaces(&["demo", "--seconds", "1"]);
     let demo = Running::start(demo.stdin(Stdio::null()));
     let told = demo.answer_within(SOON).with_code(0);
-    for said in ["Act 1.", "Acts 2 and 3 are left out: ", "CAP_NET_ADMIN", "sudo"] {
+    for said in ["Act 1.", "Acts 2 to 4 are left out: ", "CAP_NET_ADMIN", "sudo"] {
         assert!(told.stdout.contains(said), "it does not say `{said}`: {told:#?}");
     }
     assert!(!told.stdout.contains("Act 2."), "{told:#?}");

@@ -9,14 +9,15 @@
  * unread input it resets the connection, and nobody is told.
  *
  * Every function may be called from any thread, at any time, on descriptors that the program keeps
- * open meanwhile; none keeps anything between calls, starts a thread or touches a signal. After
- * success errno says nothing.
+ * open meanwhile; none touches a signal. None but lb_dial keeps anything between calls or starts a
+ * thread: that one keeps what it learned of hosts, and a few descriptors for each enum lb_resolver
+ * that was asked for, which a child process makes anew. After success errno says nothing.
  *
  * The promise to programs that are linked to liblastbyte.so.0: no function goes away or changes
  * what it takes, no number changes its meaning, no struct changes its size or order. What is new
  * takes the place of reserved fields. In what the library fills these are -1, which means unknown
  * in every field; in what the program fills they have to be 0, which means the default. New numbers
- * may come to lb_why, lb_peer and lb_end.
+ * may come to lb_why, lb_peer, lb_end and lb_undialed.
  *
  * Made by cbindgen from the sources in Rust: do not edit. MIT OR Apache-2.0.
  */
@@ -29,6 +30,10 @@
 
 /* All of it by default: struct lb_options options = LB_OPTIONS_INIT; */
 #define LB_OPTIONS_INIT { LB_LEVEL_ACKED, -1, -1, -1, -1, { 0, 0, 0, 0 } }
+
+/* All of it by default: struct lb_dial_options options = LB_DIAL_OPTIONS_INIT; */
+#define LB_DIAL_OPTIONS_INIT \
+    { -1, LB_FAMILY_BOTH, LB_RESOLVER_DNS, 0, 0, 0, 0, 0, NULL, NULL, NULL, { 0, 0, 0, 0, 0 } }
 
 /// How far all bytes of a connection are known to have come. A greater number is stronger.
 enum lb_level {
@@ -102,6 +107,51 @@ enum lb_end {
     LB_END_RESET = 2,
 };
 
+/// Which addresses to dial, or which one was.
+enum lb_family {
+    /// Both, as the network has them; of a connection: there is none.
+    LB_FAMILY_BOTH = 0,
+    /// IPv4 alone.
+    LB_FAMILY_IPV4 = 4,
+    /// IPv6 alone.
+    LB_FAMILY_IPV6 = 6,
+};
+
+/// Who is asked for the addresses of a name.
+enum lb_resolver {
+    /// The DNS servers of `/etc/resolv.conf`, for both families at once, by this library; names of
+    /// `/etc/hosts` come first.
+    LB_RESOLVER_DNS = 0,
+    /// `getaddrinfo`, in a thread: for names that only `/etc/nsswitch.conf` leads to.
+    LB_RESOLVER_SYSTEM = 1,
+};
+
+/// Why a dial did not connect. In brackets: `errno`.
+enum lb_undialed {
+    /// It did (0).
+    LB_UNDIALED_CONNECTED = 0,
+    /// Nothing was done: the host can be none (EINVAL), or is NULL (EFAULT).
+    LB_UNDIALED_BAD_HOST = 1,
+    /// Nothing was done: port 0 (EINVAL).
+    LB_UNDIALED_BAD_PORT = 2,
+    /// Nothing was done: the options make no sense (EINVAL).
+    LB_UNDIALED_BAD_OPTIONS = 3,
+    /// Nothing was done: the system's configuration of DNS cannot be used (EIO).
+    LB_UNDIALED_NO_RESOLVER = 4,
+    /// Nothing was done: no descriptor or memory is left to wait with (the kernel's own number).
+    LB_UNDIALED_NO_EVENTS = 5,
+    /// The name has no address (ENOENT).
+    LB_UNDIALED_NO_ADDRESS = 6,
+    /// Nobody could say whether the name has an address: later somebody may (EAGAIN).
+    LB_UNDIALED_NO_ANSWER = 7,
+    /// Every attempt failed (the kernel's own number for the first of them).
+    LB_UNDIALED_ALL_FAILED = 8,
+    /// The time passed first (ETIMEDOUT).
+    LB_UNDIALED_TIMED_OUT = 9,
+    /// A bug in this library (ENOTRECOVERABLE).
+    LB_UNDIALED_BROKEN = 10,
+};
+
 /// What a finish could prove about a connection's outgoing bytes. `lb_finish` fills all of it; it
 /// need not be initialised. A count that is not known is -1, never 0.
 struct lb_receipt {
@@ -154,6 +204,65 @@ struct lb_options {
     int64_t bytes_read;
     /// For options to come: 0 each.
     int64_t reserved[4];
+};
+
+/// How to dial. Begin with all of it by default, and change what you need:
+///
+///     struct lb_dial_options options = LB_DIAL_OPTIONS_INIT;
+///     options.congestion = "bbr";
+struct lb_dial_options {
+    /// How long all of it may take, names included, in milliseconds. Negative, the default: 30,000.
+    /// 0: it gives up at once.
+    int32_t timeout_ms;
+    /// Which addresses to use: an `enum lb_family`, default `LB_FAMILY_BOTH`.
+    int32_t family;
+    /// Who is asked for addresses: an `enum lb_resolver`, default `LB_RESOLVER_DNS`.
+    int32_t resolver;
+    /// How long an attempt runs alone before the next address is tried beside it, in milliseconds.
+    /// 0, the default: 200, or what the round trip of an earlier connection suggests.
+    int32_t attempt_delay_ms;
+    /// The send buffer in bytes (`SO_SNDBUF`). 0, the default: the kernel sizes it.
+    int32_t send_buffer;
+    /// The receive buffer in bytes (`SO_RCVBUF`). 0, the default: the kernel sizes it.
+    int32_t receive_buffer;
+    /// The mark of its packets (`SO_MARK`, needs `CAP_NET_ADMIN`). 0, the default: none.
+    uint32_t mark;
+    /// 1: ask for multipath TCP. Where this kernel or the peer has none it is plain TCP. 0, the
+    /// default: plain TCP.
+    int32_t mptcp;
+    /// The congestion control, such as "bbr". NULL, the default: the system's.
+    const char *congestion;
+    /// The address to connect from, as text; addresses of the other family are not connected to.
+    /// NULL, the default: the kernel's choice.
+    const char *source;
+    /// The one interface that its packets may use, such as "eth0" (`SO_BINDTODEVICE`). NULL, the
+    /// default: any.
+    const char *interface;
+    /// For options to come: 0 each.
+    int64_t reserved[5];
+};
+
+/// How a dial went. `lb_dial` fills all of it; it need not be initialised.
+struct lb_dialed {
+    /// The `errno` of this dial; 0 if it connected.
+    int32_t error;
+    /// Why there is no connection: an `enum lb_undialed`, 0 if there is one.
+    int32_t why;
+    /// The family of the connection: `LB_FAMILY_IPV4` or `LB_FAMILY_IPV6`; 0 if there is none.
+    int32_t family;
+    /// How many attempts were begun.
+    int32_t attempts;
+    /// How long it took, in microseconds.
+    int64_t took_us;
+    /// The peer, such as "192.0.2.1:443" or "[2001:db8::1]:443"; "" if there is no connection.
+    char peer[64];
+    /// Our own end, likewise.
+    char local[64];
+    /// What went wrong, in one line: the first attempt's error leads, the others follow. It is cut
+    /// where it is too long, and ends with NUL in any case. "" if it connected.
+    char text[512];
+    /// For what is to come: -1 each.
+    int64_t reserved[6];
 };
 
 /// What the kernel tells of one TCP connection. `lb_info` fills all of it; it need not be
@@ -219,6 +328,10 @@ const char *lb_why_name(int why);
 /// be freed.
 const char *lb_end_name(int end);
 
+/// An `enum lb_undialed` in words, such as "the name has no address"; "invalid" for any other number.
+/// Never NULL; not to be freed.
+const char *lb_undialed_name(int why);
+
 /// Writes a receipt in words, such as
 /// "acked: 0 bytes left unacked, peer still connected, 0.3 ms", and as `snprintf` does: at most
 /// `room` bytes with the final NUL, and returns how long the whole text is without it. `buffer` may
@@ -263,6 +376,34 @@ int lb_finish(int fd, int timeout_ms, struct lb_receipt *receipt);
 /// - EINVAL: the options make no sense, so nothing was done: `want` is no level, or a reserved
 ///   field is not 0.
 int lb_finish_options(int fd, const struct lb_options *options, struct lb_receipt *receipt);
+
+/// Connects to a host, a name or an address, by TCP. Names are resolved for both families at once,
+/// and addresses tried one beside the other, as RFC 8305 says (Happy Eyeballs): a dead address
+/// costs 200 milliseconds, not its time-out. What worked is remembered for the next dial.
+///
+/// `options` may be NULL: all by default. `dialed` may be NULL; otherwise all of it is filled,
+/// whatever is returned.
+///
+/// Returns a descriptor: connected, blocking, closed on `exec`, as if `lb_prepare` had been called.
+/// It is yours to close. Otherwise -1, no descriptor is left, and `errno` is
+///
+/// - ETIMEDOUT: `timeout_ms` passed, or the kernel's own time for the first address.
+/// - ENOENT: the name has no address.
+/// - EAGAIN: whether the name has one could not be learned: no server answered, or not well.
+/// - ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, EACCES, EADDRNOTAVAIL, ... : what the kernel said of
+///   the first attempt that failed; also ENOENT, EPERM or ENODEV of an option that it refused,
+///   which `text` names.
+/// - EINVAL: `host` is no host, `port` is 0, or the options make no sense. Nothing was done.
+/// - EFAULT: `host` is NULL.
+/// - EMFILE, ENFILE, ENOMEM: nothing is left to dial with.
+/// - EIO: the system's configuration of DNS cannot be read.
+/// - ENOTRECOVERABLE: a bug in this library; nothing is known.
+///
+/// `why` tells those apart that share a number. Signals do not end it.
+int lb_dial(const char *host,
+            uint16_t port,
+            const struct lb_dial_options *options,
+            struct lb_dialed *dialed);
 
 /// Asks the kernel about a TCP connection (`TCP_INFO`) and fills all of `info`.
 ///

@@ -16,6 +16,7 @@
 
 mod boundary;
 mod connection;
+mod dial;
 mod finish;
 mod receipt;
 mod words;
@@ -23,6 +24,10 @@ mod words;
 pub use connection::{
     Info, lb_congestion, lb_ended, lb_info, lb_prepare, lb_set_congestion, lb_version,
 };
+pub use dial::{DialOptions, Dialed, lb_dial};
 pub use finish::{Options, lb_finish, lb_finish_options};
 pub use receipt::{Receipt, lb_receipt_text};
-pub use words::{End, Level, Peer, Why, lb_end_name, lb_level_name, lb_peer_name, lb_why_name};
+pub use words::{
+    End, Family, Level, Peer, ResolvedBy, Undialed, Why, lb_end_name, lb_level_name, lb_peer_name,
+    lb_undialed_name, lb_why_name,
+};

@@ -84,6 +84,57 @@ pub enum End {
     Reset = 2,
 }
 
+/// Which addresses to dial, or which one was.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Both, as the network has them; of a connection: there is none.
+    Both = 0,
+    /// IPv4 alone.
+    Ipv4 = 4,
+    /// IPv6 alone.
+    Ipv6 = 6,
+}
+
+/// Who is asked for the addresses of a name.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResolvedBy {
+    /// The DNS servers of `/etc/resolv.conf`, for both families at once, by this library; names of
+    /// `/etc/hosts` come first.
+    Dns = 0,
+    /// `getaddrinfo`, in a thread: for names that only `/etc/nsswitch.conf` leads to.
+    System = 1,
+}
+
+/// Why a dial did not connect. In brackets: `errno`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undialed {
+    /// It did (0).
+    Connected = 0,
+    /// Nothing was done: the host can be none (EINVAL), or is NULL (EFAULT).
+    BadHost = 1,
+    /// Nothing was done: port 0 (EINVAL).
+    BadPort = 2,
+    /// Nothing was done: the options make no sense (EINVAL).
+    BadOptions = 3,
+    /// Nothing was done: the system's configuration of DNS cannot be used (EIO).
+    NoResolver = 4,
+    /// Nothing was done: no descriptor or memory is left to wait with (the kernel's own number).
+    NoEvents = 5,
+    /// The name has no address (ENOENT).
+    NoAddress = 6,
+    /// Nobody could say whether the name has an address: later somebody may (EAGAIN).
+    NoAnswer = 7,
+    /// Every attempt failed (the kernel's own number for the first of them).
+    AllFailed = 8,
+    /// The time passed first (ETIMEDOUT).
+    TimedOut = 9,
+    /// A bug in this library (ENOTRECOVERABLE).
+    Broken = 10,
+}
+
 /// The name of an `enum lb_level`, such as "acked"; "invalid" for any other number. Never NULL; not
 /// to be freed.
 #[unsafe(no_mangle)]
@@ -110,6 +161,13 @@ pub extern "C" fn lb_why_name(why: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn lb_end_name(end: c_int) -> *const c_char {
     End::numbered(end).map_or(INVALID, End::name).as_ptr()
+}
+
+/// An `enum lb_undialed` in words, such as "the name has no address"; "invalid" for any other number.
+/// Never NULL; not to be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn lb_undialed_name(why: c_int) -> *const c_char {
+    Undialed::numbered(why).map_or(INVALID, Undialed::name).as_ptr()
 }
 
 const INVALID: &CStr = c"invalid";
@@ -286,6 +344,54 @@ impl From<lastbyte::End> for End {
     }
 }
 
+impl Family {
+    pub(crate) fn numbered(number: c_int) -> Option<Self> {
+        [Self::Both, Self::Ipv4, Self::Ipv6].into_iter().find(|one| *one as c_int == number)
+    }
+}
+
+impl ResolvedBy {
+    pub(crate) fn numbered(number: c_int) -> Option<Self> {
+        [Self::Dns, Self::System].into_iter().find(|one| *one as c_int == number)
+    }
+}
+
+impl Undialed {
+    const ALL: [Self; 11] = [
+        Self::Connected,
+        Self::BadHost,
+        Self::BadPort,
+        Self::BadOptions,
+        Self::NoResolver,
+        Self::NoEvents,
+        Self::NoAddress,
+        Self::NoAnswer,
+        Self::AllFailed,
+        Self::TimedOut,
+        Self::Broken,
+    ];
+
+    fn numbered(number: c_int) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| *why as c_int == number)
+    }
+
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::Connected => c"connected",
+            Self::BadHost => c"this can be no host",
+            Self::BadPort => c"port 0 cannot be connected to",
+            Self::BadOptions => c"the options make no sense",
+            Self::NoResolver => c"the configuration of DNS cannot be used",
+            Self::NoEvents => c"nothing is left to wait with",
+            Self::NoAddress => c"the name has no address",
+            Self::NoAnswer => c"nobody could say whether the name has an address",
+            Self::AllFailed => c"no address connected",
+            Self::TimedOut => c"the time passed",
+            Self::Broken => c"a bug in liblastbyte",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,7 +434,14 @@ mod tests {
         assert_eq!(Why::numbered(11), Some(Why::BadOptions));
         assert_eq!(Why::numbered(12), None);
         assert_eq!(End::numbered(c_int::MIN), None);
-        for name in [lb_level_name(99), lb_peer_name(99), lb_why_name(-1), lb_end_name(3)] {
+        assert_eq!(Family::numbered(5), None);
+        assert_eq!(ResolvedBy::numbered(2), None);
+        for why in Undialed::ALL {
+            assert_eq!(Undialed::numbered(why as c_int), Some(why));
+            assert_ne!(why.name(), INVALID);
+        }
+        let levels = [lb_level_name(99), lb_peer_name(99), lb_why_name(-1), lb_end_name(3)];
+        for name in levels.into_iter().chain([lb_undialed_name(11)]) {
             assert_eq!(name, INVALID.as_ptr());
         }
     }

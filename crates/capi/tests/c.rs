@@ -114,6 +114,35 @@ fn bad_input_has_its_errno_and_deadlines_are_kept() {
 }
 
 #[test]
+fn the_dial_example_reaches_a_name_and_finishes() {
+    let Some(place) = Place::with("cc") else { return };
+    let program = place.program("examples/dial.c", Libraries::Shared);
+    let input = vec![b'y'; 300_000];
+    let (told, got) = run_against_a_greeter(&mut Command::new(&program), &input);
+    let text = String::from_utf8(told.stdout).unwrap();
+    assert!(told.status.success(), "{text}");
+    assert_eq!((got.bytes, got.ended_well), (300_000, true));
+    assert!(text.starts_with("connected to 127.0.0.1:"), "{text}");
+    assert!(text.ends_with("attempt 1\neverything arrived\n"), "{text}");
+    let told = run(Command::new(&program).args(["127.0.0.1", "1"]), b"");
+    let text = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(told.status.code(), Some(1));
+    assert!(text.starts_with("dial 127.0.0.1 port 1: "), "{text}");
+}
+
+#[test]
+fn dials_keep_their_promises() {
+    let Some(place) = Place::with("cc") else { return };
+    for libraries in [Libraries::Shared, Libraries::Static] {
+        let program = place.program("tests/dial.c", libraries);
+        let told = run(Command::new(&program).arg(TOLERANCE), b"");
+        let text = String::from_utf8_lossy(&told.stdout);
+        eprintln!("{text}");
+        assert!(told.status.success(), "{told:?}");
+    }
+}
+
+#[test]
 fn the_header_keeps_its_promise_in_c() {
     let Some(place) = Place::with("cc") else { return };
     for libraries in [Libraries::Shared, Libraries::Static] {
@@ -171,6 +200,22 @@ fn valgrind_finds_nothing() {
         assert_clean(example, &told);
         assert!(example == "program_a" || got.bytes == WRITTEN, "{example}: {}", got.bytes);
     }
+}
+
+/// What all dials share is never freed: it can still be reached, and nothing else is left.
+#[test]
+#[ignore = "needs valgrind"]
+fn valgrind_finds_nothing_lost_by_dials() {
+    let Some(place) = Place::with("cc") else { return };
+    if !is_there("valgrind") {
+        return;
+    }
+    let program = place.program("tests/dial.c", Libraries::Shared);
+    let mut command = Command::new("valgrind");
+    command.args(["--error-exitcode=99", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    command.arg(format!("--suppressions={}", ours("tests/valgrind.supp").display()));
+    let told = run(command.arg(&program).args([TOLERANCE_OF_VALGRIND, "alone"]), b"");
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
 }
 
 /// What the files of `make install` are called, and what a program needs to be linked to them.

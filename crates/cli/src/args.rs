@@ -1,5 +1,6 @@
 //! The words of the command line.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -14,7 +15,7 @@ stdout is the answer, stderr is the talk, the exit code is the verdict:
 0 done and proven, 1 ran and the answer is no, 2 misuse or failure, 130 on Ctrl-C.
 `link run` and `link exec` pass the program's own exit code on.
 Making a path needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), or a kernel that lets users make user
-namespaces; link up needs root. quiz and lab --loopback need neither.
+namespaces; link up needs root. quiz, dial and lab --loopback need neither.
 The ledger of changes is kept in LASTBYTE_STATE_DIR, by default /var/lib/lastbyte for root and
 the user's state directory for others.";
 
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Quiz(QuizArgs),
     Lab(LabArgs),
     Link(LinkArgs),
+    Dial(Box<DialArgs>),
     Changes(ChangesArgs),
     Undo(UndoArgs),
     Demo(DemoArgs),
@@ -407,6 +409,129 @@ impl From<WayWord> for Way {
     }
 }
 
+/// Connect to a host by the address that works, first, and draw how that came about.
+///
+/// Asks for IPv6 and IPv4 addresses at once, tries them side by side as RFC 8305 (Happy Eyeballs)
+/// says, and prints what was asked, answered, tried and cancelled, and when.
+///
+/// With a file or a pipe on stdin, or with --send, it is an `nc` that finishes: it sends all of that,
+/// prints what the peer sends on stdout as it comes, and says on stderr whether everything is proven
+/// to have arrived. Ended before that, by Ctrl-C or a kill, it resets the connection, so that the
+/// peer cannot take a part for the whole. It sends nothing where stdin is a terminal, closed or
+/// /dev/null: a loop of a shell that has its list on stdin wants `</dev/null`.
+///
+/// Exit code 0: connected, and all that was sent is proven. 1: no attempt connected, or not all is
+/// proven, or the peer reset the connection. 2: misuse, or no address was found.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DialArgs {
+    /// A name or an address
+    pub(crate) host: String,
+    /// The port
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: u16,
+    /// Print JSON Lines; reads no stdin, and what the peer sends is counted and thrown away
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Dial so often, one after the other, and sum up; reads no stdin. What one dial learns of the
+    /// addresses, the next one uses
+    #[arg(long, value_name = "N", conflicts_with_all = ["send", "interactive"],
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) repeat: Option<u32>,
+    /// Send this file, and print what the peer sends; `-` is stdin, also where that is a terminal,
+    /// and /dev/null sends nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) send: Option<PathBuf>,
+    /// Send what is typed, until Ctrl-D or the peer's end: as --send -
+    #[arg(long, short, conflicts_with_all = ["send", "json"])]
+    pub(crate) interactive: bool,
+    /// What must be proven of all that is sent
+    #[arg(long, value_name = "LEVEL", default_value = "acked")]
+    pub(crate) want: WantWord,
+    /// How long to wait for that proof once everything is written
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME", default_value = "30s")]
+    pub(crate) proof_timeout: Span,
+    /// How long to go on reading after that, if the peer does not end [default: for ever]
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
+    pub(crate) wait: Option<Span>,
+    /// Print nothing but what the peer sends, and what goes wrong
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) how: DialHow,
+}
+
+/// How to dial, and with which options of the socket.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DialHow {
+    /// For the whole dial, names included
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME", default_value = "30s")]
+    pub(crate) timeout: Span,
+    /// Whom to ask for addresses
+    #[arg(long, value_name = "WHO", default_value = "dns")]
+    pub(crate) resolver: ResolverWord,
+    /// Over IPv4
+    #[arg(short = '4', conflicts_with = "ipv6")]
+    pub(crate) ipv4: bool,
+    /// Over IPv6
+    #[arg(short = '6')]
+    pub(crate) ipv6: bool,
+    /// How long to wait for the IPv6 addresses once the others are there [default: 50ms]
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
+    pub(crate) resolution_delay: Option<Span>,
+    /// How long an attempt runs alone before the next one begins beside it [default: 200ms]
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
+    pub(crate) attempt_delay: Option<Span>,
+    /// Connect from this address; once for each family
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) source: Vec<IpAddr>,
+    /// Use this interface alone
+    #[arg(long, value_name = "NAME")]
+    pub(crate) interface: Option<String>,
+    /// Mark the packets, for routes and filters; needs CAP_NET_ADMIN
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) mark: Option<u32>,
+    /// The congestion control
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<String>,
+    /// The send buffer, instead of one sized by the kernel
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE")]
+    pub(crate) send_buffer: Option<ByteSize>,
+    /// The receive buffer, instead of one sized by the kernel
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE")]
+    pub(crate) receive_buffer: Option<ByteSize>,
+    /// How long bytes may stay unacknowledged before the kernel gives up (TCP_USER_TIMEOUT)
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
+    pub(crate) user_timeout: Option<Span>,
+    /// Probe the peer after so long a silence, and as often from then on (SO_KEEPALIVE)
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
+    pub(crate) keepalive: Option<Span>,
+    /// Ask for multipath TCP. Over it the kernel does not tell what was acknowledged: nothing that is
+    /// sent can be proven
+    #[arg(long)]
+    pub(crate) mptcp: bool,
+    /// Send the beginning of the input with the SYN where the peer allows that (TCP fast open). It may
+    /// arrive twice, and at several servers of the name: only for what may be done twice
+    #[arg(long)]
+    pub(crate) fast_open: bool,
+}
+
+/// A level of delivery that TCP can prove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WantWord {
+    /// The peer's kernel acknowledged all of it
+    Acked,
+    /// And the peer ended its direction after that, within the same time
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ResolverWord {
+    /// DNS servers, as /etc/resolv.conf and /etc/hosts say
+    Dns,
+    /// getaddrinfo, as /etc/nsswitch.conf says
+    System,
+}
+
 /// List what lastbyte has changed on this machine.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ChangesArgs {
@@ -431,8 +556,9 @@ pub(crate) struct UndoArgs {
 
 /// Show in two minutes what this is about.
 ///
-/// Act 1 loses bytes and saves them, over loopback. Acts 2 and 3, which need root or user namespaces,
-/// send over an emulated path from the USA to Malaysia and find what fills it.
+/// Act 1 loses bytes and saves them, over loopback. Acts 2 to 4, which need root or user namespaces,
+/// send over an emulated path from the USA to Malaysia, find what fills it, and connect to a name
+/// whose first address is dead.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Seconds per run in acts 2 and 3

@@ -1,11 +1,15 @@
-//! `lastbyte demo`: one story in three acts.
+//! `lastbyte demo`: one story in four acts.
 
+use std::fs;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use lastbyte_dial::{DialError, DialOptions, Dialed, Dialer, Resolver};
 use lastbyte_lab::quiz::{self, Method};
 use lastbyte_lab::{Buffers, Experiment, Findings, Load, Path, Plan, Subject};
-use lastbyte_link::{LinkError, Scenario};
+use lastbyte_link::{Host, LinkError, Scenario};
+use lastbyte_socket::{FinishOptions, Listener, Tune};
 use lastbyte_units::grouped;
 
 use crate::args::DemoArgs;
@@ -17,7 +21,7 @@ use crate::{apply, lab};
 const QUIZ_RUNS: usize = 100;
 /// As in the article.
 const QUIZ_BYTES: usize = 1_000_000;
-/// The path of acts 2 and 3.
+/// The path of acts 2 to 4.
 const SCENARIO: &str = "usa-malaysia";
 /// Rounds of act 3.
 const ROUNDS: u32 = 3;
@@ -32,7 +36,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Verdict> {
     match path.up(1) {
         Ok(path) => path.down()?,
         Err(error @ LinkError::Rights { .. }) => {
-            say(&format!("Acts 2 and 3 are left out: {error}."));
+            say(&format!("Acts 2 to 4 are left out: {error}."));
             return Ok(Verdict::from(complete));
         }
         Err(error) => return Err(error.into()),
@@ -41,7 +45,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Verdict> {
     an_unchanged_sender(&path, seconds)?;
     say("");
     let proven = the_path_filled(&path, seconds)?;
-    Ok(Verdict::from(complete && proven))
+    say("");
+    let connected = a_dead_first_address(&path)?;
+    Ok(Verdict::from(complete && proven && connected))
 }
 
 fn bytes_lost_and_saved() -> Result<bool> {
@@ -136,4 +142,66 @@ fn the_path_filled(path: &Path, seconds: Duration) -> Result<bool> {
 
 fn is_proven(experiment: &Experiment) -> bool {
     experiment.void.is_empty() && experiment.runs.iter().all(lastbyte_lab::Run::is_complete)
+}
+
+/// Where the server of act 4 listens.
+const PORT: u16 = 7;
+/// A name of nobody (RFC 2606).
+const NAME: &str = "dead-first.example";
+
+fn a_dead_first_address(path: &Path) -> Result<bool> {
+    // In the far network, so that a way leads there.
+    let dead = Ipv6Addr::from(u128::from(Host::Far.address_v6()) & !0xffff | 0xdead);
+    let alive = Host::Far.address();
+    say("Act 4. A name with two addresses, over the same path. Nobody has the one to try");
+    say(&format!("first, {dead}; the other one is {alive}. How long until one connects?"));
+    say("");
+    let hosts = format!("{dead} {NAME}\n{alive} {NAME}\n");
+    let path = path.up(1)?;
+    let address = SocketAddr::new(alive.into(), PORT);
+    // Its backlog is all that is needed of a server.
+    let listener = path.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
+    let (retries, dials) = path.run(Host::Near, || {
+        let retries = fs::read_to_string("/proc/sys/net/ipv4/tcp_syn_retries");
+        (retries.unwrap_or_default(), dial_twice(&hosts))
+    })?;
+    drop(listener);
+    path.down()?;
+    say(&format!("in turn        {}", patience_of_connect(retries.trim())));
+    for (dial, taken) in ["lastbyte dial", "the next one"].iter().zip(dials?) {
+        match taken {
+            Ok((took, from)) => {
+                say(&format!(
+                    "{dial:<14} connected to {from} in {:.0} ms",
+                    took.as_secs_f64() * 1e3
+                ));
+            }
+            Err(error) => {
+                say(&format!("{dial:<14} {error}"));
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// What a program does that tries addresses one after the other (`tcp(7)`, tcp_syn_retries).
+fn patience_of_connect(retries: &str) -> String {
+    let time = if retries == "6" { "about 2 minutes" } else { "as long as the kernel does" };
+    format!("the first one alone for {time} (tcp_syn_retries = {retries}): not tried here")
+}
+
+type Taken = std::result::Result<(Duration, SocketAddr), DialError>;
+
+/// Dials with an empty memory, and with what that has told.
+fn dial_twice(hosts: &str) -> Result<[Taken; 2]> {
+    let dialer = Dialer::new(Resolver::dns_from("", hosts)?).context("starting to dial")?;
+    let dial = || {
+        let Dialed { stream, timeline, .. } = dialer.dial(NAME, PORT, &DialOptions::default())?;
+        let to = stream.peer_addr().unwrap_or_else(|| SocketAddr::from(([0; 4], PORT)));
+        // Nothing was sent: there is nothing to prove.
+        let _ = stream.finish(FinishOptions::within(Duration::from_secs(2)));
+        Ok((timeline.took, to))
+    };
+    Ok([dial(), dial()])
 }

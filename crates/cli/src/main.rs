@@ -12,6 +12,7 @@ mod args;
 mod changes;
 mod control;
 mod demo;
+mod dial;
 mod guest;
 mod kept;
 mod lab;
@@ -49,6 +50,7 @@ fn run(command: Command) -> Result<Verdict> {
         Command::Quiz(args) => quiz::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Link(args) => link::run(args.command),
+        Command::Dial(args) => dial::run(&args),
         Command::Changes(args) => changes::list(&args),
         Command::Undo(args) => changes::undo(&args),
         Command::Demo(args) => demo::run(&args),

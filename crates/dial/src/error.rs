@@ -9,7 +9,7 @@ use lastbyte_core::race::Question;
 use lastbyte_socket::SocketError;
 
 use crate::host::BadHost;
-use crate::resolve::Answer;
+use crate::resolve::{Answer, QueryError};
 use crate::timeline::Timeline;
 
 /// A dial failed. The text says why, then how each attempt failed, the first one leading; where no
@@ -42,6 +42,13 @@ impl DialError {
             Undialed::TimedOut => self.attempts.is_empty(),
             _ => false,
         }
+    }
+
+    /// Whether a later dial may find an address: not every question was answered with a no.
+    #[must_use]
+    pub fn may_resolve_later(&self) -> bool {
+        let is_no = |answer: &Answer| matches!(answer.found, Err(QueryError::NoAddresses { .. }));
+        self.is_unresolved() && !(self.open.is_empty() && self.unanswered.iter().all(is_no))
     }
 
     /// The kernel's error that leads: of the first attempt that failed.
@@ -169,7 +176,6 @@ impl From<DialError> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolve::QueryError;
 
     fn error(why: Undialed) -> DialError {
         DialError {
@@ -230,10 +236,11 @@ mod tests {
         unresolved.unanswered = vec![answer(Question::Aaaa), answer(Question::A)];
         let text = unresolved.to_string();
         assert!(text.ends_with("no address found: no address of this family"), "{text}");
+        assert!(!unresolved.may_resolve_later());
         unresolved.unanswered.pop();
         unresolved.open.push(Question::A);
         let text = unresolved.to_string();
         assert!(text.ends_with("AAAA: no address of this family; A: not answered"), "{text}");
-        assert!(unresolved.is_unresolved());
+        assert!(unresolved.is_unresolved() && unresolved.may_resolve_later());
     }
 }

@@ -8,6 +8,7 @@
 //! - [`Dialer`]: blocking; [`AsyncDialer`]: over tokio.
 //! - [`Resolver`]: DNS by this crate, or `getaddrinfo`.
 //! - [`Timeline`]: what happened, and when; [`DialError`] holds one too.
+//! - `tower` (feature `tower`): a connector for hyper's client.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,8 @@ mod host;
 mod resolve;
 mod sources;
 mod timeline;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use dialer::{AsyncDialer, DialOptions, Dialed, Dialer, Families};
 pub use error::{DialError, FailedAttempt, Undialed};

@@ -6,14 +6,14 @@
 
 #[path = "support/dns.rs"]
 mod dns;
+#[path = "support/places.rs"]
+mod places;
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::pin::pin;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
-use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -22,69 +22,11 @@ use lastbyte_dial::{
     AsyncDialer, Because, DialError, DialOptions, Dialer, Families, Parameters, Question, Resolver,
     Timeline, Undialed, What,
 };
-use lastbyte_sys::socket;
+use places::{Port, dialing, run};
 
 const MS: Duration = Duration::from_millis(1);
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
-
-/// What stands at an address.
-#[derive(Debug)]
-enum Place {
-    Accepts(#[allow(dead_code, reason = "it is held open")] TcpListener),
-    /// Its queue is full, so that the kernel drops each SYN.
-    Silent(#[allow(dead_code, reason = "they are held open")] TcpListener, Vec<TcpStream>),
-}
-
-/// The same port on several addresses of this host.
-struct Port {
-    number: u16,
-    places: Vec<Place>,
-}
-
-impl Port {
-    /// Accepts at these addresses, and says nothing at those; at others it refuses.
-    fn new(accepts: &[IpAddr], silent: &[IpAddr]) -> Self {
-        (0..100).find_map(|_| Self::attempt(accepts, silent).ok()).expect("a port that is free")
-    }
-
-    fn attempt(accepts: &[IpAddr], silent: &[IpAddr]) -> io::Result<Self> {
-        // Held at an address that nobody dials, the number is ours at the others too.
-        let anchor = TcpListener::bind((Ipv4Addr::new(127, 99, 99, 99), 0))?;
-        let number = anchor.local_addr()?.port();
-        let mut places = vec![Place::Accepts(anchor)];
-        for address in accepts {
-            places.push(Place::Accepts(TcpListener::bind((*address, number))?));
-        }
-        for address in silent {
-            places.push(silent_at(SocketAddr::new(*address, number))?);
-        }
-        Ok(Self { number, places })
-    }
-}
-
-/// A listener whose queue is filled: what comes then is not answered.
-fn silent_at(address: SocketAddr) -> io::Result<Place> {
-    let fd = socket::open_tcp(address)?;
-    socket::bind(&fd, address)?;
-    socket::listen(&fd, 0)?;
-    let listener = TcpListener::from(fd);
-    let mut filling = Vec::new();
-    for _ in 0..16 {
-        match TcpStream::connect_timeout(&address, 100 * MS) {
-            Ok(stream) => filling.push(stream),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                return Ok(Place::Silent(listener, filling));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::other("the queue of a listener that accepts nothing is endless"))
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
 
 fn dialer(server: &DnsServer) -> AsyncDialer {
     AsyncDialer::new(Resolver::dns_from(&server.resolv_conf(), "").unwrap())
@@ -112,26 +54,6 @@ fn started_at(timeline: &Timeline, number: usize) -> Duration {
         .iter()
         .find(|event| matches!(event.what, What::Started { attempt, .. } if attempt == number));
     event.unwrap().at
-}
-
-fn open_descriptors() -> usize {
-    fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// Sockets of this network namespace to a port that wait for an answer to their SYN.
-fn dialing(port: u16) -> usize {
-    let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-    let rows = tables.iter().map(|table| {
-        let text = fs::read_to_string(table).unwrap();
-        let suffix = format!(":{port:04X}");
-        text.lines()
-            .filter(|row| {
-                let fields: Vec<&str> = row.split_whitespace().collect();
-                fields[3] == "02" && fields[2].ends_with(&suffix)
-            })
-            .count()
-    });
-    rows.sum()
 }
 
 #[test]
@@ -278,36 +200,6 @@ fn the_deadline_ends_attempts_that_say_nothing() {
 }
 
 #[test]
-fn a_dial_that_is_dropped_at_any_point_leaves_nothing() {
-    let port = Port::new(&[V4], &[V6]);
-    let server =
-        DnsServer::start(Zone::new().a("host.test", ["127.0.0.1"]).aaaa("host.test", ["::1"]));
-    let before = open_descriptors();
-    for polls in 0..12 {
-        run(async {
-            let dialer = dialer(&server);
-            let options = within(20_000 * MS);
-            let mut dial = pin!(dialer.dial("host.test", port.number, &options));
-            let mut left = polls;
-            std::future::poll_fn(|cx| {
-                if left == 0 {
-                    return std::task::Poll::Ready(());
-                }
-                left -= 1;
-                dial.as_mut().poll(cx).map(drop)
-            })
-            .await;
-            // Polled once more by nobody in particular, as a task is that is woken too often.
-            if left == 0 && polls % 2 == 1 {
-                let _ = dial.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            }
-        });
-        assert_eq!(dialing(port.number), 0, "after {polls} polls");
-    }
-    assert_eq!(open_descriptors(), before);
-}
-
-#[test]
 fn a_literal_asks_nobody() {
     let port = Port::new(&[V4, V6], &[]);
     let server = DnsServer::start(Zone::new());
@@ -401,17 +293,5 @@ fn equal_addresses_share_ten_thousand_dials() {
         eprintln!("dead: {dead:?}, shares: {shares:?}, chi-square {chi_square:.2}");
         assert_eq!(shares.len(), alive.len());
         assert!(chi_square < if dead.is_some() { 27.64 } else { 32.54 });
-    }
-}
-
-impl Port {
-    /// Takes what waits to be accepted, so that no queue is full.
-    fn forget_waiting(&self) {
-        for place in &self.places {
-            if let Place::Accepts(listener) = place {
-                listener.set_nonblocking(true).unwrap();
-                while listener.accept().is_ok() {}
-            }
-        }
     }
 }

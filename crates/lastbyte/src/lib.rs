@@ -46,6 +46,7 @@
 //!
 //! | You have | Call |
 //! |---|---|
+//! | a host and a port | [`dial::Dialer`]; over tokio [`dial::AsyncDialer`], under hyper `dial::tower` |
 //! | a connection that you open or accept | [`Stream`], [`Listener`]; over tokio [`AsyncStream`], [`AsyncListener`] |
 //! | a Unix socket | [`UnixStream`], [`UnixListener`] and their async twins |
 //! | TLS | [`tls::TlsStream`], [`tls::AsyncTlsStream`] |
@@ -63,6 +64,34 @@
 //! A finish that could not prove what was wanted is a [`FinishError`], which says why and holds the
 //! [`Receipt`] of what was proven all the same. Nothing here guesses: what a kind of socket cannot
 //! tell is `None`, [`End::Unknown`] or [`PeerEnd::Unknown`].
+//!
+//! # Dialing
+//!
+//! A dead address costs whoever tries one after the other its whole time-out. A [`dial::Dialer`] asks
+//! for both families at once and tries addresses side by side (RFC 8305, Happy Eyeballs), remembers
+//! what worked, and an error of it names every attempt. What it connects is a [`Stream`].
+//!
+//! ```
+//! # #[cfg(feature = "dial")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::io::Write;
+//! use lastbyte::dial::{DialOptions, Dialer, Resolver};
+//! use lastbyte::{FinishOptions, Listener, Tune};
+//!
+//! let listener = Listener::listen("127.0.0.1:0".parse()?, &Tune::default())?;
+//! let port = listener.local_addr().port();
+//!
+//! let dialer = Dialer::new(Resolver::dns()?)?; // one for the whole program, to be cloned
+//! let dialed = dialer.dial("localhost", port, &DialOptions::default())?;
+//! let mut stream = dialed.stream;
+//! assert_eq!(stream.peer_addr(), Some(listener.local_addr()));
+//! stream.write_all(b"hello")?;
+//! stream.finish(FinishOptions::default())?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "dial"))]
+//! # fn main() {}
+//! ```
 //!
 //! # Reading
 //!

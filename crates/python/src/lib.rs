@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dial;
 mod words;
 
 use std::io;
@@ -21,7 +22,7 @@ use pyo3::prelude::*;
 
 use crate::words::{Failure, InfoWords, ReceiptWords};
 
-/// How often a finish that waits looks at signals and at its caller. What comes within a tenth of a
+/// How often what waits looks at signals and at its caller. What comes within a tenth of a
 /// second seems to come at once; this is half of that.
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -30,6 +31,8 @@ const SLICE: Duration = Duration::from_millis(50);
 mod _lastbyte {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::dial::dial;
     #[pymodule_export]
     use super::{describe, ended, finish, info, prepare};
 
@@ -94,7 +97,7 @@ fn options((timeout, want, drain): Wanted) -> PyResult<FinishOptions> {
     Ok(FinishOptions { deadline, want, drain: drain.map_or(Drain::Keep, Drain::Discard) })
 }
 
-/// Whether a finish that waits goes on: runs the handlers of signals, and asks its caller. Only the
+/// Whether what waits goes on: runs the handlers of signals, and asks its caller. Only the
 /// main thread has signals to handle; an interpreter that is ending has no answer.
 fn goes_on(stop: Option<&Py<PyAny>>) -> PyResult<bool> {
     let asked = Python::try_attach(|py| {

@@ -105,17 +105,36 @@ fn reason(why: Unproven) -> (&'static str, i32, bool) {
     }
 }
 
+/// Why a dial has no connection: a `dict`.
+#[derive(IntoPyObject)]
+pub(crate) struct UndialedWords {
+    /// One of those that the Python half knows.
+    pub(crate) why: &'static str,
+    pub(crate) number: i32,
+    pub(crate) text: String,
+    /// How each attempt failed: number and text.
+    pub(crate) attempts: Vec<(i32, String)>,
+}
+
+impl UndialedWords {
+    pub(crate) fn new(why: &'static str, number: i32, text: String) -> Self {
+        Self { why, number, text, attempts: Vec::new() }
+    }
+}
+
 // `errno(3)`, by Linux's numbers (`include/uapi/asm-generic/errno.h`).
 pub(crate) const EIO: i32 = 5;
 pub(crate) const EBADF: i32 = 9;
-const EINVAL: i32 = 22;
+pub(crate) const EINVAL: i32 = 22;
 const EPROTO: i32 = 71;
 const ENOTSOCK: i32 = 88;
 const EPROTOTYPE: i32 = 91;
-const EOPNOTSUPP: i32 = 95;
+pub(crate) const EOPNOTSUPP: i32 = 95;
+pub(crate) const EADDRNOTAVAIL: i32 = 99;
 const ECONNRESET: i32 = 104;
 const ENOTCONN: i32 = 107;
-const ETIMEDOUT: i32 = 110;
+pub(crate) const ETIMEDOUT: i32 = 110;
+pub(crate) const ECONNREFUSED: i32 = 111;
 const ECANCELED: i32 = 125;
 
 const LEVELS: [Delivery; 5] =

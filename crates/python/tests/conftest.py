@@ -105,6 +105,35 @@ class Later(threading.Thread):
             os.close(self.number)
 
 
+@contextlib.contextmanager
+def silent_port() -> Iterator[int]:
+    """A port of this machine that does not answer: its queue is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = listener.getsockname()
+        for _ in range(2):
+            filling = stack.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(address)
+        yield address[1]
+
+
+def refusing_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _dialers_are_there() -> None:
+    """They are made once, and keep descriptors of their own."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for resolver in ("dns", "system"):
+            address = ("localhost", listener.getsockname()[1])
+            with contextlib.suppress(OSError):
+                lastbyte.create_connection(address, SECOND, resolver=resolver).close()
+
+
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 

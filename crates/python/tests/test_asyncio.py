@@ -1,4 +1,4 @@
-"""lastbyte.asyncio.finish over real streams."""
+"""lastbyte.asyncio over real streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 import lastbyte
 import lastbyte.asyncio
 import pytest
-from conftest import MILLION, SECOND, Reader, fill
+from conftest import (
+    MILLION,
+    SECOND,
+    Reader,
+    fill,
+    open_descriptors,
+    refusing_port,
+    silent_port,
+)
 from lastbyte import Delivery, End
 
 
@@ -245,5 +253,136 @@ def test_options_that_make_no_sense_do_nothing(listener):
             writer.write(b"still open")
             assert await asyncio.to_thread(far.recv, 100) == b"still open"
             writer.transport.abort()
+
+    run(main())
+
+
+def test_streams_to_a_name(listener):
+    async def main():
+        port = listener.getsockname()[1]
+        reader, writer = await lastbyte.asyncio.open_connection("localhost", port, timeout=SECOND)
+        far, _ = listener.accept()
+        with far:
+            far.settimeout(SECOND)
+            far.sendall(b"answer")
+            assert await reader.readexactly(6) == b"answer"
+            counted = Reader(far)
+            writer.write(bytes(MILLION))
+            receipt = await lastbyte.asyncio.finish(writer)
+            assert receipt.level >= Delivery.ACKED
+            return await asyncio.to_thread(counted.result)
+
+    assert run(main()) == (MILLION, End.FIN)
+
+
+def test_what_cannot_be_reached_and_what_is_late():
+    async def main():
+        with pytest.raises(ConnectionRefusedError, match="no address connected"):
+            await lastbyte.asyncio.open_connection("127.0.0.1", refusing_port())
+        with pytest.raises(socket.gaierror):
+            await lastbyte.asyncio.open_connection("", 80)
+        with silent_port() as port:
+            began = time.monotonic()
+            with pytest.raises(socket.timeout):
+                await lastbyte.asyncio.open_connection("127.0.0.1", port, timeout=0.2)
+            return time.monotonic() - began
+
+    assert 0.2 <= run(main()) < 0.7
+
+
+def test_a_dial_that_is_cancelled_leaves_no_socket():
+    async def main():
+        with silent_port() as port:
+            before = open_descriptors()
+            task = asyncio.create_task(lastbyte.asyncio.open_connection("127.0.0.1", port))
+            while open_descriptors() == before:
+                await asyncio.sleep(0.001)
+            began = time.monotonic()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert open_descriptors() == before
+            return time.monotonic() - began
+
+    assert run(main()) < 0.5
+
+
+def test_dials_that_are_cancelled_whenever_leave_no_socket(listener):
+    """Before their turn, while they connect, and when they have."""
+
+    async def main():
+        address = listener.getsockname()
+        before = open_descriptors()
+        # The first one starts a thread, and that takes longer.
+        rounds = 40
+        for round_ in range(rounds):
+            task = asyncio.create_task(lastbyte.asyncio.open_connection(*address))
+            for _ in range(round_ % 8):
+                await asyncio.sleep(0)
+            if round_ % 2:
+                await asyncio.sleep(0.0001 * round_)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                _, writer = await task
+                writer.close()
+                await writer.wait_closed()
+            listener.settimeout(0)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    listener.accept()[0].close()
+        ends = time.monotonic() + SECOND
+        while open_descriptors() > before and time.monotonic() < ends:
+            await asyncio.sleep(0.01)
+        assert open_descriptors() <= before
+
+    run(main())
+
+
+def test_dials_side_by_side(listener):
+    """As many as the executor has threads, and the loop goes on."""
+
+    async def main():
+        address = listener.getsockname()
+        with silent_port() as port, ThreadPoolExecutor(8) as executor:
+            dead = asyncio.create_task(
+                lastbyte.asyncio.open_connection("127.0.0.1", port, executor=executor)
+            )
+            dials = [
+                lastbyte.asyncio.open_connection(*address, executor=executor) for _ in range(20)
+            ]
+            for _, writer in await asyncio.gather(*dials):
+                writer.close()
+                await writer.wait_closed()
+            assert not dead.done()
+            dead.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await dead
+
+    run(main())
+
+
+def test_tls_over_it_has_the_name_of_the_host(monkeypatch, listener):
+    async def main():
+        asked = {}
+
+        async def opened(**how):
+            asked.update(how)
+            return None, None
+
+        monkeypatch.setattr(asyncio, "open_connection", opened)
+        context = ssl.create_default_context()
+        port = listener.getsockname()[1]
+        await lastbyte.asyncio.open_connection("localhost", port, ssl=context)
+        asked.pop("sock").close()
+        assert asked == {"limit": 1 << 16, "ssl": context, "server_hostname": "localhost"}
+        for nonsense in (
+            {"ssl": "yes"},
+            {"server_hostname": "localhost"},
+            {"timeout": -1},
+            {"local_addr": ("", 1)},
+            {"resolver": "?"},
+        ):
+            with pytest.raises((TypeError, ValueError)):
+                await lastbyte.asyncio.open_connection("localhost", port, **nonsense)
 
     run(main())

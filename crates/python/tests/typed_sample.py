@@ -10,7 +10,8 @@ import lastbyte.asyncio
 
 
 def upload(address: tuple[str, int], data: bytes) -> int | None:
-    with socket.create_connection(address) as sock:
+    sock: socket.socket
+    with lastbyte.create_connection(address, 10.0, ("", 0), family=socket.AF_INET) as sock:
         sock.sendall(data)
         lastbyte.prepare(sock)
         try:
@@ -28,3 +29,10 @@ def upload(address: tuple[str, int], data: bytes) -> int | None:
 
 async def upload_over_a_stream(writer: asyncio.StreamWriter) -> lastbyte.Receipt:
     return await lastbyte.asyncio.finish(writer, drain=None)
+
+
+async def upload_to(host: str, data: bytes) -> lastbyte.Receipt:
+    reader, writer = await lastbyte.asyncio.open_connection(host, 4000, timeout=10, mptcp=True)
+    writer.write(data)
+    await reader.read(100)
+    return await upload_over_a_stream(writer)

@@ -328,3 +328,41 @@ fn error(
     let ends = Ends { local: local.map(Into::into), peer: Some(peer.into()) };
     SocketError::new(operation, ends, cause)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_with_itself_has_the_same_address_and_port_at_both_ends() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        for (local, peer, itself) in [
+            ("127.0.0.1:40000", "127.0.0.1:40000", true),
+            ("127.0.0.1:40000", "0.0.0.0:40000", true),
+            ("[::1]:40000", "[::]:40000", true),
+            ("[fe80::1%2]:40000", "[fe80::1]:40000", true),
+            ("127.0.0.1:40000", "127.0.0.1:40001", false),
+            ("127.0.0.9:40000", "127.0.0.1:40000", false),
+        ] {
+            assert_eq!(is_itself(at(local), at(peer)), itself, "{local} -> {peer}");
+        }
+    }
+
+    #[test]
+    fn the_source_is_that_of_the_family_and_of_the_scope() {
+        let sources = ["192.0.2.1", "fe80::1"].map(|text| text.parse().unwrap()).to_vec();
+        let mut how = ConnectOptions { sources, ..ConnectOptions::default() };
+        let source = |how: &ConnectOptions, peer: &str| {
+            source_for(peer.parse().unwrap(), how).ok().flatten().map(|from| from.to_string())
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(source(&how, "198.51.100.1:80"), text("192.0.2.1:0"));
+        assert_eq!(source(&how, "[::ffff:198.51.100.1]:80"), text("[::ffff:192.0.2.1]:0"));
+        assert_eq!(source(&how, "[fe80::2%7]:80"), text("[fe80::1%7]:0"));
+        assert_eq!(source(&how, "[2001:db8::2]:80"), None, "on which interface?");
+        how.tune.interface = Some("path0".to_owned());
+        assert_eq!(source(&how, "[2001:db8::2]:80"), text("[fe80::1]:0"));
+        how.sources.clear();
+        assert_eq!(source_for("192.0.2.1:80".parse().unwrap(), &how).unwrap(), None);
+    }
+}

@@ -4,14 +4,17 @@
 unread input it resets the connection, and nobody is told. :func:`finish` ends a connection so that
 nothing is lost, and says how far the bytes came::
 
-    with socket.create_connection(address) as sock:
+    with lastbyte.create_connection(address, timeout=10) as sock:
         sock.sendall(data)
         receipt = lastbyte.finish(sock)   # raises lastbyte.FinishError if it could not be proven
         print(receipt)                    # acked: 0 bytes left unacked, ...
 
-For :mod:`asyncio` there is :func:`lastbyte.asyncio.finish`. Linux only.
+:func:`create_connection` takes the place of :func:`socket.create_connection`: it reaches a host by
+the address that works, first. For :mod:`asyncio` there are :func:`lastbyte.asyncio.open_connection`
+and :func:`lastbyte.asyncio.finish`. Linux only.
 """
 
+from lastbyte._dial import create_connection
 from lastbyte._socket import HasFileno, SocketLike, ended, finish, info, prepare
 from lastbyte._words import (
     Delivery,
@@ -41,6 +44,7 @@ __all__ = [
     "State",
     "TcpInfo",
     "Unproven",
+    "create_connection",
     "ended",
     "finish",
     "info",

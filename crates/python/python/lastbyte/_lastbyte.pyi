@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Protocol
 
-__all__ = ["DEFAULTS", "describe", "ended", "finish", "info", "prepare"]
+__all__ = ["DEFAULTS", "describe", "dial", "ended", "finish", "info", "prepare"]
 
 DEFAULTS: tuple[float, int, int | None]
 
@@ -24,6 +24,23 @@ class _Receipt(Protocol):
     @property
     def took(self) -> float: ...
 
+class _Wishes(Protocol):
+    @property
+    def timeout(self) -> float | None: ...
+    @property
+    def family(self) -> int: ...
+    @property
+    def resolver(self) -> str: ...
+    @property
+    def sources(self) -> list[str]: ...
+    @property
+    def congestion(self) -> str | None: ...
+    @property
+    def mptcp(self) -> bool: ...
+
+def dial(
+    host: str, port: int, how: _Wishes, stop: Callable[[], bool] | None
+) -> tuple[int | None, dict[str, Any] | None]: ...
 def finish(
     number: int,
     wanted: tuple[float, int, int | None],

@@ -5,15 +5,114 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
+import ssl as tls
 import threading
 import time
 from concurrent.futures import Executor
 from typing import cast
 
+from lastbyte._dial import (
+    Host,
+    Port,
+    ResolverName,
+    SourceAddress,
+    Wishes,
+    dial_unless,
+    seconds,
+    sources_of,
+)
 from lastbyte._socket import HasFileno, Wanted, checked, finish_unless
 from lastbyte._words import Delivery, Receipt
 
-__all__ = ["finish"]
+__all__ = ["finish", "open_connection"]
+
+
+async def open_connection(
+    host: Host,
+    port: Port,
+    *,
+    timeout: float | None = None,
+    limit: int = 1 << 16,
+    ssl: tls.SSLContext | bool | None = None,
+    server_hostname: str | None = None,
+    local_addr: SourceAddress = None,
+    resolver: ResolverName = "dns",
+    family: int = socket.AF_UNSPEC,
+    congestion: str | None = None,
+    mptcp: bool = False,
+    executor: Executor | None = None,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a host by the address that works, first, and return streams as those of
+    :func:`asyncio.open_connection`.
+
+    The dial is that of :func:`lastbyte.create_connection`, which tells of its options and errors; it
+    waits in a thread of ``executor`` (that of the loop, unless given). Cancelled, it leaves no
+    socket. ::
+
+        reader, writer = await lastbyte.asyncio.open_connection("example.org", 4000)
+
+    :param timeout: Seconds for the dial; ``None`` for no limit.
+    :param limit: How much the reader takes in before it waits to be read, in bytes.
+    :param ssl: TLS over the connection: a context, or ``True`` for a default one. It takes its own
+        time, ``ssl_handshake_timeout`` of asyncio.
+    :param server_hostname: The name that the certificate must have: the host, unless given.
+    :param local_addr: Address and port to connect from; the port must be 0.
+    """
+    if local_addr is not None and local_addr[1] != 0:
+        raise ValueError("to connect from a port other than 0 use asyncio.open_connection")
+    how = Wishes.checked(resolver, family, congestion, mptcp)
+    how.timeout = seconds(timeout)
+    source = local_addr[0] if local_addr else ""
+    if not isinstance(ssl, (tls.SSLContext, bool, type(None))):
+        raise TypeError(f"ssl must be an SSLContext, a bool or None: {ssl!r} is not")
+    if server_hostname is not None and not ssl:
+        raise ValueError("server_hostname is only meaningful with ssl")
+    if ssl and server_hostname is None:
+        server_hostname = host.decode("ascii") if isinstance(host, bytes) else host or "localhost"
+
+    sock = await _dialed_in_a_thread((host, port), source, how, executor)
+    sock.setblocking(False)
+    # From here on it is for the transport to close, whatever happens.
+    return await asyncio.open_connection(
+        sock=sock, limit=limit, ssl=ssl, server_hostname=server_hostname
+    )
+
+
+async def _dialed_in_a_thread(
+    address: tuple[Host, Port], source: str, how: Wishes, executor: Executor | None
+) -> socket.socket:
+    """Runs the dial. When cancelled, it tells it so and waits for it: a twentieth of a second, or not
+    at all where it has not begun."""
+    begun, stop = threading.Event(), threading.Event()
+
+    def run() -> socket.socket | None:
+        begun.set()
+        if stop.is_set():
+            return None
+        how.sources = sources_of(source)
+        return dial_unless(address, how, stop.is_set)
+
+    running = asyncio.get_running_loop().run_in_executor(executor, run)
+    try:
+        sock = await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        running.add_done_callback(_close_what_came)
+        if begun.is_set():
+            await asyncio.wait({running})
+        raise
+    assert sock is not None, "only who was cancelled has none"
+    return sock
+
+
+def _close_what_came(dialed: asyncio.Future[socket.socket | None]) -> None:
+    """It connected before it was told to stop."""
+    if dialed.cancelled() or dialed.exception() is not None:
+        return
+    sock = dialed.result()
+    if sock is not None:
+        sock.close()
 
 
 async def finish(
