@@ -29,6 +29,9 @@
 //! sockets before it stay open: up to five at the default time-outs and one server. Each is a target
 //! of its own, with its own ID, so that the odds of a blind guess are at most five times those of one.
 //!
+//! An answer with the right ID about another question is passed over, however many come: who sends it
+//! knows the ID already, and the question is no secret.
+//!
 //! A server that does not keep the case of letters is asked over TCP, where nobody can forge blindly,
 //! and remembered for ten minutes. Only if it does not talk TCP either is it asked without random case:
 //! to be told so, a forger must have guessed ID and port once, and must then guess both again.
