@@ -79,10 +79,18 @@ impl Client {
             return asked.refuse(&QueryError::NoSuchName { server: None });
         }
         let names = dns.names(name);
+        if dns.tell_known(&names, &asked) {
+            return;
+        }
         if let Err(error) = self.send(Job { dns, names, asked }) {
             let (job, text) = *error;
             job.asked.refuse(&QueryError::System { text });
         }
+    }
+
+    /// Whether the answer for a name is known on this host, whatever DNS says.
+    pub(super) fn is_local(&self, name: &str) -> bool {
+        self.current().hosts.addresses(name).is_some()
     }
 
     /// The configuration of now. If the files changed, they are read again; as long as they make no
@@ -257,6 +265,25 @@ impl Dns {
         let first = if is_dotted { 0 } else { names.len() };
         names.insert(first, format!("{name}."));
         names
+    }
+
+    /// Answers from the cache, if that knows all: then the thread that asks need not wake up.
+    fn tell_known(&self, names: &[String], asked: &Asked) -> bool {
+        let Some(name) = names.first() else { return false };
+        let now = Instant::now();
+        let known: Option<Vec<Outcome>> = {
+            let cache = lock(&self.cache);
+            let find = |question: &Question| cache.find(&(name.clone(), *question), now);
+            asked.questions.iter().map(find).collect()
+        };
+        // Without an address the next name would have to be asked for.
+        let Some(known) = known.filter(|known| known.iter().any(Result::is_ok)) else {
+            return false;
+        };
+        for (question, outcome) in asked.questions.iter().zip(known) {
+            asked.send(*question, name, outcome.map(found));
+        }
+        true
     }
 
     /// Asks for one name after the other. The first one for which there is any address is final for
