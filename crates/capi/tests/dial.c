@@ -336,10 +336,15 @@ static void forks(void)
     usleep(50000); /* Should it not have begun, this is a lesser test, and still right. */
     child = fork();
     if (child == 0) {
+        struct lb_dial_options options = LB_DIAL_OPTIONS_INIT;
         struct lb_dialed dialed;
-        fd = lb_dial("127.0.0.1", port, NULL, &dialed);
-        if (fd < 0) fprintf(stderr, "%s\n", dialed.text);
-        _exit(fd >= 0 ? 0 : 1);
+        for (options.resolver = LB_RESOLVER_DNS; options.resolver <= LB_RESOLVER_SYSTEM;
+             options.resolver++) {
+            fd = lb_dial("localhost", port, &options, &dialed);
+            if (fd < 0) fprintf(stderr, "%s\n", dialed.text);
+            if (fd < 0) _exit(1);
+        }
+        _exit(0);
     }
     fd = lb_dial("127.0.0.1", port, NULL, NULL);
     expect(fd >= 0, "fork", "the parent connects");

@@ -47,7 +47,13 @@ impl DialError {
     /// Whether a later dial may find an address: not every question was answered with a no.
     #[must_use]
     pub fn may_resolve_later(&self) -> bool {
-        let is_no = |answer: &Answer| matches!(answer.found, Err(QueryError::NoAddresses { .. }));
+        use QueryError::{NoAddresses, NoSuchName, NotKnown};
+        let is_no = |answer: &Answer| match &answer.found {
+            Err(error) => {
+                matches!(error, NoAddresses { .. } | NoSuchName { .. } | NotKnown { .. })
+            }
+            Ok(_) => false,
+        };
         self.is_unresolved() && !(self.open.is_empty() && self.unanswered.iter().all(is_no))
     }
 

@@ -67,7 +67,7 @@ pub struct Resolver(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Dns(Arc<dns::Client>),
-    System,
+    System(system::Calls),
 }
 
 impl Resolver {
@@ -108,11 +108,11 @@ impl Resolver {
     }
 
     /// The system's own (`getaddrinfo(3)`, in a thread per question), for what only `nsswitch.conf`
-    /// knows. A call that has begun cannot be ended: at most 32 go on at once in this process, the
-    /// others wait. They hold up neither a dial's deadline nor the end of a program.
+    /// knows. A call that has begun cannot be ended: at most 32 go on at once for this resolver and its
+    /// clones, the others wait. They hold up neither a dial's deadline nor the end of a program.
     #[must_use]
     pub fn system() -> Self {
-        Self(Kind::System)
+        Self(Kind::System(system::Calls::default()))
     }
 
     /// Asks all questions at once. An address is answered with itself.
@@ -131,7 +131,7 @@ impl Resolver {
             Ok(Host::Literal(address)) => asked.tell(&[address], Origin::Literal),
             Ok(Host::Name(name)) => match &self.0 {
                 Kind::Dns(client) => client.ask(&name, asked),
-                Kind::System => system::ask(&name, &asked),
+                Kind::System(calls) => calls.ask(&name, &asked),
             },
         }
         answers
@@ -146,7 +146,7 @@ impl Resolver {
             (Err(_), _) => false,
             (Ok(Host::Literal(_)), _) => true,
             (Ok(Host::Name(name)), Kind::Dns(client)) => client.is_local(&name),
-            (Ok(Host::Name(name)), Kind::System) => files::is_localhost(&name),
+            (Ok(Host::Name(name)), Kind::System(_)) => files::is_localhost(&name),
         }
     }
 }
@@ -348,6 +348,13 @@ pub enum QueryError {
     AliasLoop {
         /// The aliases so far.
         aliases: Vec<String>,
+    },
+    /// The system's resolver knows no such name, or no address of this family that it has
+    /// (`EAI_NONAME`).
+    #[error("{text}")]
+    NotKnown {
+        /// What it says (`gai_strerror(3)`).
+        text: String,
     },
     /// The system's resolver has none, or there are no means to ask anybody.
     #[error("{text}")]

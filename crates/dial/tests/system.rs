@@ -25,7 +25,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
 const BOTH: &[Question] = &[Question::Aaaa, Question::A];
 
-/// The threads that ask are the process's: one test at a time.
+/// The threads that ask are counted for the process: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Runs a test in namespaces of its own, with a server whose zone this is, or says why not.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ffi::CString;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use lastbyte_core::race::Question;
@@ -16,82 +16,92 @@ use lastbyte_sys::socket::{FAMILY_IPV4, FAMILY_IPV6};
 
 use super::{Asked, Found, Origin, QueryError};
 
-/// The most threads of this process that are in a call.
+/// The most threads of one resolver that are in a call.
 const MOST_THREADS: usize = 32;
 /// The most questions that wait for one of them.
 const MOST_WAITING: usize = 4096;
 
-/// The threads are the process's, as the library is, however many resolvers there are.
-static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), threads: 0 });
+/// What one resolver and its clones ask, and the threads that do it. Not one for the process: a child
+/// that was forked would inherit a lock that may be taken, and a number of threads that it has not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Calls(Arc<Mutex<State>>);
 
+#[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Job>,
     threads: usize,
 }
 
+#[derive(Debug)]
 struct Job {
     name: String,
     asked: Asked,
     question: Question,
 }
 
-/// Asks the C library: each question by itself, so that none waits for the other.
-pub(super) fn ask(name: &str, asked: &Asked) {
-    for question in &asked.questions {
-        let (questions, sender) = (vec![*question], asked.sender.clone());
-        let asked = Asked { name: asked.name.clone(), questions, sender };
-        match question {
-            Question::A | Question::Aaaa => {
-                submit(Job { name: name.to_owned(), asked, question: *question });
-            }
-            _ => asked.refuse(&QueryError::Unsupported),
-        }
-    }
-}
-
-fn submit(job: Job) {
-    let mut state = lock();
-    // Whom nobody waits for any more does not wait either.
-    state.waiting.retain(|job| !job.asked.sender.is_closed());
-    if state.waiting.len() >= MOST_WAITING {
-        let waiting = state.waiting.len();
-        return job.asked.refuse(&QueryError::TooMany { waiting });
-    }
-    state.waiting.push_back(job);
-    if state.threads == MOST_THREADS {
-        return;
-    }
-    let name = "lastbyte-gai".to_owned();
-    match thread::Builder::new().name(name).spawn(work) {
-        Ok(_) => state.threads += 1,
-        // With another one running it takes this question too.
-        Err(_) if state.threads > 0 => {}
-        Err(error) => {
-            let text = format!("no thread for the system's resolver: {error}");
-            for job in state.waiting.drain(..) {
-                job.asked.refuse(&QueryError::System { text: text.clone() });
+impl Calls {
+    /// Asks the C library: each question by itself, so that none waits for the other.
+    pub(super) fn ask(&self, name: &str, asked: &Asked) {
+        for question in &asked.questions {
+            let (questions, sender) = (vec![*question], asked.sender.clone());
+            let asked = Asked { name: asked.name.clone(), questions, sender };
+            match question {
+                Question::A | Question::Aaaa => {
+                    self.submit(Job { name: name.to_owned(), asked, question: *question });
+                }
+                _ => asked.refuse(&QueryError::Unsupported),
             }
         }
     }
-}
 
-/// Answers questions until there are no more.
-fn work() {
-    loop {
-        let job = {
-            let mut state = lock();
-            match state.waiting.pop_front() {
-                Some(job) => job,
-                None => {
-                    state.threads -= 1;
-                    return;
+    fn submit(&self, job: Job) {
+        let mut state = self.lock();
+        // Whom nobody waits for any more does not wait either.
+        state.waiting.retain(|job| !job.asked.sender.is_closed());
+        if state.waiting.len() >= MOST_WAITING {
+            let waiting = state.waiting.len();
+            return job.asked.refuse(&QueryError::TooMany { waiting });
+        }
+        state.waiting.push_back(job);
+        if state.threads == MOST_THREADS {
+            return;
+        }
+        let (name, calls) = ("lastbyte-gai".to_owned(), self.clone());
+        match thread::Builder::new().name(name).spawn(move || calls.work()) {
+            Ok(_) => state.threads += 1,
+            // With another one running it takes this question too.
+            Err(_) if state.threads > 0 => {}
+            Err(error) => {
+                let text = format!("no thread for the system's resolver: {error}");
+                for job in state.waiting.drain(..) {
+                    job.asked.refuse(&QueryError::System { text: text.clone() });
                 }
             }
-        };
-        if !job.asked.sender.is_closed() {
-            let found = look_up(&job.name, job.question);
-            job.asked.send(job.question, &job.name, found);
         }
+    }
+
+    /// Answers questions until there are no more.
+    fn work(&self) {
+        loop {
+            let job = {
+                let mut state = self.lock();
+                match state.waiting.pop_front() {
+                    Some(job) => job,
+                    None => {
+                        state.threads -= 1;
+                        return;
+                    }
+                }
+            };
+            if !job.asked.sender.is_closed() {
+                let found = look_up(&job.name, job.question);
+                job.asked.send(job.question, &job.name, found);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,7 +119,7 @@ fn look_up(host: &str, question: Question) -> Result<Found, QueryError> {
 /// a file; so does this then.
 fn error_of(error: GaiError) -> QueryError {
     match error.code {
-        EAI_NONAME => QueryError::System { text: name::text_of(EAI_NONAME) },
+        EAI_NONAME => QueryError::NotKnown { text: name::text_of(EAI_NONAME) },
         EAI_NODATA | EAI_ADDRFAMILY => QueryError::NoAddresses { server: None },
         EAI_SYSTEM => {
             let text =
@@ -118,8 +128,4 @@ fn error_of(error: GaiError) -> QueryError {
         }
         code => QueryError::System { text: name::text_of(code) },
     }
-}
-
-fn lock() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
