@@ -151,7 +151,7 @@ const NAME: &str = "dead-first.example";
 
 fn a_dead_first_address(path: &Path) -> Result<bool> {
     // In the far network, so that a way leads there.
-    let dead = Ipv6Addr::from(u128::from(Host::Far.address_v6()) | 0xdead);
+    let dead = Ipv6Addr::from(u128::from(Host::Far.address_v6()) & !0xffff | 0xdead);
     let alive = Host::Far.address();
     say("Act 4. A name with two addresses, over the same path. Nobody has the one to try");
     say(&format!("first, {dead}; the other one is {alive}. How long until one connects?"));

@@ -383,7 +383,8 @@ impl Race {
         if enough || self.open.is_empty() {
             return Ok(Because::Answered);
         }
-        let until = self.known_at.unwrap_or(now) + self.parameters.resolution_delay;
+        let known_at = self.known_at.unwrap_or(now);
+        let until = known_at.saturating_add(self.parameters.resolution_delay);
         if now >= until { Ok(Because::ResolutionDelay) } else { Err(until) }
     }
 
@@ -393,7 +394,7 @@ impl Race {
             return self.wait(self.parameters.deadline);
         };
         let candidate = self.waiting.remove(index).candidate;
-        self.next_at = now + self.time_alone(&candidate, because);
+        self.next_at = now.saturating_add(self.time_alone(&candidate, because));
         let attempt = self.attempts.len();
         self.attempts.push(Attempt { candidate, started: now, course: Course::Running });
         Action::Start { attempt, address: candidate.address, because }
@@ -405,7 +406,8 @@ impl Race {
         let parameters = &self.parameters;
         match candidate.standing {
             _ if because == Because::Trial => TRIAL_HEADWAY,
-            Standing::Good { rtt } => (rtt * 2)
+            Standing::Good { rtt } => rtt
+                .saturating_mul(2)
                 .max(parameters.minimum_connection_attempt_delay)
                 .min(parameters.maximum_connection_attempt_delay),
             Standing::Unknown | Standing::Suspect => parameters.connection_attempt_delay,
@@ -500,7 +502,8 @@ impl Race {
             Course::Running => {
                 let overtaken = winner.is_some_and(|winner| number < winner);
                 let silent = self.parameters.maximum_connection_attempt_delay;
-                (overtaken || now >= attempt.started + silent).then_some(Verdict::Suspect)
+                (overtaken || now >= attempt.started.saturating_add(silent))
+                    .then_some(Verdict::Suspect)
             }
         };
         let all = self.attempts.iter().enumerate();

@@ -262,7 +262,8 @@ impl<'a> Dial<'a> {
             }
             Host::Name(name) => name,
         };
-        let questions = questions(self.options, &name);
+        let is_local = self.shared.resolver.is_local(&name);
+        let questions = questions(self.options, is_local);
         let trial = self.shared.history().trial_is_due(self.host);
         let policy = self.shared.policy.clone();
         self.race = Race::new(self.options.race, policy, questions, trial);
@@ -284,7 +285,10 @@ impl<'a> Dial<'a> {
 
     /// Waits for what happens next, and enters it.
     async fn wait(&mut self, until: Duration) {
-        let happened = time::timeout_at((self.began + until).into(), self.next()).await;
+        // A wait that the clock cannot tell is one without end, as tokio sees it.
+        let far = || self.began + Duration::from_secs(86_400 * 365 * 30);
+        let until = self.began.checked_add(until).unwrap_or_else(far);
+        let happened = time::timeout_at(until.into(), self.next()).await;
         match happened {
             Err(_) => {}
             Ok(Happened::Answer(None)) => self.answers = None,
@@ -418,26 +422,18 @@ impl<'a> Dial<'a> {
 }
 
 /// What to ask for: the families that may be used and that there is a source for. Where this host has
-/// no IPv6 but on its links, no answer is worth waiting for but that of a name that stands for the
-/// host itself.
-fn questions(options: &DialOptions, name: &str) -> &'static [Question] {
+/// no IPv6 but on its links, no answer of DNS is worth waiting for.
+fn questions(options: &DialOptions, is_local: bool) -> &'static [Question] {
     let sources = &options.connect.sources;
     let from = |ipv6: bool| sources.is_empty() || sources.iter().any(|own| own.is_ipv6() == ipv6);
     match options.families {
         Families::Both if !from(true) => &[Question::A],
         Families::Both if !from(false) => &[Question::Aaaa],
-        Families::Both if !is_localhost(name) && !uses_ipv6() => &[Question::A],
+        Families::Both if !is_local && !uses_ipv6() => &[Question::A],
         Families::Both => &[Question::Aaaa, Question::A],
         Families::Ipv4 => &[Question::A],
         Families::Ipv6 => &[Question::Aaaa],
     }
-}
-
-/// RFC 6761, section 6.3.
-fn is_localhost(name: &str) -> bool {
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let last = name.rsplit('.').next().unwrap_or(name);
-    last.eq_ignore_ascii_case("localhost")
 }
 
 /// An address found for a name, with the port to dial; its scope is kept.

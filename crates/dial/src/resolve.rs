@@ -29,6 +29,9 @@
 //! sockets before it stay open: up to five at the default time-outs and one server. Each is a target
 //! of its own, with its own ID, so that the odds of a blind guess are at most five times those of one.
 //!
+//! An answer with the right ID about another question is passed over, however many come: who sends it
+//! knows the ID already, and the question is no secret.
+//!
 //! A server that does not keep the case of letters is asked over TCP, where nobody can forge blindly,
 //! and remembered for ten minutes. Only if it does not talk TCP either is it asked without random case:
 //! to be told so, a forger must have guessed ID and port once, and must then guess both again.
@@ -59,11 +62,11 @@ pub use files::ResolvConf;
 /// clone; so no event loop is needed, and none has to go on after a dial. It asks from the network
 /// namespace of the thread that asked first.
 #[derive(Clone, Debug)]
-pub struct Resolver(Arc<Kind>);
+pub struct Resolver(Kind);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
-    Dns(dns::Client),
+    Dns(Arc<dns::Client>),
     System(system::Calls),
 }
 
@@ -87,7 +90,7 @@ impl Resolver {
         hosts: impl Into<PathBuf>,
     ) -> Result<Self, ResolverError> {
         let client = dns::Client::of_files(resolv_conf.into(), hosts.into())?;
-        Ok(Self(Arc::new(Kind::Dns(client))))
+        Ok(Self(Kind::Dns(Arc::new(client))))
     }
 
     /// As [`Resolver::dns`], with the texts of these files: see [`ResolvConf::parse`].
@@ -101,7 +104,7 @@ impl Resolver {
     /// As [`Resolver::dns`], with this configuration, and the text of a hosts file (`hosts(5)`).
     #[must_use]
     pub fn dns_with(configuration: ResolvConf, hosts: &str) -> Self {
-        Self(Arc::new(Kind::Dns(dns::Client::fixed(configuration, hosts))))
+        Self(Kind::Dns(Arc::new(dns::Client::fixed(configuration, hosts))))
     }
 
     /// The system's own (`getaddrinfo(3)`, in a thread per question), for what only `nsswitch.conf`
@@ -109,7 +112,7 @@ impl Resolver {
     /// clones, the others wait. They hold up neither a dial's deadline nor the end of a program.
     #[must_use]
     pub fn system() -> Self {
-        Self(Arc::new(Kind::System(system::Calls::default())))
+        Self(Kind::System(system::Calls::default()))
     }
 
     /// Asks all questions at once. An address is answered with itself.
@@ -126,12 +129,25 @@ impl Resolver {
         match Host::parse(name, 0) {
             Err(bad) => asked.refuse(&QueryError::BadHost(bad)),
             Ok(Host::Literal(address)) => asked.tell(&[address], Origin::Literal),
-            Ok(Host::Name(name)) => match &*self.0 {
+            Ok(Host::Name(name)) => match &self.0 {
                 Kind::Dns(client) => client.ask(&name, asked),
                 Kind::System(calls) => calls.ask(&name, &asked),
             },
         }
         answers
+    }
+
+    /// Whether the answer for a name is known on this host: it is an address, in `/etc/hosts`, or
+    /// stands for the host itself (`localhost`, RFC 6761). Of the system's resolver only the last is
+    /// known.
+    #[must_use]
+    pub fn is_local(&self, name: &str) -> bool {
+        match (Host::parse(name, 0), &self.0) {
+            (Err(_), _) => false,
+            (Ok(Host::Literal(_)), _) => true,
+            (Ok(Host::Name(name)), Kind::Dns(client)) => client.is_local(&name),
+            (Ok(Host::Name(name)), Kind::System(_)) => files::is_localhost(&name),
+        }
     }
 }
 

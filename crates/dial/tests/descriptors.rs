@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dns::{DnsServer, Zone};
+use futures_util::FutureExt;
 use lastbyte_dial::{AsyncDialer, DialOptions, Resolver};
 use places::{Port, dialing, run};
 
@@ -34,7 +35,7 @@ fn a_dial_that_is_dropped_at_any_point_leaves_nothing() {
         run(async {
             let dialer = AsyncDialer::new(Resolver::dns_from(&server.resolv_conf(), "").unwrap());
             let options = DialOptions::default();
-            let mut dial = pin!(dialer.dial("host.test", port.number, &options));
+            let mut dial = pin!(dialer.dial("host.test", port.number, &options).fuse());
             let mut left = polls;
             std::future::poll_fn(|cx| {
                 if left == 0 {

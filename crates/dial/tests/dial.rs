@@ -200,6 +200,16 @@ fn the_deadline_ends_attempts_that_say_nothing() {
 }
 
 #[test]
+fn a_deadline_without_end_is_one() {
+    let port = Port::new(&[V4], &[]);
+    let server = DnsServer::start(Zone::new().a("host.test", ["127.0.0.1"]));
+    for deadline in [Duration::MAX, Duration::from_secs(u64::MAX / 4)] {
+        let dialed = run(dialer(&server).dial("host.test", port.number, &within(deadline)));
+        assert!(dialed.is_ok());
+    }
+}
+
+#[test]
 fn a_literal_asks_nobody() {
     let port = Port::new(&[V4, V6], &[]);
     let server = DnsServer::start(Zone::new());

@@ -111,15 +111,16 @@ fn what_there_is_not_is_told() {
 fn a_hanging_call_holds_up_nobody() {
     alone(Zone::new().otherwise(Reply::never()), |server| {
         let resolver = Resolver::system();
-        let (loop_of_user, began) = (runtime(), Instant::now());
+        let loop_of_user = runtime();
         let open: Vec<Answers> = loop_of_user.block_on(async {
             (0..100).map(|number| resolver.ask(&format!("n{number}.test"), BOTH)).collect()
         });
         wait_for("the first questions", || server.queries().len() >= 32);
         assert_eq!(threads_that_ask(), 32);
         // An event loop that waited for its threads would last as long as they.
+        let began = Instant::now();
         drop(loop_of_user);
-        assert!(began.elapsed() < 900 * MS, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 500 * MS, "{:?}", began.elapsed());
         drop(open);
         drop(resolver);
         // What nobody waits for is not asked any more.

@@ -123,11 +123,11 @@
 #[cfg(feature = "dial")]
 pub use lastbyte_dial as dial;
 pub use lastbyte_socket::{
-    Address, Carrier, ConnectOptions, Counted, Delivery, Drain, End, Ends, FinishError,
-    FinishOptions, Granted, Keepalive, Kind, Listener, Operation, PeerEnd, ReadHalf, Receipt,
-    Sampler, SocketError, State, Stream, TcpInfo, Tune, UnixListener, UnixStream, Unproven,
-    WriteHalf, congestion, duplicate, ended, finish_fd, finish_fd_counted, finish_fd_while, info,
-    prepare, set_congestion,
+    Address, Carrier, ConnectOptions, Counted, Delivery, Drain, End, Ends, FastOpen, FinishError,
+    FinishOptions, Granted, Keepalive, Kind, Listener, Multipath, Operation, PeerEnd, ReadHalf,
+    Receipt, Sampler, SocketError, State, Stream, TcpInfo, Tune, UnixListener, UnixStream,
+    Unproven, WriteHalf, congestion, duplicate, ended, finish_fd, finish_fd_counted,
+    finish_fd_while, info, prepare, set_congestion,
 };
 #[cfg(feature = "tokio")]
 pub use lastbyte_socket::{

@@ -7,9 +7,7 @@ mod support;
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{
-    IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket,
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::pin::pin;
 use std::task::Poll;
 use std::thread;

@@ -693,6 +693,39 @@ mod tests {
     }
 
     #[test]
+    fn a_source_takes_its_port_when_it_connects() {
+        let to = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = to.local_addr().unwrap();
+        let tcp = open_tcp_nonblocking(to).unwrap();
+        leave_port_to_connect(&tcp).unwrap();
+        bind_source(&tcp, (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let unset = (Ipv4Addr::LOCALHOST, 0).into();
+        assert_eq!(local_address(&tcp).unwrap(), Some(unset));
+        begin_connect(&tcp, to).unwrap();
+        assert_ne!(local_address(&tcp).unwrap(), Some(unset));
+        let elsewhere =
+            bind_source(&open_tcp(to).unwrap(), (Ipv4Addr::new(192, 0, 2, 77), 0).into());
+        assert_eq!(refused(elsewhere), Some(libc::EADDRNOTAVAIL));
+    }
+
+    #[test]
+    fn sockets_of_both_protocols_do_not_wait() {
+        let to = (Ipv4Addr::LOCALHOST, 0).into();
+        let tcp = open_tcp_nonblocking(to).unwrap();
+        assert_eq!(protocol(&tcp).unwrap(), PROTOCOL_TCP);
+        let mptcp = open_mptcp_nonblocking(to).unwrap();
+        match &mptcp {
+            Some(fd) => assert_eq!(protocol(fd).unwrap(), PROTOCOL_MPTCP),
+            None => eprintln!("NOT TESTED: this kernel has no MPTCP, or it is off"),
+        }
+        for fd in [Some(tcp), mptcp].into_iter().flatten() {
+            listen(&fd, 1).unwrap();
+            let accepted = TcpListener::from(fd).accept();
+            assert_eq!(accepted.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+
+    #[test]
     fn the_type_of_service_comes_with_the_datagram() {
         let (one, two) = pair();
         tell_type_of_service(&two).unwrap();
@@ -859,7 +892,9 @@ mod tests {
             refused(force_send_buffer(&file, 1)),
             refused(local_address(&file)),
             refused(peer_address(&file)),
+            refused(leave_port_to_connect(&file)),
+            refused(bind_source(&file, (Ipv4Addr::LOCALHOST, 0).into())),
         ];
-        assert_eq!(refusals, [Some(libc::ENOTSOCK); 14]);
+        assert_eq!(refusals, [Some(libc::ENOTSOCK); 16]);
     }
 }

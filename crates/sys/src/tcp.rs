@@ -386,6 +386,20 @@ mod tests {
     }
 
     #[test]
+    fn plain_tcp_has_no_flags_of_mptcp() {
+        assert_eq!(refused(mptcp_flags(&tcp())), Some(libc::EOPNOTSUPP));
+        let to = (Ipv4Addr::LOCALHOST, 0).into();
+        let Some(mptcp) = crate::socket::open_mptcp_nonblocking(to).unwrap() else {
+            eprintln!("NOT TESTED: this kernel has no MPTCP, or it is off");
+            return;
+        };
+        match mptcp_flags(&mptcp) {
+            Ok(flags) => assert_eq!(flags & (MPTCP_FELL_BACK | MPTCP_KEY_RECEIVED), 0),
+            Err(error) => eprintln!("NOT TESTED: MPTCP_INFO needs Linux 5.16: {error}"),
+        }
+    }
+
+    #[test]
     fn the_congestion_control_reads_back() {
         let tcp = tcp();
         set_congestion(&tcp, "reno").unwrap();
@@ -412,8 +426,10 @@ mod tests {
             refused(set_nodelay(&file, true)),
             refused(set_fast_open_connect(&file, true)),
             refused(set_fast_open_queue(&file, 1)),
+            refused(begin_connect_with(&file, (Ipv4Addr::LOCALHOST, 1).into(), b"data")),
+            refused(mptcp_flags(&file)),
         ];
-        assert_eq!(refusals, [Some(libc::ENOTSOCK); 15]);
+        assert_eq!(refusals, [Some(libc::ENOTSOCK); 17]);
     }
 
     #[test]

@@ -184,6 +184,28 @@ fn the_deadline_holds_on_both_sides() {
     assert_eq!((outcome.last, outcome.at), (Action::TimedOut, ms(100)));
 }
 
+#[test]
+fn delays_without_end_overflow_nothing() {
+    let forever = Duration::MAX;
+    let parameters = Parameters {
+        resolution_delay: forever,
+        connection_attempt_delay: forever,
+        minimum_connection_attempt_delay: forever,
+        maximum_connection_attempt_delay: forever,
+        deadline: forever,
+        ..DEFAULT()
+    };
+    let questions = [Question::Aaaa, Question::A];
+    let mut race = Race::new(parameters, PolicyTable::default(), &questions, false);
+    let good = Standing::Good { rtt: forever };
+    race.on_answer(Question::A, &[candidate(four(1), Standing::Unknown, 0)], ms(1));
+    assert_eq!(race.next(ms(1)), Action::Wait { until: forever });
+    race.on_answer(Question::Aaaa, &[candidate(six(1), good, 0)], ms(1));
+    assert!(matches!(race.next(ms(1)), Action::Start { .. }));
+    assert_eq!(race.next(ms(1)), Action::Wait { until: forever });
+    assert_eq!(race.verdicts(ms(1)).count(), 0);
+}
+
 fn candidate(address: SocketAddr, standing: Standing, draw: u64) -> Candidate {
     let source = Some(source_for(address.ip()));
     Candidate { address, source, standing, service: 0, draw }

@@ -1,11 +1,12 @@
 //! Names to addresses by DNS: the search list, what is asked already, and the thread that asks.
 
 use std::collections::HashMap;
+use std::mem;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{self, BoxFuture, Shared, WeakShared};
@@ -78,10 +79,18 @@ impl Client {
             return asked.refuse(&QueryError::NoSuchName { server: None });
         }
         let names = dns.names(name);
+        if dns.tell_known(&names, &asked) {
+            return;
+        }
         if let Err(error) = self.send(Job { dns, names, asked }) {
             let (job, text) = *error;
             job.asked.refuse(&QueryError::System { text });
         }
+    }
+
+    /// Whether the answer for a name is known on this host, whatever DNS says.
+    pub(super) fn is_local(&self, name: &str) -> bool {
+        self.current().hosts.addresses(name).is_some()
     }
 
     /// The configuration of now. If the files changed, they are read again; as long as they make no
@@ -106,19 +115,17 @@ impl Client {
     /// that this one was forked from.
     fn send(&self, mut job: Job) -> Result<(), Box<(Job, String)>> {
         let mut thread = lock(&self.thread);
-        if let Some(running) = thread.as_ref().filter(|thread| thread.process == process::id()) {
-            match running.jobs.send(job) {
+        if let Some(running) = &*thread {
+            match running.take(job) {
                 Ok(()) => return Ok(()),
-                Err(unsent) => job = unsent.0,
+                Err(unsent) => job = unsent,
             }
         }
         match Thread::begin() {
             Ok(new) => {
-                let sent = new.jobs.send(job);
+                let taken = new.take(job);
                 *thread = Some(new);
-                sent.map_err(|unsent| {
-                    Box::new((unsent.0, "the resolver's thread ended".to_owned()))
-                })
+                taken.map_err(|job| Box::new((job, "the resolver's thread ended".to_owned())))
             }
             Err(error) => Err(Box::new((job, format!("no thread for the resolver: {error}")))),
         }
@@ -135,18 +142,50 @@ impl Files {
     }
 }
 
-/// The thread that asks; it ends when this is dropped, and all its sockets are closed.
+/// The thread that asks. When this is dropped, it ends, and all its sockets are closed.
 #[derive(Debug)]
 struct Thread {
     process: u32,
-    jobs: UnboundedSender<Job>,
+    jobs: Option<UnboundedSender<Job>>,
+    handle: Option<JoinHandle<()>>,
 }
 
 impl Thread {
     fn begin() -> std::io::Result<Self> {
         let (jobs, receiver) = unbounded_channel();
-        thread::Builder::new().name("lastbyte-dns".to_owned()).spawn(|| serve(receiver))?;
-        Ok(Self { process: process::id(), jobs })
+        let builder = thread::Builder::new().name("lastbyte-dns".to_owned());
+        let handle = builder.spawn(|| serve(receiver))?;
+        Ok(Self { process: process::id(), jobs: Some(jobs), handle: Some(handle) })
+    }
+
+    /// Whether it is a thread of this process, and not of the one that this was forked from.
+    fn is_here(&self) -> bool {
+        self.process == process::id()
+    }
+
+    /// Hands it a job, or gives that back.
+    fn take(&self, job: Job) -> Result<(), Job> {
+        match &self.jobs {
+            Some(jobs) if self.is_here() => jobs.send(job).map_err(|unsent| unsent.0),
+            _ => Err(job),
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let (jobs, handle) = (self.jobs.take(), self.handle.take());
+        if !self.is_here() {
+            // What it was doing when this process was forked from its own is never done.
+            mem::forget((jobs, handle));
+            return;
+        }
+        drop(jobs);
+        // It never blocks, so that this is a matter of microseconds. One that panicked has ended too,
+        // and this may be itself, which drops the last waker of somebody who held the resolver.
+        let _ = handle
+            .filter(|handle| handle.thread().id() != thread::current().id())
+            .map(JoinHandle::join);
     }
 }
 
@@ -226,6 +265,25 @@ impl Dns {
         let first = if is_dotted { 0 } else { names.len() };
         names.insert(first, format!("{name}."));
         names
+    }
+
+    /// Answers from the cache, if that knows all: then the thread that asks need not wake up.
+    fn tell_known(&self, names: &[String], asked: &Asked) -> bool {
+        let Some(name) = names.first() else { return false };
+        let now = Instant::now();
+        let known: Option<Vec<Outcome>> = {
+            let cache = lock(&self.cache);
+            let find = |question: &Question| cache.find(&(name.clone(), *question), now);
+            asked.questions.iter().map(find).collect()
+        };
+        // Without an address the next name would have to be asked for.
+        let Some(known) = known.filter(|known| known.iter().any(Result::is_ok)) else {
+            return false;
+        };
+        for (question, outcome) in asked.questions.iter().zip(known) {
+            asked.send(*question, name, outcome.map(found));
+        }
+        true
     }
 
     /// Asks for one name after the other. The first one for which there is any address is final for

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 /// socket asks one question, so that none of these can be a late answer to an earlier one. Two may be a
 /// broken server's. PowerDNS stops at the first.
 const MOST_NEAR_MISSES: u32 = 3;
-/// The most aliases of a name, as in unbound (`MAX_RESTART_COUNT`, 11) and BIND (`max-restarts`, 11).
+/// The most aliases of a name, as BIND follows (`max-query-restarts`).
 const MOST_ALIASES: usize = 11;
 
 /// How a server is asked.

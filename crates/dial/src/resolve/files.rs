@@ -204,8 +204,13 @@ impl Hosts {
             return Some(addresses.clone());
         }
         let loopback: [IpAddr; 2] = [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
-        is_within(&name, "localhost").then(|| loopback.map(|ip| (ip, 0).into()).to_vec())
+        is_localhost(&name).then(|| loopback.map(|ip| (ip, 0).into()).to_vec())
     }
+}
+
+/// Whether a name stands for this host by itself (RFC 6761 section 6.3).
+pub(super) fn is_localhost(name: &str) -> bool {
+    is_within(&key(name), "localhost")
 }
 
 /// Names that DNS must not be asked for, because nobody has them there (RFC 6761 section 6.4, RFC 7686

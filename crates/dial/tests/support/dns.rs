@@ -339,8 +339,9 @@ impl DnsServer {
         let queries = Arc::default();
         let (stop, stopped) = oneshot::channel();
         let zone = Arc::new(Service { zone, queries: Arc::clone(&queries) });
+        // Here, so that all descriptors are there when this returns.
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let serve = move || {
-            let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let udp = Arc::new(UdpSocket::from_std(udp).unwrap());
                 if let Some(tcp) = tcp {
@@ -434,7 +435,7 @@ impl Service {
             }
             let Some(asked) = Asked::read(message) else { return };
             let reply = self.enter(&asked, from, true);
-            sleep(reply.delay).await;
+            pause(reply.delay).await;
             let message = match reply.manner {
                 Manner::Never => continue,
                 Manner::Garbage => garbage(&asked),
@@ -469,7 +470,7 @@ async fn answer_udp(socket: Arc<UdpSocket>, asked: Asked, reply: Reply, to: Sock
     for forgery in &reply.forged {
         forge(&socket, &asked, *forgery, to).await;
     }
-    sleep(reply.delay).await;
+    pause(reply.delay).await;
     let message = match reply.manner {
         Manner::Never | Manner::ForgedAlone => return,
         Manner::Plain | Manner::Twice => asked.answer(&reply),
@@ -485,6 +486,13 @@ async fn answer_udp(socket: Arc<UdpSocket>, asked: Asked, reply: Reply, to: Sock
     let _ = socket.send_to(&message, to).await;
     if reply.manner == Manner::Twice {
         let _ = socket.send_to(&message, to).await;
+    }
+}
+
+/// The timer counts whole milliseconds: no delay is none at all.
+async fn pause(delay: Duration) {
+    if !delay.is_zero() {
+        sleep(delay).await;
     }
 }
 
