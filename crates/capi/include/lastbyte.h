@@ -254,7 +254,7 @@ struct lb_dialed {
     int32_t attempts;
     /// How long it took, in microseconds.
     int64_t took_us;
-    /// The peer, such as "192.0.2.1:443" or "[2001:db8::1]:443"; "" if there is no connection.
+    /// The peer, such as `192.0.2.1:443` or `[2001:db8::1]:443`; empty if there is no connection.
     char peer[64];
     /// Our own end, likewise.
     char local[64];

@@ -66,7 +66,7 @@ pub struct Dialed {
     pub attempts: i32,
     /// How long it took, in microseconds.
     pub took_us: i64,
-    /// The peer, such as "192.0.2.1:443" or "[2001:db8::1]:443"; "" if there is no connection.
+    /// The peer, such as `192.0.2.1:443` or `[2001:db8::1]:443`; empty if there is no connection.
     pub peer: [c_char; 64],
     /// Our own end, likewise.
     pub local: [c_char; 64],
