@@ -28,7 +28,7 @@ EQUAL = 3  # ms; what differs by less is equal
 
 CURL = [
     *("curl", "-q", "-s", "-o", "/dev/null", "--noproxy", "*", "--max-time", str(TIMEOUT)),
-    *("-w", "%{time_connect} %{exitcode} %{remote_ip}"),
+    *("-w", "%{time_connect} %{time_total} %{exitcode} %{remote_ip}"),
 ]
 PEERS = ["curl", "asyncio", "create_connection", "Go", "Node"]
 CLIENTS = ["lastbyte", *PEERS]
@@ -114,10 +114,12 @@ def dials(client, name, count=1, between=None, limit=TIMEOUT):
 
 def told(client, line):
     if client == "curl":
-        seconds, code, peer = (line.split(" ") + [""])[:3]
-        if float(seconds) > 0:
-            return Dial(ms=float(seconds) * 1e3, peer=peer)
-        return Dial(error=None if code == "28" else f"curl: {code}")
+        connected, total, code, peer = (line.split(" ") + [""])[:4]
+        if float(connected) > 0:
+            return Dial(ms=float(connected) * 1e3, peer=peer)
+        if code == "28":
+            return Dial()
+        return Dial(ms=float(total) * 1e3, error=f"curl ends with {code}")
     what = json.loads(line)
     if "error" in what and what["ms"] >= TIMEOUT * 1e3 - 500:
         return Dial(attempts=what.get("attempts", ()))
