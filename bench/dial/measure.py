@@ -175,8 +175,8 @@ def ms(value):
 def spread(samples):
     if not samples:
         return "-"
-    middle = ms(statistics.median(samples))
-    return middle if len(samples) == 1 else f"{middle} ({ms(min(samples))} to {ms(max(samples))})"
+    middle, least, most = map(ms, (statistics.median(samples), min(samples), max(samples)))
+    return middle if least == most else f"{middle} ({least} to {most})"
 
 
 def cell(found):
@@ -389,8 +389,8 @@ def features():
         "IPv6 dead: IPv4's attempt after IPv6's, ms": attempt_delay,
         "IPv6 used if its round trip is, ms": slow_ipv6,
         **{
-            f"the same, IPv6's round trip of {rtt} ms known from a dial before, ms": functools.partial(
-                known_rtt, rtt
+            f"IPv6 dead, but a dial before knew it {rtt} ms away: IPv4's attempt after IPv6's, ms": (
+                functools.partial(known_rtt, rtt)
             )
             for rtt in KNOWN_RTTS
         },
