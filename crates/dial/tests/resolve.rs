@@ -562,6 +562,29 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// How many descriptors are open once their number stays the same for a while.
+fn settled() -> usize {
+    let (mut number, mut same) = (descriptors(), 0);
+    for _ in 0..1000 {
+        thread::sleep(5 * MS);
+        let now = descriptors();
+        same = if now == number { same + 1 } else { 0 };
+        if same == 20 {
+            break;
+        }
+        number = now;
+    }
+    number
+}
+
+/// What is open: shown by a test that fails.
+fn opened() -> Vec<String> {
+    let all = fs::read_dir("/proc/self/fd").unwrap();
+    let text =
+        |path: PathBuf| fs::read_link(&path).map_or(String::new(), |to| to.display().to_string());
+    all.map(|entry| text(entry.unwrap().path())).collect()
+}
+
 fn threads_named(name: &str) -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -591,10 +614,13 @@ fn late_answers_are_kept_and_nothing_stays_behind() {
     // What the first event loop of a process opens for good.
     assert!(ask_a(&Resolver::dns_from(&text, "").unwrap(), "none.test").is_err());
     let before = descriptors();
+    eprintln!("before: {:?}", opened());
     assert!(ask_a(&resolver, "none.test").is_err());
-    // Those of the thread's event loop. The test's own is closed only when nobody wakes it any more.
-    let with_thread = before + 3;
-    wait_for("the end of the test's event loop", || descriptors() == with_thread);
+    // Those of the thread's event loop come, and those of the test's own go, when nobody wakes it
+    // any more.
+    let with_thread = settled();
+    eprintln!("with the thread: {:?}", opened());
+    assert!(with_thread <= before + 3);
 
     for name in ["late.test", "never.test"] {
         drop(resolver.ask(name, &[Question::A]));
@@ -611,7 +637,9 @@ fn late_answers_are_kept_and_nothing_stays_behind() {
     wait_for("the question", || server.count("never.test") >= 3);
     assert_eq!(threads_named("lastbyte-dns"), 1);
     drop(resolver);
-    assert_eq!((threads_named("lastbyte-dns"), descriptors()), (0, before));
+    assert_eq!(threads_named("lastbyte-dns"), 0);
+    let after = settled();
+    assert!(after <= before, "{:?}", opened());
 }
 
 #[test]
@@ -623,7 +651,9 @@ fn an_answer_that_nobody_waits_for() {
 fn own_process(name: &str) {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--ignored", "--exact", name]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let said =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{}", said.concat());
 }
 
 #[test]
