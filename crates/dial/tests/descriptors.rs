@@ -28,8 +28,12 @@ fn a_dial_that_is_dropped_at_any_point_leaves_nothing() {
     let port = Port::new(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], &[IpAddr::V6(Ipv6Addr::LOCALHOST)]);
     let server =
         DnsServer::start(Zone::new().a("host.test", ["127.0.0.1"]).aaaa("host.test", ["::1"]));
-    // What a runtime opens once and for all is not counted.
-    run(async {});
+    // What a runtime opens once and for all is not counted, and the server's has to be there.
+    run(async {
+        let resolver = Resolver::dns_from(&server.resolv_conf(), "").unwrap();
+        let options = DialOptions::default();
+        assert!(AsyncDialer::new(resolver).dial("host.test", port.number, &options).await.is_ok());
+    });
     let before = open_descriptors();
     for polls in 0..12 {
         run(async {
@@ -57,5 +61,5 @@ fn a_dial_that_is_dropped_at_any_point_leaves_nothing() {
     while open_descriptors() > before && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(open_descriptors(), before);
+    assert!(open_descriptors() <= before);
 }
