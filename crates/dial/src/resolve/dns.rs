@@ -52,20 +52,25 @@ struct Current {
     dns: Arc<Dns>,
     checked: Instant,
     stamps: [Stamp; 2],
+    process: u32,
+}
+
+impl Current {
+    fn new(dns: Arc<Dns>, stamps: [Stamp; 2]) -> Self {
+        Self { dns, checked: Instant::now(), stamps, process: process::id() }
+    }
 }
 
 impl Client {
     pub(super) fn of_files(resolv_conf: PathBuf, hosts: PathBuf) -> Result<Self, ResolverError> {
         let files = Files { resolv_conf, hosts };
         let stamps = files.stamps();
-        let dns = files.read()?;
-        let current = Current { dns, checked: Instant::now(), stamps };
-        Ok(Self { files: Some(files), current: Mutex::new(current), thread: Mutex::default() })
+        let current = Mutex::new(Current::new(files.read()?, stamps));
+        Ok(Self { files: Some(files), current, thread: Mutex::default() })
     }
 
     pub(super) fn fixed(configuration: ResolvConf, hosts: &str) -> Self {
-        let dns = Dns::new(configuration, Hosts::parse(hosts));
-        let current = Current { dns, checked: Instant::now(), stamps: [None; 2] };
+        let current = Current::new(Dns::new(configuration, Hosts::parse(hosts)), [None; 2]);
         Self { files: None, current: Mutex::new(current), thread: Mutex::default() }
     }
 
@@ -94,9 +99,15 @@ impl Client {
     }
 
     /// The configuration of now. If the files changed, they are read again; as long as they make no
-    /// sense, what they said before holds.
+    /// sense, what they said before holds. What was being asked in the process that this one was
+    /// forked from is answered there: here it is asked anew.
     fn current(&self) -> Arc<Dns> {
         let mut current = lock(&self.current);
+        if current.process != process::id() {
+            let Dns { configuration, hosts, .. } = &*current.dns;
+            let dns = Dns::new(configuration.clone(), hosts.clone());
+            *current = Current { checked: current.checked, ..Current::new(dns, current.stamps) };
+        }
         if let Some(files) = &self.files
             && current.checked.elapsed() >= RELOAD
         {
@@ -486,4 +497,40 @@ fn text_of(name: &Name) -> String {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_forked_asks_for_itself() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let text = format!("nameserver {}", server.local_addr().unwrap());
+        let client = Client::fixed(ResolvConf::parse(&text).unwrap(), "");
+        let asked = || {
+            let (sender, receiver) = unbounded_channel();
+            client.ask(
+                "a.test",
+                Asked { name: "a.test".to_owned(), questions: vec![Question::A], sender },
+            );
+            let came = server.recv(&mut [0; 512]).is_ok();
+            (came, receiver)
+        };
+        let (came, _waits) = asked();
+        assert!(came);
+        let parents = client.current();
+        assert_eq!(lock(&parents.flights).len(), 1);
+        // In the child of a fork this flight is there too, and nobody flies it.
+        lock(&client.current).process = 0;
+        if let Some(thread) = &mut *lock(&client.thread) {
+            thread.process = 0;
+        }
+        assert_eq!(lock(&client.current().flights).len(), 0);
+        assert!(asked().0);
+        assert_eq!(lock(&client.current().flights).len(), 1);
+    }
 }
