@@ -234,6 +234,7 @@ struct Dial<'a> {
     connecting: FuturesUnordered<Connecting<'a>>,
     connected: Option<AsyncStream>,
     errors: Vec<(usize, SocketError)>,
+    has_learned: bool,
 }
 
 /// Something that a dial waits for.
@@ -257,6 +258,7 @@ impl<'a> Dial<'a> {
             connecting: FuturesUnordered::new(),
             connected: None,
             errors: Vec::new(),
+            has_learned: false,
         }
     }
 
@@ -408,7 +410,7 @@ impl<'a> Dial<'a> {
         match self.connected.take() {
             Some(stream) => {
                 self.timeline.took = self.now();
-                Ok(Dialed { stream, timeline: self.timeline })
+                Ok(Dialed { stream, timeline: mem::take(&mut self.timeline) })
             }
             None => unreachable!("the race is told of a connection that is there"),
         }
@@ -440,9 +442,13 @@ impl<'a> Dial<'a> {
         }
     }
 
-    fn learn(&self) {
+    /// Tells the history of this race, once.
+    fn learn(&mut self) {
+        let has_learned = mem::replace(&mut self.has_learned, true);
         // Of a literal there is nothing to choose, and so nothing to learn.
-        if self.race.attempts().iter().any(|attempt| attempt.candidate.source.is_some()) {
+        if !has_learned
+            && self.race.attempts().iter().any(|attempt| attempt.candidate.source.is_some())
+        {
             let now = self.shared.began.elapsed();
             let verdicts = self.race.verdicts(self.now());
             let verdicts = verdicts.filter(|(candidate, _)| !self.failed_here(candidate.address));
@@ -477,7 +483,7 @@ impl<'a> Dial<'a> {
         self.cancel(None);
         self.learn();
         self.timeline.took = self.now();
-        let mut errors = self.errors;
+        let mut errors = mem::take(&mut self.errors);
         let attempts = self.race.attempts().iter().enumerate().map(|(number, attempt)| {
             let error = errors.iter().position(|(of, _)| *of == number);
             FailedAttempt {
@@ -491,10 +497,17 @@ impl<'a> Dial<'a> {
             port: self.port,
             why,
             attempts: attempts.collect(),
-            unanswered: self.unanswered,
+            unanswered: mem::take(&mut self.unanswered),
             open: self.race.open_questions().to_vec(),
-            timeline: self.timeline,
+            timeline: mem::take(&mut self.timeline),
         }
+    }
+}
+
+/// However a dial ends, also by a time-out of somebody else who drops it, the next one knows more.
+impl Drop for Dial<'_> {
+    fn drop(&mut self) {
+        self.learn();
     }
 }
 

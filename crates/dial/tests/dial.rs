@@ -299,6 +299,22 @@ fn answers_that_are_there_together_are_looked_at_together() {
     });
 }
 
+/// The time-outs of others end a dial by dropping it.
+#[test]
+fn a_dial_that_is_dropped_has_learned_who_was_silent() {
+    let port = Port::new(&[V4], &[V6]);
+    let dialer = AsyncDialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
+    let mut patient = within(400 * MS);
+    patient.race.connection_attempt_delay = 20_000 * MS;
+    run(async {
+        let dial = dialer.dial("h", port.number, &patient);
+        assert!(tokio::time::timeout(250 * MS, dial).await.is_err());
+        assert_eq!(dialing(port.number), 0);
+        let dialed = dialer.dial("h", port.number, &within(20_000 * MS)).await.unwrap();
+        assert_eq!(attempts(&dialed.timeline), [(V4, Because::Answered)]);
+    });
+}
+
 /// What fails on this side says nothing about the peer.
 #[test]
 fn an_option_that_cannot_be_set_is_no_stain_on_an_address() {

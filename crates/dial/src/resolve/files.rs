@@ -213,6 +213,11 @@ pub(super) fn is_localhost(name: &str) -> bool {
     is_within(&key(name), "localhost")
 }
 
+/// Whether a name is one that hosts of a link answer for themselves (RFC 6762 section 3).
+pub(super) fn is_of_links(name: &str) -> bool {
+    is_within(&key(name), "local")
+}
+
 /// Names that DNS must not be asked for, because nobody has them there (RFC 6761 section 6.4, RFC 7686
 /// section 2).
 pub(super) fn is_reserved(name: &str) -> bool {
