@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::{self, BoxFuture, Shared, WeakShared};
 use futures_util::stream::FuturesUnordered;
@@ -28,6 +28,8 @@ use super::{Asked, Found, Origin, QueryError, ResolverError};
 
 /// How often it is looked whether the files changed.
 const RELOAD: Duration = Duration::from_secs(1);
+/// The least sleep of this machine after which what was answered before is asked anew.
+const SLEEP: Duration = Duration::from_secs(10);
 /// How long questions go on when nobody waits for their answers any more (RFC 8305 section 3).
 const GRACE: Duration = Duration::from_secs(1);
 /// The most questions that go on at once, each with a few descriptors; the others wait.
@@ -53,11 +55,25 @@ struct Current {
     checked: Instant,
     stamps: [Stamp; 2],
     process: u32,
+    /// When `checked` was by the clock that goes on while this machine sleeps.
+    checked_by_wall: SystemTime,
 }
 
 impl Current {
     fn new(dns: Arc<Dns>, stamps: [Stamp; 2]) -> Self {
-        Self { dns, checked: Instant::now(), stamps, process: process::id() }
+        let (checked, checked_by_wall) = (Instant::now(), SystemTime::now());
+        Self { dns, checked, stamps, process: process::id(), checked_by_wall }
+    }
+
+    /// Whether what is kept of answers is not that of this process now. One that was forked has
+    /// questions in flight that its parent is told the answers of; and where this machine slept, no
+    /// time was counted. (A clock that is set forward looks the same, and does no harm.)
+    fn is_stale(&self) -> bool {
+        let slept = || {
+            let passed = self.checked_by_wall.elapsed().unwrap_or_default();
+            passed.saturating_sub(self.checked.elapsed()) >= SLEEP
+        };
+        self.process != process::id() || slept()
     }
 }
 
@@ -99,19 +115,18 @@ impl Client {
     }
 
     /// The configuration of now. If the files changed, they are read again; as long as they make no
-    /// sense, what they said before holds. What was being asked in the process that this one was
-    /// forked from is answered there: here it is asked anew.
+    /// sense, what they said before holds.
     fn current(&self) -> Arc<Dns> {
         let mut current = lock(&self.current);
-        if current.process != process::id() {
+        if current.is_stale() {
             let Dns { configuration, hosts, .. } = &*current.dns;
             let dns = Dns::new(configuration.clone(), hosts.clone());
-            *current = Current { checked: current.checked, ..Current::new(dns, current.stamps) };
+            *current = Current::new(dns, current.stamps);
         }
         if let Some(files) = &self.files
             && current.checked.elapsed() >= RELOAD
         {
-            current.checked = Instant::now();
+            (current.checked, current.checked_by_wall) = (Instant::now(), SystemTime::now());
             let stamps = files.stamps();
             if stamps != current.stamps
                 && let Ok(dns) = files.read()
@@ -532,5 +547,19 @@ mod tests {
         assert_eq!(lock(&client.current().flights).len(), 0);
         assert!(asked().0);
         assert_eq!(lock(&client.current().flights).len(), 1);
+    }
+
+    #[test]
+    fn after_a_sleep_of_the_machine_nothing_is_kept() {
+        let client = Client::fixed(ResolvConf::default(), "192.0.2.1 a.test");
+        let before = client.current();
+        assert!(Arc::ptr_eq(&before, &client.current()));
+        lock(&client.current).checked_by_wall -= Duration::from_secs(3600);
+        assert!(!Arc::ptr_eq(&before, &client.current()));
+        assert!(client.is_local("a.test"));
+        // A clock that is set back is no sleep.
+        let before = client.current();
+        lock(&client.current).checked_by_wall += Duration::from_secs(3600);
+        assert!(Arc::ptr_eq(&before, &client.current()));
     }
 }
