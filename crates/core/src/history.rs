@@ -3,7 +3,7 @@
 //! The next race begins with what worked. So that those that live share the load all the same, every
 //! [`TRIAL_PERIOD`]th race of a host may try an address of which nothing is known: see
 //! [`crate::race`]. What is known of an address holds for the source address that it was learned
-//! with, and so not in another network, and for [`EXPIRY`].
+//! with, and so not in another network, and for [`EXPIRY`] or [`EXPIRY_OF_FAILURES`].
 //!
 //! It has no clock: `now` is the time since the history began.
 
@@ -15,6 +15,10 @@ use crate::race::{Candidate, Standing, Verdict};
 
 /// How long what was learned of an address holds.
 pub const EXPIRY: Duration = Duration::from_secs(600);
+
+/// How long it holds that an address failed, which somebody said: to ask again costs a round trip, and
+/// a service that starts again is missed as long as nobody does.
+pub const EXPIRY_OF_FAILURES: Duration = Duration::from_secs(60);
 
 /// One race of a host in so many may be a trial.
 pub const TRIAL_PERIOD: u32 = 4;
@@ -44,7 +48,8 @@ struct Note {
     address: SocketAddr,
     source: IpAddr,
     standing: Standing,
-    at: Duration,
+    /// When it holds no more.
+    ends: Duration,
 }
 
 impl History {
@@ -65,7 +70,7 @@ impl History {
     ) -> Standing {
         let notes = self.hosts.get(host).map_or(&[][..], |host| &host.notes);
         let note = notes.iter().find(|note| note.address == address && note.source == source);
-        note.filter(|note| now < note.at + EXPIRY).map_or(Standing::Unknown, |note| note.standing)
+        note.filter(|note| now < note.ends).map_or(Standing::Unknown, |note| note.standing)
     }
 
     /// A race of this host is over: enters what it told.
@@ -86,12 +91,13 @@ impl History {
         entry.used = now;
         for (candidate, verdict) in verdicts {
             let Some(source) = candidate.source else { continue };
-            let standing = match verdict {
-                Verdict::Connected(rtt) => Standing::Good { rtt },
-                Verdict::Suspect => Standing::Suspect,
+            let (standing, expiry) = match verdict {
+                Verdict::Connected(rtt) => (Standing::Good { rtt }, EXPIRY),
+                Verdict::Failed => (Standing::Suspect, EXPIRY_OF_FAILURES),
+                Verdict::Suspect => (Standing::Suspect, EXPIRY),
             };
-            let (address, source) = (candidate.address, source.address);
-            entry.note(Note { address, source, standing, at: now });
+            let (address, source, ends) = (candidate.address, source.address, now + expiry);
+            entry.note(Note { address, source, standing, ends }, now);
         }
     }
 
@@ -113,8 +119,8 @@ impl History {
 
 impl Host {
     /// The newest note is the last; an older one of the same address goes, whatever its source.
-    fn note(&mut self, note: Note) {
-        self.notes.retain(|old| old.address != note.address && note.at < old.at + EXPIRY);
+    fn note(&mut self, note: Note, now: Duration) {
+        self.notes.retain(|old| old.address != note.address && now < old.ends);
         if self.notes.len() >= MOST_ADDRESSES {
             self.notes.remove(0);
         }

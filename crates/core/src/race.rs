@@ -38,11 +38,12 @@ use std::time::Duration;
 
 use crate::order::{self, Destination, PolicyTable, Source};
 
-/// How many addresses of one host are looked at, at most. Further ones are ignored: with one attempt
-/// each 100 ms, no deadline that people wait for would reach them.
+/// How many addresses of one host and family are looked at, at most. Further ones are ignored: with one
+/// attempt each 100 ms, no deadline that people wait for would reach them.
 pub const MOST_ADDRESSES: usize = 128;
 
-/// How long an address that is on trial runs alone. RFC 8305 section 5 and 8: never less.
+/// How long an address that is on trial runs alone. RFC 8305 sections 5 and 8: no attempt may run alone
+/// for less.
 pub const TRIAL_HEADWAY: Duration = Duration::from_millis(10);
 
 /// What is asked about a name, the most preferred answer first.
@@ -75,7 +76,7 @@ pub struct Parameters {
     /// recommends 50 ms, the default.
     pub resolution_delay: Duration,
     /// How long an attempt to an address of unknown round trip runs alone. The RFC recommends 250 ms
-    /// and allows 100 ms to 2 s; the default is 200 ms.
+    /// and allows 100 ms to 2 s; the default is 200 ms. Less than 10 ms it never is.
     pub connection_attempt_delay: Duration,
     /// The least delay that a known round trip may lead to: 100 ms.
     pub minimum_connection_attempt_delay: Duration,
@@ -193,7 +194,8 @@ pub enum Because {
     AttemptDelay,
     /// The attempt before has failed.
     Failed,
-    /// All before failed lately, and now there is one that did not.
+    /// All before failed lately, and now there is one that did not; or nothing was known of them, and
+    /// now there is one that worked before.
     Better,
 }
 
@@ -224,7 +226,10 @@ pub struct Attempt {
 pub enum Verdict {
     /// It connected, in this time.
     Connected(Duration),
-    /// It failed, or one that was started later connected before it.
+    /// It failed, which somebody said, and may be over soon: a service that starts again refuses for a
+    /// moment.
+    Failed,
+    /// It was silent, or one that was started later connected before it.
     Suspect,
 }
 
@@ -282,8 +287,10 @@ impl Race {
         // RFC 9460 section 7.3: hints stand for the addresses until those are there.
         self.waiting.retain(|waiting| !(waiting.hint && question == family_of(&waiting.candidate)));
         for candidate in candidates {
+            let of_family =
+                self.addresses().filter(|of| of.is_ipv6() == candidate.address.is_ipv6());
             let known = self.addresses().any(|address| address == candidate.address);
-            if !known && self.addresses().count() < MOST_ADDRESSES {
+            if !known && of_family.count() < MOST_ADDRESSES {
                 let hint = question == Question::Https;
                 self.waiting.push(Waiting { candidate: *candidate, hint });
             }
@@ -291,13 +298,6 @@ impl Race {
         if !self.waiting.is_empty() {
             self.known_at.get_or_insert(now);
         }
-    }
-
-    /// Whether one waits that gives more hope than all that were started.
-    fn has_better(&self) -> bool {
-        let doubtful = |candidate: &Candidate| class_of(candidate).1 >= SUSPECT;
-        self.attempts.iter().all(|attempt| doubtful(&attempt.candidate))
-            && self.waiting.iter().any(|waiting| !doubtful(&waiting.candidate))
     }
 
     /// An attempt connected. The first one that does wins.
@@ -356,14 +356,27 @@ impl Race {
         let Some(last) = self.attempts.last() else {
             return self.may_begin(now);
         };
+        let better_at = self.better_at(last);
         if matches!(last.course, Course::Failed(_)) {
             Ok(Because::Failed)
-        } else if self.has_better() {
+        } else if better_at.is_some_and(|at| now >= at && at < self.next_at) {
             Ok(Because::Better)
         } else if now >= self.next_at {
             Ok(Because::AttemptDelay)
         } else {
-            Err(self.next_at)
+            Err(better_at.map_or(self.next_at, |at| at.min(self.next_at)))
+        }
+    }
+
+    /// When the next one may begin because it gives more hope than all that were started: at once
+    /// where these failed lately, and with the headway of a trial where nothing is known of them.
+    fn better_at(&self, last: &Attempt) -> Option<Duration> {
+        let class = |candidate: &Candidate| class_of(candidate).1;
+        let next = class(&self.waiting.get(self.best()?)?.candidate);
+        let started = self.attempts.iter().map(|attempt| class(&attempt.candidate)).min()?;
+        match started {
+            SUSPECT.. => (next < SUSPECT).then_some(Duration::ZERO),
+            _ => (next < started).then(|| last.started.saturating_add(TRIAL_HEADWAY)),
         }
     }
 
@@ -404,14 +417,15 @@ impl Race {
     /// no slower than it was, and for some more.
     fn time_alone(&self, candidate: &Candidate, because: Because) -> Duration {
         let parameters = &self.parameters;
-        match candidate.standing {
+        let alone = match candidate.standing {
             _ if because == Because::Trial => TRIAL_HEADWAY,
             Standing::Good { rtt } => rtt
                 .saturating_mul(2)
                 .max(parameters.minimum_connection_attempt_delay)
                 .min(parameters.maximum_connection_attempt_delay),
             Standing::Unknown | Standing::Suspect => parameters.connection_attempt_delay,
-        }
+        };
+        alone.max(TRIAL_HEADWAY)
     }
 
     /// The candidate to try next: of the best service and standing, of the family whose turn it is.
@@ -498,10 +512,12 @@ impl Race {
         let winner = self.winner;
         let verdict = move |(number, attempt): (usize, &Attempt)| match attempt.course {
             Course::Connected(at) => Some(Verdict::Connected(at - attempt.started)),
-            Course::Failed(_) => Some(Verdict::Suspect),
+            Course::Failed(_) => Some(Verdict::Failed),
             Course::Running => {
                 let overtaken = winner.is_some_and(|winner| number < winner);
-                let silent = self.parameters.maximum_connection_attempt_delay;
+                // Within a short deadline others would never have their turn.
+                let Parameters { maximum_connection_attempt_delay, deadline, .. } = self.parameters;
+                let silent = maximum_connection_attempt_delay.min(deadline / 2);
                 (overtaken || now >= attempt.started.saturating_add(silent))
                     .then_some(Verdict::Suspect)
             }

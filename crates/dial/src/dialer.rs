@@ -4,8 +4,10 @@ use std::collections::hash_map::RandomState;
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -16,7 +18,7 @@ use futures_util::{FutureExt, StreamExt};
 use lastbyte_core::history::History;
 use lastbyte_core::order::{PolicyTable, Source};
 use lastbyte_core::race::{Action, Candidate, Course, Parameters, Question, Race, Standing};
-use lastbyte_socket::{AsyncStream, ConnectOptions, SocketError, Stream};
+use lastbyte_socket::{AsyncStream, ConnectOptions, Operation, SocketError, Stream};
 use tokio::runtime::{self, Handle, Runtime};
 use tokio::time;
 
@@ -125,12 +127,41 @@ impl SharedState {
 
 /// Dials and waits. Cheap to clone: clones share what they learn.
 ///
-/// It works in any thread, and in several at once; but not in a task of an event loop, which it would
-/// stop: there is [`AsyncDialer`].
+/// It works in any thread that no event loop runs in, and in several at once; but not in a task of
+/// tokio, `spawn_blocking` included, because it would stop those that run beside it: there is
+/// [`AsyncDialer`]. A process that was forked makes an event loop of its own.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     dialer: AsyncDialer,
-    runtime: Arc<Runtime>,
+    events: Arc<Mutex<Arc<Events>>>,
+}
+
+/// An event loop that is driven by those who wait.
+#[derive(Debug)]
+struct Events {
+    /// `Some` until it is dropped.
+    runtime: Option<Runtime>,
+    process: u32,
+}
+
+impl Events {
+    fn new() -> io::Result<Arc<Self>> {
+        let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        Ok(Arc::new(Self { runtime: Some(runtime), process: process::id() }))
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        if self.process == process::id() {
+            // It has no tasks and no threads. To wait for those would be a panic where another loop runs.
+            runtime.shutdown_background();
+        } else {
+            // A thread that was not forked may have been driving it, and would never give it back.
+            mem::forget(runtime);
+        }
+    }
 }
 
 impl Dialer {
@@ -139,8 +170,8 @@ impl Dialer {
     /// # Errors
     /// When there are no descriptors left for its event loop.
     pub fn new(resolver: Resolver) -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        Ok(Self { dialer: AsyncDialer::new(resolver), runtime: Arc::new(runtime) })
+        let events = Arc::new(Mutex::new(Events::new()?));
+        Ok(Self { dialer: AsyncDialer::new(resolver), events })
     }
 
     /// Connects to a host.
@@ -160,11 +191,23 @@ impl Dialer {
         if Handle::try_current().is_ok() {
             return Err(failed("this thread runs one already: use AsyncDialer there"));
         }
-        self.runtime.block_on(async {
+        let events = self.events().map_err(|error| failed(&error.to_string()))?;
+        let Some(runtime) = &events.runtime else { unreachable!("it is not dropped yet") };
+        runtime.block_on(async {
             let Dialed { stream, timeline } = self.dialer.dial(host, port, options).await?;
             let stream = stream.into_blocking().map_err(|error| failed(&error.to_string()))?;
             Ok(Dialed { stream, timeline })
         })
+    }
+
+    /// The event loop of this process. That of the one it was forked from is not its own: both would
+    /// take events out of one queue in the kernel.
+    fn events(&self) -> io::Result<Arc<Events>> {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.process != process::id() {
+            *events = Events::new()?;
+        }
+        Ok(Arc::clone(&events))
     }
 
     /// Forgets what was learned of addresses: see [`AsyncDialer::forget`].
@@ -191,6 +234,7 @@ struct Dial<'a> {
     connecting: FuturesUnordered<Connecting<'a>>,
     connected: Option<AsyncStream>,
     errors: Vec<(usize, SocketError)>,
+    has_learned: bool,
 }
 
 /// Something that a dial waits for.
@@ -214,6 +258,7 @@ impl<'a> Dial<'a> {
             connecting: FuturesUnordered::new(),
             connected: None,
             errors: Vec::new(),
+            has_learned: false,
         }
     }
 
@@ -283,17 +328,21 @@ impl<'a> Dial<'a> {
         Candidate { address, source, standing, service: 0, draw: self.shared.draw() }
     }
 
-    /// Waits for what happens next, and enters it.
+    /// Waits for what happens next, and enters it with all that has happened too: an answer that is
+    /// there must not be passed over for another one, nor a connection after a time in which this
+    /// process was stopped.
     async fn wait(&mut self, until: Duration) {
         // A wait that the clock cannot tell is one without end, as tokio sees it.
         let far = || self.began + Duration::from_secs(86_400 * 365 * 30);
         let until = self.began.checked_add(until).unwrap_or_else(far);
-        let happened = time::timeout_at(until.into(), self.next()).await;
-        match happened {
-            Err(_) => {}
-            Ok(Happened::Answer(None)) => self.answers = None,
-            Ok(Happened::Answer(Some(answer))) => self.on_answer(answer),
-            Ok(Happened::Attempt(attempt, result)) => self.on_attempt(attempt, result),
+        let mut happened = time::timeout_at(until.into(), self.next()).await.ok();
+        while let Some(one) = happened {
+            match one {
+                Happened::Answer(None) => self.answers = None,
+                Happened::Answer(Some(answer)) => self.on_answer(answer),
+                Happened::Attempt(attempt, result) => self.on_attempt(attempt, result),
+            }
+            happened = self.next().now_or_never();
         }
     }
 
@@ -339,8 +388,13 @@ impl<'a> Dial<'a> {
             Ok(stream) => {
                 self.race.on_connected(attempt, now);
                 let local = stream.local_addr();
-                self.connected = Some(stream);
-                self.note(What::Connected { attempt, local });
+                if self.connected.is_none() {
+                    self.connected = Some(stream);
+                    self.note(What::Connected { attempt, local });
+                } else {
+                    stream.discard();
+                    self.note(What::Cancelled { attempt, connected: true });
+                }
             }
             Err(error) => {
                 self.race.on_failed(attempt, now);
@@ -356,7 +410,7 @@ impl<'a> Dial<'a> {
         match self.connected.take() {
             Some(stream) => {
                 self.timeline.took = self.now();
-                Ok(Dialed { stream, timeline: self.timeline })
+                Ok(Dialed { stream, timeline: mem::take(&mut self.timeline) })
             }
             None => unreachable!("the race is told of a connection that is there"),
         }
@@ -388,19 +442,48 @@ impl<'a> Dial<'a> {
         }
     }
 
-    fn learn(&self) {
+    /// Tells the history of this race, once.
+    fn learn(&mut self) {
+        let has_learned = mem::replace(&mut self.has_learned, true);
         // Of a literal there is nothing to choose, and so nothing to learn.
-        if self.race.attempts().iter().any(|attempt| attempt.candidate.source.is_some()) {
+        if !has_learned
+            && self.race.attempts().iter().any(|attempt| attempt.candidate.source.is_some())
+        {
             let now = self.shared.began.elapsed();
-            self.shared.history().enter(self.host, self.race.verdicts(self.now()), now);
+            let verdicts = self.race.verdicts(self.now());
+            let verdicts = verdicts.filter(|(candidate, _)| !self.failed_here(candidate.address));
+            self.shared.history().enter(self.host, verdicts, now);
         }
+    }
+
+    /// Whether the attempt to this address failed for a reason on this host: an option, no descriptor,
+    /// no port, no memory. It would fail to any other address too, and says nothing about this one.
+    fn failed_here(&self, address: SocketAddr) -> bool {
+        use io::ErrorKind::{
+            ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
+            NetworkUnreachable, TimedOut,
+        };
+        let to = |number: usize| self.race.attempts()[number].candidate.address;
+        let error = self.errors.iter().find(|(attempt, _)| to(*attempt) == address);
+        error.is_some_and(|(_, error)| {
+            let network_said = matches!(
+                error.cause.kind(),
+                ConnectionAborted
+                    | ConnectionRefused
+                    | ConnectionReset
+                    | HostUnreachable
+                    | NetworkUnreachable
+                    | TimedOut
+            );
+            !network_said || error.operation != Operation::Connect
+        })
     }
 
     fn failed(mut self, why: Undialed) -> DialError {
         self.cancel(None);
         self.learn();
         self.timeline.took = self.now();
-        let mut errors = self.errors;
+        let mut errors = mem::take(&mut self.errors);
         let attempts = self.race.attempts().iter().enumerate().map(|(number, attempt)| {
             let error = errors.iter().position(|(of, _)| *of == number);
             FailedAttempt {
@@ -414,10 +497,17 @@ impl<'a> Dial<'a> {
             port: self.port,
             why,
             attempts: attempts.collect(),
-            unanswered: self.unanswered,
+            unanswered: mem::take(&mut self.unanswered),
             open: self.race.open_questions().to_vec(),
-            timeline: self.timeline,
+            timeline: mem::take(&mut self.timeline),
         }
+    }
+}
+
+/// However a dial ends, also by a time-out of somebody else who drops it, the next one knows more.
+impl Drop for Dial<'_> {
+    fn drop(&mut self) {
+        self.learn();
     }
 }
 
@@ -440,4 +530,74 @@ fn questions(options: &DialOptions, is_local: bool) -> &'static [Question] {
 fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    fn dialer() -> Dialer {
+        Dialer::new(Resolver::dns_from("", "").unwrap()).unwrap()
+    }
+
+    /// As after a stop of the whole process: the deadline is over, one attempt has failed and another
+    /// one has connected meanwhile.
+    #[test]
+    fn a_connection_that_is_there_wins_over_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (peer, nobody) = (listener.local_addr().unwrap(), "127.0.0.1:1".parse().unwrap());
+        let dialer = dialer();
+        let events = dialer.events().unwrap();
+        let options = DialOptions::default();
+        let mut dial = Dial::new(&dialer.dialer.shared, "h", 80, &options);
+        let candidates = [nobody, peer].map(|to| dial.candidate(to, None, Standing::Unknown));
+        dial.race.on_answer(Question::A, &candidates, Duration::ZERO);
+        for seconds in 0..2 {
+            let now = Duration::from_secs(seconds);
+            assert!(matches!(dial.race.next(now), Action::Start { .. }));
+        }
+        events.runtime.as_ref().unwrap().block_on(async {
+            for (number, attempt) in dial.race.attempts().iter().enumerate() {
+                let to = attempt.candidate.address;
+                let result = AsyncStream::connect_with(to, &options.connect).await;
+                dial.connecting.push(Box::pin(ready((number, result))));
+            }
+            dial.wait(Duration::ZERO).await;
+        });
+        let last = dial.race.next(options.race.deadline);
+        assert!(matches!(last, Action::Connected { .. }), "{last:?}");
+        let Action::Connected { attempt } = last else { return };
+        assert_eq!(dial.won(attempt).unwrap().stream.peer_addr(), Some(peer));
+    }
+
+    #[test]
+    fn a_process_that_was_forked_has_events_of_its_own() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let dialer = dialer();
+        let mut elsewhere = Events::new().unwrap();
+        Arc::get_mut(&mut elsewhere).unwrap().process = 0;
+        *dialer.events.lock().unwrap() = Arc::clone(&elsewhere);
+        let (drives, driven) = std::sync::mpsc::channel();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        thread::scope(|scope| {
+            let runtime = elsewhere.runtime.as_ref().unwrap();
+            scope.spawn(move || {
+                runtime.block_on(async {
+                    drives.send(()).unwrap();
+                    let _ = stopped.await;
+                });
+            });
+            // From now on that loop is another one's.
+            driven.recv().unwrap();
+            let dialed = dialer.dial("127.0.0.1", port, &DialOptions::default());
+            stop.send(()).unwrap();
+            assert!(dialed.is_ok(), "{dialed:?}");
+        });
+        assert!(!Arc::ptr_eq(&elsewhere, &dialer.events().unwrap()));
+    }
 }

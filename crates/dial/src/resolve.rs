@@ -137,16 +137,18 @@ impl Resolver {
         answers
     }
 
-    /// Whether the answer for a name is known on this host: it is an address, in `/etc/hosts`, or
-    /// stands for the host itself (`localhost`, RFC 6761). Of the system's resolver only the last is
-    /// known.
+    /// Whether the answer for a name is known on this host or its links: it is an address, in
+    /// `/etc/hosts`, or stands for the host itself (`localhost`, RFC 6761). Of the system's resolver
+    /// only the last is known, and that it may ask its links for names in `local` (RFC 6762).
     #[must_use]
     pub fn is_local(&self, name: &str) -> bool {
         match (Host::parse(name, 0), &self.0) {
             (Err(_), _) => false,
             (Ok(Host::Literal(_)), _) => true,
             (Ok(Host::Name(name)), Kind::Dns(client)) => client.is_local(&name),
-            (Ok(Host::Name(name)), Kind::System(_)) => files::is_localhost(&name),
+            (Ok(Host::Name(name)), Kind::System(_)) => {
+                files::is_localhost(&name) || files::is_of_links(&name)
+            }
         }
     }
 }

@@ -272,6 +272,66 @@ fn inside_an_event_loop_the_blocking_dialer_refuses() {
     });
 }
 
+#[test]
+fn inside_an_event_loop_the_blocking_dialer_may_be_dropped() {
+    let port = Port::new(&[V4], &[]);
+    let dialer = Dialer::new(Resolver::dns_from("", "").unwrap()).unwrap();
+    assert!(dialer.dial("127.0.0.1", port.number, &within(20_000 * MS)).is_ok());
+    let clone = dialer.clone();
+    run(async move {
+        drop(dialer);
+        drop(clone);
+    });
+}
+
+/// Both families are known at once: the one that works is not passed over because it is the second
+/// that is read.
+#[test]
+fn answers_that_are_there_together_are_looked_at_together() {
+    let port = Port::new(&[V4], &[V6]);
+    let dialer = AsyncDialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
+    let mut only = within(20_000 * MS);
+    only.families = Families::Ipv4;
+    run(async {
+        dialer.dial("h", port.number, &only).await.unwrap();
+        let dialed = dialer.dial("h", port.number, &within(20_000 * MS)).await.unwrap();
+        assert_eq!(attempts(&dialed.timeline), [(V4, Because::WorkedBefore)]);
+    });
+}
+
+/// The time-outs of others end a dial by dropping it.
+#[test]
+fn a_dial_that_is_dropped_has_learned_who_was_silent() {
+    let port = Port::new(&[V4], &[V6]);
+    let dialer = AsyncDialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
+    let mut patient = within(400 * MS);
+    patient.race.connection_attempt_delay = 20_000 * MS;
+    run(async {
+        let dial = dialer.dial("h", port.number, &patient);
+        assert!(tokio::time::timeout(250 * MS, dial).await.is_err());
+        assert_eq!(dialing(port.number), 0);
+        let dialed = dialer.dial("h", port.number, &within(20_000 * MS)).await.unwrap();
+        assert_eq!(attempts(&dialed.timeline), [(V4, Because::Answered)]);
+    });
+}
+
+/// What fails on this side says nothing about the peer.
+#[test]
+fn an_option_that_cannot_be_set_is_no_stain_on_an_address() {
+    let port = Port::new(&[V4], &[V6]);
+    let dialer = AsyncDialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
+    let options = within(20_000 * MS);
+    let mut unknown = options.clone();
+    unknown.connect.tune.congestion = Some("no-such-thing".to_owned());
+    run(async {
+        dialer.dial("h", port.number, &options).await.unwrap();
+        let error = dialer.dial("h", port.number, &unknown).await.map(drop).unwrap_err();
+        assert_eq!((&error.why, error.attempts.len()), (&Undialed::AllFailed, 2), "{error}");
+        let dialed = dialer.dial("h", port.number, &options).await.unwrap();
+        assert_eq!(attempts(&dialed.timeline), [(V4, Because::WorkedBefore)]);
+    });
+}
+
 /// The shares of four equal addresses in 10,000 dials, also with a dead one.
 ///
 /// Each dial is reset at once, so that no port is kept. With 3 degrees of freedom chi-square is above

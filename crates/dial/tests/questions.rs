@@ -19,7 +19,7 @@ fn a_host_without_ipv6_asks_for_ipv4_alone() {
     host.run(|| {
         assert_eq!(asked("name.invalid", Families::Both), [Question::A]);
         assert_eq!(asked("name.invalid", Families::Ipv6), [Question::Aaaa], "told to");
-        for name in ["localhost", "LocalHost.", "one.localhost"] {
+        for name in ["localhost", "LocalHost.", "one.localhost", "printer.local"] {
             assert_eq!(asked(name, Families::Both), both, "{name}");
         }
         // It has ::1, and from now on one more.

@@ -719,3 +719,46 @@ fn records_that_nobody_asked_for_are_not_taken() {
     assert!(found.as_ref().map_or(true, |found| found.addresses != forged), "{found:?}");
     assert_eq!(server.count("evil.test"), 1);
 }
+
+/// A configuration that no file could have: it is a value that anybody may make.
+#[test]
+fn times_without_end_and_no_servers_are_no_panic() {
+    let server = DnsServer::start(Zone::new().a("host.test", ["192.0.2.1"]));
+    for (timeout, attempts) in [(Duration::MAX, u32::MAX), (Duration::MAX, 1), (SECOND, u32::MAX)] {
+        let mut configuration = ResolvConf::parse(&server.resolv_conf()).unwrap();
+        (configuration.timeout, configuration.attempts) = (timeout, attempts);
+        let resolver = Resolver::dns_with(configuration, "");
+        assert_eq!(addresses(&ask_a(&resolver, "host.test")), ["192.0.2.1"]);
+    }
+    let mut configuration = ResolvConf::default();
+    configuration.servers.clear();
+    let error = ask_a(&Resolver::dns_with(configuration, ""), "host.test").unwrap_err();
+    assert_eq!(error.to_string(), "no DNS server is configured");
+}
+
+/// As many as a crawler has: with few descriptors, and all of them answered.
+#[test]
+fn many_names_at_once_are_all_answered() {
+    own_process("many_names_at_once_are_all_answered_here");
+}
+
+#[test]
+#[ignore = "it counts descriptors, and so runs in a process of its own"]
+fn many_names_at_once_are_all_answered_here() {
+    let server = DnsServer::start(Zone::new().otherwise(Reply::addresses(["192.0.2.1"])));
+    let resolver = resolver(&server);
+    let before = descriptors();
+    let names: Vec<String> = (0..3000).map(|number| format!("n{number}.test")).collect();
+    let mut all: Vec<Answers> =
+        names.iter().map(|name| resolver.ask(name, &[Question::A])).collect();
+    run(async {
+        let mut most = 0;
+        for answers in &mut all {
+            let found = answers.next().await.unwrap().found;
+            assert!(found.is_ok(), "{found:?}");
+            most = most.max(descriptors());
+        }
+        eprintln!("descriptors: {before}, then at most {most}");
+        assert!(most < before + 300);
+    });
+}

@@ -17,6 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use lastbyte_dial::tower::{ConnectError, Connector};
 use lastbyte_dial::{AsyncDialer, DialOptions, Resolver, Timeline, What};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower_service::Service;
 
 /// For what should take no time.
@@ -141,4 +142,57 @@ async fn options_reach_the_dial() {
     let connection = within(connector.call(format!("http://{address}").parse().unwrap())).await;
     let granted = connection.unwrap().into_dialed().stream.granted().unwrap();
     assert_eq!(granted.send_buffer_fixed, Some(true), "{granted:?}");
+}
+
+#[tokio::test]
+async fn many_requests_at_once_are_all_answered() {
+    let (address, accepted) = server().await;
+    let client = client();
+    for _ in 0..2 {
+        let requests: Vec<_> = (0..200)
+            .map(|number| {
+                let url = format!("http://localhost:{}/{number}", address.port());
+                let client = client.clone();
+                tokio::spawn(async move {
+                    let response = client.get(url.parse().unwrap()).await.unwrap();
+                    let body = response.into_body().collect().await.unwrap().to_bytes();
+                    assert_eq!(body, format!("/{number}"));
+                })
+            })
+            .collect();
+        for request in requests {
+            within(request).await.unwrap();
+        }
+    }
+    eprintln!("{} connections for 400 requests", accepted.load(Ordering::Relaxed));
+}
+
+/// It answers, and resets each connection while the client keeps it for the next request.
+#[tokio::test]
+async fn a_server_that_dies_between_requests_is_dialed_again() {
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
+    let client = client();
+    for round in 0..10 {
+        let serving = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(socket.read_u8().await.unwrap());
+            }
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody";
+            socket.write_all(answer).await.unwrap();
+            socket
+        };
+        let asking = async {
+            let response = client.get(url.parse().unwrap()).await.unwrap();
+            response.into_body().collect().await.unwrap().to_bytes()
+        };
+        let (socket, body) = within(async { tokio::join!(serving, asking) }).await;
+        assert_eq!(body, "body", "round {round}");
+        socket.set_zero_linger().unwrap();
+        drop(socket);
+        // The client's side of it sees the end before the next request.
+        tokio::task::yield_now().await;
+    }
 }

@@ -63,7 +63,7 @@ impl<'a> Opening<'a, TcpStream> {
         let mut opening = Self { io, kind, peer, local: None, early: &how.early, written: 0 };
         how.tune.apply(&opening.io)?;
         opening.settle(source)?;
-        opening.send_syn(how).map_err(failed)?;
+        opening.send_syn(how).map_err(|cause| failed(opening.explained(cause)))?;
         Ok(opening)
     }
 
@@ -128,6 +128,21 @@ impl<'a> Opening<'a, TcpStream> {
             }
             _ => error,
         })
+    }
+
+    /// What the kernel calls an invalid argument, where that is known.
+    fn explained(&self, error: io::Error) -> io::Error {
+        match self.peer {
+            SocketAddr::V6(peer)
+                if error.kind() == io::ErrorKind::InvalidInput
+                    && peer.ip().is_unicast_link_local()
+                    && peer.scope_id() == 0 =>
+            {
+                let text = format!("{0} is link-local: name its interface, as {0}%eth0", peer.ip());
+                io::Error::new(error.kind(), text)
+            }
+            _ => error,
+        }
     }
 
     fn try_syn(&mut self) -> io::Result<()> {

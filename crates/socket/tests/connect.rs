@@ -110,6 +110,15 @@ fn a_source_takes_no_port_from_other_destinations() {
 }
 
 #[test]
+fn a_link_local_peer_without_its_interface_is_told_in_words() {
+    let peer = "[fe80::1]:80".parse().unwrap();
+    let error = Stream::connect_with(peer, &ConnectOptions::default(), SECOND).unwrap_err();
+    let text = "fe80::1 is link-local: name its interface, as fe80::1%eth0";
+    assert!(error.to_string().contains(text), "{error}");
+    assert_eq!(error.cause.kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
 fn a_link_local_source_is_used_on_the_interface_of_the_peer_or_of_the_options() {
     let Some(host) = host(&[]) else { return };
     let ip = |last| Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last);

@@ -129,6 +129,7 @@ fn because_word(because: Because) -> &'static str {
         Because::Trial => "trial",
         Because::AttemptDelay => "attempt_delay",
         Because::Failed => "failed",
+        Because::Better => "better",
         _ => "other",
     }
 }

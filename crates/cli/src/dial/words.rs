@@ -102,6 +102,7 @@ pub(super) fn event(host: &str, what: &What, tally: &Tally) -> Option<String> {
                 Because::Trial => ": on trial, as good as one that worked before",
                 Because::AttemptDelay => ": no answer yet, and the attempt delay is over",
                 Because::Failed => ": the next one",
+                Because::Better => ": more is known for it than against it",
                 _ => "",
             };
             format!("{} -> {address}{why}", attempt + 1)

@@ -284,6 +284,61 @@ fn what_failed_lately_waits_for_better_ones() {
     assert_eq!(answers(0, 60), start(1, Because::Better));
 }
 
+#[test]
+fn one_that_works_and_comes_after_another_waits_as_in_a_trial() {
+    let good = candidate(four(1), Standing::Good { rtt: ms(5) }, 0);
+    let begun = || {
+        let mut race =
+            Race::new(DEFAULT(), PolicyTable::default(), &[Question::Aaaa, Question::A], false);
+        race.on_answer(Question::Aaaa, &[candidate(six(1), Standing::Unknown, 0)], ms(0));
+        assert!(matches!(race.next(ms(0)), Action::Start { because: Because::Answered, .. }));
+        race
+    };
+    let better = Action::Start { attempt: 1, address: four(1), because: Because::Better };
+    for (comes, until) in [(3, 10), (60, 60)] {
+        let mut race = begun();
+        race.on_answer(Question::A, &[good], ms(comes));
+        if comes < until {
+            assert_eq!(race.next(ms(comes)), Action::Wait { until: ms(until) });
+        }
+        assert_eq!(race.next(ms(until)), better);
+    }
+    // One of which as little is known has no such right.
+    let mut race = begun();
+    race.on_answer(Question::A, &[candidate(four(1), Standing::Unknown, 0)], ms(3));
+    assert_eq!(race.next(ms(3)), Action::Wait { until: ms(200) });
+}
+
+#[test]
+fn a_better_one_of_a_later_service_lets_nobody_else_begin_early() {
+    let mut race = Race::new(DEFAULT(), PolicyTable::default(), &[], false);
+    let of = |number: u16, service: u16, standing| Candidate {
+        service,
+        ..candidate(six(number), standing, number.into())
+    };
+    let suspects = [1, 2, 3].map(|number| of(number, 1, Standing::Suspect));
+    race.on_answer(Question::Https, &suspects, ms(0));
+    race.on_answer(Question::Https, &[of(4, 2, Standing::Unknown)], ms(0));
+    assert!(matches!(race.next(ms(0)), Action::Start { attempt: 0, .. }));
+    assert_eq!(race.next(ms(0)), Action::Wait { until: ms(200) });
+}
+
+#[test]
+fn no_attempt_begins_within_10_ms_of_another_whatever_is_asked_for() {
+    let parameters = Parameters {
+        connection_attempt_delay: Duration::ZERO,
+        minimum_connection_attempt_delay: Duration::ZERO,
+        ..DEFAULT()
+    };
+    for standing in [Standing::Unknown, Standing::Good { rtt: Duration::ZERO }] {
+        let mut race = Race::new(parameters, PolicyTable::default(), &[], false);
+        let two = [1, 2].map(|number| candidate(four(number), standing, number.into()));
+        race.on_answer(Question::A, &two, ms(0));
+        assert!(matches!(race.next(ms(0)), Action::Start { .. }));
+        assert_eq!(race.next(ms(0)), Action::Wait { until: TRIAL_HEADWAY });
+    }
+}
+
 /// RFC 9460 section 7.3, and the successor's draft: hints until the addresses are there, services in
 /// the order of their priority.
 #[test]
@@ -320,6 +375,10 @@ fn an_answer_without_end_is_cut() {
     race.on_answer(Question::Aaaa, &many, ms(0));
     race.on_answer(Question::Aaaa, &many[..10], ms(0));
     assert_eq!(order_of(&mut race).len(), MOST_ADDRESSES);
+
+    // And takes nothing from the other family.
+    race.on_answer(Question::A, &[candidate(four(1), Standing::Unknown, 0)], ms(0));
+    assert_eq!(order_of(&mut race), [four(1)]);
 }
 
 #[test]
@@ -404,6 +463,35 @@ fn a_changed_network_is_noticed_within_one_dial() {
 }
 
 #[test]
+fn within_a_short_deadline_the_next_dial_begins_with_another_one() {
+    let network = network((Some(0), &[six(1)]), (Some(0), &[four(1)]), &[(four(1), accepts(20))]);
+    let parameters = Parameters { deadline: ms(150), ..DEFAULT() };
+    let mut history = History::default();
+    let mut dial = |at| network.race(parameters, Some((&mut history, ms(at))), &mut chance(1));
+    assert_eq!(dial(0).last, Action::TimedOut);
+    assert_eq!(dial(1000).winner(), Some(four(1)));
+}
+
+#[test]
+fn one_that_refused_is_back_within_two_minutes_a_silent_one_is_not() {
+    for (peer, back) in [(refuses(1), true), (Peer::Silent, false)] {
+        let all = [four(1), four(2)];
+        let of = |peer| {
+            let peers = [(four(1), accepts(5)), (four(2), peer)];
+            network((Some(0), &[]), (Some(0), &all), &peers)
+        };
+        let mut history = History::default();
+        dials(&of(peer), 20, &mut history);
+        let (after, mut draw) = (of(accepts(5)), chance(5));
+        let shared = (20..140).any(|at| {
+            let history = Some((&mut history, Duration::from_secs(at)));
+            after.race(DEFAULT(), history, &mut draw).winner() == Some(four(2))
+        });
+        assert_eq!(shared, back, "{peer:?}");
+    }
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "thousands of races take Miri too long")]
 fn what_is_known_expires_and_is_bounded() {
     let mut history = History::default();
@@ -413,6 +501,11 @@ fn what_is_known_expires_and_is_bounded() {
     let just_before = history::EXPIRY - Duration::from_nanos(1);
     assert_eq!(history.standing("host", four(1), own, just_before), Standing::Suspect);
     assert_eq!(history.standing("host", four(1), own, history::EXPIRY), Standing::Unknown);
+    history.enter("host", [(&known, Verdict::Failed)].into_iter(), ms(0));
+    let just_before = history::EXPIRY_OF_FAILURES - Duration::from_nanos(1);
+    assert_eq!(history.standing("host", four(1), own, just_before), Standing::Suspect);
+    let then = history.standing("host", four(1), own, history::EXPIRY_OF_FAILURES);
+    assert_eq!(then, Standing::Unknown);
 
     for number in 0..2 * history::MOST_HOSTS as u64 {
         history.enter(

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::{self, BoxFuture, Shared, WeakShared};
 use futures_util::stream::FuturesUnordered;
@@ -28,6 +28,8 @@ use super::{Asked, Found, Origin, QueryError, ResolverError};
 
 /// How often it is looked whether the files changed.
 const RELOAD: Duration = Duration::from_secs(1);
+/// The least sleep of this machine after which what was answered before is asked anew.
+const SLEEP: Duration = Duration::from_secs(10);
 /// How long questions go on when nobody waits for their answers any more (RFC 8305 section 3).
 const GRACE: Duration = Duration::from_secs(1);
 /// The most questions that go on at once, each with a few descriptors; the others wait.
@@ -52,20 +54,39 @@ struct Current {
     dns: Arc<Dns>,
     checked: Instant,
     stamps: [Stamp; 2],
+    process: u32,
+    /// When `checked` was by the clock that goes on while this machine sleeps.
+    checked_by_wall: SystemTime,
+}
+
+impl Current {
+    fn new(dns: Arc<Dns>, stamps: [Stamp; 2]) -> Self {
+        let (checked, checked_by_wall) = (Instant::now(), SystemTime::now());
+        Self { dns, checked, stamps, process: process::id(), checked_by_wall }
+    }
+
+    /// Whether what is kept of answers is not that of this process now. One that was forked has
+    /// questions in flight that its parent is told the answers of; and where this machine slept, no
+    /// time was counted. (A clock that is set forward looks the same, and does no harm.)
+    fn is_stale(&self) -> bool {
+        let slept = || {
+            let passed = self.checked_by_wall.elapsed().unwrap_or_default();
+            passed.saturating_sub(self.checked.elapsed()) >= SLEEP
+        };
+        self.process != process::id() || slept()
+    }
 }
 
 impl Client {
     pub(super) fn of_files(resolv_conf: PathBuf, hosts: PathBuf) -> Result<Self, ResolverError> {
         let files = Files { resolv_conf, hosts };
         let stamps = files.stamps();
-        let dns = files.read()?;
-        let current = Current { dns, checked: Instant::now(), stamps };
-        Ok(Self { files: Some(files), current: Mutex::new(current), thread: Mutex::default() })
+        let current = Mutex::new(Current::new(files.read()?, stamps));
+        Ok(Self { files: Some(files), current, thread: Mutex::default() })
     }
 
     pub(super) fn fixed(configuration: ResolvConf, hosts: &str) -> Self {
-        let dns = Dns::new(configuration, Hosts::parse(hosts));
-        let current = Current { dns, checked: Instant::now(), stamps: [None; 2] };
+        let current = Current::new(Dns::new(configuration, Hosts::parse(hosts)), [None; 2]);
         Self { files: None, current: Mutex::new(current), thread: Mutex::default() }
     }
 
@@ -97,10 +118,15 @@ impl Client {
     /// sense, what they said before holds.
     fn current(&self) -> Arc<Dns> {
         let mut current = lock(&self.current);
+        if current.is_stale() {
+            let Dns { configuration, hosts, .. } = &*current.dns;
+            let dns = Dns::new(configuration.clone(), hosts.clone());
+            *current = Current::new(dns, current.stamps);
+        }
         if let Some(files) = &self.files
             && current.checked.elapsed() >= RELOAD
         {
-            current.checked = Instant::now();
+            (current.checked, current.checked_by_wall) = (Instant::now(), SystemTime::now());
             let stamps = files.stamps();
             if stamps != current.stamps
                 && let Ok(dns) = files.read()
@@ -486,4 +512,54 @@ fn text_of(name: &Name) -> String {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_forked_asks_for_itself() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let text = format!("nameserver {}", server.local_addr().unwrap());
+        let client = Client::fixed(ResolvConf::parse(&text).unwrap(), "");
+        let asked = || {
+            let (sender, receiver) = unbounded_channel();
+            client.ask(
+                "a.test",
+                Asked { name: "a.test".to_owned(), questions: vec![Question::A], sender },
+            );
+            let came = server.recv(&mut [0; 512]).is_ok();
+            (came, receiver)
+        };
+        let (came, _waits) = asked();
+        assert!(came);
+        let parents = client.current();
+        assert_eq!(lock(&parents.flights).len(), 1);
+        // In the child of a fork this flight is there too, and nobody flies it.
+        lock(&client.current).process = 0;
+        if let Some(thread) = &mut *lock(&client.thread) {
+            thread.process = 0;
+        }
+        assert_eq!(lock(&client.current().flights).len(), 0);
+        assert!(asked().0);
+        assert_eq!(lock(&client.current().flights).len(), 1);
+    }
+
+    #[test]
+    fn after_a_sleep_of_the_machine_nothing_is_kept() {
+        let client = Client::fixed(ResolvConf::default(), "192.0.2.1 a.test");
+        let before = client.current();
+        assert!(Arc::ptr_eq(&before, &client.current()));
+        lock(&client.current).checked_by_wall -= Duration::from_secs(3600);
+        assert!(!Arc::ptr_eq(&before, &client.current()));
+        assert!(client.is_local("a.test"));
+        // A clock that is set back is no sleep.
+        let before = client.current();
+        lock(&client.current).checked_by_wall += Duration::from_secs(3600);
+        assert!(Arc::ptr_eq(&before, &client.current()));
+    }
 }

@@ -310,3 +310,142 @@ fn missing_for(message: &Message, name: Option<&Name>, ttl: u32) -> Option<u32> 
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Names that are aliases of each other now and then, on the wire.
+    const NAMES: [&[u8]; 5] =
+        [b"\x01a\x04test\0", b"\x01A\x04tEsT\0", b"\x01b\x04test\0", b"\x03\x1b.\xff\0", b"\0"];
+    const A: u16 = 1;
+    const CNAME: u16 = 5;
+    const SOA: u16 = 6;
+    const AAAA: u16 = 28;
+
+    /// A record as it is sent: its name, type, class and time to live, and data that fit its type.
+    #[derive(Clone, Debug)]
+    struct Sent {
+        name: usize,
+        kind: u16,
+        class: u16,
+        ttl: u32,
+        target: usize,
+        address: [u8; 16],
+    }
+
+    impl Sent {
+        fn write(&self, to: &mut Vec<u8>) {
+            let data = match self.kind {
+                A => self.address[..4].to_vec(),
+                AAAA => self.address.to_vec(),
+                CNAME => NAMES[self.target].to_vec(),
+                SOA => [NAMES[self.target], NAMES[0], &[0, 0, 0, 9].repeat(5)].concat(),
+                _ => self.address[..3].to_vec(),
+            };
+            to.extend_from_slice(NAMES[self.name]);
+            to.extend_from_slice(&self.kind.to_be_bytes());
+            to.extend_from_slice(&self.class.to_be_bytes());
+            to.extend_from_slice(&self.ttl.to_be_bytes());
+            to.extend_from_slice(&u16::try_from(data.len()).unwrap().to_be_bytes());
+            to.extend_from_slice(&data);
+        }
+    }
+
+    fn sent() -> impl Strategy<Value = Sent> {
+        let kind = prop_oneof![Just(A), Just(CNAME), Just(AAAA), Just(SOA), any::<u16>()];
+        let class = prop_oneof![9 => Just(1_u16), 1 => any::<u16>()];
+        let (name, target) = (0..NAMES.len(), 0..NAMES.len());
+        (name, kind, class, any::<u32>(), target, any::<[u8; 16]>()).prop_map(
+            |(name, kind, class, ttl, target, address)| Sent {
+                name,
+                kind,
+                class,
+                ttl,
+                target,
+                address,
+            },
+        )
+    }
+
+    fn message(code: u8, answers: &[Sent], authorities: &[Sent]) -> Vec<u8> {
+        let mut bytes = vec![0, 7, 0x81, 0x80 | code, 0, 1, 0];
+        bytes.push(u8::try_from(answers.len()).unwrap());
+        bytes.extend([0, u8::try_from(authorities.len()).unwrap(), 0, 0]);
+        bytes.extend_from_slice(NAMES[0]);
+        bytes.extend([0, 1, 0, 1]);
+        answers.iter().chain(authorities).for_each(|record| record.write(&mut bytes));
+        bytes
+    }
+
+    /// Reads what came as an answer about the first name. The law: the names that it leads to are few
+    /// and different ones, and the addresses are of the type that was asked for.
+    fn law(bytes: &[u8], wanted: RecordType) -> Option<Meaning> {
+        let message = Message::from_vec(bytes).ok()?;
+        let mut chain = vec![Name::from_ascii("a.test.").unwrap()];
+        let meaning = read(&message, &mut chain, wanted).ok()?;
+        assert!(chain.len() <= MOST_ALIASES + 1);
+        let different: HashSet<&Name> = chain.iter().collect();
+        assert_eq!(different.len(), chain.len());
+        assert!(chain.iter().all(|name| !name.to_ascii().contains(char::is_control)));
+        if let Meaning::Addresses(addresses, _) = &meaning {
+            assert!(addresses.iter().all(|ip| ip.is_ipv6() == (wanted == RecordType::AAAA)));
+            assert!(!addresses.is_empty());
+        }
+        Some(meaning)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 2048,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn any_bytes_are_no_panic(bytes in vec(any::<u8>(), 0..600)) {
+            law(&bytes, RecordType::A);
+        }
+
+        /// What a server could send by the rules is understood; with a few bytes changed it may not be.
+        #[test]
+        fn any_records_keep_the_law(
+            code in prop_oneof![Just(0_u8), Just(3), 0_u8..16],
+            answers in vec(sent(), 0..24),
+            authorities in vec(sent(), 0..3),
+            changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        ) {
+            let mut bytes = message(code, &answers, &authorities);
+            law(&bytes, RecordType::A);
+            law(&bytes, RecordType::AAAA);
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            law(&bytes, RecordType::A);
+            bytes.truncate(bytes.len() * 2 / 3);
+            law(&bytes, RecordType::AAAA);
+        }
+    }
+
+    #[test]
+    fn an_answer_is_of_the_name_and_of_its_aliases_alone() {
+        let record = |name, kind, target, last| {
+            let mut address = [0; 16];
+            address[..4].copy_from_slice(&[192, 0, 2, last]);
+            Sent { name, kind, class: 1, ttl: 60, target, address }
+        };
+        let found = |answers: &[Sent]| law(&message(0, answers, &[]), RecordType::A);
+        let of = |last: u8| Some(Meaning::Addresses(vec![[192, 0, 2, last].into()], 60));
+        assert_eq!(found(&[record(2, A, 0, 1), record(1, A, 0, 2)]), of(2));
+        assert_eq!(found(&[record(2, A, 0, 1), record(0, CNAME, 2, 0)]), of(1));
+        assert_eq!(found(&[record(2, A, 0, 1)]), Some(Meaning::NoAddresses(None)));
+        assert_eq!(found(&[record(0, CNAME, 1, 0)]), Some(Meaning::Loop));
+        assert_eq!(found(&[record(0, CNAME, 2, 0)]), Some(Meaning::Elsewhere(60)));
+    }
+}

@@ -19,8 +19,8 @@ const MOST_SERVERS: usize = 3;
 const MOST_DOMAINS: usize = 32;
 /// glibc's bounds (`resolv.conf(5)`).
 const MOST_DOTS: usize = 15;
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
-const MOST_ATTEMPTS: u32 = 5;
+pub(super) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const MOST_ATTEMPTS: u32 = 5;
 
 /// How to ask DNS: what `/etc/resolv.conf` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ pub struct ResolvConf {
     pub search: Vec<String>,
     /// A name with so many dots is looked for as it is first; default 1.
     pub ndots: usize,
-    /// With `attempts`, how long an answer is waited for: their product; default 5 s. Long before
-    /// that the question is sent again, and to the next server.
+    /// With `attempts`, how long an answer is waited for: their product; default 5 s, at most 30 s.
+    /// Long before that the question is sent again, and to the next server.
     pub timeout: Duration,
-    /// See `timeout`; default 2.
+    /// See `timeout`; default 2, at most 5.
     pub attempts: u32,
     /// Each question begins with another server; default no.
     pub rotate: bool,
@@ -211,6 +211,11 @@ impl Hosts {
 /// Whether a name stands for this host by itself (RFC 6761 section 6.3).
 pub(super) fn is_localhost(name: &str) -> bool {
     is_within(&key(name), "localhost")
+}
+
+/// Whether a name is one that hosts of a link answer for themselves (RFC 6762 section 3).
+pub(super) fn is_of_links(name: &str) -> bool {
+    is_within(&key(name), "local")
 }
 
 /// Names that DNS must not be asked for, because nobody has them there (RFC 6761 section 6.4, RFC 7686

@@ -19,7 +19,7 @@ use tokio::time::{sleep_until, timeout_at};
 
 use super::QueryError;
 use super::exchange::{Fault, Way, exchange};
-use super::files::ResolvConf;
+use super::files::{LONGEST_TIMEOUT, MOST_ATTEMPTS, ResolvConf};
 
 /// How long a server may be silent before the question is sent again: more than the round trips to
 /// nearly all of them, and than most names take them to find out.
@@ -54,7 +54,9 @@ impl Servers {
     pub(super) fn new(configuration: &ResolvConf) -> Self {
         Self {
             servers: configuration.servers.clone(),
-            patience: configuration.timeout * configuration.attempts,
+            // A configuration that was not read from a text has no bounds yet.
+            patience: configuration.timeout.min(LONGEST_TIMEOUT)
+                * configuration.attempts.min(MOST_ATTEMPTS),
             rotate: configuration.rotate,
             way: Way { tcp: configuration.use_vc, random_case: true, edns: true },
             turn: AtomicUsize::new(0),
@@ -223,6 +225,9 @@ fn knows_no_edns(message: &Message) -> bool {
 
 /// The most telling fault: a server that speaks, one that makes no sense, one that is not there.
 fn worst(faults: &[(SocketAddr, Fault)], asked: &[SocketAddr], after: Duration) -> QueryError {
+    if asked.is_empty() {
+        return QueryError::System { text: "no DNS server is configured".to_owned() };
+    }
     let telling = |fault: &Fault| match fault {
         Fault::Code(_) => 3,
         Fault::Malformed(_) | Fault::Guessed | Fault::Case => 2,
