@@ -617,10 +617,10 @@ fn late_answers_are_kept_and_nothing_stays_behind() {
     eprintln!("before: {:?}", opened());
     assert!(ask_a(&resolver, "none.test").is_err());
     // Those of the thread's event loop come, and those of the test's own go, when nobody wakes it
-    // any more.
+    // any more. An event loop has three, and a fourth where tokio is built with signals.
     let with_thread = settled();
     eprintln!("with the thread: {:?}", opened());
-    assert!(with_thread <= before + 3);
+    assert!(with_thread <= before + 4);
 
     for name in ["late.test", "never.test"] {
         drop(resolver.ask(name, &[Question::A]));
