@@ -200,6 +200,13 @@ fe8000000000000020e153fffe9c2dd6 03 40 20 c0      one
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            // Miri takes its time, and lets nobody look for a file.
+            cases: if cfg!(miri) { 4 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn no_text_makes_it_panic(text in any::<String>()) {
             let _ = HeldAddresses::parse(&text);

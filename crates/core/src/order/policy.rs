@@ -418,6 +418,13 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            // Miri takes its time, and lets nobody look for a file.
+            cases: if cfg!(miri) { 4 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn no_text_makes_it_panic(text in any::<String>(), address in any::<u128>()) {
             let (policy, _) = PolicyTable::parse_gai_conf(&text);

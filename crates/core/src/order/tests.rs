@@ -192,6 +192,13 @@ fn policy() -> impl Strategy<Value = PolicyTable> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        // Miri takes its time, and lets nobody look for a file.
+        cases: if cfg!(miri) { 4 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn it_does_what_the_rules_say(policy in policy(), a in destination(), b in destination()) {
         prop_assert_eq!(compare(&policy, &a, &b), by_the_letter(&policy, &a, &b));
