@@ -1,7 +1,7 @@
 //! Opening a connection to one address.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use lastbyte_sys::{poll, socket, tcp};
 use crate::book::{Shared, WriteSide};
 use crate::carrier::Ends;
 use crate::error::{Operation, SocketError};
+use crate::source::source_of;
 use crate::tune::Tune;
 
 /// How a connection is opened: all that must be settled before `connect`.
@@ -279,7 +280,7 @@ fn open(peer: SocketAddr, mptcp: bool) -> io::Result<(OwnedFd, Kind)> {
 }
 
 /// The address to bind to for a destination; `None` for the kernel's choice.
-fn source_for(peer: SocketAddr, how: &ConnectOptions) -> io::Result<Option<SocketAddr>> {
+pub(crate) fn source_for(peer: SocketAddr, how: &ConnectOptions) -> io::Result<Option<SocketAddr>> {
     if how.sources.is_empty() {
         return Ok(None);
     }
@@ -317,22 +318,9 @@ fn scope_of(source: Ipv6Addr, peer: SocketAddr, how: &ConnectOptions) -> io::Res
 }
 
 /// Whether this host has an address to connect from. Over IPv6 the kernel says of both, no address
-/// and no port, `EADDRNOTAVAIL`; a UDP socket has ports of its own, and sends nothing here.
+/// and no port, `EADDRNOTAVAIL`; a UDP socket has ports of its own.
 fn has_address(peer: SocketAddr, how: &ConnectOptions) -> bool {
-    if peer.is_ipv4() || !how.sources.is_empty() {
-        return true;
-    }
-    let probe = || {
-        let udp = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
-        if let Some(name) = &how.tune.interface {
-            socket::set_interface(&udp, name)?;
-        }
-        if let Some(mark) = how.tune.mark {
-            socket::set_mark(&udp, mark)?;
-        }
-        udp.connect(peer)
-    };
-    probe().is_ok()
+    peer.is_ipv4() || !how.sources.is_empty() || source_of(peer, how).is_some()
 }
 
 fn error(
