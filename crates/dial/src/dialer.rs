@@ -23,7 +23,7 @@ use tokio::runtime::{self, Handle, Runtime};
 use tokio::time;
 
 use crate::error::{DialError, FailedAttempt, Undialed};
-use crate::host::Host;
+use crate::host::{Host, with_port};
 use crate::resolve::{Answer, Answers, Resolver};
 use crate::sources::{Sources, system_policy, uses_ipv6};
 use crate::timeline::{Event, Timeline, What};
@@ -524,12 +524,6 @@ fn questions(options: &DialOptions, is_local: bool) -> &'static [Question] {
         Families::Ipv4 => &[Question::A],
         Families::Ipv6 => &[Question::Aaaa],
     }
-}
-
-/// An address found for a name, with the port to dial; its scope is kept.
-fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
-    address.set_port(port);
-    address
 }
 
 #[cfg(test)]

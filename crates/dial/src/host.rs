@@ -143,7 +143,8 @@ fn ends_in_number(name: &str) -> bool {
         || hex.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+/// An address with the port to dial; its scope is kept.
+pub(crate) fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
 }
