@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lastbyte_dial::{DialError, DialOptions, Dialed, Dialer, Resolver};
 use lastbyte_lab::quiz::{self, Method};
-use lastbyte_lab::{Buffers, Experiment, Findings, Load, Path, Plan, Subject};
+use lastbyte_lab::{
+    Buffers, Direction, Experiment, Fairness, Findings, Load, Path, Plan, Rounds, Settings, Subject,
+};
 use lastbyte_link::{Host, LinkError, Scenario};
 use lastbyte_socket::{FinishOptions, Listener, Tune};
 use lastbyte_units::grouped;
@@ -74,15 +77,17 @@ fn bytes_lost_and_saved() -> Result<bool> {
 
 fn plan(path: &Path, names: &[String], seconds: Duration, rounds: u32) -> Plan {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let auto = |name: &String| Subject { congestion: name.clone(), buffers: Buffers::Auto };
+    let auto = |name: &String| Arc::new(Settings::new(name, Buffers::Auto)) as Arc<dyn Subject>;
     Plan {
         path: path.clone(),
         subjects: names.iter().map(auto).collect(),
-        load: Load::Time(seconds),
-        rounds,
+        load: Load::time(seconds),
+        rounds: Rounds::exactly(rounds),
+        latency: false,
+        fairness: Fairness::Never,
         seed: 1,
         port: 0,
-        parallel: Plan::parallel_for(path, cores),
+        parallel: Plan::parallel_for(path, Direction::Up, cores),
     }
 }
 
@@ -101,11 +106,11 @@ fn an_unchanged_sender(path: &Path, seconds: Duration) -> Result<()> {
     let plan = plan(path, std::slice::from_ref(&name), seconds, 1);
     say(&lab::heading(&plan));
     say("");
-    let findings = Findings::of(&lab::make(plan, &mut || {})?);
+    let findings = Findings::of(&lab::make(&plan, &mut || {})?);
     let Some(row) = findings.rows.first() else {
         anyhow::bail!("no run over {SCENARIO} kept its promise: this machine is too busy");
     };
-    let limit = findings.limit_bits_per_s.unwrap_or(f64::INFINITY);
+    let limit = row.limit_bits_per_s.unwrap_or(f64::INFINITY);
     let received = row.received.median;
     say(&format!("sender claims  {:>5} Mbit/s  (what write() accepted)", mbit(row.claimed)));
     say(&format!(
@@ -124,7 +129,7 @@ fn the_path_filled(path: &Path, seconds: Duration) -> Result<bool> {
     ));
     say(lab::COUNTED);
     say("");
-    let experiment = lab::make(plan, &mut || {})?;
+    let experiment = lab::make(&plan, &mut || {})?;
     let findings = Findings::of(&experiment);
     lab::table(&findings).say();
     say("");

@@ -2,12 +2,13 @@
 
 mod json;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use lastbyte_core::sample::LimitedBy;
 use lastbyte_lab::{
-    Buffers, Event, Experiment, Findings, Load, Path, Plan, Recommendation, Row, Subject,
+    Buffers, Direction, Event, Experiment, Fairness, Findings, Load, Path, Plan, Recommendation,
+    Rounds, Row, Settings, Subject,
 };
 use lastbyte_units::grouped;
 
@@ -27,12 +28,12 @@ pub(crate) const COUNTED: &str =
 pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
     let plan = plan(args)?;
     let experiment = if args.json {
-        let experiment = json::run(plan)?;
+        let experiment = json::run(&plan)?;
         tell_void(&experiment);
         experiment
     } else {
         let heading = heading(&plan);
-        let experiment = make(plan, &mut || {
+        let experiment = make(&plan, &mut || {
             say(&heading);
             say("");
         })?;
@@ -54,7 +55,7 @@ fn plan(args: &LabArgs) -> Result<Plan> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let parallel = match args.parallel {
         Some(parallel) => parallel as usize,
-        None => Plan::parallel_for(&path, cores),
+        None => Plan::parallel_for(&path, Direction::Up, cores),
     };
     ensure!(
         args.port == 0 || parallel == 1 || path != Path::Loopback,
@@ -62,18 +63,20 @@ fn plan(args: &LabArgs) -> Result<Plan> {
     );
     let congestion = congestion(&args.congestion, &path)?;
     let with_buffers = |name: &String| {
-        let subject = |buffers| Subject { congestion: name.clone(), buffers };
+        let subject = |buffers| Arc::new(Settings::new(name, buffers)) as Arc<dyn Subject>;
         args.buffer.iter().copied().map(subject).collect::<Vec<_>>()
     };
     let load = match args.bytes {
-        Some(bytes) => Load::Bytes(bytes.bytes()),
-        None => Load::Time(Duration::from_secs(args.seconds)),
+        Some(bytes) => Load::bytes(bytes.bytes()),
+        None => Load::time(Duration::from_secs(args.seconds)),
     };
     Ok(Plan {
         subjects: congestion.iter().flat_map(with_buffers).collect(),
         path,
         load,
-        rounds: args.rounds,
+        rounds: Rounds::exactly(args.rounds),
+        latency: true,
+        fairness: Fairness::Never,
         seed: args.path.seed,
         port: args.port,
         parallel,
@@ -114,11 +117,11 @@ fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
 
 /// Makes the runs, with a word on the terminal about how far they are. `begun` is called once it is
 /// known that there will be an answer.
-pub(crate) fn make(plan: Plan, begun: &mut dyn FnMut()) -> Result<Experiment> {
-    let subjects = plan.subjects.clone();
+pub(crate) fn make(plan: &Plan, begun: &mut dyn FnMut()) -> Result<Experiment> {
+    let subjects: Vec<_> = plan.settings().collect();
     let progress = Progress::new();
     let mut watch = |event: Event<'_>| match event {
-        Event::Begun => begun(),
+        Event::Begun(_) => begun(),
         Event::Running { done, of, subjects: running } => {
             let running: Vec<String> =
                 running.iter().map(|subject| subjects[*subject].to_string()).collect();
@@ -139,12 +142,14 @@ pub(crate) fn heading(plan: &Plan) -> String {
         None => "loopback".to_owned(),
         Some(scenario) => format!("{}: {}", scenario.name, scenario.spec),
     };
-    let load = match plan.load {
-        Load::Time(time) => format!("{} s", time.as_secs()),
-        Load::Bytes(bytes) => format!("{} bytes", grouped(bytes)),
+    let time = plan.load.time.map(|time| format!("{} s", time.as_secs()));
+    let bytes = plan.load.bytes.map(|bytes| format!("{} bytes", grouped(bytes)));
+    let load = [time, bytes].into_iter().flatten().collect::<Vec<_>>().join(" or ");
+    let rounds = match (plan.rounds.least_rounds, plan.rounds.most_rounds) {
+        (1, 1) => "1 round".to_owned(),
+        (least, most) if least == most => format!("{most} rounds"),
+        (least, most) => format!("{least} to {most} rounds"),
     };
-    let rounds =
-        if plan.rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", plan.rounds) };
     format!("{place}\n{rounds} of {load}, seed {}, Linux {}", plan.seed, kernel())
 }
 
@@ -160,15 +165,15 @@ fn print(experiment: &Experiment, findings: &Findings) {
     say("");
     say(&legend(experiment, findings));
     tell_void(experiment);
-    if let Some(rtt) = experiment.plan.path.scenario().map(|scenario| scenario.spec.rtt())
-        && experiment.runs.iter().any(|run| run.received.time < rtt * SHORT)
+    if let Some(rtt) = experiment.about.path.rtt
+        && experiment.runs.iter().any(|run| run.time() < rtt * SHORT)
     {
         talk(&format!("lab: runs of under {SHORT} round trips tell of the start, not the path"));
     }
     for row in &findings.rows {
         if row.complete < row.samples.len() {
             let cut = row.samples.len() - row.complete;
-            talk(&format!("lab: {cut} runs of {} did not arrive whole", row.subject));
+            talk(&format!("lab: {cut} runs of {} did not arrive whole", row.setting));
         }
     }
     if let Some(advice) = &findings.recommendation {
@@ -179,8 +184,8 @@ fn print(experiment: &Experiment, findings: &Findings) {
 
 /// Why runs are missing, which neither a table nor JSON Lines can show.
 fn tell_void(experiment: &Experiment) {
-    for (subject, why) in &experiment.void {
-        let subject = &experiment.plan.subjects[*subject];
+    for void in &experiment.void {
+        let (subject, why) = (&experiment.about.subjects[void.subject], &void.why);
         talk(&format!("lab: a run of {subject} does not count: {why}; try --parallel 1"));
     }
 }
@@ -194,7 +199,8 @@ pub(crate) fn table(findings: &Findings) -> Table {
         ("min", Align::Right),
         ("max", Align::Right),
     ];
-    if findings.limit_bits_per_s.is_some() {
+    let has_limit = findings.rows.iter().any(|row| row.limit_bits_per_s.is_some());
+    if has_limit {
         columns.push(("of limit", Align::Right));
     }
     columns.extend([
@@ -205,13 +211,16 @@ pub(crate) fn table(findings: &Findings) -> Table {
     let mut table = Table::new(&columns);
     for row in &findings.rows {
         let mut cells = vec![
-            row.subject.congestion.clone(),
-            row.subject.buffers.to_string(),
+            row.congestion().map_or_else(|| row.setting.to_string(), str::to_owned),
+            row.buffers().map_or_else(String::new, |buffers| buffers.to_string()),
             mbit(row.received.median),
             mbit(row.received.min),
             mbit(row.received.max),
         ];
-        cells.extend(findings.limit_bits_per_s.map(|limit| percent(row.received.median / limit)));
+        if has_limit {
+            let fill = row.limit_bits_per_s.map(|limit| percent(row.received.median / limit));
+            cells.push(fill.unwrap_or_default());
+        }
         cells.push(mbit(row.claimed));
         cells.push(row.resent.map_or_else(|| "?".to_owned(), percent));
         cells.push(held_back_by(row));
@@ -220,18 +229,9 @@ pub(crate) fn table(findings: &Findings) -> Table {
     table
 }
 
-/// In the words of `ss -i`, which are short.
 fn held_back_by(row: &Row) -> String {
-    let Some((limit, share)) = row.limited_by else { return String::new() };
-    let limit = match limit {
-        LimitedBy::Application => "app",
-        LimitedBy::SendBuffer => "sndbuf",
-        LimitedBy::ReceiveWindow => "rwnd",
-        LimitedBy::CongestionWindow => "cwnd",
-        LimitedBy::Pacing => "pacing",
-        _ => "?",
-    };
-    format!("{limit} {}", percent(share))
+    let Some((limit, share)) = row.limited.first() else { return String::new() };
+    format!("{} {}", limit.short(), percent(share))
 }
 
 fn legend(experiment: &Experiment, findings: &Findings) -> String {
@@ -244,22 +244,19 @@ fn legend(experiment: &Experiment, findings: &Findings) -> String {
         grouped(received),
         experiment.runs.len()
     );
-    if let Some(limit) = findings.limit_bits_per_s {
+    if let Some(limit) = findings.rows.iter().find_map(|row| row.limit_bits_per_s) {
         text += &format!("\nThe limit is {} Mbit/s: 1448 of every 1500 bytes.", mbit(limit));
     }
     for row in &findings.rows {
         // Only where the flow comes near it.
         let near = |cap: &f64| row.received.median > cap * 0.75;
         if let Some(cap) = row.cap.filter(near) {
-            let Subject { congestion, buffers } = &row.subject;
-            let cap = mbit(cap);
-            text +=
-                &format!("\n{congestion}, {buffers}: capped at {cap}, one buffer per round trip.");
+            let (setting, cap) = (&row.setting, mbit(cap));
+            text += &format!("\n{setting}: capped at {cap}, one buffer per round trip.");
         }
     }
     let lateness = experiment.runs.iter().filter_map(|run| run.link.as_ref());
-    if let Some(worst) = lateness.map(|link| link.lateness.p99).max() {
-        let ms = worst.as_secs_f64() * 1e3;
+    if let Some(ms) = lateness.map(|link| link.late_p99_ms).max_by(f64::total_cmp) {
         text +=
             &format!("\nThe links kept their promise: 99 % of packets at most {ms:.2} ms late.");
     }
@@ -269,13 +266,13 @@ fn legend(experiment: &Experiment, findings: &Findings) -> String {
 /// What to do, in plain words and exact lines.
 pub(crate) fn recommend(findings: &Findings, advice: &Recommendation) {
     let best = &findings.rows[advice.best];
-    let name = best.subject.congestion.as_str();
+    let name = best.congestion().unwrap_or_default();
     let default = apply::default_congestion();
     match advice.next.map(|next| &findings.rows[next]) {
         None => {}
         Some(next) if !advice.certain => say(&format!(
             "{name} and {} are too close to tell apart, or too few rounds: change nothing yet.",
-            next.subject.congestion
+            next.setting
         )),
         Some(next) => {
             say_the_gain(best, next);
@@ -301,12 +298,12 @@ fn say_ways(ways: Vec<apply::Way>) {
 }
 
 fn say_the_gain(best: &Row, next: &Row) {
-    let name = best.subject.congestion.as_str();
+    let name = best.congestion().unwrap_or_default();
     let gain = best.received.median / next.received.median;
     say(&format!(
         "Use {name} at the sender: {} Mbit/s, {gain:.1} times {} ({}).",
         mbit(best.received.median),
-        next.subject.congestion,
+        next.congestion().unwrap_or_default(),
         mbit(next.received.median)
     ));
     if name.starts_with("bbr") {
@@ -314,7 +311,7 @@ fn say_the_gain(best: &Row, next: &Row) {
         say(&format!(
             "It resends {} of its bytes ({} {}), and on a shared path",
             resent(best),
-            next.subject.congestion,
+            next.congestion().unwrap_or_default(),
             resent(next)
         ));
         say("it takes from flows that back off at a loss.");
@@ -326,36 +323,42 @@ fn say_buffers(findings: &Findings, advice: &Recommendation) {
     let rows =
         |places: &[usize]| places.iter().map(|place| &findings.rows[*place]).collect::<Vec<_>>();
     let names = |rows: Vec<&Row>| {
-        rows.iter().map(|row| row.subject.buffers.to_string()).collect::<Vec<_>>().join(", ")
+        rows.iter()
+            .filter_map(|row| row.buffers())
+            .map(|buffers| buffers.to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
     };
-    if best.subject.buffers == Buffers::Auto && !advice.buffers_alike.is_empty() {
+    if best.buffers() == Some(Buffers::Auto) && !advice.buffers_alike.is_empty() {
         let alike = names(rows(&advice.buffers_alike));
         say(&format!("Leave the buffers to the kernel: {alike} made less than 10 % difference."));
     }
     let (fixed, too_low): (Vec<&Row>, Vec<&Row>) = rows(&advice.buffers_costly)
         .into_iter()
-        .partition(|row| matches!(row.subject.buffers, Buffers::Fixed(_)));
+        .partition(|row| matches!(row.buffers(), Some(Buffers::Fixed(_))));
     for row in fixed {
         let cap = row.cap.map_or_else(String::new, |cap| {
             format!(" (one buffer per round trip is {})", mbit(cap))
         });
-        let (buffers, median) = (row.subject.buffers, mbit(row.received.median));
+        let Some(buffers) = row.buffers() else { continue };
+        let median = mbit(row.received.median);
         say(&format!("Do not set {buffers} buffers: {median} Mbit/s{cap}."));
     }
     if too_low.is_empty() {
         return;
     }
     let (found, held) = (mbit(best.received.median), names(too_low));
-    match best.subject.buffers {
-        Buffers::AutoUpTo(limit) => {
+    match best.buffers() {
+        Some(Buffers::AutoUpTo(limit)) => {
             say(&format!(
                 "Let the kernel size the buffers up to {limit}: {found} Mbit/s; less with {held}."
             ));
             say_ways(apply::buffer_ways(limit));
         }
-        buffers => say(&format!(
+        Some(buffers) => say(&format!(
             "With {buffers} buffers {found} Mbit/s, less with {held}: see whether a higher limit for \
              the kernel's own sizing does the same, such as --buffer auto:8MiB."
         )),
+        None => {}
     }
 }

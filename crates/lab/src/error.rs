@@ -24,14 +24,26 @@ pub enum LabError {
     /// The receiver never saw the connection's end.
     #[error("the receiver: {0}")]
     Receiver(std::io::Error),
+    /// The far host could not do its part.
+    #[error("the far host: {0}")]
+    Far(String),
+    /// What needs two hosts of this machine's own cannot be done on this path.
+    #[error("{0}")]
+    Unsuited(String),
     /// Plan for nothing.
     #[error("there is nothing to compare: name at least one congestion control and one buffer")]
     NoSubjects,
 }
 
 impl LabError {
+    /// Whether it concerns the one subject, so that the others can go on.
+    #[must_use]
+    pub fn is_of_subject(&self) -> bool {
+        matches!(self, Self::Congestion { .. } | Self::Far(_) | Self::Unsuited(_))
+    }
+
     /// Says what a refused option means where that is known.
-    pub(crate) fn from_connect(error: SocketError, congestion: Option<&str>) -> Self {
+    pub(crate) fn from_socket(error: SocketError, congestion: Option<&str>) -> Self {
         let (Some(name), lastbyte_socket::Operation::Set("TCP_CONGESTION")) =
             (congestion, error.operation)
         else {

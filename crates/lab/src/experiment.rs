@@ -1,10 +1,15 @@
 //! The runs of a plan, interleaved and believed only if their link was true.
 
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lastbyte_link::{Host, Report};
+use lastbyte_socket::{Listener, Tune};
 
 use crate::error::LabError;
 use crate::plan::Plan;
-use crate::run::{self, Run};
+use crate::record::{About, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
+use crate::subject::Orders;
 
 /// How often a run whose link missed its promise is repeated alone before it is given up.
 const REPEATS: u32 = 2;
@@ -14,18 +19,20 @@ const REPEATS: u32 = 2;
 #[non_exhaustive]
 pub enum Event<'a> {
     /// The path can be made and the receiver can listen: there will be an answer.
-    Begun,
+    Begun(&'a About),
     /// So many runs of all are done, and these subjects are running now.
     Running {
         /// Runs done.
         done: usize,
-        /// Runs planned.
+        /// Runs planned at most.
         of: usize,
         /// The places of the running subjects in the plan.
         subjects: &'a [usize],
     },
     /// A run counts.
     Counted(&'a Run),
+    /// A run does not count.
+    Void(&'a Void),
     /// A run's link missed its promise: it is repeated alone.
     Repeating {
         /// Its subject.
@@ -35,58 +42,143 @@ pub enum Event<'a> {
     },
 }
 
-/// All runs of a plan that count.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Experiment {
-    /// The plan.
-    pub plan: Plan,
-    /// The runs, in the order in which they ended.
-    pub runs: Vec<Run>,
-    /// Runs that do not count, because their link never kept its promise: subject and reason.
-    pub void: Vec<(usize, String)>,
-}
-
 /// Makes all runs of a plan.
 ///
 /// In each round every subject runs once; the order turns from round to round, so that no subject
 /// always has the quiet machine. As many as [`Plan::parallel`] run at once, each on its own link.
 ///
 /// # Errors
-/// The first run that could not be made.
-pub fn experiment(plan: Plan, watch: &mut dyn FnMut(Event<'_>)) -> Result<Experiment, LabError> {
+/// The first run that could not be made. What concerns one subject alone leaves that subject out,
+/// and is an error only where no run was made at all.
+pub fn experiment(plan: &Plan, watch: &mut dyn FnMut(Event<'_>)) -> Result<Experiment, LabError> {
     if plan.subjects.is_empty() {
         return Err(LabError::NoSubjects);
     }
-    run::rehearse(&plan)?;
-    watch(Event::Begun);
-    let of = plan.subjects.len() * plan.rounds as usize;
-    let (mut runs, mut void) = (Vec::with_capacity(of), Vec::new());
-    for round in 0..plan.rounds {
-        let mut order: Vec<usize> = (0..plan.subjects.len()).collect();
-        order.rotate_left(round as usize % plan.subjects.len());
-        for batch in order.chunks(plan.parallel.max(1)) {
-            watch(Event::Running { done: runs.len() + void.len(), of, subjects: batch });
-            for run in at_once(&plan, batch, round) {
-                match believed(&plan, run?, watch)? {
-                    Ok(run) => {
-                        watch(Event::Counted(&run));
-                        runs.push(run);
+    rehearse(plan)?;
+    let about = about(plan);
+    watch(Event::Begun(&about));
+    let mut course = Course { plan, watch, runs: Vec::new(), void: Vec::new(), refused: None };
+    let mut rounds = 0;
+    let mut subjects: Vec<usize> = (0..plan.subjects.len()).collect();
+    while rounds < plan.rounds.most_rounds && !subjects.is_empty() {
+        course.round(rounds, &subjects)?;
+        rounds += 1;
+        subjects.retain(|subject| !course.is_refused(*subject));
+    }
+    let Course { runs, void, refused, .. } = course;
+    match refused {
+        Some((_, error)) if runs.is_empty() => Err(error),
+        _ => Ok(Experiment {
+            about,
+            runs,
+            void,
+            beside: Vec::new(),
+            ended: Ended { rounds, settled: None, cut: None },
+        }),
+    }
+}
+
+/// Makes the path and a receiver once, and takes them down: what would make the first run fail is
+/// found before anything else.
+fn rehearse(plan: &Plan) -> Result<(), LabError> {
+    let path = plan.path.up(plan.seed)?;
+    let address = std::net::SocketAddr::new(path.address(Host::Far), plan.port);
+    path.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
+    path.down()?;
+    Ok(())
+}
+
+fn about(plan: &Plan) -> About {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    About {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: release.trim().to_owned(),
+        began_unix_s: now.as_secs(),
+        command: Vec::new(),
+        path: plan.path.words(),
+        subjects: plan.settings().collect(),
+        load: plan.load,
+        rounds: plan.rounds,
+        seed: plan.seed,
+        parallel: plan.parallel,
+    }
+}
+
+/// The runs so far.
+struct Course<'a> {
+    plan: &'a Plan,
+    watch: &'a mut dyn FnMut(Event<'_>),
+    runs: Vec<Run>,
+    void: Vec<Void>,
+    /// The first subject that could not be run, and why.
+    refused: Option<(usize, LabError)>,
+}
+
+impl Course<'_> {
+    /// Runs each of some subjects once.
+    fn round(&mut self, round: u32, subjects: &[usize]) -> Result<(), LabError> {
+        let of = self.plan.subjects.len() * self.plan.rounds.most_rounds as usize;
+        let mut order = subjects.to_vec();
+        order.rotate_left(round as usize % subjects.len());
+        for batch in order.chunks(self.plan.parallel.max(1)) {
+            let done = self.runs.len() + self.void.len();
+            (self.watch)(Event::Running { done, of, subjects: batch });
+            for (subject, made) in batch.iter().zip(at_once(self.plan, batch, round)) {
+                match made {
+                    Ok(made) => self.believe(made)?,
+                    Err(error) if error.is_of_subject() => {
+                        self.leave_out(*subject, round, error.to_string());
+                        self.refused.get_or_insert((*subject, error));
                     }
-                    Err(why) => void.push(why),
+                    Err(error) => return Err(error),
                 }
             }
         }
+        Ok(())
     }
-    Ok(Experiment { plan, runs, void })
+
+    /// Counts the run if its link kept its promise, else a repetition of it, alone.
+    fn believe(&mut self, made: (Run, Option<Report>)) -> Result<(), LabError> {
+        let (mut run, mut report) = made;
+        let mut repeats = 0;
+        while let Some(why) = report.as_ref().and_then(Report::broken_promise) {
+            if repeats == REPEATS {
+                self.leave_out(run.subject, run.round, why);
+                return Ok(());
+            }
+            repeats += 1;
+            (self.watch)(Event::Repeating { subject: run.subject, why: &why });
+            (run, report) = make(self.plan, run.subject, run.round)?;
+        }
+        (self.watch)(Event::Counted(&run));
+        self.runs.push(run);
+        Ok(())
+    }
+
+    fn leave_out(&mut self, subject: usize, round: u32, why: String) {
+        let void = Void { subject, round, why };
+        (self.watch)(Event::Void(&void));
+        self.void.push(void);
+    }
+
+    /// Whether a subject has been left out and never ran.
+    fn is_refused(&self, subject: usize) -> bool {
+        self.void.iter().any(|void| void.subject == subject)
+            && !self.runs.iter().any(|run| run.subject == subject)
+    }
 }
 
+/// A run, and what its link said of itself.
+type Made = Result<(Run, Option<Report>), LabError>;
+
 /// Runs of one batch, side by side.
-fn at_once(plan: &Plan, batch: &[usize], round: u32) -> Vec<Result<Run, LabError>> {
+fn at_once(plan: &Plan, batch: &[usize], round: u32) -> Vec<Made> {
     thread::scope(|scope| {
         let start = |subject: &usize| {
             let subject = *subject;
-            scope.spawn(move || run::run(plan, subject, round))
+            scope.spawn(move || make(plan, subject, round))
         };
         let threads: Vec<_> = batch.iter().map(start).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
@@ -96,23 +188,13 @@ fn at_once(plan: &Plan, batch: &[usize], round: u32) -> Vec<Result<Run, LabError
     })
 }
 
-/// The run if its link kept its promise, else a repetition of it, alone; or why there is none.
-fn believed(
-    plan: &Plan,
-    run: Run,
-    watch: &mut dyn FnMut(Event<'_>),
-) -> Result<Result<Run, (usize, String)>, LabError> {
-    let (subject, round) = (run.subject, run.round);
-    let mut run = run;
-    let mut repeats = 0;
-    loop {
-        let broken = run.link.as_ref().and_then(lastbyte_link::Report::broken_promise);
-        let Some(why) = broken else { return Ok(Ok(run)) };
-        if repeats == REPEATS {
-            return Ok(Err((subject, why)));
-        }
-        repeats += 1;
-        watch(Event::Repeating { subject, why: &why });
-        run = run::run(plan, subject, round)?;
-    }
+/// Makes the path, lets the subject use it, and takes it down.
+fn make(plan: &Plan, subject: usize, round: u32) -> Made {
+    let path = plan.path.up(plan.seed.wrapping_add(round.into()))?;
+    let orders = Orders { load: plan.load, latency: plan.latency, port: plan.port };
+    let outcome = plan.subjects[subject].run(&path, &orders)?;
+    let report = path.down()?;
+    let link = report.as_ref().map(LinkWords::of);
+    let run = Run { subject, round, flows: outcome.flows, latency: outcome.latency, link };
+    Ok((run, report))
 }

@@ -1,11 +1,10 @@
 //! From runs to a table and a recommendation.
 
-use lastbyte_core::sample::LimitedBy;
+use lastbyte_link::Way;
 use lastbyte_stats::{Summary, Verdict, compare};
 
-use crate::experiment::Experiment;
-use crate::plan::{Buffers, Subject};
-use crate::run::Run;
+use crate::record::{Experiment, Limited, Run};
+use crate::setting::{Buffers, Direction, Setting, Settings};
 
 /// Settings whose medians lie within this share of each other are called alike: runs on a shared
 /// machine differ by about that much.
@@ -17,8 +16,6 @@ const ALIKE: f64 = 0.10;
 pub struct Findings {
     /// One row per subject with at least one run that counts.
     pub rows: Vec<Row>,
-    /// The most that TCP could carry, bit/s, where the path has a rate.
-    pub limit_bits_per_s: Option<f64>,
     /// What to do; `None` when there is nothing to choose between.
     pub recommendation: Option<Recommendation>,
 }
@@ -27,12 +24,16 @@ pub struct Findings {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Row {
-    /// The setting.
-    pub subject: Subject,
+    /// The subject's place in the plan.
+    pub subject: usize,
+    /// What it is.
+    pub setting: Setting,
     /// Rates at the receiver.
     pub received: Summary,
     /// All of them.
     pub samples: Vec<f64>,
+    /// The most that TCP could carry over the path, where it has a rate.
+    pub limit_bits_per_s: Option<f64>,
     /// The median of what the sender would have claimed.
     pub claimed: f64,
     /// Runs in which every byte written was received, and proven.
@@ -43,8 +44,10 @@ pub struct Row {
     pub received_bytes: u64,
     /// The median share of resent bytes.
     pub resent: Option<f64>,
-    /// What held the sender back most, and for what share of the time.
-    pub limited_by: Option<(LimitedBy, f64)>,
+    /// The median share of bytes resent although the link had dropped nothing for it.
+    pub resent_needlessly: Option<f64>,
+    /// The share of time under each limit, over all runs and connections.
+    pub limited: Limited,
     /// For fixed buffers: the rate at which one buffer per round trip flows, their cap.
     pub cap: Option<f64>,
 }
@@ -69,63 +72,98 @@ impl Findings {
     /// Draws the table and the conclusion.
     #[must_use]
     pub fn of(experiment: &Experiment) -> Self {
-        let plan = &experiment.plan;
-        let rows: Vec<Row> = (0..plan.subjects.len())
-            .filter_map(|subject| {
-                let runs: Vec<&Run> =
-                    experiment.runs.iter().filter(|run| run.subject == subject).collect();
-                Row::of(&plan.subjects[subject], &runs)
-            })
+        let subjects = experiment.about.subjects.iter().enumerate();
+        let rows: Vec<Row> = subjects
+            .filter_map(|(subject, setting)| Row::of(experiment, subject, setting))
             .collect();
-        let scenario = plan.path.scenario();
-        let limit_bits_per_s = scenario.and_then(|scenario| scenario.spec.tcp_limit_bits_per_s());
         let recommendation = Recommendation::of(&rows);
-        Self { rows, limit_bits_per_s, recommendation }
+        Self { rows, recommendation }
     }
 }
 
 impl Row {
-    fn of(subject: &Subject, runs: &[&Run]) -> Option<Self> {
+    fn of(experiment: &Experiment, subject: usize, setting: &Setting) -> Option<Self> {
+        let runs: Vec<&Run> = experiment.runs.iter().filter(|run| run.subject == subject).collect();
         let samples: Vec<f64> = runs.iter().map(|run| run.received_bits_per_s()).collect();
         let median = |values: Vec<f64>| Summary::of(&values).map(|summary| summary.median);
+        let limited: Vec<Limited> =
+            runs.iter().flat_map(|run| run.sent()).map(|sent| sent.limited).collect();
         Some(Self {
-            subject: subject.clone(),
+            subject,
+            setting: setting.clone(),
             received: Summary::of(&samples)?,
+            limit_bits_per_s: limit(experiment, setting, &runs),
             claimed: median(runs.iter().map(|run| run.claimed_bits_per_s()).collect())?,
             complete: runs.iter().filter(|run| run.is_complete()).count(),
-            written: runs.iter().map(|run| run.sent.written).sum(),
-            received_bytes: runs.iter().map(|run| run.received.bytes).sum(),
+            written: runs.iter().map(|run| run.written_bytes()).sum(),
+            received_bytes: runs.iter().map(|run| run.received_bytes()).sum(),
             resent: median(runs.iter().filter_map(|run| run.resent_share()).collect()),
-            limited_by: limited_by(runs),
-            cap: cap(subject, runs),
+            resent_needlessly: median(
+                runs.iter().filter_map(|run| run.resent_needlessly_share()).collect(),
+            ),
+            limited: Limited::mean(&limited),
+            cap: cap(setting, &runs),
             samples,
         })
     }
-}
 
-/// The limit with the largest share over all runs.
-fn limited_by(runs: &[&Run]) -> Option<(LimitedBy, f64)> {
-    let mut shares = [0.0; 5];
-    for run in runs {
-        for (sum, share) in shares.iter_mut().zip(run.sent.limits.shares()) {
-            *sum += share / runs.len() as f64;
+    /// Our own sender's settings, where it is that.
+    #[must_use]
+    pub fn own(&self) -> Option<&Settings> {
+        match &self.setting {
+            Setting::Own(settings) => Some(settings),
+            Setting::Command(_) => None,
         }
     }
-    let largest = LimitedBy::ALL.into_iter().zip(shares).max_by(|a, b| a.1.total_cmp(&b.1));
-    largest.filter(|(_, share)| *share > 0.0)
+
+    /// The congestion control, where it is known.
+    #[must_use]
+    pub fn congestion(&self) -> Option<&str> {
+        self.own().map(|settings| settings.congestion.as_str())
+    }
+
+    /// The buffers, where they are known.
+    #[must_use]
+    pub fn buffers(&self) -> Option<Buffers> {
+        self.own().map(|settings| settings.buffers)
+    }
+}
+
+/// The most that TCP could carry in the directions that had load.
+fn limit(experiment: &Experiment, setting: &Setting, runs: &[&Run]) -> Option<f64> {
+    let path = &experiment.about.path;
+    let of = |way: Way| match way {
+        Way::Up => path.up_limit_bits_per_s,
+        Way::Down => path.down_limit_bits_per_s,
+    };
+    let direction = match setting {
+        Setting::Own(settings) => settings.direction,
+        Setting::Command(_) => {
+            let bytes = |way| -> u64 {
+                let flows = runs.iter().flat_map(|run| &run.flows).filter(|flow| flow.way == way);
+                flows.filter_map(|flow| flow.received.as_ref()).map(|one| one.bytes).sum()
+            };
+            if bytes(Way::Up) >= bytes(Way::Down) { Direction::Up } else { Direction::Down }
+        }
+    };
+    direction.ways().iter().map(|way| of(*way)).sum()
 }
 
 /// A fixed buffer of n bytes holds about n bytes of payload, because the kernel doubles it to make
 /// room for its own overhead, and no more than a buffer can be unacknowledged per round trip.
-fn cap(subject: &Subject, runs: &[&Run]) -> Option<f64> {
-    let Buffers::Fixed(size) = subject.buffers else { return None };
+fn cap(setting: &Setting, runs: &[&Run]) -> Option<f64> {
+    let Setting::Own(settings) = setting else { return None };
+    let Buffers::Fixed(size) = settings.buffers else { return None };
     let rtt = runs.iter().filter_map(|run| run.min_rtt()).min()?;
     // Less than what was asked, if the kernel's maximum was: it grants twice what counts.
-    let granted = runs
-        .iter()
-        .map(|run| run.sent.granted.send_buffer.min(run.received.granted.receive_buffer));
+    let flows = runs.iter().flat_map(|run| &run.flows);
+    let granted = flows.filter_map(|flow| {
+        let send = flow.sent.as_ref()?.send_buffer_bytes?;
+        Some(send.min(flow.received.as_ref()?.receive_buffer_bytes?))
+    });
     let bytes = size.bytes().min(u64::from(granted.min()?) / 2);
-    Some(bytes as f64 * 8.0 / rtt.as_secs_f64())
+    let ways = settings.direction.ways().len() as f64;
+    Some(bytes as f64 * 8.0 / rtt.as_secs_f64() * f64::from(settings.streams) * ways)
 }
 
 impl Recommendation {
@@ -139,17 +177,17 @@ impl Recommendation {
             return None;
         }
         let top = best_of(&|_| true)?;
-        let congestion = rows[top].subject.congestion.as_str();
-        let same = |row: &Row| row.subject.congestion == congestion;
+        let congestion = rows[top].congestion();
+        let same = |row: &Row| row.congestion() == congestion;
         let alike = |row: &Row| row.received.median >= rows[top].received.median * (1.0 - ALIKE);
         // Between buffers that are alike, those that ask least of the user.
         let kinds: [fn(&Buffers) -> bool; 2] = [
             |buffers| *buffers == Buffers::Auto,
             |buffers| matches!(buffers, Buffers::AutoUpTo(_)),
         ];
-        let best = kinds
-            .iter()
-            .find_map(|kind| best_of(&|row| same(row) && alike(row) && kind(&row.subject.buffers)));
+        let best = kinds.iter().find_map(|kind| {
+            best_of(&|row| same(row) && alike(row) && row.buffers().as_ref().is_some_and(*kind))
+        });
         let best = best.unwrap_or(top);
         let next = best_of(&|row| !same(row));
         let certain = next.is_none_or(|next| {
@@ -172,10 +210,11 @@ mod tests {
 
     fn row(congestion: &str, buffers: &str, samples: &[f64]) -> Row {
         Row {
-            subject: Subject {
-                congestion: congestion.to_owned(),
-                buffers: buffers.parse().unwrap(),
-            },
+            subject: 0,
+            setting: Setting::Own(Settings::new(congestion, buffers.parse().unwrap())),
+            limit_bits_per_s: None,
+            resent_needlessly: None,
+            limited: Limited::default(),
             received: Summary::of(samples).unwrap(),
             samples: samples.to_vec(),
             claimed: 0.0,
@@ -183,7 +222,6 @@ mod tests {
             written: 0,
             received_bytes: 0,
             resent: None,
-            limited_by: None,
             cap: None,
         }
     }

@@ -4,7 +4,10 @@
 //! the receiver's time, and a run counts only if its link kept its promise. The sender's claim is
 //! kept beside it, because the difference is the lesson.
 //!
-//! - [`Plan`] and [`experiment()`]: which settings to compare, over which path, and the runs.
+//! - [`Plan`] and [`experiment()`]: what to compare, over which path, and the runs.
+//! - [`Subject`]: what can be compared: [`Settings`] of our own sender, and programs of others.
+//! - [`flow`]: one connection that carries load.
+//! - [`record`]: what an experiment brought, as plain data.
 //! - [`Findings`]: the table and the recommendation.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 
@@ -12,15 +15,23 @@
 
 mod error;
 mod experiment;
+mod far;
 mod findings;
+pub mod flow;
 mod path;
 mod plan;
+mod probe;
 pub mod quiz;
-mod run;
+pub mod record;
+mod setting;
+mod subject;
 
 pub use error::LabError;
-pub use experiment::{Event, Experiment, experiment};
+pub use experiment::{Event, experiment};
+pub use far::{FarEnd, Task, Token, serve};
 pub use findings::{Findings, Recommendation, Row};
 pub use path::{Path, PathUp};
-pub use plan::{Buffers, BuffersError, Load, Plan, Subject};
-pub use run::{Received, Run, Sample, Sent, receive, send};
+pub use plan::{Fairness, Load, Plan, Rounds};
+pub use record::{Experiment, Run};
+pub use setting::{Buffers, BuffersError, Command, Direction, DirectionError, Setting, Settings};
+pub use subject::{Orders, Outcome, Subject};

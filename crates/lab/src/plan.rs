@@ -1,29 +1,34 @@
 //! What to compare, over which path, how long and how often.
 
-use std::fmt;
-use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lastbyte_socket::Tune;
-use lastbyte_units::ByteSize;
+use serde::{Deserialize, Serialize};
 
 use crate::path::Path;
+use crate::record::seconds_or_none;
+use crate::setting::{Direction, Setting};
+use crate::subject::Subject;
 
 /// What one core of this machine carries over emulated links with room to spare, in bit/s: more at
 /// once is left to run after the others.
 const BITS_PER_S_PER_CORE: u64 = 300_000_000;
 
 /// A plan of runs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// Where.
     pub path: Path,
-    /// The settings to compare.
-    pub subjects: Vec<Subject>,
+    /// What to compare.
+    pub subjects: Vec<Arc<dyn Subject>>,
     /// How much each run sends.
     pub load: Load,
     /// How often each subject runs; the order turns from round to round.
-    pub rounds: u32,
+    pub rounds: Rounds,
+    /// Whether round trips are probed under load.
+    pub latency: bool,
+    /// What each is measured for beside a flow of cubic.
+    pub fairness: Fairness,
     /// Decides which packets are lost: all subjects of a round meet the same seed.
     pub seed: u64,
     /// The port of the receiver; 0 lets the kernel choose.
@@ -35,106 +40,90 @@ pub struct Plan {
 impl Plan {
     /// How many runs this machine can carry at once over a path: one where nothing bounds the rate.
     #[must_use]
-    pub fn parallel_for(path: &Path, cores: usize) -> usize {
-        let rate = path.scenario().and_then(|scenario| scenario.spec.up.rate);
+    pub fn parallel_for(path: &Path, direction: Direction, cores: usize) -> usize {
+        let rate = path.scenario().and_then(|scenario| {
+            let spec = &scenario.spec;
+            let (up, down) = (spec.up.rate?.bits_per_s(), spec.down.rate?.bits_per_s());
+            Some(match direction {
+                Direction::Up => up,
+                Direction::Down => down,
+                Direction::Both => up.saturating_add(down),
+            })
+        });
         let Some(rate) = rate else { return 1 };
         let budget = BITS_PER_S_PER_CORE.saturating_mul(cores as u64);
-        usize::try_from(budget / rate.bits_per_s()).unwrap_or(usize::MAX).max(1)
+        usize::try_from(budget / rate).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// What the subjects are.
+    pub fn settings(&self) -> impl Iterator<Item = Setting> + '_ {
+        self.subjects.iter().map(|subject| subject.setting())
     }
 }
 
-/// How much a run sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+/// How much a run sends in each direction: what is reached first ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
     /// As much as it can, for so long.
-    Time(Duration),
+    #[serde(rename = "load_s", with = "seconds_or_none")]
+    pub time: Option<Duration>,
+    /// So many bytes, over all connections.
+    #[serde(rename = "load_bytes")]
+    pub bytes: Option<u64>,
+}
+
+impl Load {
+    /// As much as can be sent in so long.
+    #[must_use]
+    pub fn time(time: Duration) -> Self {
+        Self { time: Some(time), bytes: None }
+    }
+
     /// So many bytes.
-    Bytes(u64),
-}
-
-/// One setting under test.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Subject {
-    /// The sender's congestion control, by name.
-    pub congestion: String,
-    /// The buffers of both sides.
-    pub buffers: Buffers,
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.congestion, self.buffers)
+    #[must_use]
+    pub fn bytes(bytes: u64) -> Self {
+        Self { time: None, bytes: Some(bytes) }
     }
-}
 
-/// How buffers are set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Buffers {
-    /// The kernel sizes them, within the machine's limits.
-    Auto,
-    /// The kernel sizes them, up to this maximum (`net.ipv4.tcp_wmem` and `tcp_rmem` of the hosts).
-    AutoUpTo(ByteSize),
-    /// Fixed by hand: `SO_SNDBUF` at the sender, `SO_RCVBUF` at the receiver.
-    Fixed(ByteSize),
-}
-
-/// Buffers that are written in no known way.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no buffer setting: write auto, auto:8MiB (the kernel sizes them up to that), or a \
-         fixed size such as 128KiB"
-)]
-pub struct BuffersError(String);
-
-impl FromStr for Buffers {
-    type Err = BuffersError;
-
-    fn from_str(text: &str) -> Result<Self, BuffersError> {
-        let size = |size: &str| match size.parse::<ByteSize>() {
-            Ok(size) if (1..=1 << 30).contains(&size.bytes()) => Ok(size),
-            _ => Err(BuffersError(text.to_owned())),
+    /// The part of one of several connections; together they are the whole.
+    #[must_use]
+    pub fn share(self, stream: u32, streams: u32) -> Self {
+        let share = |bytes: u64| {
+            let (stream, streams) = (u64::from(stream), u64::from(streams.max(1)));
+            bytes / streams + u64::from(stream < bytes % streams)
         };
-        match text.trim().strip_prefix("auto") {
-            Some("") => Ok(Self::Auto),
-            Some(rest) => match rest.strip_prefix(':') {
-                Some(limit) => size(limit).map(Self::AutoUpTo),
-                None => Err(BuffersError(text.to_owned())),
-            },
-            None => size(text).map(Self::Fixed),
-        }
+        Self { bytes: self.bytes.map(share), ..self }
     }
 }
 
-impl fmt::Display for Buffers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::AutoUpTo(limit) => f.pad(&format!("auto to {limit}")),
-            Self::Fixed(size) => f.pad(&format!("fixed {size}")),
-        }
+/// How often each subject runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rounds {
+    /// At least so often.
+    pub least_rounds: u32,
+    /// At most so often: between the two it ends when the order is settled.
+    pub most_rounds: u32,
+}
+
+impl Rounds {
+    /// Exactly so often.
+    #[must_use]
+    pub fn exactly(rounds: u32) -> Self {
+        Self { least_rounds: rounds, most_rounds: rounds }
     }
 }
 
-impl Subject {
-    /// The options of the sending socket.
-    #[must_use]
-    pub fn sender(&self) -> Tune {
-        let congestion = Some(self.congestion.clone());
-        Tune { congestion, send_buffer: self.fixed(), ..Tune::default() }
-    }
-
-    /// The options of the receiving socket.
-    #[must_use]
-    pub fn receiver(&self) -> Tune {
-        Tune { receive_buffer: self.fixed(), ..Tune::default() }
-    }
-
-    fn fixed(&self) -> Option<u32> {
-        match self.buffers {
-            Buffers::Fixed(size) => Some(u32::try_from(size.bytes()).unwrap_or(u32::MAX)),
-            Buffers::Auto | Buffers::AutoUpTo(_) => None,
-        }
-    }
+/// Whether to measure what a subject does to a flow of cubic beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fairness {
+    /// Not at all.
+    Never,
+    /// Where the subject would be advised, and is not known to share.
+    #[default]
+    WhereAdvised,
+    /// For every congestion control.
+    Always,
 }
 
 #[cfg(test)]
@@ -142,22 +131,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_written_three_ways() {
-        let size = |text: &str| text.parse::<ByteSize>().unwrap();
-        assert_eq!("auto".parse(), Ok(Buffers::Auto));
-        assert_eq!("auto:8MiB".parse(), Ok(Buffers::AutoUpTo(size("8MiB"))));
-        assert_eq!("128KiB".parse(), Ok(Buffers::Fixed(size("128KiB"))));
-        for wrong in ["", "auto8MiB", "auto:", "big", "0", "2GiB", "-1"] {
-            assert_eq!(wrong.parse::<Buffers>(), Err(BuffersError(wrong.to_owned())));
-        }
+    fn parallel_runs_leave_room() {
+        let link = |toml| Path::Link(Box::new(lastbyte_link::Scenario::parse("t", toml).unwrap()));
+        let up = Direction::Up;
+        assert_eq!(Plan::parallel_for(&link("rate = '95mbit'"), up, 2), 6);
+        assert_eq!(Plan::parallel_for(&link("rate = '95mbit'"), Direction::Both, 2), 3);
+        assert_eq!(Plan::parallel_for(&link("rate = '1gbit'"), up, 2), 1);
+        assert_eq!(Plan::parallel_for(&link("rtt = '1ms'"), up, 64), 1);
+        assert_eq!(Plan::parallel_for(&Path::Loopback, up, 64), 1);
     }
 
     #[test]
-    fn parallel_runs_leave_room() {
-        let link = |toml| Path::Link(Box::new(lastbyte_link::Scenario::parse("t", toml).unwrap()));
-        assert_eq!(Plan::parallel_for(&link("rate = '95mbit'"), 2), 6);
-        assert_eq!(Plan::parallel_for(&link("rate = '1gbit'"), 2), 1);
-        assert_eq!(Plan::parallel_for(&link("rtt = '1ms'"), 64), 1);
-        assert_eq!(Plan::parallel_for(&Path::Loopback, 64), 1);
+    fn the_shares_of_a_load_are_the_load() {
+        for streams in 1..7 {
+            let shares = (0..streams).map(|stream| Load::bytes(100).share(stream, streams));
+            assert_eq!(shares.filter_map(|share| share.bytes).sum::<u64>(), 100);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
+use serde::{Deserialize, Serialize};
 
 use crate::trace::Trace;
 
@@ -43,7 +44,8 @@ pub struct Change {
 }
 
 /// A direction of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Way {
     /// From the near host to the far one.
     Up,
@@ -425,12 +427,13 @@ impl Spec {
         })
     }
 
-    /// The most TCP payload that the way out can carry in the long run with full packets, in bit/s,
+    /// The most TCP payload that a direction can carry in the long run with full packets, in bit/s,
     /// as the path is at the beginning.
     #[must_use]
-    pub fn tcp_limit_bits_per_s(&self) -> Option<f64> {
-        let policed = self.up.policer.map(|policer| policer.rate);
-        let rate = [self.up.mean_rate(), policed].into_iter().flatten().min();
+    pub fn tcp_limit_bits_per_s(&self, way: Way) -> Option<f64> {
+        let direction = self.direction(way);
+        let policed = direction.policer.map(|policer| policer.rate);
+        let rate = [direction.mean_rate(), policed].into_iter().flatten().min();
         let mtu = f64::from(self.largest_packet());
         // 20 bytes of IPv4, 20 of TCP, 12 of its time stamps.
         rate.map(|rate| rate.bytes_per_s() * 8.0 * (mtu - 52.0) / mtu)
@@ -564,7 +567,7 @@ mod tests {
     fn one_bdp_is_rate_times_round_trip() {
         let spec = Spec { up: direction(), down: direction(), ..Spec::default() };
         assert_eq!(spec.queue_bytes(&spec.up), Some(2_576_875));
-        assert!((spec.tcp_limit_bits_per_s().unwrap() - 91_706_666.6).abs() < 1.0);
+        assert!((spec.tcp_limit_bits_per_s(Way::Up).unwrap() - 91_706_666.6).abs() < 1.0);
     }
 
     #[test]

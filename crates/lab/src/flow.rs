@@ -1,0 +1,462 @@
+//! One connection that carries load: its sender, and its receiver, which counts.
+//!
+//! The load is a sequence of frames of [`FRAME`] bytes. The first four of each are a number: that
+//! of the receiver's question which it answers, or 0. So the receiver can ask for a round trip
+//! through all that the load has filled, the sender's own buffer included, on the very connection
+//! that carries it.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lastbyte_core::sample::{LimitedBy, Limits, TcpInfo};
+use lastbyte_socket::{
+    Delivery, End, FinishOptions, ReadHalf, Receipt, Sampler, SocketError, Stream, WriteHalf,
+};
+use lastbyte_units::BitRate;
+
+use crate::plan::Load;
+use crate::record::{Ending, LimitWord, Limited, Received, Sample, Sent};
+
+/// Between two samples of the kernel's view.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// A write or read that makes no progress for so long ends the flow.
+pub(crate) const STALLED: Duration = Duration::from_secs(30);
+/// How long the last bytes may take to arrive after the last write: the send buffer at a hundredth
+/// of a slow path's rate.
+const FINISH_WITHIN: Duration = Duration::from_secs(120);
+/// An answer comes with a frame, so that it waits for no more than the rest of one to be written.
+/// The length of a frame of HTTP/2 (RFC 9113 section 4.2).
+const FRAME: usize = 16 * 1024;
+/// The size of a write, and of a read.
+const CHUNK: usize = 8 * FRAME;
+/// The number at the head of a frame.
+const HEAD: usize = 4;
+/// Between two questions.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+/// How long a sender sleeps at most, so that it sees questions and the end of its time.
+const NAP: Duration = Duration::from_millis(20);
+/// Between two looks for questions.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Questions that may wait for their frame; a peer that asks more gets fewer answers.
+const MOST_QUESTIONS: usize = 64;
+
+/// How a receiver reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// When the run began on this host.
+    pub run_began: Instant,
+    /// The rate at which the program reads; `None` for as fast as it can.
+    pub rate: Option<BitRate>,
+    /// Whether to ask for round trips through the load.
+    pub asks: bool,
+}
+
+/// Counts what comes to its end. A cut connection is no error here: it is in the result.
+///
+/// # Errors
+/// When the kernel does not answer about the connection.
+pub fn receive(mut stream: Stream, reading: &Reading) -> Result<Received, SocketError> {
+    let before = stream.bytes_read();
+    let began = Instant::now();
+    let mut counter = Counter::new(began);
+    // A read that waits for ever is a sender that vanished.
+    let _ = stream.set_read_timeout(Some(STALLED));
+    if reading.asks {
+        let (read, write) = stream.into_split();
+        let (read, write) = ask_and_count(read, write, &mut counter, reading.rate);
+        stream = read.reunite(write).unwrap_or_else(|_| unreachable!("two halves of one stream"));
+    } else {
+        counter.count(&mut stream, reading.rate);
+    }
+    Ok(Received {
+        bytes: stream.bytes_read() - before,
+        began: began - reading.run_began,
+        time: counter.last_byte - began,
+        end: stream.ended().map(Ending::from),
+        tenths: counter.tenths,
+        receive_buffer_bytes: Some(stream.granted()?.receive_buffer),
+        answers: counter.answers,
+    })
+}
+
+/// Reads with one thread and asks with another.
+fn ask_and_count(
+    mut read: ReadHalf,
+    mut write: WriteHalf,
+    counter: &mut Counter,
+    rate: Option<BitRate>,
+) -> (ReadHalf, WriteHalf) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    counter.asked = Some(Arc::clone(&asked));
+    thread::scope(|scope| {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let asker = scope.spawn(|| {
+            let stopped = stopped;
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ASK_EVERY) {
+                let number = {
+                    let mut asked = lock(&asked);
+                    asked.push(Instant::now());
+                    u32::try_from(asked.len()).unwrap_or(u32::MAX)
+                };
+                if write.write_all(&number.to_be_bytes()).is_err() {
+                    break;
+                }
+            }
+            write
+        });
+        counter.count(&mut read, rate);
+        drop(stop);
+        let write = asker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (read, write)
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What a receiver counts while it reads.
+struct Counter {
+    began: Instant,
+    last_byte: Instant,
+    tenths: Vec<u64>,
+    /// Bytes read: says where in a frame the next one lies.
+    position: usize,
+    head: [u8; HEAD],
+    asked: Option<Arc<Mutex<Vec<Instant>>>>,
+    answers: Vec<Duration>,
+}
+
+impl Counter {
+    fn new(began: Instant) -> Self {
+        Self {
+            began,
+            last_byte: began,
+            tenths: Vec::new(),
+            position: 0,
+            head: [0; HEAD],
+            asked: None,
+            answers: Vec::new(),
+        }
+    }
+
+    /// Reads to the end. A cut is known by `ended`, a stall by its absence.
+    fn count(&mut self, from: &mut impl Read, rate: Option<BitRate>) {
+        let mut chunk = vec![0; CHUNK];
+        let mut total = 0;
+        loop {
+            let room = match rate {
+                Some(rate) => allowed(rate, self.began, total),
+                None => CHUNK,
+            };
+            if room == 0 {
+                thread::sleep(LOOK_EVERY);
+                continue;
+            }
+            let Ok(bytes @ 1..) = from.read(&mut chunk[..room]) else { return };
+            total += bytes as u64;
+            self.last_byte = Instant::now();
+            let tenth = (self.last_byte - self.began).as_millis() / SAMPLE_EVERY.as_millis();
+            let tenth = usize::try_from(tenth).unwrap_or(usize::MAX);
+            if self.tenths.len() <= tenth {
+                self.tenths.resize(tenth + 1, 0);
+            }
+            self.tenths[tenth] += bytes as u64;
+            if self.asked.is_some() {
+                self.look_at(&chunk[..bytes]);
+            }
+        }
+    }
+
+    /// Looks for answers in the heads of frames.
+    fn look_at(&mut self, bytes: &[u8]) {
+        let mut at = 0;
+        while at < bytes.len() {
+            let place = (self.position + at) % FRAME;
+            if place >= HEAD {
+                at += FRAME - place;
+                continue;
+            }
+            self.head[place] = bytes[at];
+            at += 1;
+            if place == HEAD - 1 {
+                self.take(u32::from_be_bytes(self.head));
+            }
+        }
+        self.position = (self.position + bytes.len()) % FRAME;
+    }
+
+    fn take(&mut self, number: u32) {
+        let Some(asked) = &self.asked else { return };
+        let place = (number as usize).wrapping_sub(1);
+        if let Some(when) = lock(asked).get(place).copied() {
+            self.answers.push(self.last_byte - when);
+        }
+    }
+}
+
+/// How much may pass now, so that the whole keeps to a rate; at most a chunk.
+fn allowed(rate: BitRate, began: Instant, total: u64) -> usize {
+    let due = rate.bytes_per_s() * began.elapsed().as_secs_f64();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    let room = (due - total as f64).clamp(0.0, CHUNK as f64) as usize;
+    room
+}
+
+/// Sends a load and finishes. A connection that is lost on the way is no error here: it is in the
+/// result.
+///
+/// # Errors
+/// When the kernel does not answer about the connection.
+pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sent, SocketError> {
+    let sampler = stream.sampler()?;
+    let fixed = stream.granted()?.send_buffer_fixed;
+    let before = stream.written();
+    let started = Instant::now();
+    let waited = AtomicU64::new(0);
+    let (written, watched) = thread::scope(|scope| {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let watcher = scope.spawn(move || watch(&sampler, started, fixed == Some(true), &stopped));
+        let mut writer = Writer::new(&mut stream, started, &waited);
+        let outcome = writer.write(load, rate);
+        let writing = started.elapsed();
+        let granted = stream.granted();
+        let options = FinishOptions {
+            want: Delivery::Closed,
+            deadline: FINISH_WITHIN,
+            ..FinishOptions::default()
+        };
+        let written = stream.written() - before;
+        let finished = stream.finish(options);
+        drop(stop);
+        let watched = watcher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        ((written, writing, granted, finished, outcome.err()), watched)
+    });
+    let (written, writing, granted, finished, write_error) = written;
+    let (samples, limits, last) = watched;
+    let granted = granted?;
+    let (receipt, failure): (Receipt, Option<String>) = match finished {
+        Ok(receipt) => (receipt, write_error.map(|error| error.to_string())),
+        Err(error) => (error.receipt, Some(error.to_string())),
+    };
+    Ok(Sent {
+        written,
+        writing,
+        level: receipt.level.to_string(),
+        acked_bytes: receipt.acked.map(|acked| acked.saturating_sub(before)),
+        failure,
+        congestion: granted.congestion,
+        send_buffer_bytes: Some(granted.send_buffer),
+        send_buffer_fixed: granted.send_buffer_fixed,
+        sent_bytes: last.and_then(|info| info.bytes_sent),
+        resent_bytes: last.and_then(|info| info.bytes_retrans),
+        min_rtt: last.and_then(|info| info.min_rtt_us).map(|us| Duration::from_micros(us.into())),
+        limited: Limited::from(&limits),
+        samples,
+    })
+}
+
+/// Writes frames, and answers questions in them.
+struct Writer<'a> {
+    stream: &'a mut Stream,
+    started: Instant,
+    /// How long it has waited for room in the send buffer, in nanoseconds.
+    waited: &'a AtomicU64,
+    chunk: Vec<u8>,
+    /// Where in the chunk the next byte lies.
+    at: usize,
+    written: u64,
+    questions: VecDeque<u32>,
+    /// What is left of a question that came in parts.
+    part: Vec<u8>,
+    looked: Instant,
+}
+
+impl<'a> Writer<'a> {
+    fn new(stream: &'a mut Stream, started: Instant, waited: &'a AtomicU64) -> Self {
+        let mut chunk = vec![0x5A; CHUNK];
+        for frame in chunk.chunks_mut(FRAME) {
+            frame[..HEAD].fill(0);
+        }
+        Self {
+            stream,
+            started,
+            waited,
+            chunk,
+            at: 0,
+            written: 0,
+            questions: VecDeque::new(),
+            part: Vec::new(),
+            looked: started,
+        }
+    }
+
+    fn write(&mut self, load: Load, rate: Option<BitRate>) -> io::Result<()> {
+        let mut progress = Instant::now();
+        loop {
+            if load.time.is_some_and(|time| self.started.elapsed() >= time) {
+                return Ok(());
+            }
+            let left = load.bytes.map_or(u64::MAX, |bytes| bytes - self.written);
+            if left == 0 {
+                return Ok(());
+            }
+            self.look_for_questions();
+            let mut room = self.room().min(usize::try_from(left).unwrap_or(usize::MAX));
+            if let Some(rate) = rate {
+                room = room.min(allowed(rate, self.started, self.written));
+                if room == 0 {
+                    thread::sleep(LOOK_EVERY);
+                    progress = Instant::now();
+                    continue;
+                }
+            }
+            match self.stream.write_now(&self.chunk[self.at..self.at + room]) {
+                Ok(bytes) => {
+                    self.advance(bytes);
+                    progress = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if progress.elapsed() > STALLED {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    self.wait(load)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// How much of the chunk goes out as it is: to its end, or to the end of a frame where a
+    /// question waits for the next.
+    fn room(&mut self) -> usize {
+        let in_frame = self.at % FRAME;
+        if in_frame == 0
+            && let Some(number) = self.questions.pop_front()
+        {
+            self.chunk[self.at..self.at + HEAD].copy_from_slice(&number.to_be_bytes());
+            return FRAME;
+        }
+        let answering = self.chunk[self.at - in_frame..][..HEAD] != [0; HEAD];
+        if answering || !self.questions.is_empty() { FRAME - in_frame } else { CHUNK - self.at }
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        let frame = self.at - self.at % FRAME;
+        self.at += bytes;
+        self.written += bytes as u64;
+        if self.at >= frame + FRAME {
+            self.chunk[frame..frame + HEAD].fill(0);
+        }
+        self.at %= CHUNK;
+    }
+
+    fn wait(&self, load: Load) -> io::Result<()> {
+        let left = load.time.map_or(NAP, |time| time.saturating_sub(self.started.elapsed()));
+        let began = Instant::now();
+        self.stream.wait(false, true, left.min(NAP))?;
+        let waited = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.waited.fetch_add(waited, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn look_for_questions(&mut self) {
+        if self.looked.elapsed() < LOOK_EVERY {
+            return;
+        }
+        self.looked = Instant::now();
+        let mut bytes = [0; 4 * HEAD];
+        // Nothing there, an end, or a cut: a write will tell.
+        let Ok(length) = self.stream.read_now(&mut bytes) else { return };
+        self.part.extend_from_slice(&bytes[..length]);
+        while self.part.len() >= HEAD {
+            let number: Vec<u8> = self.part.drain(..HEAD).collect();
+            if let Ok(number) = <[u8; HEAD]>::try_from(number)
+                && self.questions.len() < MOST_QUESTIONS
+            {
+                self.questions.push_back(u32::from_be_bytes(number));
+            }
+        }
+    }
+}
+
+/// Samples the kernel's view until `stopped` is closed, and once more then.
+fn watch(
+    sampler: &Sampler,
+    started: Instant,
+    fixed: bool,
+    stopped: &mpsc::Receiver<()>,
+) -> (Vec<Sample>, Limits, Option<TcpInfo>) {
+    let mut samples = Vec::new();
+    let mut limits = Limits::default();
+    let mut before: Option<(Duration, TcpInfo)> = None;
+    loop {
+        let last = !matches!(stopped.recv_timeout(SAMPLE_EVERY), Err(RecvTimeoutError::Timeout));
+        let Ok(info) = sampler.info() else { return (samples, limits, before.map(|one| one.1)) };
+        let at = started.elapsed();
+        let mut limited_by = None;
+        if let Some((then, before)) = before.filter(|_| !last) {
+            let mut interval = Limits::default();
+            interval.add(&before, &info, at - then, fixed);
+            limits.add(&before, &info, at - then, fixed);
+            limited_by = interval.first().map(|(limit, _)| LimitWord::from(limit));
+        }
+        samples.push(Sample::of(at, &info, limited_by));
+        before = Some((at, info));
+        if last {
+            return (samples, limits, Some(info));
+        }
+    }
+}
+
+impl Sample {
+    /// What is kept of the kernel's view.
+    pub(crate) fn of(at: Duration, info: &TcpInfo, limited_by: Option<LimitWord>) -> Self {
+        let bytes = |segments: u32| u64::from(segments) * u64::from(info.snd_mss);
+        Self {
+            at,
+            cwnd_bytes: bytes(info.cwnd_segments),
+            unacked_bytes: bytes(info.unacked_segments),
+            rtt_us: info.rtt_us,
+            notsent_bytes: info.notsent_bytes,
+            pacing_bytes_per_s: info.pacing_rate.filter(|rate| *rate != u64::MAX),
+            delivery_bytes_per_s: info.delivery_rate,
+            resent_bytes: info.bytes_retrans,
+            peer_window_bytes: info.snd_wnd,
+            limited_by,
+        }
+    }
+}
+
+impl From<&Limits> for Limited {
+    fn from(limits: &Limits) -> Self {
+        let mut limited = Self::default();
+        for (limit, share) in LimitedBy::ALL.into_iter().zip(limits.shares()) {
+            *match LimitWord::from(limit) {
+                LimitWord::Application => &mut limited.application,
+                LimitWord::SendBuffer => &mut limited.send_buffer,
+                LimitWord::ReceiveWindow => &mut limited.receive_window,
+                LimitWord::CongestionWindow => &mut limited.congestion_window,
+                LimitWord::Pacing => &mut limited.pacing,
+                LimitWord::Unknown => &mut limited.unknown,
+            } += share;
+        }
+        limited
+    }
+}
+
+impl From<End> for Ending {
+    fn from(end: End) -> Self {
+        match end {
+            End::Fin => Self::Fin,
+            End::Reset => Self::Reset,
+            End::Truncated => Self::Truncated,
+            _ => Self::Unknown,
+        }
+    }
+}

@@ -1,0 +1,586 @@
+//! What an experiment brought, as plain data: the same in memory, in a file, and from a far host.
+//!
+//! Keys carry their units. Times are written in seconds, with fractions.
+
+use std::time::Duration;
+
+use lastbyte_core::sample::LimitedBy;
+use lastbyte_link::Way;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Load, Rounds};
+use crate::setting::Setting;
+
+/// The version of the records that this program writes, and the one that it reads.
+pub const SCHEMA: u32 = 2;
+
+/// All that is known of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Experiment {
+    /// What was to be done, where, by what.
+    pub about: About,
+    /// The runs that count, in the order in which they ended.
+    pub runs: Vec<Run>,
+    /// Runs that do not count.
+    pub void: Vec<Void>,
+    /// Runs beside a flow of cubic.
+    pub beside: Vec<Beside>,
+    /// How the rounds ended.
+    pub ended: Ended,
+}
+
+/// What was to be done, where, by what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct About {
+    /// [`SCHEMA`] of the writer.
+    pub schema: u32,
+    /// The version of the program that made the experiment.
+    pub version: String,
+    /// The kernel's release, as `uname -r` has it.
+    pub kernel: String,
+    /// When it began, in seconds since 1970. For the reader: nothing is measured by it.
+    pub began_unix_s: u64,
+    /// The words of the command line that made it.
+    pub command: Vec<String>,
+    /// Where.
+    pub path: PathWords,
+    /// What was compared.
+    pub subjects: Vec<Setting>,
+    /// How much each run sent.
+    #[serde(flatten)]
+    pub load: Load,
+    /// How often.
+    #[serde(flatten)]
+    pub rounds: Rounds,
+    /// What decided which packets were lost.
+    pub seed: u64,
+    /// How many runs at once.
+    pub parallel: usize,
+}
+
+/// A path in words and figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PathWords {
+    /// Its name: `loopback`, a scenario's, or a host's.
+    pub name: String,
+    /// Whether it was emulated.
+    pub emulated: bool,
+    /// What a reader wants to know of it.
+    pub words: String,
+    /// The round trip with empty queues, where the path was made to have one.
+    #[serde(rename = "rtt_s", with = "seconds_or_none")]
+    pub rtt: Option<Duration>,
+    /// The rate up, IP bytes.
+    pub up_bits_per_s: Option<u64>,
+    /// The rate down, IP bytes.
+    pub down_bits_per_s: Option<u64>,
+    /// The most TCP payload that can go up.
+    pub up_limit_bits_per_s: Option<f64>,
+    /// The most TCP payload that can go down.
+    pub down_limit_bits_per_s: Option<f64>,
+    /// What may wait on the way up.
+    pub up_queue_bytes: Option<u64>,
+    /// The share of packets lost on the way up, 0 to 1.
+    pub up_loss_share: Option<f64>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Run {
+    /// The place of its subject in the plan.
+    pub subject: usize,
+    /// Which round, from 0.
+    pub round: u32,
+    /// Its connections.
+    pub flows: Vec<Flow>,
+    /// Round trips beside and inside the load, where they were probed.
+    pub latency: Option<Latency>,
+    /// What the link did, where there was one.
+    pub link: Option<LinkWords>,
+}
+
+/// A run that does not count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Void {
+    /// The place of its subject in the plan.
+    pub subject: usize,
+    /// Which round, from 0.
+    pub round: u32,
+    /// Why not.
+    pub why: String,
+}
+
+/// How the rounds ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Ended {
+    /// How many rounds were made.
+    pub rounds: u32,
+    /// Whether the order of the subjects is settled; `None` where it was not asked.
+    pub settled: Option<bool>,
+    /// What ended it before its time, where something did.
+    pub cut: Option<String>,
+}
+
+/// One connection of a run: what its receiver counted, and what its sender knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Flow {
+    /// Which way the bytes went.
+    pub way: Way,
+    /// Which of the connections of that way, from 0.
+    pub stream: u32,
+    /// What the receiver counted: this is the result. `None` when its host could not tell.
+    pub received: Option<Received>,
+    /// What the sender knows.
+    pub sent: Option<Sent>,
+}
+
+/// What a receiver counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Received {
+    /// Bytes read.
+    #[serde(rename = "received_bytes")]
+    pub bytes: u64,
+    /// When the connection was there, since the run began on the receiver's host.
+    #[serde(rename = "began_s", with = "seconds")]
+    pub began: Duration,
+    /// From then to the last byte.
+    #[serde(rename = "received_s", with = "seconds")]
+    pub time: Duration,
+    /// How the stream ended; `None` where its end was not seen.
+    pub end: Option<Ending>,
+    /// Bytes read in each tenth of a second.
+    #[serde(rename = "received_bytes_per_100_ms")]
+    pub tenths: Vec<u64>,
+    /// The receive buffer as granted, the kernel's overhead included.
+    pub receive_buffer_bytes: Option<u32>,
+    /// Answers that came back through the load: see [`Latency::inside`].
+    #[serde(
+        rename = "answers_s",
+        with = "many_seconds",
+        default,
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub answers: Vec<Duration>,
+}
+
+/// How a stream ended for its reader, or for the kernel that received it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Ending {
+    /// The sender's FIN.
+    Fin,
+    /// A reset.
+    Reset,
+    /// Before its time.
+    Truncated,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// What a sender knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Sent {
+    /// Bytes that `write` accepted; with a program of others, bytes that its kernel sent.
+    #[serde(rename = "written_bytes")]
+    pub written: u64,
+    /// From the first write to the last one's return.
+    #[serde(rename = "writing_s", with = "seconds")]
+    pub writing: Duration,
+    /// How far all of it came, in the words of `Delivery`.
+    pub level: String,
+    /// Bytes that the receiver's kernel acknowledged.
+    pub acked_bytes: Option<u64>,
+    /// Why less was proven than that the receiver's kernel has it all and ended too.
+    pub failure: Option<String>,
+    /// The congestion control in use, as read back.
+    pub congestion: String,
+    /// The send buffer as granted, the kernel's overhead included.
+    pub send_buffer_bytes: Option<u32>,
+    /// Whether the send buffer was fixed, so that the kernel did not size it.
+    pub send_buffer_fixed: Option<bool>,
+    /// Bytes put on the wire, repetitions included.
+    pub sent_bytes: Option<u64>,
+    /// Repetitions among them.
+    pub resent_bytes: Option<u64>,
+    /// The smallest round trip that the sender's kernel saw.
+    #[serde(rename = "min_rtt_s", with = "seconds_or_none")]
+    pub min_rtt: Option<Duration>,
+    /// The share of time under each limit.
+    pub limited: Limited,
+    /// The kernel's view, every 100 ms.
+    pub samples: Vec<Sample>,
+}
+
+/// The share of time under each limit, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "as in `LimitedBy`")]
+pub struct Limited {
+    pub application: f64,
+    pub send_buffer: f64,
+    pub receive_window: f64,
+    pub congestion_window: f64,
+    pub pacing: f64,
+    #[serde(default)]
+    pub unknown: f64,
+}
+
+/// The kernel's view of a sending socket at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Sample {
+    /// Since the first write.
+    #[serde(rename = "at_s", with = "seconds")]
+    pub at: Duration,
+    /// The congestion window.
+    pub cwnd_bytes: u64,
+    /// In flight.
+    pub unacked_bytes: u64,
+    /// The smoothed round trip.
+    pub rtt_us: u32,
+    /// Written and not yet sent.
+    pub notsent_bytes: Option<u32>,
+    /// The rate at which the kernel spaces packets out; `None` where nothing paces.
+    pub pacing_bytes_per_s: Option<u64>,
+    /// The rate at which bytes were last delivered.
+    pub delivery_bytes_per_s: Option<u64>,
+    /// Repetitions so far.
+    pub resent_bytes: Option<u64>,
+    /// The receiver's window.
+    pub peer_window_bytes: Option<u32>,
+    /// What held the sender back most since the sample before.
+    pub limited_by: Option<LimitWord>,
+}
+
+/// [`LimitedBy`], as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "as in `LimitedBy`")]
+pub enum LimitWord {
+    Application,
+    SendBuffer,
+    ReceiveWindow,
+    CongestionWindow,
+    Pacing,
+    Unknown,
+}
+
+/// Round trips while the load was on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Latency {
+    /// Before the load, on a connection of its own.
+    #[serde(rename = "idle_s", with = "many_seconds")]
+    pub idle: Vec<Duration>,
+    /// Handshakes of new connections under load.
+    #[serde(rename = "handshakes_s", with = "many_seconds")]
+    pub handshakes: Vec<Duration>,
+    /// Question and answer on these new connections, beside the load.
+    #[serde(rename = "beside_s", with = "many_seconds")]
+    pub beside: Vec<Duration>,
+    /// Question and answer on a connection that carries the load: through its send buffer too.
+    #[serde(rename = "inside_s", with = "many_seconds")]
+    pub inside: Vec<Duration>,
+    /// Questions without an answer in time.
+    pub unanswered: u32,
+}
+
+/// What a link did, and how true it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LinkWords {
+    /// From the near host to the far one.
+    pub up: LinkWay,
+    /// From the far host to the near one.
+    pub down: LinkWay,
+    /// Packets that the devices dropped unasked.
+    pub device_drops_packets: u64,
+    /// How late packets were delivered: half of them at most this.
+    pub late_p50_ms: f64,
+    /// 99 of 100 at most this.
+    pub late_p99_ms: f64,
+    /// The latest.
+    pub late_max_ms: f64,
+    /// Processor time spent on carrying packets.
+    pub cpu_s: f64,
+}
+
+/// What a link did in one direction, all as asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "as in `lastbyte_link::DirectionReport`")]
+pub struct LinkWay {
+    pub packets: u64,
+    pub bytes: u64,
+    pub lost_packets: u64,
+    pub dropped_packets: u64,
+    pub policed_packets: u64,
+    pub marked_packets: u64,
+    pub queued_p50_ms: f64,
+    pub queued_p99_ms: f64,
+}
+
+/// A run of one congestion control beside a flow of cubic, both over the whole time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Beside {
+    /// The place of the subject in the plan.
+    pub subject: usize,
+    /// Which round, from 0.
+    pub round: u32,
+    /// The queue in multiples of the bandwidth-delay product; `None` where it is as it is.
+    pub queue_bdp: Option<f64>,
+    /// What the subject's receiver got while both were there.
+    pub subject_bits_per_s: f64,
+    /// What cubic's receiver got meanwhile.
+    pub cubic_bits_per_s: f64,
+}
+
+impl Run {
+    /// The result: in each direction the receivers' bytes over the receivers' time, in bit/s; the
+    /// sum where both directions were loaded.
+    #[must_use]
+    pub fn received_bits_per_s(&self) -> f64 {
+        Way::BOTH.iter().filter_map(|way| self.received_bits_per_s_on(*way)).sum()
+    }
+
+    /// The receivers' bytes over the receivers' time of one direction; `None` where it has no load.
+    #[must_use]
+    pub fn received_bits_per_s_on(&self, way: Way) -> Option<f64> {
+        let received: Vec<&Received> = self.received_on(way).collect();
+        let began = received.iter().map(|one| one.began).min()?;
+        let ended = received.iter().map(|one| one.began + one.time).max()?;
+        let bytes: u64 = received.iter().map(|one| one.bytes).sum();
+        Some(per_second(bytes, ended - began))
+    }
+
+    fn received_on(&self, way: Way) -> impl Iterator<Item = &Received> {
+        self.flows
+            .iter()
+            .filter(move |flow| flow.way == way)
+            .filter_map(|flow| flow.received.as_ref())
+    }
+
+    /// What a sender that believes `write` would claim, in bit/s.
+    #[must_use]
+    pub fn claimed_bits_per_s(&self) -> f64 {
+        let claimed = |sent: &Sent| per_second(sent.written, sent.writing);
+        self.sent().map(claimed).sum()
+    }
+
+    /// Bytes received, over all connections.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.flows.iter().filter_map(|flow| flow.received.as_ref()).map(|one| one.bytes).sum()
+    }
+
+    /// Bytes written, over all connections.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.sent().map(|sent| sent.written).sum()
+    }
+
+    /// What the senders know.
+    pub fn sent(&self) -> impl Iterator<Item = &Sent> {
+        self.flows.iter().filter_map(|flow| flow.sent.as_ref())
+    }
+
+    /// From the first connection to the last byte, the longer of both directions.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        let end = |one: &Received| one.began + one.time;
+        self.flows
+            .iter()
+            .filter_map(|flow| flow.received.as_ref())
+            .map(end)
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// Whether every byte written was received, on every connection, with a clean end and a proof
+    /// of it.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !self.flows.is_empty() && self.flows.iter().all(Flow::is_complete)
+    }
+
+    /// The share of the bytes put on the wire that were repetitions, 0 to 1.
+    #[must_use]
+    pub fn resent_share(&self) -> Option<f64> {
+        let (sent, resent) = self.sent_and_resent()?;
+        Some(resent as f64 / sent.max(1) as f64)
+    }
+
+    /// The share of the bytes put on the wire that were repeated although the link had dropped
+    /// nothing for it; `None` where nobody knows what the link dropped.
+    #[must_use]
+    pub fn resent_needlessly_share(&self) -> Option<f64> {
+        let (sent, resent) = self.sent_and_resent()?;
+        let link = self.link.as_ref()?;
+        let loaded = |way| self.flows.iter().any(|flow| flow.way == way);
+        let dropped = |way: &LinkWay| {
+            let packets = way.lost_packets + way.dropped_packets + way.policed_packets;
+            // Packets of the loaded direction are full ones but for a few.
+            packets as f64 * way.bytes as f64 / way.packets.max(1) as f64
+        };
+        let of = |way, link| if loaded(way) { dropped(link) } else { 0.0 };
+        let dropped = of(Way::Up, &link.up) + of(Way::Down, &link.down);
+        Some((resent as f64 - dropped).max(0.0) / sent.max(1) as f64)
+    }
+
+    fn sent_and_resent(&self) -> Option<(u64, u64)> {
+        let each = self.sent().map(|sent| sent.sent_bytes.zip(sent.resent_bytes));
+        let sum = each.reduce(|sum, one| Some((sum?.0 + one?.0, sum?.1 + one?.1)));
+        sum.flatten()
+    }
+
+    /// The smallest round trip that a sender's kernel saw.
+    #[must_use]
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.sent().filter_map(|sent| sent.min_rtt).min()
+    }
+}
+
+impl Flow {
+    /// Whether every byte written was received, with a clean end and a proof of it.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let (Some(received), Some(sent)) = (&self.received, &self.sent) else { return false };
+        received.bytes == sent.written
+            && received.end == Some(Ending::Fin)
+            && sent.failure.is_none()
+    }
+}
+
+impl Limited {
+    /// The shares with their names.
+    #[must_use]
+    pub fn shares(&self) -> [(LimitWord, f64); 6] {
+        [
+            (LimitWord::Application, self.application),
+            (LimitWord::SendBuffer, self.send_buffer),
+            (LimitWord::ReceiveWindow, self.receive_window),
+            (LimitWord::CongestionWindow, self.congestion_window),
+            (LimitWord::Pacing, self.pacing),
+            (LimitWord::Unknown, self.unknown),
+        ]
+    }
+
+    /// The limit with the largest share; `None` where nothing was sampled.
+    #[must_use]
+    pub fn first(&self) -> Option<(LimitWord, f64)> {
+        let largest = self.shares().into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        largest.filter(|(_, share)| *share > 0.0)
+    }
+
+    /// The mean of several.
+    #[must_use]
+    pub fn mean(of: &[Self]) -> Self {
+        let mean =
+            |part: fn(&Self) -> f64| of.iter().map(part).sum::<f64>() / of.len().max(1) as f64;
+        Self {
+            application: mean(|one| one.application),
+            send_buffer: mean(|one| one.send_buffer),
+            receive_window: mean(|one| one.receive_window),
+            congestion_window: mean(|one| one.congestion_window),
+            pacing: mean(|one| one.pacing),
+            unknown: mean(|one| one.unknown),
+        }
+    }
+}
+
+impl From<LimitedBy> for LimitWord {
+    fn from(limit: LimitedBy) -> Self {
+        match limit {
+            LimitedBy::Application => Self::Application,
+            LimitedBy::SendBuffer => Self::SendBuffer,
+            LimitedBy::ReceiveWindow => Self::ReceiveWindow,
+            LimitedBy::CongestionWindow => Self::CongestionWindow,
+            LimitedBy::Pacing => Self::Pacing,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl LimitWord {
+    /// In the words of `ss -i`, which are short.
+    #[must_use]
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::Application => "app",
+            Self::SendBuffer => "sndbuf",
+            Self::ReceiveWindow => "rwnd",
+            Self::CongestionWindow => "cwnd",
+            Self::Pacing => "pacing",
+            Self::Unknown => "?",
+        }
+    }
+}
+
+fn per_second(bytes: u64, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
+}
+
+/// A time as seconds; anything that is none is refused.
+pub(crate) mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        time.as_secs_f64().serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        checked(f64::deserialize(from)?)
+    }
+
+    pub(super) fn checked<E: serde::de::Error>(seconds: f64) -> Result<Duration, E> {
+        Duration::try_from_secs_f64(seconds).map_err(E::custom)
+    }
+}
+
+/// A time that may be missing.
+pub(crate) mod seconds_or_none {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        time: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        time.map(|time| time.as_secs_f64()).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Option::<f64>::deserialize(from)?.map(super::seconds::checked).transpose()
+    }
+}
+
+/// Several times.
+pub(crate) mod many_seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(times: &[Duration], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(times.iter().map(Duration::as_secs_f64))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<Duration>, D::Error> {
+        Vec::<f64>::deserialize(from)?.into_iter().map(super::seconds::checked).collect()
+    }
+}

@@ -1,0 +1,170 @@
+//! What can be measured: our own sender, and whatever else moves bytes over a path.
+
+use std::fmt;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use lastbyte_link::{Host, LinkError, Way};
+use lastbyte_socket::Stream;
+
+use crate::error::LabError;
+use crate::far::{Purpose, Task, Token};
+use crate::flow::{self, Reading, STALLED};
+use crate::path::PathUp;
+use crate::plan::Load;
+use crate::probe;
+use crate::record::{Flow, Latency};
+use crate::setting::{Buffers, Setting, Settings};
+
+/// Something that moves bytes over a path.
+pub trait Subject: fmt::Debug + Send + Sync {
+    /// What it is, in words that can be kept and compared.
+    fn setting(&self) -> Setting;
+
+    /// Moves a load over a path that nothing else uses meanwhile, and says what came of it.
+    ///
+    /// # Errors
+    /// When the run could not be made. A connection that was cut is no error: it is in the result.
+    fn run(&self, path: &PathUp, orders: &Orders) -> Result<Outcome, LabError>;
+}
+
+/// What a run is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Orders {
+    /// How much to send.
+    pub load: Load,
+    /// Whether to probe round trips meanwhile.
+    pub latency: bool,
+    /// The receiver's port; 0 lets the kernel choose.
+    pub port: u16,
+}
+
+/// What a subject brought.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Its connections.
+    pub flows: Vec<Flow>,
+    /// Round trips, where they were probed.
+    pub latency: Option<Latency>,
+}
+
+impl Subject for Settings {
+    fn setting(&self) -> Setting {
+        Setting::Own(self.clone())
+    }
+
+    fn run(&self, path: &PathUp, orders: &Orders) -> Result<Outcome, LabError> {
+        prepare(path, self)?;
+        let token = Token::new().map_err(LabError::Receiver)?;
+        let task =
+            Task { settings: self.clone(), load: orders.load, latency: orders.latency, token };
+        let far = path.far(&task, orders.port)?;
+        let address = far.address();
+        let prober = match orders.latency {
+            true => Some(probe::Prober::start(path, address, token)?),
+            false => None,
+        };
+        let began = Instant::now();
+        let threads: Vec<_> = self
+            .direction
+            .ways()
+            .iter()
+            .flat_map(|way| (0..self.streams).map(move |stream| (*way, stream)))
+            .map(|(way, stream)| start(path, (way, stream), &task, (address, began)))
+            .collect::<Result<_, _>>()?;
+        let near: Vec<_> = threads.into_iter().map(joined).collect();
+        let latency = prober.map(probe::Prober::end);
+        let far = far.end()?;
+        let near: Vec<Flow> = near.into_iter().collect::<Result<_, _>>()?;
+        let mut latency = latency;
+        let flows = merged(near, far);
+        if let Some(latency) = &mut latency {
+            let answers = flows.iter().filter_map(|flow| flow.received.as_ref());
+            latency.inside = answers.flat_map(|received| received.answers.clone()).collect();
+        }
+        Ok(Outcome { flows, latency })
+    }
+}
+
+/// Sets the maxima of the kernel's own sizing where they are asked for.
+fn prepare(path: &PathUp, settings: &Settings) -> Result<(), LabError> {
+    let Buffers::AutoUpTo(limit) = settings.buffers else { return Ok(()) };
+    let limit = limit.bytes();
+    for host in [Host::Near, Host::Far] {
+        // The kernel's own minima and initial sizes (net/ipv4/tcp.c, tcp_init).
+        path.set_sysctl(host, "ipv4/tcp_wmem", &format!("4096 16384 {limit}"))?;
+        path.set_sysctl(host, "ipv4/tcp_rmem", &format!("4096 131072 {limit}"))?;
+    }
+    Ok(())
+}
+
+type NearThread = JoinHandle<Result<Result<Flow, LabError>, LinkError>>;
+
+/// Starts the near host's side of one connection.
+fn start(
+    path: &PathUp,
+    (way, stream): (Way, u32),
+    task: &Task,
+    (address, began): (SocketAddr, Instant),
+) -> Result<NearThread, LabError> {
+    let task = task.clone();
+    let work = move || match way {
+        Way::Up => send(address, stream, &task),
+        Way::Down => receive(address, stream, &task, began),
+    };
+    Ok(path.spawn(Host::Near, "near", work)?)
+}
+
+fn send(address: SocketAddr, number: u32, task: &Task) -> Result<Flow, LabError> {
+    let settings = &task.settings;
+    let stream = connect(address, Purpose::Up(number), task)?;
+    let load = task.load.share(number, settings.streams);
+    let sent = flow::send(stream, load, settings.write_rate)?;
+    Ok(Flow { way: Way::Up, stream: number, received: None, sent: Some(sent) })
+}
+
+fn receive(
+    address: SocketAddr,
+    number: u32,
+    task: &Task,
+    run_began: Instant,
+) -> Result<Flow, LabError> {
+    let stream = connect(address, Purpose::Down(number), task)?;
+    let reading = Reading { run_began, rate: task.settings.read_rate, asks: task.latency };
+    let received = flow::receive(stream, &reading)?;
+    Ok(Flow { way: Way::Down, stream: number, received: Some(received), sent: None })
+}
+
+fn connect(address: SocketAddr, purpose: Purpose, task: &Task) -> Result<Stream, LabError> {
+    let settings = &task.settings;
+    let tune = match purpose {
+        Purpose::Up(_) => settings.sender(),
+        Purpose::Down(_) | Purpose::Echo => settings.receiver(),
+    };
+    let stream = Stream::connect(address, &tune, STALLED);
+    let mut stream =
+        stream.map_err(|error| LabError::from_socket(error, tune.congestion.as_deref()))?;
+    stream.write_all(&purpose.preamble(&task.token)).map_err(LabError::Receiver)?;
+    Ok(stream)
+}
+
+fn joined(thread: NearThread) -> Result<Flow, LabError> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
+}
+
+/// Puts the two sides of each connection together.
+fn merged(mut near: Vec<Flow>, far: Vec<Flow>) -> Vec<Flow> {
+    for other in far {
+        let same = |flow: &&mut Flow| (flow.way, flow.stream) == (other.way, other.stream);
+        match near.iter_mut().find(same) {
+            Some(flow) => {
+                flow.received = flow.received.take().or(other.received);
+                flow.sent = flow.sent.take().or(other.sent);
+            }
+            None => near.push(other),
+        }
+    }
+    near
+}
