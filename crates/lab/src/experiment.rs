@@ -1,5 +1,6 @@
 //! The runs of a plan, interleaved and believed only if their link was true.
 
+use std::ops::ControlFlow;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -42,30 +43,36 @@ pub enum Event<'a> {
     },
 }
 
+/// Is told what happens; says why the experiment should end before its time.
+pub type Watch<'a> = dyn FnMut(Event<'_>) -> ControlFlow<String> + 'a;
+
 /// Makes all runs of a plan.
 ///
 /// In each round every subject runs once; the order turns from round to round, so that no subject
 /// always has the quiet machine. As many as [`Plan::parallel`] run at once, each on its own link.
 ///
+/// `watch` may end it before its time by saying why: what was measured until then is returned.
+///
 /// # Errors
 /// The first run that could not be made. What concerns one subject alone leaves that subject out,
 /// and is an error only where no run was made at all.
-pub fn experiment(plan: &Plan, watch: &mut dyn FnMut(Event<'_>)) -> Result<Experiment, LabError> {
+pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experiment, LabError> {
     if plan.subjects.is_empty() {
         return Err(LabError::NoSubjects);
     }
     rehearse(plan)?;
     let about = about(plan);
-    watch(Event::Begun(&about));
-    let mut course = Course { plan, watch, runs: Vec::new(), void: Vec::new(), refused: None };
+    let mut course =
+        Course { plan, watch, runs: Vec::new(), void: Vec::new(), refused: None, cut: None };
+    course.tell(Event::Begun(&about));
     let mut rounds = 0;
     let mut subjects: Vec<usize> = (0..plan.subjects.len()).collect();
-    while rounds < plan.rounds.most_rounds && !subjects.is_empty() {
+    while rounds < plan.rounds.most_rounds && !subjects.is_empty() && course.cut.is_none() {
         course.round(rounds, &subjects)?;
         rounds += 1;
         subjects.retain(|subject| !course.is_refused(*subject));
     }
-    let Course { runs, void, refused, .. } = course;
+    let Course { runs, void, refused, cut, .. } = course;
     match refused {
         Some((_, error)) if runs.is_empty() => Err(error),
         _ => Ok(Experiment {
@@ -73,7 +80,7 @@ pub fn experiment(plan: &Plan, watch: &mut dyn FnMut(Event<'_>)) -> Result<Exper
             runs,
             void,
             beside: Vec::new(),
-            ended: Ended { rounds, settled: None, cut: None },
+            ended: Ended { rounds, settled: None, cut },
         }),
     }
 }
@@ -109,22 +116,33 @@ fn about(plan: &Plan) -> About {
 /// The runs so far.
 struct Course<'a> {
     plan: &'a Plan,
-    watch: &'a mut dyn FnMut(Event<'_>),
+    watch: &'a mut Watch<'a>,
     runs: Vec<Run>,
     void: Vec<Void>,
     /// The first subject that could not be run, and why.
     refused: Option<(usize, LabError)>,
+    /// Why it ends before its time.
+    cut: Option<String>,
 }
 
 impl Course<'_> {
+    fn tell(&mut self, event: Event<'_>) {
+        if let ControlFlow::Break(why) = (self.watch)(event) {
+            self.cut.get_or_insert(why);
+        }
+    }
+
     /// Runs each of some subjects once.
     fn round(&mut self, round: u32, subjects: &[usize]) -> Result<(), LabError> {
         let of = self.plan.subjects.len() * self.plan.rounds.most_rounds as usize;
         let mut order = subjects.to_vec();
         order.rotate_left(round as usize % subjects.len());
         for batch in order.chunks(self.plan.parallel.max(1)) {
+            if self.cut.is_some() {
+                break;
+            }
             let done = self.runs.len() + self.void.len();
-            (self.watch)(Event::Running { done, of, subjects: batch });
+            self.tell(Event::Running { done, of, subjects: batch });
             for (subject, made) in batch.iter().zip(at_once(self.plan, batch, round)) {
                 match made {
                     Ok(made) => self.believe(made)?,
@@ -149,17 +167,17 @@ impl Course<'_> {
                 return Ok(());
             }
             repeats += 1;
-            (self.watch)(Event::Repeating { subject: run.subject, why: &why });
+            self.tell(Event::Repeating { subject: run.subject, why: &why });
             (run, report) = make(self.plan, run.subject, run.round)?;
         }
-        (self.watch)(Event::Counted(&run));
+        self.tell(Event::Counted(&run));
         self.runs.push(run);
         Ok(())
     }
 
     fn leave_out(&mut self, subject: usize, round: u32, why: String) {
         let void = Void { subject, round, why };
-        (self.watch)(Event::Void(&void));
+        self.tell(Event::Void(&void));
         self.void.push(void);
     }
 

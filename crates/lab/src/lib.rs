@@ -27,7 +27,7 @@ mod setting;
 mod subject;
 
 pub use error::LabError;
-pub use experiment::{Event, experiment};
+pub use experiment::{Event, Watch, experiment};
 pub use far::{FarEnd, Task, Token, serve};
 pub use findings::{Findings, Recommendation, Row};
 pub use path::{Path, PathUp};

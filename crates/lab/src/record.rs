@@ -2,6 +2,8 @@
 //!
 //! Keys carry their units. Times are written in seconds, with fractions.
 
+mod file;
+
 use std::time::Duration;
 
 use lastbyte_core::sample::LimitedBy;
@@ -10,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{Load, Rounds};
 use crate::setting::Setting;
+
+pub use file::{Line, ReadError, RunLine, read};
 
 /// The version of the records that this program writes, and the one that it reads.
 pub const SCHEMA: u32 = 2;
