@@ -8,8 +8,9 @@ use lastbyte_link::{Host, Report};
 use lastbyte_socket::{Listener, Tune};
 
 use crate::error::LabError;
+use crate::findings::Order;
 use crate::plan::Plan;
-use crate::record::{About, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
+use crate::record::{About, Beside, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
 use crate::subject::Orders;
 
 /// How often a run whose link missed its promise is repeated alone before it is given up.
@@ -34,6 +35,8 @@ pub enum Event<'a> {
     Counted(&'a Run),
     /// A run does not count.
     Void(&'a Void),
+    /// A run beside a flow of cubic counts.
+    Beside(&'a Beside),
     /// A run's link missed its promise: it is repeated alone.
     Repeating {
         /// Its subject.
@@ -62,26 +65,32 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
     }
     rehearse(plan)?;
     let about = about(plan);
-    let mut course =
-        Course { plan, watch, runs: Vec::new(), void: Vec::new(), refused: None, cut: None };
+    let so_far = Experiment {
+        about: about.clone(),
+        runs: Vec::new(),
+        void: Vec::new(),
+        beside: Vec::new(),
+        ended: Ended::default(),
+    };
+    let mut course = Course { plan, watch, so_far, refused: None };
     course.tell(Event::Begun(&about));
-    let mut rounds = 0;
     let mut subjects: Vec<usize> = (0..plan.subjects.len()).collect();
-    while rounds < plan.rounds.most_rounds && !subjects.is_empty() && course.cut.is_none() {
-        course.round(rounds, &subjects)?;
-        rounds += 1;
+    while course.so_far.ended.rounds < plan.rounds.most_rounds && !subjects.is_empty() {
+        course.round(&subjects)?;
+        if course.so_far.ended.cut.is_some() {
+            break;
+        }
+        if course.so_far.ended.rounds >= plan.rounds.least_rounds
+            && let Some(order) = Order::of(&course.so_far)
+        {
+            course.so_far.ended.settled = Some(order.is_settled());
+            subjects = order.next();
+        }
         subjects.retain(|subject| !course.is_refused(*subject));
     }
-    let Course { runs, void, refused, cut, .. } = course;
-    match refused {
-        Some((_, error)) if runs.is_empty() => Err(error),
-        _ => Ok(Experiment {
-            about,
-            runs,
-            void,
-            beside: Vec::new(),
-            ended: Ended { rounds, settled: None, cut },
-        }),
+    match course.refused {
+        Some(error) if course.so_far.runs.is_empty() => Err(error),
+        _ => Ok(course.so_far),
     }
 }
 
@@ -103,7 +112,7 @@ fn about(plan: &Plan) -> About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: release.trim().to_owned(),
         began_unix_s: now.as_secs(),
-        command: Vec::new(),
+        command: plan.command.clone(),
         path: plan.path.words(),
         subjects: plan.settings().collect(),
         load: plan.load,
@@ -117,43 +126,42 @@ fn about(plan: &Plan) -> About {
 struct Course<'a> {
     plan: &'a Plan,
     watch: &'a mut Watch<'a>,
-    runs: Vec<Run>,
-    void: Vec<Void>,
-    /// The first subject that could not be run, and why.
-    refused: Option<(usize, LabError)>,
-    /// Why it ends before its time.
-    cut: Option<String>,
+    so_far: Experiment,
+    /// Why the first subject that could not be run could not.
+    refused: Option<LabError>,
 }
 
 impl Course<'_> {
     fn tell(&mut self, event: Event<'_>) {
         if let ControlFlow::Break(why) = (self.watch)(event) {
-            self.cut.get_or_insert(why);
+            self.so_far.ended.cut.get_or_insert(why);
         }
     }
 
     /// Runs each of some subjects once.
-    fn round(&mut self, round: u32, subjects: &[usize]) -> Result<(), LabError> {
+    fn round(&mut self, subjects: &[usize]) -> Result<(), LabError> {
+        let round = self.so_far.ended.rounds;
         let of = self.plan.subjects.len() * self.plan.rounds.most_rounds as usize;
         let mut order = subjects.to_vec();
         order.rotate_left(round as usize % subjects.len());
         for batch in order.chunks(self.plan.parallel.max(1)) {
-            if self.cut.is_some() {
-                break;
+            if self.so_far.ended.cut.is_some() {
+                return Ok(());
             }
-            let done = self.runs.len() + self.void.len();
+            let done = self.so_far.runs.len() + self.so_far.void.len();
             self.tell(Event::Running { done, of, subjects: batch });
             for (subject, made) in batch.iter().zip(at_once(self.plan, batch, round)) {
                 match made {
                     Ok(made) => self.believe(made)?,
                     Err(error) if error.is_of_subject() => {
                         self.leave_out(*subject, round, error.to_string());
-                        self.refused.get_or_insert((*subject, error));
+                        self.refused.get_or_insert(error);
                     }
                     Err(error) => return Err(error),
                 }
             }
         }
+        self.so_far.ended.rounds += 1;
         Ok(())
     }
 
@@ -171,20 +179,20 @@ impl Course<'_> {
             (run, report) = make(self.plan, run.subject, run.round)?;
         }
         self.tell(Event::Counted(&run));
-        self.runs.push(run);
+        self.so_far.runs.push(run);
         Ok(())
     }
 
     fn leave_out(&mut self, subject: usize, round: u32, why: String) {
         let void = Void { subject, round, why };
         self.tell(Event::Void(&void));
-        self.void.push(void);
+        self.so_far.void.push(void);
     }
 
     /// Whether a subject has been left out and never ran.
     fn is_refused(&self, subject: usize) -> bool {
-        self.void.iter().any(|void| void.subject == subject)
-            && !self.runs.iter().any(|run| run.subject == subject)
+        self.so_far.void.iter().any(|void| void.subject == subject)
+            && !self.so_far.runs.iter().any(|run| run.subject == subject)
     }
 }
 
