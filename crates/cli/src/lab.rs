@@ -279,7 +279,7 @@ pub(crate) fn recommend(findings: &Findings, advice: &Recommendation) {
         )),
         Some(next) => {
             say_the_gain(best, next);
-            say_ways(apply::congestion_ways(name));
+            say_ways(apply::congestion_ways(None, name));
             if default.as_deref() == Some(name) {
                 say(&format!("  ({name} is this machine's default already.)"));
             }

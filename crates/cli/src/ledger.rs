@@ -13,7 +13,7 @@
 //!
 //! What a change is, and how each kind of it is taken back, is in [`change`].
 
-mod change;
+pub(crate) mod change;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

@@ -396,7 +396,7 @@ fn use_after_kill(ledger: &Ledger, mut world: BTreeSet<i32>, listed: usize) {
 fn pid_of(change: &Change) -> i32 {
     match change {
         Change::Process { pid, .. } => *pid,
-        Change::Namespace { .. } => panic!("{change}"),
+        _ => panic!("{change}"),
     }
 }
 
