@@ -101,7 +101,8 @@ fn make(change: &Change) -> Result<(), NotMade> {
 }
 
 fn plan(places: &Places, what: &Application) -> Result<Change> {
-    let change = match what {
+    has_rights(what)?;
+    Ok(match what {
         Application::Route { to, congestion } => {
             is_offered(congestion)?;
             Change::Route(route::plan(*to, congestion)?)
@@ -110,9 +111,7 @@ fn plan(places: &Places, what: &Application) -> Result<Change> {
             congestion.as_deref().map_or(Ok(()), is_offered)?;
             Change::SysctlFile(machine::plan(places, congestion.as_deref(), *buffers)?)
         }
-    };
-    has_rights(&change)?;
-    Ok(change)
+    })
 }
 
 /// Refuses what the kernel does not have now, and what is no name at all.
@@ -129,16 +128,18 @@ fn is_offered(congestion: &str) -> Result<()> {
     Ok(())
 }
 
-fn has_rights(change: &Change) -> Result<()> {
+/// Asks the kernel: capabilities alone may be those of a user namespace, without a say in this network.
+fn has_rights(what: &Application) -> Result<()> {
     if lastbyte_sys::route::may_change().context("cannot ask netlink")? {
         return Ok(());
     }
-    match change {
-        Change::Route(route) => bail!(
-            "adding a route to {} needs CAP_NET_ADMIN: run it as root, such as with sudo",
-            route.to
-        ),
-        _ => bail!("settings of the whole machine need root: run it with sudo"),
+    match what {
+        Application::Route { to, .. } => {
+            bail!("adding a route to {to} needs CAP_NET_ADMIN: run it as root, such as with sudo")
+        }
+        Application::MachineWide { .. } => {
+            bail!("settings of the whole machine need root: run it with sudo")
+        }
     }
 }
 

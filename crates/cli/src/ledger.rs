@@ -491,4 +491,4 @@ fn state_directory(variable: impl Fn(&str) -> Option<OsString>, root: bool) -> R
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

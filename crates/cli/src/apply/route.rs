@@ -21,7 +21,7 @@ pub(super) fn plan(to: Prefix, congestion: &str) -> Result<AddedRoute> {
     if let Some(route) = there.first() {
         bail!("{}", already_there(to, route, congestion));
     }
-    let taken = taken_now(to)?;
+    let taken = taken_now(to, congestion)?;
     let hop = |hop: &Hop| {
         Ok(AddedHop {
             via: hop.via,
@@ -103,7 +103,7 @@ fn already_there(to: Prefix, route: &Route, congestion: &str) -> String {
 }
 
 /// The route that the kernel takes for `to` now, if one can be made like it.
-fn taken_now(to: Prefix) -> Result<Route> {
+fn taken_now(to: Prefix, congestion: &str) -> Result<Route> {
     let taken = route::to(to.address()).map_err(|error| match error.kind() {
         io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
             anyhow!("this machine has no route that leads to {to}: there is none to make one like")
@@ -119,9 +119,9 @@ fn taken_now(to: Prefix) -> Result<Route> {
         let inner = prefix_of(&taken);
         bail!("{inner}, which is part of {to}, has a route of its own: name a prefix without it");
     }
-    let by_hand = || match add_line(to, &taken, congestion_word()) {
-        Some(line) => format!("; by hand: {line}"),
-        None => String::new(),
+    let by_hand = || {
+        let line = add_line(to, &taken, congestion);
+        line.map_or_else(String::new, |line| format!("; by hand: {line}"))
     };
     ensure!(
         taken.table == MAIN_TABLE,
@@ -140,11 +140,6 @@ fn taken_now(to: Prefix) -> Result<Route> {
 
 /// A route to this host (`RTN_LOCAL`).
 const LOCAL: u8 = 2;
-
-/// For a line whose reader knows the name.
-fn congestion_word() -> &'static str {
-    "NAME"
-}
 
 fn prefix_of(route: &Route) -> String {
     format!("{}/{}", route.destination, route.prefix_bits)
@@ -195,11 +190,11 @@ fn with_the_rest(mut line: String, route: &Route, congestion: &str) -> Option<St
     if let [only] = route.hops.as_slice() {
         // The way first, as people write it.
         let (head, tail) = split_after_destination(&line);
-        return Some(format!("{head}{}{tail}{congestion}", hop(only)?));
+        return Some(format!("{head}{}{tail}{congestion}", hop(only, route.destination)?));
     }
     line += &congestion;
     for several in &route.hops {
-        line += &format!(" nexthop{} weight {}", hop(several)?, several.weight);
+        line += &format!(" nexthop{} weight {}", hop(several, route.destination)?, several.weight);
     }
     Some(line)
 }
@@ -211,10 +206,12 @@ fn split_after_destination(line: &str) -> (&str, &str) {
     line.split_at(end)
 }
 
-fn hop(hop: &Hop) -> Option<String> {
+fn hop(hop: &Hop, to: IpAddr) -> Option<String> {
     let mut words = String::new();
-    if let Some(via) = hop.via {
-        words += &format!(" via {via}");
+    match (hop.via, to) {
+        (Some(IpAddr::V6(via)), IpAddr::V4(_)) => words += &format!(" via inet6 {via}"),
+        (Some(via), _) => words += &format!(" via {via}"),
+        (None, _) => {}
     }
     words += &format!(" dev {}", device(hop).ok()?);
     if hop.on_link {
@@ -244,6 +241,7 @@ fn protocol(number: u8) -> String {
 /// `RTAX_LOCK`: a bit for each metric that is not to be changed by what the path tells.
 const LOCK: u16 = 1;
 const CC_ALGO: u16 = 16;
+const RTO_MIN: u16 = 13;
 
 /// The metrics with their names for `ip(8)`, in its units.
 fn metrics(metrics: &[(u16, u32)]) -> Option<String> {
@@ -263,13 +261,15 @@ fn metrics(metrics: &[(u16, u32)]) -> Option<String> {
             10 => ("hoplimit", value.to_string()),
             11 => ("initcwnd", value.to_string()),
             12 if value == 1 => ("features", "ecn".to_owned()),
-            13 => ("rto_min", format!("{value}ms")),
+            RTO_MIN => ("rto_min", format!("{value}ms")),
             14 => ("initrwnd", value.to_string()),
             15 => ("quickack", value.to_string()),
             17 => ("fastopen_no_cookie", value.to_string()),
             _ => return None,
         };
-        words += &format!(" {name} {}{value}", is_locked(metrics, number));
+        // `ip` locks this one by itself, and has no word for it.
+        let locked = if number == RTO_MIN { "" } else { is_locked(metrics, number) };
+        words += &format!(" {name} {locked}{value}");
     }
     Some(words)
 }

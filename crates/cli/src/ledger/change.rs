@@ -129,7 +129,7 @@ impl Change {
         self.take_back_telling(&mut |left_alone| talk(&format!("lastbyte: {left_alone}")))
     }
 
-    fn take_back_telling(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
+    pub(crate) fn take_back_telling(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
         match self {
             Self::Namespace { path, .. } => drop_namespace(path),
             Self::Process { pid, start_ticks, .. } => end_process(*pid, *start_ticks, GRACE),

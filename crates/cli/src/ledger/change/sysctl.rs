@@ -195,7 +195,8 @@ impl LiveValue {
         match written.and_then(|mut file| file.write_all(value.as_bytes())) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => bail!(
-                "cannot set {} = {value}: it needs root or CAP_NET_ADMIN: run it with sudo",
+                "cannot set {} = {value}: it needs root, and in a container one of the names of \
+                 net.ipv4.tcp_allowed_congestion_control",
                 self.key
             ),
             Err(error) => bail!("cannot set {} = {value}: {error}", self.key),
