@@ -135,8 +135,8 @@ fn the_path_filled(path: &Path, seconds: Duration) -> Result<bool> {
     let findings = Findings::of(&experiment);
     lab::table(&findings).say();
     say("");
-    if let Some(advice) = &findings.recommendation {
-        lab::recommend(&findings, advice);
+    if let Some(advice) = lab::advice(&findings, lab::Scope::default()) {
+        advice.say();
     }
     let proven = is_proven(&experiment);
     if proven {

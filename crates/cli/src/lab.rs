@@ -1,6 +1,7 @@
 //! `lastbyte lab`.
 
 mod advice;
+mod compare;
 mod keep;
 mod table;
 mod words;
@@ -9,21 +10,22 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lastbyte_lab::{
     Direction, Event, Experiment, Findings, Load, Path, Plan, Run, Settings, Subject, record,
 };
-use lastbyte_units::grouped;
+use lastbyte_units::{ByteSize, grouped};
 
-use crate::apply;
+use crate::apply::{self, Application};
+use crate::ledger::Ledger;
 use crate::output::{Progress, say, talk};
 use crate::verdict::Verdict;
 
-pub(crate) use advice::recommend;
+pub(crate) use advice::{Advice, Scope, advice};
 use keep::Keeper;
 pub(crate) use table::{COUNTED, table};
 pub(crate) use words::LabArgs;
-use words::{LabCommand, MatrixArgs, OutputArgs, ShowArgs};
+use words::{ApplyWord, LabCommand, MatrixArgs, OutputArgs, ShowArgs};
 
 /// A run of fewer round trips is mostly slow start.
 const SHORT: u32 = 10;
@@ -37,12 +39,18 @@ pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
     match &args.command {
         None => measure(args),
         Some(LabCommand::Show(args)) => show(args),
+        Some(LabCommand::Compare(args)) => compare::run(args),
     }
 }
 
 fn measure(args: &LabArgs) -> Result<Verdict> {
     let plan = plan(args)?;
     let output = &args.output;
+    if let Some(place) = output.apply {
+        // Nobody should learn it after a long experiment.
+        let name = apply::default_congestion().context("this machine has no TCP")?;
+        apply::check(&application(place, Some(name), None))?;
+    }
     let mut keeper = Keeper::new(output.json, output.save.as_deref())?;
     let heading = heading(&plan);
     let experiment = make(&plan, &mut |event| {
@@ -53,9 +61,38 @@ fn measure(args: &LabArgs) -> Result<Verdict> {
         keeper.on(event)
     })?;
     let kept = keeper.end(&experiment);
-    let complete = tell(&experiment, output)?;
+    let (complete, advice) = tell(&experiment, output)?;
+    if let Some(place) = output.apply {
+        apply_advice(place, &advice.unwrap_or_default())?;
+    }
     kept?;
     Ok(complete)
+}
+
+/// Does what is advised, through the ledger.
+fn apply_advice(place: ApplyWord, advice: &Advice) -> Result<()> {
+    let route = matches!(place, ApplyWord::Route(_));
+    if advice.congestion.is_none() && (route || advice.buffers.is_none()) {
+        talk("lab: nothing is advised, so nothing was applied");
+        return Ok(());
+    }
+    let what = application(place, advice.congestion.clone(), advice.buffers);
+    let applied = apply::apply(&Ledger::of_this_user()?, &what)?;
+    talk(&format!("lab: {applied}"));
+    Ok(())
+}
+
+fn application(
+    place: ApplyWord,
+    congestion: Option<String>,
+    buffers: Option<ByteSize>,
+) -> Application {
+    match place {
+        ApplyWord::Route(to) => {
+            Application::Route { to, congestion: congestion.unwrap_or_default() }
+        }
+        ApplyWord::Machine => Application::MachineWide { congestion, buffers },
+    }
 }
 
 /// Shows what was saved.
@@ -66,16 +103,17 @@ fn show(args: &ShowArgs) -> Result<Verdict> {
         save: None,
         report: args.report.clone(),
         machine_wide: args.machine_wide,
+        apply: None,
     };
     let about = &experiment.about;
     say(&format!("{}: {}", about.path.name, about.path.words));
     say(&format!("{}, seed {}, Linux {}", about.rounds, about.seed, short(&about.kernel)));
     say("");
-    tell(&experiment, &output)
+    Ok(tell(&experiment, &output)?.0)
 }
 
-/// Says what was found, and whether every byte arrived.
-fn tell(experiment: &Experiment, output: &OutputArgs) -> Result<Verdict> {
+/// Says what was found, whether every byte arrived, and what to do.
+fn tell(experiment: &Experiment, output: &OutputArgs) -> Result<(Verdict, Option<Advice>)> {
     let findings = Findings::of(experiment);
     if !output.json {
         say(COUNTED);
@@ -84,12 +122,15 @@ fn tell(experiment: &Experiment, output: &OutputArgs) -> Result<Verdict> {
         say(&table::legend(experiment, &findings));
     }
     warn(experiment, &findings);
-    if let (Some(advice), false) = (&findings.recommendation, output.json) {
+    let advice = advice(&findings, Scope { to: None, machine_wide: output.machine_wide });
+    if let (Some(advice), false) = (&advice, output.json) {
         say("");
-        recommend(&findings, advice);
+        advice.say();
     }
-    let complete = experiment.runs.iter().all(Run::is_complete);
-    Ok(Verdict::from(complete && experiment.void.is_empty() && experiment.ended.cut.is_none()))
+    let complete = experiment.runs.iter().all(Run::is_complete)
+        && experiment.void.is_empty()
+        && experiment.ended.cut.is_none();
+    Ok((Verdict::from(complete), advice))
 }
 
 /// Words to plan: all that can be wrong is found here.
@@ -119,10 +160,8 @@ fn plan(args: &LabArgs) -> Result<Plan> {
         (None, None) => Some(USUAL_SECONDS),
         (seconds, _) => seconds,
     };
-    let load = Load {
-        time: seconds.map(Duration::from_secs),
-        bytes: runs.bytes.map(lastbyte_units::ByteSize::bytes),
-    };
+    let load =
+        Load { time: seconds.map(Duration::from_secs), bytes: runs.bytes.map(ByteSize::bytes) };
     Ok(Plan {
         subjects: subjects(&args.matrix, &path)?,
         path,

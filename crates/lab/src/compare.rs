@@ -2,7 +2,6 @@
 
 use lastbyte_stats::{Interval, Metric, Summary, Verdict, compare_many, holm, ratio_interval};
 
-use crate::latency::Responsiveness;
 use crate::record::{Experiment, Run};
 use crate::setting::Setting;
 
@@ -93,10 +92,7 @@ impl Measure {
         match self {
             Self::Received => Some(run.received_bits_per_s()),
             Self::Resent => run.resent_share(),
-            Self::LoadedRtt => {
-                let responsiveness = Responsiveness::of(run.latency.as_ref()?)?;
-                Some(responsiveness.loaded_p95.as_secs_f64())
-            }
+            Self::LoadedRtt => None,
         }
     }
 }
@@ -126,10 +122,7 @@ pub fn changes(before: &Experiment, after: &Experiment) -> Changes {
         .collect();
     let mut settings: Vec<Changed> = common
         .iter()
-        .map(|(a, _)| Changed {
-            setting: before.about.subjects[*a].clone(),
-            measures: Vec::new(),
-        })
+        .map(|(a, _)| Changed { setting: before.about.subjects[*a].clone(), measures: Vec::new() })
         .collect();
     for measure in Measure::ALL {
         let samples = |experiment: &Experiment, subject: usize| -> Vec<f64> {
@@ -185,7 +178,11 @@ fn unlike(before: &Experiment, after: &Experiment) -> Vec<String> {
             unlike.push(format!("{what}: {a} before, {b} after"));
         }
     };
-    check("path", format!("{} ({})", a.path.name, a.path.words), format!("{} ({})", b.path.name, b.path.words));
+    check(
+        "path",
+        format!("{} ({})", a.path.name, a.path.words),
+        format!("{} ({})", b.path.name, b.path.words),
+    );
     let load = |load: &crate::plan::Load| match (load.time, load.bytes) {
         (Some(time), None) => format!("{} s", time.as_secs_f64()),
         (None, Some(bytes)) => format!("{bytes} bytes"),
@@ -200,7 +197,11 @@ fn unlike(before: &Experiment, after: &Experiment) -> Vec<String> {
 }
 
 /// The rounds with which the exact rank test can tell anything, corrected for so many subjects.
-fn rounds_needed(before: &Experiment, after: &Experiment, common: &[(usize, usize)]) -> Option<u32> {
+fn rounds_needed(
+    before: &Experiment,
+    after: &Experiment,
+    common: &[(usize, usize)],
+) -> Option<u32> {
     let runs = |experiment: &Experiment, subject: usize| {
         experiment.runs.iter().filter(|run| run.subject == subject).count()
     };

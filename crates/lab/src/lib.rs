@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
 mod error;
 mod experiment;
 mod far;

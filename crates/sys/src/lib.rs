@@ -6,7 +6,7 @@
 //! reason, and each failure is the kernel's own error number, without a word added.
 //!
 //! Modules go by what they touch: [`tcp`], [`icmp`] and [`socket`] one socket, [`poll`] waiting,
-//! [`tun`], [`packet`], [`ethtool`], [`netlink`], [`namespace`] and [`mount`] a host of one's own,
+//! [`tun`], [`packet`], [`ethtool`], [`netlink`], [`mod@route`], [`namespace`] and [`mount`] a host of one's own,
 //! [`name`] the C library's names, [`process`] and [`mod@file`] the rest.
 
 #![allow(unsafe_code, reason = "the only crate where unsafe is allowed: it is the door itself")]
@@ -21,6 +21,7 @@ pub mod netlink;
 pub mod packet;
 pub mod poll;
 pub mod process;
+pub mod route;
 pub mod socket;
 pub mod tcp;
 pub mod tun;

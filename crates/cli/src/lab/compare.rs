@@ -6,7 +6,7 @@ use lastbyte_lab::record;
 use serde::Serialize;
 
 use crate::lab::words::CompareArgs;
-use crate::output::{Align, Table, mbit, percent, say, say_json, talk};
+use crate::output::{Align, Table, mbit, percent, say_json, talk};
 use crate::verdict::Verdict;
 
 /// Says what changed. The verdict: is nothing worse than before, beyond noise?

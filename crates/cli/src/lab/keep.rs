@@ -61,7 +61,7 @@ impl Keeper {
             // Pipes and devices cannot be.
             && error.kind() != io::ErrorKind::InvalidInput
         {
-            self.failed.get_or_insert(format!("{}: {error}", path.display()));
+            self.failed.get_or_insert_with(|| format!("{}: {error}", path.display()));
         }
         match (self.failed, flow) {
             (Some(why), _) | (None, ControlFlow::Break(why)) => bail!("not all was kept: {why}"),

@@ -1,11 +1,13 @@
 //! The words of `lastbyte lab`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use lastbyte_lab::{Buffers, Direction, Fairness, Rounds};
 use lastbyte_units::{BitRate, ByteSize};
 
+use crate::apply::Prefix;
 use crate::args::PathArgs;
 
 /// Find the settings that fill a path, counted at the receiver.
@@ -34,6 +36,7 @@ pub(crate) struct LabArgs {
 /// What else can be done with experiments.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LabCommand {
+    Compare(CompareArgs),
     Show(ShowArgs),
 }
 
@@ -144,6 +147,29 @@ pub(crate) struct OutputArgs {
     /// Say the lines for the whole machine too
     #[arg(long)]
     pub(crate) machine_wide: bool,
+    /// Do what is advised: route:PREFIX adds a route of its own to a host or network, machine
+    /// changes the whole machine for good; `lastbyte undo` takes it back. Nothing is replaced
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) apply: Option<ApplyWord>,
+}
+
+/// Where to apply what is advised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ApplyWord {
+    Route(Prefix),
+    Machine,
+}
+
+impl FromStr for ApplyWord {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("route", to)) => to.parse().map(Self::Route).map_err(|error| format!("{error}")),
+            None if text == "machine" => Ok(Self::Machine),
+            _ => Err("write route:PREFIX, such as route:203.0.113.7, or machine".to_owned()),
+        }
+    }
 }
 
 /// When to measure fairness.
@@ -171,7 +197,7 @@ impl From<FairnessWord> for Fairness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Maybe<T>(pub(crate) Option<T>);
 
-fn maybe<T: std::str::FromStr>(text: &str) -> Result<Maybe<T>, T::Err> {
+fn maybe<T: FromStr>(text: &str) -> Result<Maybe<T>, T::Err> {
     if text.trim() == "none" {
         Ok(Maybe(None))
     } else {

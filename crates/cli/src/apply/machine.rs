@@ -1,0 +1,110 @@
+//! Settings of the whole machine: which files and values they are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use lastbyte_units::ByteSize;
+
+use crate::ledger::change::{LiveValue, NewFile, SysctlFile, network};
+
+const CONGESTION_KEY: &str = "net.ipv4.tcp_congestion_control";
+
+/// Where a machine keeps its settings.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    pub(super) sysctl_d: PathBuf,
+    pub(super) modules_load_d: PathBuf,
+    pub(super) proc_sys: PathBuf,
+}
+
+impl Places {
+    pub(super) fn of_this_machine() -> Self {
+        Self {
+            sysctl_d: "/etc/sysctl.d".into(),
+            modules_load_d: "/etc/modules-load.d".into(),
+            proc_sys: "/proc/sys".into(),
+        }
+    }
+
+    fn value(&self, key: &str) -> PathBuf {
+        self.proc_sys.join(key.replace('.', "/"))
+    }
+}
+
+/// The files to make and the values to set. Nothing is changed.
+///
+/// # Errors
+/// A file that is there already, a value that cannot be read.
+pub(super) fn plan(
+    places: &Places,
+    congestion: Option<&str>,
+    buffers: Option<ByteSize>,
+) -> Result<SysctlFile> {
+    let mut values = Vec::new();
+    if let Some(congestion) = congestion {
+        values.push(value(places, CONGESTION_KEY, &|_| Some(congestion.to_owned()))?);
+    }
+    if let Some(limit) = buffers {
+        for key in BUFFER_KEYS {
+            values.push(value(places, key, &|now| up_to(limit, now))?);
+        }
+    }
+    ensure!(!values.is_empty(), "nothing to set for the whole machine");
+    let name = [congestion, buffers.map(|_| "buffers")];
+    let name = name.into_iter().flatten().collect::<Vec<_>>().join("-");
+    let mut text = HEADING.to_owned();
+    for LiveValue { key, after, .. } in &values {
+        text += &format!("{key} = {after}\n");
+    }
+    let path = places.sysctl_d.join(format!("90-lastbyte-{name}.conf"));
+    let mut files = vec![NewFile { path, text }];
+    if let Some(congestion) = congestion.filter(|name| is_module(name)) {
+        files.push(module_file(places, congestion));
+    }
+    files.iter().try_for_each(|file| is_new(&file.path))?;
+    Ok(SysctlFile { files, values, network: network()? })
+}
+
+const HEADING: &str = "\
+# Written by lastbyte, because its user asked it to apply what it had found.
+# `lastbyte changes` lists this with its number, `lastbyte undo NUMBER` takes it back.
+";
+
+pub(super) const BUFFER_KEYS: [&str; 2] = ["net.ipv4.tcp_wmem", "net.ipv4.tcp_rmem"];
+
+/// The three sizes of `tcp_wmem` or `tcp_rmem` with the greatest at least `limit`.
+pub(super) fn up_to(limit: ByteSize, now: &str) -> Option<String> {
+    let mut sizes = now.split_whitespace().map_while(|size| size.parse::<u64>().ok());
+    let (least, first) = (sizes.next()?, sizes.next()?);
+    let most = sizes.next()?.max(limit.bytes());
+    Some(format!("{least} {first} {most}"))
+}
+
+/// Whether this kernel has the congestion control from a module, which the next boot has to load.
+pub(super) fn is_module(congestion: &str) -> bool {
+    let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
+    modules.lines().any(|line| line.starts_with(&format!("tcp_{congestion} ")))
+}
+
+fn module_file(places: &Places, congestion: &str) -> NewFile {
+    let path = places.modules_load_d.join(format!("90-lastbyte-{congestion}.conf"));
+    NewFile { path, text: format!("{HEADING}tcp_{congestion}\n") }
+}
+
+fn value(places: &Places, key: &str, after: &dyn Fn(&str) -> Option<String>) -> Result<LiveValue> {
+    let path = places.value(key);
+    let before = LiveValue::read(&path).with_context(|| format!("cannot read {key}"))?;
+    let after = after(&before).with_context(|| format!("{key} is `{before}`: not three sizes"))?;
+    Ok(LiveValue { key: key.to_owned(), path, before, after })
+}
+
+/// Refuses a name that is taken, also by a link that leads nowhere.
+fn is_new(path: &Path) -> Result<()> {
+    ensure!(
+        fs::symlink_metadata(path).is_err(),
+        "there is a file {} already: it is left alone, and nothing is set",
+        path.display()
+    );
+    Ok(())
+}

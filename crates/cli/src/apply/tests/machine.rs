@@ -1,0 +1,301 @@
+//! Settings of the whole machine: files in a directory of the test's own, values of a network of its own.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread;
+
+use lastbyte_sys::namespace;
+
+use super::*;
+use crate::ledger::change::LiveValue;
+
+/// Names and contents of the files that were made.
+fn files(host: &Host) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for directory in ["sysctl.d", "modules-load.d"] {
+        for entry in fs::read_dir(host.scratch.path(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(host.scratch.path("")).unwrap().to_str().unwrap();
+            files.push((name.to_owned(), fs::read_to_string(&path).unwrap_or_default()));
+        }
+    }
+    files.sort();
+    files
+}
+
+fn value(host: &Host, key: &str) -> String {
+    let path = format!("/proc/sys/{}", key.replace('.', "/"));
+    host.run(|| LiveValue::read(Path::new(&path)).unwrap())
+}
+
+#[test]
+fn settings_are_made_at_once_and_by_a_file_and_taken_back() {
+    let Some(host) = Host::new("") else { return };
+    host.set("net.ipv4.tcp_wmem", "4096 16384 100000");
+    host.set("net.ipv4.tcp_rmem", "4096 131072 9000000");
+    let qdisc = fs::read_to_string("/proc/sys/net/core/default_qdisc").unwrap();
+    for (what, name, lines) in [
+        (machine_wide(OTHER, None), "reno", "net.ipv4.tcp_congestion_control = reno\n"),
+        (
+            machine_wide("", Some("8MiB")),
+            "buffers",
+            "net.ipv4.tcp_wmem = 4096 16384 8388608\nnet.ipv4.tcp_rmem = 4096 131072 9000000\n",
+        ),
+        (
+            machine_wide(OTHER, Some("8MiB")),
+            "reno-buffers",
+            "net.ipv4.tcp_congestion_control = reno\nnet.ipv4.tcp_wmem = 4096 16384 8388608\n\
+             net.ipv4.tcp_rmem = 4096 131072 9000000\n",
+        ),
+    ] {
+        let before = live(&host);
+        let applied = host.apply(&what).unwrap();
+        let made = files(&host);
+        assert_eq!(made.len(), 1, "{made:?}");
+        let (path, text) = &made[0];
+        assert_eq!(*path, format!("sysctl.d/90-lastbyte-{name}.conf"));
+        let (comment, settings) = text.split_at(text.find("\nnet").unwrap() + 1);
+        assert!(comment.starts_with("# Written by lastbyte"), "{comment}");
+        assert!(comment.contains("`lastbyte undo NUMBER`"), "{comment}");
+        assert!(comment.lines().all(|line| line.starts_with("# ")), "{comment}");
+        assert_eq!(settings, lines);
+        let mode = fs::metadata(host.scratch.path(path)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+        for (key, set) in settings.lines().map(|line| line.split_once(" = ").unwrap()) {
+            assert_eq!(value(&host, key), set, "{key}");
+        }
+        let told = applied.to_string();
+        assert!(told.contains("from now on and after each boot: net.ipv4.tcp_"), "{told}");
+        let kept = serde_json::to_string(&applied.change).unwrap();
+        assert!(kept.starts_with("{\"kind\":\"sysctl_file\","), "{kept}");
+        assert_eq!(serde_json::from_str::<Change>(&kept).unwrap(), applied.change);
+        // It is still there after a boot.
+        let rebooted = Ledger::at(host.ledger.path().to_owned(), "boot-2".to_owned());
+        assert_eq!(rebooted.open_changes().unwrap().len(), 1);
+
+        assert_eq!(host.undo(applied.id).unwrap().state, State::Undone);
+        assert_eq!(host.told_at_take_back(&applied.change), Vec::<String>::new());
+        assert_eq!((files(&host), live(&host)), (Vec::new(), before));
+    }
+    assert_eq!(fs::read_to_string("/proc/sys/net/core/default_qdisc").unwrap(), qdisc);
+}
+
+/// All values that could have been set.
+fn live(host: &Host) -> Vec<String> {
+    let keys = ["tcp_congestion_control", "tcp_wmem", "tcp_rmem"];
+    keys.into_iter().map(|key| value(host, &format!("net.ipv4.{key}"))).collect()
+}
+
+#[test]
+fn a_kill_anywhere_leaves_what_undo_takes_back() {
+    let Some(host) = Host::new("") else { return };
+    let what = machine_wide(OTHER, Some("64MiB"));
+    let before = live(&host);
+    // Nothing yet; part of the file under its other name; the file; some values; all of it.
+    for reached in 0..5 {
+        let change = host.run(|| plan(&host.places(), &what)).unwrap();
+        let id = host.ledger.plan(&change).unwrap();
+        let Change::SysctlFile(settings) = &change else { panic!("{change}") };
+        let file = &settings.files[0];
+        let mut part = settings.clone();
+        match reached {
+            0 => {}
+            1 => fs::write(file.path.with_extension("conf.new"), &file.text[..20]).unwrap(),
+            2 | 3 => {
+                part.values.truncate(if reached == 2 { 0 } else { 1 });
+                host.run(|| part.make()).unwrap();
+                fs::hard_link(&file.path, file.path.with_extension("conf.new")).unwrap();
+            }
+            _ => host.run(|| part.make()).unwrap(),
+        }
+        let entry = host.undo(id).unwrap();
+        assert_eq!(entry.state, State::Undone);
+        assert_eq!((files(&host), live(&host)), (Vec::new(), before.clone()), "{reached}");
+    }
+}
+
+#[test]
+fn a_file_that_is_there_is_left_alone() {
+    let Some(host) = Host::new("") else { return };
+    let before = live(&host);
+    let path = host.scratch.path("sysctl.d/90-lastbyte-reno.conf");
+    let theirs = "# somebody's\n";
+    for leads_nowhere in [false, true] {
+        if leads_nowhere {
+            std::os::unix::fs::symlink("/nowhere/at/all", &path).unwrap();
+        } else {
+            fs::write(&path, theirs).unwrap();
+        }
+        let there = files(&host);
+        let error = host.refused(&machine_wide(OTHER, None));
+        assert!(error.contains("90-lastbyte-reno.conf already: it is left alone"), "{error}");
+        assert_eq!((files(&host), live(&host)), (there, before.clone()));
+        fs::remove_file(&path).unwrap();
+    }
+    // One that was faster.
+    let change = host.run(|| plan(&host.places(), &machine_wide(OTHER, None))).unwrap();
+    fs::write(&path, theirs).unwrap();
+    let not_made = host.run(|| make(&change)).unwrap_err();
+    assert!(not_made.left.is_none(), "{not_made:?}");
+    assert!(not_made.error.to_string().contains("that lastbyte did not make"), "{not_made:?}");
+    let there = vec![("sysctl.d/90-lastbyte-reno.conf".to_owned(), theirs.to_owned())];
+    assert_eq!((files(&host), live(&host)), (there, before));
+}
+
+#[test]
+fn a_file_changed_since_stays_with_the_values_until_its_owner_removes_it() {
+    let Some(host) = Host::new("") else { return };
+    let before = live(&host);
+    let applied = host.apply(&machine_wide(OTHER, None)).unwrap();
+    let path = host.scratch.path("sysctl.d/90-lastbyte-reno.conf");
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(b"vm.swappiness = 1\n").unwrap();
+    let (there, now) = (files(&host), live(&host));
+    let report = host.run(|| host.ledger.undo_all()).unwrap();
+    assert_eq!(report.failed.len(), 1);
+    let error = format!("{:#}", report.failed[0].1);
+    assert!(error.contains("is not as lastbyte wrote it: it is left alone"), "{error}");
+    assert_eq!((files(&host), live(&host)), (there, now));
+    assert_eq!(host.states(), [State::Made]);
+
+    fs::remove_file(&path).unwrap();
+    host.undo(applied.id).unwrap();
+    assert_eq!((files(&host), live(&host)), (Vec::new(), before));
+}
+
+#[test]
+fn a_value_changed_since_is_left_alone_and_the_rest_is_taken_back() {
+    let Some(host) = Host::new("") else { return };
+    host.set("net.ipv4.tcp_wmem", "4096 16384 100000");
+    let default = host.congestion_now();
+    let applied = host.apply(&machine_wide(OTHER, Some("8MiB"))).unwrap();
+    host.set("net.ipv4.tcp_wmem", "4096 16384 200000");
+    assert_eq!(
+        host.told_at_take_back(&applied.change),
+        [
+            "net.ipv4.tcp_wmem is 4096 16384 200000 now, not 4096 16384 8388608 as lastbyte set it: it is \
+          left alone"
+        ]
+    );
+    assert_eq!(files(&host), []);
+    assert_eq!(host.congestion_now(), default);
+    assert_eq!(value(&host, "net.ipv4.tcp_wmem"), "4096 16384 200000");
+    assert_eq!(host.undo(applied.id).unwrap().state, State::Undone);
+
+    // Values of another network are not these.
+    let applied = host.apply(&machine_wide(OTHER, None)).unwrap();
+    let elsewhere = Namespace::create().unwrap();
+    let there = || {
+        fs::write("/proc/sys/net/ipv4/tcp_congestion_control", OTHER).unwrap();
+        host.ledger.undo(applied.id).unwrap();
+        default_congestion().unwrap()
+    };
+    assert_eq!(elsewhere.run(there).unwrap(), OTHER);
+    assert_eq!(host.congestion_now(), OTHER);
+    assert_eq!(files(&host), []);
+}
+
+#[test]
+fn one_value_is_set_by_one_change_at_a_time() {
+    let Some(host) = Host::new("") else { return };
+    // The only other name that a network beside the first one may have.
+    let default = host.congestion_now();
+    let applied = host.apply(&machine_wide(OTHER, None)).unwrap();
+    let (there, now) = (files(&host), live(&host));
+    let error = host.apply(&machine_wide(&default, None)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "lastbyte has set net.ipv4.tcp_congestion_control already: `lastbyte undo 1` takes that back"
+    );
+    assert_eq!((files(&host), live(&host)), (there, now));
+    host.apply(&machine_wide("", Some("64MiB"))).unwrap();
+    host.undo(applied.id).unwrap();
+    host.apply(&machine_wide(&default, None)).unwrap();
+    let report = host.run(|| host.ledger.undo_all()).unwrap();
+    assert_eq!((report.undone.len(), report.failed.len()), (2, 0));
+    assert_eq!(files(&host), []);
+}
+
+/// The file and two values are made when the third cannot be.
+#[test]
+fn what_fails_half_way_is_taken_back() {
+    let Some(host) = Host::new("") else { return };
+    let before = live(&host);
+    let change = host.run(|| plan(&host.places(), &machine_wide(OTHER, Some("64MiB")))).unwrap();
+    let Change::SysctlFile(mut settings) = change else { panic!("{change}") };
+    settings.values[2].after = "rubbish".to_owned();
+    let not_made = host.run(|| settings.make()).unwrap_err();
+    let error = not_made.error.to_string();
+    assert!(error.contains("cannot set net.ipv4.tcp_rmem = rubbish: Invalid argument"), "{error}");
+    assert!(not_made.left.is_none(), "{not_made:?}");
+    assert_eq!((files(&host), live(&host)), (Vec::new(), before));
+}
+
+/// A file system of one page, filled up, in mounts of its own: first the setting's file finds no room,
+/// then the ledger.
+#[test]
+fn on_a_full_disk_nothing_is_changed() {
+    let Some(host) = Host::new("") else { return };
+    let before = live(&host);
+    let small = host.scratch.path("small");
+    fs::create_dir(&small).unwrap();
+    let full = || -> Result<(Vec<String>, Vec<State>, usize)> {
+        namespace::unshare_mounts()?;
+        lastbyte_sys::mount::make_all_private()?;
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=4k,nr_inodes=16", "tmpfs"])
+            .arg(&small)
+            .status()?;
+        ensure!(mounted.success(), "mount: {mounted}");
+        fs::write(small.join("filling"), [b'x'; 4096])?;
+        let what = machine_wide(OTHER, None);
+        let places = Places { sysctl_d: small.clone(), ..host.places() };
+        let file = apply_at(&places, &host.ledger, &what).unwrap_err();
+        let states = host.ledger.changes()?.iter().map(|entry| entry.state).collect();
+        let ledger = Ledger::at(small.join("changes.jsonl"), "boot-1".to_owned());
+        let book = apply_at(&host.places(), &ledger, &what).unwrap_err();
+        let there = fs::read_dir(&small)?.count();
+        Ok((vec![format!("{file:#}"), format!("{book:#}")], states, there))
+    };
+    // A thread of its own, as its mounts are.
+    let (errors, states, there) =
+        host.run(|| thread::scope(|scope| scope.spawn(full).join().unwrap()).unwrap());
+    assert!(errors[0].contains("90-lastbyte-reno.conf: No space left on device"), "{errors:?}");
+    assert_eq!(states, [State::Undone]);
+    assert!(errors[1].contains("cannot write the ledger"), "{errors:?}");
+    // The filling, and the ledger without a whole line.
+    assert_eq!(there, 2);
+    assert_eq!((files(&host), live(&host)), (Vec::new(), before));
+}
+
+/// Outside of the machine's first network the kernel lets nobody choose any name, root neither.
+#[test]
+fn a_name_that_the_kernel_refuses_here_leaves_nothing() {
+    let Some(host) = Host::new("") else { return };
+    let allowed = allowed_congestion();
+    let Some(refused) = available_congestion().into_iter().find(|name| !allowed.contains(name))
+    else {
+        eprintln!("NOT TESTED: all are allowed here");
+        return;
+    };
+    let before = live(&host);
+    let error = host.refused(&machine_wide(&refused, None));
+    assert!(error.contains("names of net.ipv4.tcp_allowed_congestion_control"), "{error}");
+    assert_eq!((files(&host), live(&host)), (Vec::new(), before));
+    assert_eq!(host.states(), [State::Undone]);
+}
+
+#[test]
+fn unknown_names_and_nothing_at_all_are_refused() {
+    let Some(host) = Host::new("") else { return };
+    let error = host.refused(&machine_wide("no-such-thing", None));
+    assert!(error.contains("`no-such-thing` is not known: this kernel offers"), "{error}");
+    assert_eq!(host.refused(&machine_wide("", None)), "nothing to set for the whole machine");
+    let places = Places { sysctl_d: host.scratch.path("no/such"), ..host.places() };
+    let apply = || apply_at(&places, &host.ledger, &machine_wide(OTHER, None));
+    let error = format!("{:#}", host.run(apply).unwrap_err());
+    assert!(error.contains("90-lastbyte-reno.conf.new: No such file or directory"), "{error}");
+    assert_eq!(host.states(), [State::Undone]);
+    assert_eq!(host.run(default_congestion), default_congestion());
+}
