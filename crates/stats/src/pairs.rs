@@ -89,6 +89,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::bootstrap::SplitMix64;
 
     fn against_one(ratios: &[f64]) -> Vec<(f64, f64)> {
         ratios.iter().map(|ratio| (*ratio, 1.0)).collect()
@@ -153,6 +154,27 @@ mod tests {
         assert_eq!(paired_p_value(&[(1.0, 2.0)]), None);
         for confidence in [0.0, 1.0, -1.0, 2.0, f64::NAN] {
             assert_eq!(paired_ratio_interval(&[(1.0, 2.0), (1.0, 3.0)], confidence), None);
+        }
+    }
+
+    /// The figures of the documentation, with 5 pairs.
+    #[test]
+    fn the_interval_covers_what_it_says() {
+        let mut random = SplitMix64(5);
+        for (stray, lower, least, most) in
+            [(0.0, 1.0, 0.93, 0.97), (0.1, 0.7, 0.96, 1.0), (0.5, 0.8, 0.95, 0.99)]
+        {
+            let mut run = || {
+                let factor = if random.share() < stray { lower } else { 1.0 };
+                factor * (0.02 * random.normal()).exp()
+            };
+            let held = (0..2000).filter(|_| {
+                let pairs: Vec<(f64, f64)> = (0..5).map(|_| (run(), run())).collect();
+                let interval = paired_ratio_interval(&pairs, 0.95).unwrap();
+                interval.low <= 1.0 && 1.0 <= interval.high
+            });
+            let share = held.count() as f64 / 2000.0;
+            assert!((least..most).contains(&share), "{stray}: {share}");
         }
     }
 

@@ -37,6 +37,14 @@
 //!
 //! With 5 rounds the rank test's p is at least 0.008, so that with many subjects it takes more rounds
 //! until something is claimed. That is meant.
+//!
+//! Simulated with the default rule (`the_table_of_rates` below): of experiments with 2 or 9 equal
+//! subjects, at most 2.1 % claimed a difference, whether noise was 0.5, 2, 10 or 30 %, with drift,
+//! stray runs or two kinds of runs. One of two with 10 % more and noise up to 2 % was told in all of
+//! 2000, after 5.2 rounds on average; where 1 of 10 runs is 30 % lower, in 80 % (the rest end open
+//! after 10 rounds: allow more). With 10 % noise, 10 rounds tell 10 % in a quarter of cases, 30 % in
+//! 99 %. Equal subjects are told alike after 5 rounds with 0.5 % noise; two with 2 % noise after 6.3;
+//! with 10 % noise never.
 
 use crate::{Interval, p_value, paired_p_value, paired_ratio_interval, pairs::sign_p_value};
 use crate::{quantile, summary::sorted};
@@ -44,7 +52,8 @@ use crate::{quantile, summary::sorted};
 /// When to stop, and what counts as a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
-    /// After how many rounds the first look is taken; at least 2.
+    /// After how many rounds the first look is taken; at least 2. With fewer than 4 rounds nothing
+    /// is told worse at an `alpha` of 0.05, whatever the samples.
     pub least_rounds: usize,
     /// After how many rounds the last look is taken; not below `least_rounds`. More possible looks
     /// make each of them stricter.
@@ -155,6 +164,10 @@ pub enum Place {
 /// void; a missing end means the same. What earlier looks told is found again by taking all looks
 /// anew, so that nothing but the samples needs to be kept. Rounds after [`Rule::most_rounds`] are
 /// left out.
+///
+/// After each round from [`Rule::least_rounds`] on, each open subject is held against the best by the
+/// exact rank test and by Student's test of the ratios by round; what that claims is corrected for
+/// all looks, all pairs of subjects and both tests.
 ///
 /// A subject told worse stays so. One told alike opens again if another becomes best and the two
 /// are not alike.
@@ -526,8 +539,7 @@ mod tests {
         }
     }
 
-    /// A few of the experiments of the table below: with 2 of 120 being the true share, 6 is the
-    /// most that chance may make of it.
+    /// A few of the experiments of the table below.
     #[test]
     fn equal_subjects_are_not_told_apart() {
         for kind in KINDS {
@@ -551,23 +563,26 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "a minute of arithmetic: the whole table of rates"]
+    #[ignore = "minutes of arithmetic: the whole table of rates"]
     fn the_table_of_rates() {
+        // Ten times as many where the code is optimised.
+        const TIMES: usize = if cfg!(debug_assertions) { 1 } else { 10 };
         const NINE: [f64; 9] = [1.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
         const STAIRS: [f64; 9] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76];
         let cases: [(&str, &'static [f64], usize); 7] = [
-            ("2 equal", &[1.0; 2], 4000),
-            ("9 equal", &[1.0; 9], 1000),
-            ("2, +3 %", &[1.0, 1.03], 1000),
-            ("2, +10 %", &[1.0, 1.1], 2000),
-            ("2, +30 %", &[1.0, 1.3], 1000),
-            ("9, one +10 %", &NINE, 500),
-            ("9 stairs of 3 %", &STAIRS, 500),
+            ("2 equal", &[1.0; 2], 400),
+            ("9 equal", &[1.0; 9], 100),
+            ("2, +3 %", &[1.0, 1.03], 100),
+            ("2, +10 %", &[1.0, 1.1], 200),
+            ("2, +30 %", &[1.0, 1.3], 100),
+            ("9, one +10 %", &NINE, 50),
+            ("9 stairs of 3 %", &STAIRS, 50),
         ];
         for (name, rates, experiments) in cases {
             for kind in KINDS {
                 for noise in NOISES {
-                    let ends = Made { rates, noise, kind }.ends(experiments, &Rule::default());
+                    let ends =
+                        Made { rates, noise, kind }.ends(experiments * TIMES, &Rule::default());
                     eprintln!("{name:16} {kind:8?} {noise:5} {ends:6.2?}");
                     assert!(ends.false_worse <= 5.0, "{name} {kind:?} {noise}: {ends:?}");
                     assert!(ends.false_alike <= 5.0, "{name} {kind:?} {noise}: {ends:?}");
