@@ -17,6 +17,7 @@ use lastbyte_core::sample::{LimitedBy, Limits, TcpInfo};
 use lastbyte_socket::{
     Delivery, End, FinishOptions, ReadHalf, Receipt, Sampler, SocketError, Stream, WriteHalf,
 };
+use lastbyte_sys::poll;
 use lastbyte_units::BitRate;
 
 use crate::plan::Load;
@@ -272,8 +273,9 @@ struct Writer<'a> {
     /// Where in the chunk the next byte lies.
     at: usize,
     written: u64,
-    /// The next write's length at most: a frame after a wait, and twice as much after each write
-    /// that the kernel took whole. A long one goes past `TCP_NOTSENT_LOWAT` by up to 64 KiB.
+    /// The next write's length at most: a frame after a wait, and twice as much after each write.
+    /// Below a chunk the kernel is asked for room first: a write that does not ask goes past
+    /// `TCP_NOTSENT_LOWAT` by up to 64 KiB.
     reach: usize,
     questions: VecDeque<u32>,
     /// What is left of a question that came in parts.
@@ -322,7 +324,11 @@ impl<'a> Writer<'a> {
                     continue;
                 }
             }
-            match self.stream.write_now(&self.chunk[self.at..self.at + room]) {
+            let written = match self.reach < CHUNK && !self.has_room()? {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => self.stream.write_now(&self.chunk[self.at..self.at + room]),
+            };
+            match written {
                 Ok(bytes) => {
                     self.advance(bytes);
                     self.reach = (self.reach * 2).min(CHUNK);
@@ -340,17 +346,22 @@ impl<'a> Writer<'a> {
         }
     }
 
+    fn has_room(&self) -> io::Result<bool> {
+        Ok(poll::wait_for(self.stream, poll::WRITABLE, Duration::ZERO)?.writable)
+    }
+
     /// How much of the chunk goes out as it is: to its end, or to the end of a frame where a
     /// question waits for the next.
     fn room(&mut self) -> usize {
         let in_frame = self.at % FRAME;
+        let answering = self.chunk[self.at - in_frame..][..HEAD] != [0; HEAD];
         if in_frame == 0
+            && !answering
             && let Some(number) = self.questions.pop_front()
         {
             self.chunk[self.at..self.at + HEAD].copy_from_slice(&number.to_be_bytes());
             return FRAME;
         }
-        let answering = self.chunk[self.at - in_frame..][..HEAD] != [0; HEAD];
         if answering || !self.questions.is_empty() { FRAME - in_frame } else { CHUNK - self.at }
     }
 

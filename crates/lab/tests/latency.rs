@@ -114,3 +114,27 @@ fn table() {
         }
     }
 }
+
+#[test]
+#[ignore = "scratch"]
+fn scratch() {
+    let low = Settings { notsent_lowat: Some("16KiB".parse().unwrap()), ..cubic() };
+    let slow = "rtt = '30ms'\nrate = '4mbit'\nqueue = '100ms'";
+    for run in runs(slow, &[low], 6.0, true).unwrap() {
+        show("low", &run);
+        for sample in &run.flows[0].sent.as_ref().unwrap().samples {
+            eprintln!(
+                "{:?} cwnd {} unacked {} notsent {:?} rtt {} peer {:?}",
+                sample.at,
+                sample.cwnd_bytes,
+                sample.unacked_bytes,
+                sample.notsent_bytes,
+                sample.rtt_us,
+                sample.peer_window_bytes
+            );
+        }
+        for one in &run.latency.unwrap().inside {
+            eprint!("{:.1}:{:.0} ", one.at.as_secs_f64(), one.took.as_secs_f64() * 1e3);
+        }
+    }
+}
