@@ -174,9 +174,8 @@ struct Serving<'a> {
 
 impl Serving<'_> {
     fn serve(&self, mut stream: Stream, over: &AtomicBool) -> io::Result<()> {
-        stream.set_read_timeout(Some(PREAMBLE_WITHIN))?;
         let mut preamble = [0; PREAMBLE];
-        read_within(&mut stream, &mut preamble, PREAMBLE_WITHIN)?;
+        read_preamble(&mut stream, &mut preamble, over)?;
         match Purpose::read(&preamble, self.task) {
             Some(Purpose::Up(number)) if self.claim(Way::Up, number) => {
                 let settings = &self.task.settings;
@@ -228,18 +227,21 @@ impl Serving<'_> {
     }
 }
 
-/// Reads exactly so much, within a time for all of it.
-fn read_within(stream: &mut Stream, mut room: &mut [u8], within: Duration) -> io::Result<()> {
+/// Reads the first bytes of a connection, within a time for all of them. Once the run is over they
+/// are not waited for: a probe that was given up on the way says nothing more.
+fn read_preamble(stream: &mut Stream, mut room: &mut [u8], over: &AtomicBool) -> io::Result<()> {
     let began = Instant::now();
+    stream.set_read_timeout(Some(LOOK_EVERY))?;
     while !room.is_empty() {
-        if began.elapsed() > within {
+        if began.elapsed() > PREAMBLE_WITHIN || over.load(Ordering::Acquire) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let length = stream.read(room)?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        match stream.read(room) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => room = &mut room[length..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
         }
-        room = &mut room[length..];
     }
     Ok(())
 }

@@ -17,10 +17,11 @@ use lastbyte_core::sample::{LimitedBy, Limits, TcpInfo};
 use lastbyte_socket::{
     Delivery, End, FinishOptions, ReadHalf, Receipt, Sampler, SocketError, Stream, WriteHalf,
 };
+use lastbyte_sys::poll;
 use lastbyte_units::BitRate;
 
 use crate::plan::Load;
-use crate::record::{Ending, LimitWord, Limited, Received, Sample, Sent};
+use crate::record::{Ending, LimitWord, Limited, Received, RoundTrip, Sample, Sent};
 
 /// Between two samples of the kernel's view.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -129,7 +130,7 @@ struct Counter {
     position: usize,
     head: [u8; HEAD],
     asked: Option<Arc<Mutex<Vec<Instant>>>>,
-    answers: Vec<Duration>,
+    answers: Vec<RoundTrip>,
 }
 
 impl Counter {
@@ -195,7 +196,8 @@ impl Counter {
         let Some(asked) = &self.asked else { return };
         let place = (number as usize).wrapping_sub(1);
         if let Some(when) = lock(asked).get(place).copied() {
-            self.answers.push(self.last_byte - when);
+            let (at, took) = (when - self.began, self.last_byte - when);
+            self.answers.push(RoundTrip { at, took });
         }
     }
 }
@@ -271,6 +273,10 @@ struct Writer<'a> {
     /// Where in the chunk the next byte lies.
     at: usize,
     written: u64,
+    /// The next write's length at most: a frame after a wait, and twice as much after each write.
+    /// Below a chunk the kernel is asked for room first: a write that does not ask goes past
+    /// `TCP_NOTSENT_LOWAT` by up to 64 KiB.
+    reach: usize,
     questions: VecDeque<u32>,
     /// What is left of a question that came in parts.
     part: Vec<u8>,
@@ -290,6 +296,7 @@ impl<'a> Writer<'a> {
             chunk,
             at: 0,
             written: 0,
+            reach: CHUNK,
             questions: VecDeque::new(),
             part: Vec::new(),
             looked: started,
@@ -307,7 +314,8 @@ impl<'a> Writer<'a> {
                 return Ok(());
             }
             self.look_for_questions();
-            let mut room = self.room().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let left = usize::try_from(left).unwrap_or(usize::MAX);
+            let mut room = self.room().min(self.reach).min(left);
             if let Some(rate) = rate {
                 room = room.min(allowed(rate, self.started, self.written));
                 if room == 0 {
@@ -316,9 +324,14 @@ impl<'a> Writer<'a> {
                     continue;
                 }
             }
-            match self.stream.write_now(&self.chunk[self.at..self.at + room]) {
+            let written = match self.reach < CHUNK && !self.has_room()? {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => self.stream.write_now(&self.chunk[self.at..self.at + room]),
+            };
+            match written {
                 Ok(bytes) => {
                     self.advance(bytes);
+                    self.reach = (self.reach * 2).min(CHUNK);
                     progress = Instant::now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -326,23 +339,29 @@ impl<'a> Writer<'a> {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     self.wait(load)?;
+                    self.reach = FRAME;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
+    fn has_room(&self) -> io::Result<bool> {
+        Ok(poll::wait_for(self.stream, poll::WRITABLE, Duration::ZERO)?.writable)
+    }
+
     /// How much of the chunk goes out as it is: to its end, or to the end of a frame where a
     /// question waits for the next.
     fn room(&mut self) -> usize {
         let in_frame = self.at % FRAME;
+        let answering = self.chunk[self.at - in_frame..][..HEAD] != [0; HEAD];
         if in_frame == 0
+            && !answering
             && let Some(number) = self.questions.pop_front()
         {
             self.chunk[self.at..self.at + HEAD].copy_from_slice(&number.to_be_bytes());
             return FRAME;
         }
-        let answering = self.chunk[self.at - in_frame..][..HEAD] != [0; HEAD];
         if answering || !self.questions.is_empty() { FRAME - in_frame } else { CHUNK - self.at }
     }
 

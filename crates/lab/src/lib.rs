@@ -8,6 +8,7 @@
 //! - [`Subject`]: what can be compared: [`Settings`] of our own sender, and programs of others.
 //! - [`flow`]: one connection that carries load.
 //! - [`record`]: what an experiment brought, as plain data.
+//! - [`latency`]: how a path answers under load; [`fairness`]: what a flow leaves to one beside it.
 //! - [`Findings`]: the table and the recommendation.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 
@@ -16,12 +17,14 @@
 pub mod compare;
 mod error;
 mod experiment;
+pub mod fairness;
 mod far;
 mod findings;
 pub mod flow;
+pub mod latency;
 mod path;
 mod plan;
-mod probe;
+pub mod probe;
 pub mod quiz;
 pub mod record;
 mod setting;

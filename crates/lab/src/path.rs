@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use lastbyte_link::{Host, Link, LinkError, Report, Scenario, Way};
+use lastbyte_link::{Host, Link, LinkError, Report, Scenario, Spec, Way};
 use lastbyte_socket::Listener;
+use lastbyte_units::BitRate;
 
 use crate::error::LabError;
-use crate::far::{self, FarEnd, Task};
+use crate::far::{self, FarEnd, Purpose, Task, Token};
+use crate::probe::Echo;
 use crate::record::{Flow, LinkWay, LinkWords, PathWords};
 
 /// A path to run over.
@@ -28,8 +30,11 @@ impl Path {
     /// [`LinkError::Rights`] says what is missing and how to get it.
     pub fn up(&self, seed: u64) -> Result<PathUp, LinkError> {
         match self {
-            Self::Loopback => Ok(PathUp { link: None }),
-            Self::Link(scenario) => Ok(PathUp { link: Some(Link::up(&scenario.spec, seed)?) }),
+            Self::Loopback => Ok(PathUp { link: None, capacity: None }),
+            Self::Link(scenario) => Ok(PathUp {
+                link: Some(Link::up(&scenario.spec, seed)?),
+                capacity: capacity(&scenario.spec),
+            }),
         }
     }
 
@@ -69,10 +74,21 @@ impl Path {
     }
 }
 
+/// The rate of the slower direction, where one has a rate.
+fn capacity(spec: &Spec) -> Option<BitRate> {
+    let of = |way: &Way| {
+        let direction = spec.direction(*way);
+        let policed = direction.policer.map(|policer| policer.rate);
+        [direction.mean_rate(), policed].into_iter().flatten().min()
+    };
+    Way::BOTH.iter().filter_map(of).min()
+}
+
 /// A path that is there.
 #[derive(Debug)]
 pub struct PathUp {
     link: Option<Link>,
+    capacity: Option<BitRate>,
 }
 
 impl PathUp {
@@ -80,6 +96,12 @@ impl PathUp {
     #[must_use]
     pub fn link(&self) -> Option<&Link> {
         self.link.as_ref()
+    }
+
+    /// What its slower direction carries, where that is known.
+    #[must_use]
+    pub fn capacity(&self) -> Option<BitRate> {
+        self.capacity
     }
 
     /// A host's address.
@@ -104,6 +126,12 @@ impl PathUp {
         let (task, told) = (task.clone(), Arc::clone(&over));
         let thread = self.spawn(Host::Far, "far", move || far::serve(&listener, &task, &told))?;
         Ok(Box::new(OwnFar { address, over, thread: Some(thread) }))
+    }
+
+    /// The echo of a run on the far host.
+    pub(crate) fn echo(&self, address: SocketAddr, token: &Token) -> Echo {
+        let hello = Purpose::Echo.preamble(token).to_vec();
+        Echo { address, hello, capacity: self.capacity }
     }
 
     /// Does `work` on a host and waits for it.

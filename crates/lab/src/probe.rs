@@ -1,86 +1,306 @@
-//! Round trips while a load is on, on connections beside it.
+//! Round trips on connections of their own, before a load and beside it.
+//!
+//! A probe is a new connection, one question and its answer of one byte. So it sees what a program
+//! sees that has no part in the load: the path's queues, and the loss in them. When the probes are
+//! sent does not depend on when the answers come.
 
-use std::io::{Read, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lastbyte_link::{Host, LinkError};
-use lastbyte_socket::{Stream, Tune};
+use lastbyte_socket::{Listener, Stream};
+use lastbyte_sys::poll::{self, AsFdDyn, READABLE, WRITABLE};
+use lastbyte_sys::socket;
+use lastbyte_units::BitRate;
 
 use crate::error::LabError;
-use crate::far::{Purpose, Token};
-use crate::path::PathUp;
-use crate::record::Latency;
+use crate::record::{Latency, RoundTrip};
 
-/// Between two new connections.
-const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// How long an answer may take.
+/// Between two probes beside a load; a receiver asks its sender as often.
+pub(crate) const PROBE_EVERY: Duration = Duration::from_millis(100);
+/// The most that one probe puts on the wire in one direction, in IP bytes: a SYN, the question with
+/// what is said before it, a FIN, and the acknowledgements between them.
+pub const PROBE_BYTES: u32 = 400;
+/// The share of a path that probes may take (draft-ietf-ippm-responsiveness-08 section 5.2, PTC).
+const SHARE: f64 = 0.05;
+/// Between two probes at most, in seconds: a path that is so slow has one probe at least.
+const SLOWEST: f64 = 10.0;
+/// Probes before the load.
+const IDLE_PROBES: usize = 10;
+/// Between two of these.
+const IDLE_EVERY: Duration = Duration::from_millis(20);
+/// How long the load waits for them.
+const IDLE_WITHIN: Duration = Duration::from_secs(5);
+/// How long a handshake and its answer may take together.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Round trips before the load.
-const IDLE_PROBES: usize = 3;
+/// Probes under way at once: at one each 100 ms, those of a queue of three seconds.
+const AT_ONCE: usize = 64;
 
-/// Probes until it is told to end.
+/// Where an echo is served.
+#[derive(Clone, Debug)]
+pub struct Echo {
+    /// Its address.
+    pub address: SocketAddr,
+    /// What a connection has to say before it is one for an echo; often nothing.
+    pub hello: Vec<u8>,
+    /// What the path is known to carry in its slower direction: probes take little of it. Without it
+    /// they take 32 kbit/s in each direction.
+    pub capacity: Option<BitRate>,
+}
+
+impl Echo {
+    /// An echo that needs no word before it, such as [`serve_echo`] serves, over a path of unknown
+    /// capacity.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        Self { address, hello: Vec::new(), capacity: None }
+    }
+
+    /// Between two probes beside a load.
+    #[must_use]
+    pub fn every(&self) -> Duration {
+        let Some(capacity) = self.capacity else { return PROBE_EVERY };
+        let least = f64::from(PROBE_BYTES) / (SHARE * capacity.bytes_per_s());
+        PROBE_EVERY.max(Duration::from_secs_f64(least.min(SLOWEST)))
+    }
+}
+
+/// Probes from the near host until it is told to end.
 #[derive(Debug)]
-pub(crate) struct Prober {
-    stop: mpsc::Sender<()>,
+pub struct Prober {
+    /// Closed to tell the thread.
+    stop: UnixStream,
     thread: JoinHandle<Result<Latency, LinkError>>,
 }
 
 impl Prober {
-    /// Measures the idle path, then goes on beside the load.
+    /// Measures the idle path, for some round trips, and goes on: from the return on the load can
+    /// begin, and the times in what it finds count from then.
     ///
     /// # Errors
-    /// When no thread can be started on the near host.
-    pub(crate) fn start(
-        path: &PathUp,
-        address: SocketAddr,
-        token: Token,
-    ) -> Result<Self, LabError> {
-        let (stop, stopped) = mpsc::channel();
+    /// When no thread can be started on the near host. A path on which no probe is answered is no
+    /// error.
+    pub fn start(path: &crate::PathUp, echo: Echo) -> Result<Self, LabError> {
+        let (stop, stopped) = UnixStream::pair().map_err(LabError::Receiver)?;
         let (idle, idle_known) = mpsc::channel();
         let thread = path.spawn(Host::Near, "prober", move || {
-            let mut latency = Latency::default();
-            for _ in 0..IDLE_PROBES {
-                if let Some((_, answer)) = ask(address, &token) {
-                    latency.idle.push(answer);
-                }
-            }
+            let mut probing = Probing::new(&echo, &stopped);
+            probing.go(IDLE_EVERY, IDLE_PROBES, IDLE_WITHIN);
+            let took = |one: &RoundTrip| one.took;
+            let latency = probing.end();
+            let idle_trips: Vec<Duration> =
+                latency.handshakes.iter().chain(&latency.beside).map(took).collect();
+            let mut probing = Probing::new(&echo, &stopped);
             let _ = idle.send(());
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(PROBE_EVERY) {
-                match ask(address, &token) {
-                    Some((handshake, answer)) => {
-                        latency.handshakes.push(handshake);
-                        latency.beside.push(answer);
-                    }
-                    None => latency.unanswered += 1,
-                }
-            }
-            latency
+            probing.go(echo.every(), usize::MAX, Duration::MAX);
+            Latency { idle: idle_trips, ..probing.end() }
         })?;
-        // The load begins once the idle path is known.
+        // Nothing comes where the thread could not enter its host; it says so at the end.
         let _ = idle_known.recv();
         Ok(Self { stop, thread })
     }
 
-    /// What it has measured.
-    pub(crate) fn end(self) -> Latency {
+    /// Ends at once, and says what was measured. Probes still under way are unanswered.
+    ///
+    /// # Errors
+    /// When the near host could not be entered.
+    pub fn end(self) -> Result<Latency, LabError> {
         drop(self.stop);
         let joined = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        joined.unwrap_or_default()
+        Ok(joined?)
     }
 }
 
-/// A new connection, a question, its answer: how long the handshake and the answer took.
-fn ask(address: SocketAddr, token: &Token) -> Option<(Duration, Duration)> {
-    let began = Instant::now();
-    let mut stream = Stream::connect(address, &Tune::default(), ANSWER_WITHIN).ok()?;
-    let connected = began.elapsed();
-    stream.set_read_timeout(Some(ANSWER_WITHIN)).ok()?;
-    let asked = Instant::now();
-    stream.write_all(&Purpose::Echo.preamble(token)).ok()?;
-    stream.write_all(b"?").ok()?;
-    stream.read_exact(&mut [0; 1]).ok()?;
-    Some((connected, asked.elapsed()))
+/// A probe under way.
+struct Probe {
+    socket: OwnedFd,
+    began: Instant,
+    /// When the connection was there and the question written.
+    asked: Option<Instant>,
+}
+
+/// Probes under way, and what those before them found.
+struct Probing<'a> {
+    echo: &'a Echo,
+    stopped: &'a UnixStream,
+    origin: Instant,
+    under_way: Vec<Probe>,
+    found: Latency,
+}
+
+impl<'a> Probing<'a> {
+    fn new(echo: &'a Echo, stopped: &'a UnixStream) -> Self {
+        Self {
+            echo,
+            stopped,
+            origin: Instant::now(),
+            under_way: Vec::new(),
+            found: Latency::default(),
+        }
+    }
+
+    /// Begins `most` probes, one `every` so often, and sees to their answers until all have ended,
+    /// the time is over, or a word comes to stop.
+    fn go(&mut self, every: Duration, most: usize, within: Duration) {
+        let (mut begun, mut due) = (0, self.origin);
+        loop {
+            let now = Instant::now();
+            if begun < most && now >= due {
+                begun += 1;
+                self.begin(now);
+                // A late one is not made up for: two at once would be a burst.
+                due = if now < due + every { due + every } else { now + every };
+            }
+            self.give_up(now);
+            let left = within.saturating_sub(now - self.origin);
+            if left.is_zero() || (begun == most && self.under_way.is_empty()) {
+                return;
+            }
+            let wait = if begun < most { due.saturating_duration_since(now) } else { left };
+            match self.wait(wait.min(left).min(ANSWER_WITHIN)) {
+                Ok(false) => {}
+                Ok(true) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Sends a SYN. At the bound on probes under way none is begun.
+    fn begin(&mut self, now: Instant) {
+        if self.under_way.len() >= AT_ONCE {
+            return;
+        }
+        let address = self.echo.address;
+        let begun = socket::open_tcp_nonblocking(address)
+            .and_then(|socket| socket::begin_connect(&socket, address).map(|()| socket));
+        match begun {
+            Ok(socket) => self.under_way.push(Probe { socket, began: now, asked: None }),
+            Err(_) => self.found.unanswered += 1,
+        }
+    }
+
+    fn give_up(&mut self, now: Instant) {
+        let before = self.under_way.len();
+        self.under_way.retain(|probe| now - probe.began < ANSWER_WITHIN);
+        self.unanswered(before - self.under_way.len());
+    }
+
+    fn unanswered(&mut self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.found.unanswered = self.found.unanswered.saturating_add(count);
+    }
+
+    /// Waits for the next thing to happen, and does what follows from it. Whether it is to stop.
+    fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+        let stopped = self.stopped;
+        let mut wanted: [(&dyn AsFdDyn, i16); AT_ONCE + 1] = [(stopped, READABLE); AT_ONCE + 1];
+        for (slot, probe) in wanted[1..].iter_mut().zip(&self.under_way) {
+            let next = if probe.asked.is_none() { WRITABLE } else { READABLE };
+            *slot = (&probe.socket, next);
+        }
+        let ready = poll::wait(wanted, Some(timeout))?;
+        let now = Instant::now();
+        if ready[0] {
+            return Ok(true);
+        }
+        let mut failed = 0;
+        let under_way = std::mem::take(&mut self.under_way);
+        for (mut probe, ready) in under_way.into_iter().zip(&ready[1..]) {
+            match if *ready { self.go_on(&mut probe, now) } else { Ok(false) } {
+                Ok(true) => {}
+                Ok(false) => self.under_way.push(probe),
+                Err(_) => failed += 1,
+            }
+        }
+        self.unanswered(failed);
+        Ok(false)
+    }
+
+    /// What one probe does next. Whether it is answered.
+    fn go_on(&mut self, probe: &mut Probe, now: Instant) -> io::Result<bool> {
+        let Some(asked) = probe.asked else {
+            if let Some(error) = socket::take_error(&probe.socket)? {
+                return Err(error);
+            }
+            self.found.handshakes.push(self.trip(probe.began, now));
+            // In one write: a second small one would wait for the first to be acknowledged.
+            let question = [&self.echo.hello[..], b"?"].concat();
+            probe.asked = Some(Instant::now());
+            let written = socket::send_now(&probe.socket, &question)?;
+            return if written == question.len() {
+                Ok(false)
+            } else {
+                Err(io::ErrorKind::WriteZero.into())
+            };
+        };
+        match socket::receive_now(&probe.socket, &mut [0; 1]) {
+            Ok(1..) => {
+                self.found.beside.push(self.trip(asked, now));
+                Ok(true)
+            }
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn trip(&self, from: Instant, to: Instant) -> RoundTrip {
+        RoundTrip { at: from - self.origin, took: to - from }
+    }
+
+    fn end(mut self) -> Latency {
+        self.unanswered(self.under_way.len());
+        self.found
+    }
+}
+
+/// Between two looks whether an echo is over.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A connection that has a place for so long has had its answer.
+const SERVE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Sends back what comes, on up to 64 connections at once, until `over`. More of them wait.
+///
+/// # Errors
+/// The kernel's: `ENOMEM`.
+pub fn serve_echo(listener: &Listener, over: &AtomicBool) -> io::Result<()> {
+    let mut served: Vec<(Stream, Instant)> = Vec::new();
+    while !over.load(Ordering::Acquire) {
+        let wanted = if served.len() < AT_ONCE { READABLE } else { 0 };
+        let mut fds: [(&dyn AsFdDyn, i16); AT_ONCE + 1] = [(listener, wanted); AT_ONCE + 1];
+        for (slot, (stream, _)) in fds[1..].iter_mut().zip(&served) {
+            *slot = (stream, READABLE);
+        }
+        let ready = poll::wait(fds, Some(LOOK_EVERY))?;
+        let now = Instant::now();
+        let mut place = 0;
+        served.retain_mut(|(stream, since)| {
+            place += 1;
+            let over = now - *since > SERVE_WITHIN;
+            !over && (!ready[place] || send_back(stream))
+        });
+        if ready[0]
+            && served.len() < AT_ONCE
+            && let Ok(stream) = listener.accept_within(Duration::ZERO)
+        {
+            served.push((stream, now));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the connection goes on.
+fn send_back(stream: &mut Stream) -> bool {
+    let mut piece = [0; 64];
+    match stream.read_now(&mut piece) {
+        Ok(0) => false,
+        // A peer that fills our send buffer with its own words does not wait for the answer.
+        Ok(length) => stream.write_now(&piece[..length]).is_ok_and(|written| written == length),
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
 }

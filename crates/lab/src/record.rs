@@ -164,14 +164,10 @@ pub struct Received {
     pub tenths: Vec<u64>,
     /// The receive buffer as granted, the kernel's overhead included.
     pub receive_buffer_bytes: Option<u32>,
-    /// Answers that came back through the load: see [`Latency::inside`].
-    #[serde(
-        rename = "answers_s",
-        with = "many_seconds",
-        default,
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub answers: Vec<Duration>,
+    /// Answers that came back through the load, by the time since the connection was there: see
+    /// [`Latency::inside`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<RoundTrip>,
 }
 
 /// How a stream ended for its reader, or for the kernel that received it.
@@ -281,20 +277,31 @@ pub enum LimitWord {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Latency {
-    /// Before the load, on a connection of its own.
+    /// Before the load: handshakes, and questions and answers.
     #[serde(rename = "idle_s", with = "many_seconds")]
     pub idle: Vec<Duration>,
-    /// Handshakes of new connections under load.
-    #[serde(rename = "handshakes_s", with = "many_seconds")]
-    pub handshakes: Vec<Duration>,
+    /// How long the load was on: until the first of its senders had written all of its part.
+    #[serde(rename = "load_s", with = "seconds")]
+    pub load: Duration,
+    /// Handshakes of new connections.
+    pub handshakes: Vec<RoundTrip>,
     /// Question and answer on these new connections, beside the load.
-    #[serde(rename = "beside_s", with = "many_seconds")]
-    pub beside: Vec<Duration>,
+    pub beside: Vec<RoundTrip>,
     /// Question and answer on a connection that carries the load: through its send buffer too.
-    #[serde(rename = "inside_s", with = "many_seconds")]
-    pub inside: Vec<Duration>,
-    /// Questions without an answer in time.
+    pub inside: Vec<RoundTrip>,
+    /// Connections that had no answer when the run ended, or for ten seconds.
     pub unanswered: u32,
+}
+
+/// A round trip, and when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundTrip {
+    /// Since the load began.
+    #[serde(rename = "at_s", with = "seconds")]
+    pub at: Duration,
+    /// From the question to the answer.
+    #[serde(rename = "took_s", with = "seconds")]
+    pub took: Duration,
 }
 
 /// What a link did, and how true it was.

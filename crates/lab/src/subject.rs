@@ -14,7 +14,7 @@ use crate::far::{Purpose, Task, Token};
 use crate::flow::{self, Reading, STALLED};
 use crate::path::PathUp;
 use crate::plan::Load;
-use crate::probe;
+use crate::probe::Prober;
 use crate::record::{Flow, Latency};
 use crate::setting::{Buffers, Setting, Settings};
 
@@ -63,7 +63,7 @@ impl Subject for Settings {
         let far = path.far(&task, orders.port)?;
         let address = far.address();
         let prober = match orders.latency {
-            true => Some(probe::Prober::start(path, address, token)?),
+            true => Some(Prober::start(path, path.echo(address, &token))?),
             false => None,
         };
         let began = Instant::now();
@@ -75,15 +75,11 @@ impl Subject for Settings {
             .map(|(way, stream)| start(path, (way, stream), &task, (address, began)))
             .collect::<Result<_, _>>()?;
         let near: Vec<_> = threads.into_iter().map(joined).collect();
-        let latency = prober.map(probe::Prober::end);
+        let latency = prober.map(Prober::end);
         let far = far.end()?;
         let near: Vec<Flow> = near.into_iter().collect::<Result<_, _>>()?;
-        let mut latency = latency;
         let flows = merged(near, far);
-        if let Some(latency) = &mut latency {
-            let answers = flows.iter().filter_map(|flow| flow.received.as_ref());
-            latency.inside = answers.flat_map(|received| received.answers.clone()).collect();
-        }
+        let latency = latency.transpose()?.map(|latency| latency.with_load(&flows));
         Ok(Outcome { flows, latency })
     }
 }

@@ -1,0 +1,301 @@
+//! What a flow leaves to a flow of cubic beside it.
+//!
+//! Both start at the same time, in the same direction, over the same bottleneck, and send as much as
+//! they can for the whole load. What counts is what their receivers got while both were there and past
+//! their start: in the first quarter of that time, and in the first ten round trips, shares say who
+//! left slow start first.
+//!
+//! How a bottleneck is shared depends on its queue more than on its rate, so a path with a rate is
+//! measured with two: of 1 and of 4 times the bandwidth-delay product, as a modern access router's and
+//! as a bloated one's.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use lastbyte_link::{Queue, Report, Spec, Way};
+use lastbyte_stats::Summary;
+
+use crate::error::LabError;
+use crate::experiment::Event;
+use crate::path::{Path, PathUp};
+use crate::plan::Plan;
+use crate::record::{Beside, Received, Void};
+use crate::setting::{Buffers, Setting, Settings};
+use crate::subject::{Orders, Outcome, Subject};
+
+/// The queues, in bandwidth-delay products.
+const QUEUES: [f64; 2] = [1.0, 4.0];
+/// Each pair of a subject and a queue is measured at least so often.
+const LEAST_ROUNDS: u32 = 3;
+/// How often a run whose link missed its promise is repeated alone before it is given up.
+const REPEATS: u32 = 2;
+/// Of the time in which both are there, the first so many parts of a hundred do not count,
+const START_PERCENT: u32 = 25;
+/// nor so many round trips, as long as these are not more than half of it.
+const START_ROUND_TRIPS: u32 = 10;
+
+/// Measures some subjects of a plan beside a flow of cubic, in rounds over subjects and queues; the
+/// order turns from round to round. As many as [`Plan::parallel`] run at once, each on its own link.
+///
+/// Programs of others are left out: their sockets could not be told from cubic's. A run whose link
+/// does not keep its promise even when repeated alone is left out too, and told as [`Event::Void`].
+///
+/// # Errors
+/// The first run that could not be made, unless that concerns the one subject: then it is told as
+/// [`Event::Void`].
+pub fn fairness(
+    plan: &Plan,
+    which: &[usize],
+    watch: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<Beside>, LabError> {
+    let queues = queues(&plan.path);
+    let pairs = which.iter().flat_map(|subject| queues.iter().map(move |queue| (*subject, *queue)));
+    let mut pairs: Vec<Pair> = pairs
+        .filter_map(|(subject, queue)| Some(Pair { subject, queue, settings: own(plan, subject)? }))
+        .collect();
+    let rounds = plan.rounds.least_rounds.max(LEAST_ROUNDS);
+    let of = pairs.len() * rounds as usize;
+    let mut all = Vec::with_capacity(of);
+    let mut done = 0;
+    for round in 0..rounds {
+        for batch in pairs.chunks(plan.parallel.max(1)) {
+            let subjects: Vec<usize> = batch.iter().map(|pair| pair.subject).collect();
+            watch(Event::Running { done, of, subjects: &subjects });
+            for (pair, made) in batch.iter().zip(at_once(plan, batch, round)) {
+                match made.and_then(|made| pair.believed(plan, round, made, watch)) {
+                    Ok(beside) => all.push(beside),
+                    Err(error) if error.is_of_subject() => {
+                        let (subject, why) = (pair.subject, error.to_string());
+                        watch(Event::Void(&Void { subject, round, why }));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            done += batch.len();
+        }
+        if !pairs.is_empty() {
+            pairs.rotate_left(1);
+        }
+    }
+    Ok(all)
+}
+
+/// The queues to measure with over a path; `None` is the path as it is.
+#[must_use]
+pub fn queues(path: &Path) -> Vec<Option<f64>> {
+    let has_rate =
+        |spec: &Spec| Way::BOTH.iter().any(|way| spec.direction(*way).mean_rate().is_some());
+    match path.scenario() {
+        Some(scenario) if has_rate(&scenario.spec) => QUEUES.map(Some).to_vec(),
+        _ => vec![None],
+    }
+}
+
+fn own(plan: &Plan, subject: usize) -> Option<Settings> {
+    match plan.subjects.get(subject)?.setting() {
+        Setting::Own(settings) => Some(settings),
+        Setting::Command(_) => None,
+    }
+}
+
+/// A run, and what its link said of itself.
+type Made = Result<(Beside, Option<Report>), LabError>;
+
+/// Runs of one batch, side by side.
+fn at_once(plan: &Plan, batch: &[Pair], round: u32) -> Vec<Made> {
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            batch.iter().map(|pair| scope.spawn(move || pair.make(plan, round))).collect();
+        threads.into_iter().map(joined).collect()
+    })
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Measures one subject of a plan beside a flow of cubic once, over the path with a queue of so many
+/// bandwidth-delay products, or as it is. A run whose link misses its promise is repeated.
+///
+/// # Errors
+/// When the run could not be made, when one of the two got nothing past its start, and when the link
+/// missed its promise each time.
+pub fn beside(
+    plan: &Plan,
+    subject: usize,
+    queue: Option<f64>,
+    round: u32,
+) -> Result<Beside, LabError> {
+    let settings = own(plan, subject)
+        .ok_or_else(|| LabError::Unsuited("only our own sender runs beside cubic".to_owned()))?;
+    let pair = Pair { subject, settings, queue };
+    pair.believed(plan, round, pair.make(plan, round)?, &mut |_| {})
+}
+
+/// A subject, and the queue over which it meets cubic.
+struct Pair {
+    subject: usize,
+    settings: Settings,
+    queue: Option<f64>,
+}
+
+impl Pair {
+    /// The run if its link kept its promise, else a repetition of it, alone.
+    fn believed(
+        &self,
+        plan: &Plan,
+        round: u32,
+        made: (Beside, Option<Report>),
+        watch: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Beside, LabError> {
+        let (mut beside, mut report) = made;
+        let mut repeats = 0;
+        while let Some(why) = report.as_ref().and_then(Report::broken_promise) {
+            if repeats == REPEATS {
+                return Err(LabError::Unsuited(why));
+            }
+            repeats += 1;
+            watch(Event::Repeating { subject: self.subject, why: &why });
+            (beside, report) = self.make(plan, round)?;
+        }
+        Ok(beside)
+    }
+
+    /// Makes the path, lets both use it, and takes it down.
+    fn make(&self, plan: &Plan, round: u32) -> Made {
+        let path = with_queue(&plan.path, self.queue);
+        let up = path.up(plan.seed.wrapping_add(round.into()))?;
+        let (subject, cubic) = self.both(plan, &up);
+        let (subject, cubic) = (received(subject?), received(cubic?));
+        let report = up.down()?;
+        let window = Window::of(&subject, &cubic, path.words().rtt.unwrap_or_default())?;
+        let beside = Beside {
+            subject: self.subject,
+            round,
+            queue_bdp: self.queue,
+            subject_bits_per_s: window.rate(&subject),
+            cubic_bits_per_s: window.rate(&cubic),
+        };
+        Ok((beside, report))
+    }
+
+    /// Runs both from the same moment on.
+    fn both(&self, plan: &Plan, path: &PathUp) -> (Ran, Ran) {
+        let direction = self.settings.direction;
+        let cubic = Settings { direction, ..Settings::new("cubic", Buffers::Auto) };
+        let orders = Orders { load: plan.load, latency: false, port: plan.port };
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            let cubic = scope.spawn(|| {
+                start.wait();
+                // The other has the port that was asked for.
+                cubic.run(path, &Orders { port: 0, ..orders })
+            });
+            start.wait();
+            (self.settings.run(path, &orders), joined(cubic))
+        })
+    }
+}
+
+type Ran = Result<Outcome, LabError>;
+
+/// The path with a queue of so many bandwidth-delay products in both directions.
+fn with_queue(path: &Path, queue: Option<f64>) -> Path {
+    let mut path = path.clone();
+    if let (Path::Link(scenario), Some(multiple)) = (&mut path, queue) {
+        let spec = &mut scenario.spec;
+        let later = spec.changes.iter_mut().flat_map(|change| [&mut change.up, &mut change.down]);
+        for direction in [&mut spec.up, &mut spec.down].into_iter().chain(later) {
+            if direction.mean_rate().is_some() {
+                direction.queue = Some(Queue::Bdp(multiple));
+            }
+        }
+    }
+    path
+}
+
+fn received(outcome: Outcome) -> Vec<Received> {
+    outcome.flows.into_iter().filter_map(|flow| flow.received).collect()
+}
+
+/// The time that counts, in tenths of a second since both began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    from: usize,
+    to: usize,
+}
+
+impl Window {
+    /// From when all connections of both were there until the first of them ended, without the start.
+    fn of(subject: &[Received], cubic: &[Received], rtt: Duration) -> Result<Self, LabError> {
+        let nothing = || LabError::Unsuited(NOT_TOGETHER.to_owned());
+        let all = || subject.iter().chain(cubic);
+        if subject.is_empty() || cubic.is_empty() {
+            return Err(nothing());
+        }
+        let from = all().map(|one| one.began).max().unwrap_or_default();
+        let to = all().map(|one| one.began + one.time).min().unwrap_or_default();
+        let together = to.saturating_sub(from);
+        let start = (together * START_PERCENT / 100).max(rtt * START_ROUND_TRIPS).min(together / 2);
+        let (from, to) = (tenths(from + start) + 1, tenths(to));
+        if from < to { Ok(Self { from, to }) } else { Err(nothing()) }
+    }
+
+    /// What arrived in it, in bit/s.
+    fn rate(self, flows: &[Received]) -> f64 {
+        let bytes: u64 = flows
+            .iter()
+            .map(|flow| {
+                let began = tenths(flow.began);
+                let from = self.from.saturating_sub(began);
+                let length = self.to - self.from;
+                flow.tenths.iter().skip(from).take(length).sum::<u64>()
+            })
+            .sum();
+        bytes as f64 * 8.0 * 10.0 / (self.to - self.from) as f64
+    }
+}
+
+const NOT_TOGETHER: &str =
+    "its flow and that of cubic were not there together for long enough to share anything";
+
+fn tenths(time: Duration) -> usize {
+    usize::try_from(time.as_millis() / 100).unwrap_or(usize::MAX)
+}
+
+/// What a subject takes of a bottleneck that it shares with one flow of cubic.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Share {
+    /// The queue in bandwidth-delay products; `None` where it is as it is.
+    pub queue_bdp: Option<f64>,
+    /// Its part of what both got, 0 to 1. A fair one is half for one connection, and n of n + 1 for n
+    /// of them.
+    pub share: Summary,
+}
+
+impl Share {
+    /// By queue, the shortest first.
+    #[must_use]
+    pub fn of(all: &[Beside], subject: usize) -> Vec<Self> {
+        let own = || all.iter().filter(|one| one.subject == subject);
+        let mut queues: Vec<Option<f64>> = own().map(|one| one.queue_bdp).collect();
+        queues.sort_by(|a, b| a.unwrap_or(0.0).total_cmp(&b.unwrap_or(0.0)));
+        queues.dedup();
+        let share = |queue_bdp| {
+            let of_queue = own().filter(|one| one.queue_bdp == queue_bdp);
+            let shares: Vec<f64> = of_queue.map(Beside::subject_share).collect();
+            Some(Self { queue_bdp, share: Summary::of(&shares)? })
+        };
+        queues.into_iter().filter_map(share).collect()
+    }
+}
+
+impl Beside {
+    /// The subject's part of what both got, 0 to 1.
+    #[must_use]
+    pub fn subject_share(&self) -> f64 {
+        self.subject_bits_per_s / (self.subject_bits_per_s + self.cubic_bits_per_s)
+    }
+}

@@ -1,0 +1,199 @@
+//! How a path answers while it is under load, and that as one figure: round trips per minute.
+//!
+//! The figure is the Responsiveness of draft-ietf-ippm-responsiveness-08, as far as a load of plain
+//! TCP can be measured by its method. As there:
+//!
+//! - Foreign probes are new connections beside the load, self probes are questions on a connection
+//!   that carries it (section 5.3); as many of the one as of the other, evenly spaced.
+//! - Probes go out by the clock, whatever became of those before them (section 5.4), and take no
+//!   more than 5 % of the path (PTC, section 5.2).
+//! - What counts is the last four intervals of one second (MAD and ID, section 5.2), when the
+//!   queues are full, of each kind of probe the mean of the samples up to their 95th percentile (TMP,
+//!   section 5.3.1).
+//! - Without TLS the figure is that of section 5.3.1.2: `60000 / ((tcp_f + http_f) / 2)` for foreign
+//!   probes and `60000 / http_l` for self probes, all in milliseconds, and the mean of the two.
+//!   `tcp_f` is a handshake, `http_f` a question and its answer.
+//! - The confidence is that of section 5.4.1: whether four such figures in a row lie within 5 % (SDT).
+//!
+//! Not as there:
+//!
+//! - The load is the one under test: a congestion control, its buffers, so many connections. Section
+//!   5.4 adds connections until the goodput no longer rises, to load a path as much as can be; here
+//!   the question is what these settings do. So saturation is not looked for: it is taken to be there
+//!   in the last four seconds, or in the second half of a load of less than eight.
+//! - The question is one byte and so is the answer, without TLS and HTTP (section 4 asks for HTTP/2
+//!   over TLS, because that is what people use): a figure here is higher than one through a server
+//!   that has to think, and there is no `tls_f`.
+//! - A self probe's answer is the head of the next frame of 16 KiB that the load's sender writes, as a
+//!   stream of HTTP/2 beside the load would have to wait for the frame that is being written. All
+//!   connections of a load are asked, not one of them by chance (section 5.3).
+//! - Ten probes a second of each kind instead of up to a hundred (MPS, section 5.2): the load's rate is
+//!   the first result of a run, and the probes cost it less than 1 %.
+//! - A load of a program of others has no self probes: the figure is that of the foreign probes alone.
+
+use std::time::Duration;
+
+use lastbyte_stats::{Summary, quantile};
+
+use crate::record::{Flow, Latency, RoundTrip};
+
+/// The last so much of a load counts (MAD times ID).
+const COUNTED: Duration = Duration::from_secs(4);
+/// How far back each of the figures lies that are compared for the confidence (ID).
+const INTERVAL: Duration = Duration::from_secs(1);
+/// So many figures are compared (MAD).
+const COMPARED: u32 = 4;
+/// Their standard deviation at most, as a share of the last (SDT).
+const STABLE: f64 = 0.05;
+/// Samples above this quantile are left out of a mean (TMP).
+const TRIMMED: f64 = 0.95;
+
+/// How runs of one subject answered under load. Times in seconds.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Responsiveness {
+    /// The median round trip of the idle path.
+    pub idle_p50: f64,
+    /// The median round trip beside the load.
+    pub loaded_p50: f64,
+    /// 95 of 100 round trips beside the load take at most this.
+    pub loaded_p95: f64,
+    /// What the load adds to the median round trip, less than nothing where it is in the noise.
+    pub added_p50: f64,
+    /// What the load adds to an idle round trip in the worst 5 of 100.
+    pub added_p95: f64,
+    /// How many times the idle round trip the median round trip is.
+    pub inflation_p50: f64,
+    /// How many times the idle round trip the worst 5 of 100 take at least.
+    pub inflation_p95: f64,
+    /// The median round trip through the load's own connection, its sender's buffer included; `None`
+    /// with programs of others.
+    pub inside_p50: Option<f64>,
+    /// 95 of 100 of these take at most this.
+    pub inside_p95: Option<f64>,
+    /// Round trips per minute, by run.
+    pub rpm: Summary,
+    /// How sure the figure of the least sure run is.
+    pub confidence: Confidence,
+    /// Round trips beside the load that count.
+    pub samples: usize,
+    /// Probes without an answer, over all runs. Where they are many, the load was worse than the
+    /// figures.
+    pub unanswered: u32,
+}
+
+/// How sure a figure is (section 5.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Confidence {
+    /// The load was too short for as many intervals as are to be compared.
+    Low,
+    /// The intervals differ.
+    Medium,
+    /// The intervals agree.
+    High,
+}
+
+impl Responsiveness {
+    /// Of the runs of one subject; `None` where no run has an answer both of the idle path and of the
+    /// loaded one.
+    #[must_use]
+    pub fn of<'a>(runs: impl IntoIterator<Item = &'a Latency>) -> Option<Self> {
+        let runs: Vec<&Latency> = runs.into_iter().collect();
+        let idle = runs.iter().flat_map(|run| &run.idle).map(Duration::as_secs_f64).collect();
+        let idle_p50 = quantile(&sorted(idle), 0.5).filter(|idle| *idle > 0.0)?;
+        let rpm: Vec<f64> = runs.iter().filter_map(|run| run.rpm()).collect();
+        let samples = |of: fn(&Latency) -> Vec<f64>| -> Vec<f64> {
+            sorted(runs.iter().flat_map(|run| of(run)).collect())
+        };
+        let loaded = samples(|run| {
+            let kinds = [&run.handshakes, &run.beside].map(|kind| run.counted(kind, run.load));
+            kinds.concat()
+        });
+        let inside = samples(|run| run.counted(&run.inside, run.load));
+        let (loaded_p50, loaded_p95) = (quantile(&loaded, 0.5)?, quantile(&loaded, 0.95)?);
+        Some(Self {
+            idle_p50,
+            loaded_p50,
+            loaded_p95,
+            added_p50: loaded_p50 - idle_p50,
+            added_p95: loaded_p95 - idle_p50,
+            inflation_p50: loaded_p50 / idle_p50,
+            inflation_p95: loaded_p95 / idle_p50,
+            inside_p50: quantile(&inside, 0.5),
+            inside_p95: quantile(&inside, 0.95),
+            rpm: Summary::of(&rpm)?,
+            confidence: runs.iter().map(|run| run.confidence()).min()?,
+            samples: loaded.len(),
+            unanswered: runs.iter().map(|run| run.unanswered).sum(),
+        })
+    }
+}
+
+impl Latency {
+    /// Round trips per minute at the end of the load; `None` where nothing was answered in time.
+    #[must_use]
+    pub fn rpm(&self) -> Option<f64> {
+        self.rpm_until(self.load)
+    }
+
+    /// How sure [`Latency::rpm`] is.
+    #[must_use]
+    pub fn confidence(&self) -> Confidence {
+        if self.load < COUNTED + INTERVAL * COMPARED {
+            return Confidence::Low;
+        }
+        let earlier = (0..COMPARED).map(|back| self.rpm_until(self.load - INTERVAL * back));
+        let Some(figures) = earlier.collect::<Option<Vec<f64>>>() else { return Confidence::Low };
+        let n = figures.len() as f64;
+        let mean = figures.iter().sum::<f64>() / n;
+        let variance = figures.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / n;
+        if variance.sqrt() <= STABLE * figures[0] { Confidence::High } else { Confidence::Medium }
+    }
+
+    fn rpm_until(&self, end: Duration) -> Option<f64> {
+        let mean = |kind: &[RoundTrip]| trimmed_mean(&self.counted(kind, end));
+        let per_minute = |seconds: f64| 60.0 / seconds;
+        let foreign = per_minute(f64::midpoint(mean(&self.handshakes)?, mean(&self.beside)?));
+        if self.inside.is_empty() {
+            return Some(foreign);
+        }
+        Some(f64::midpoint(foreign, per_minute(mean(&self.inside)?)))
+    }
+
+    /// The round trips that began in the last seconds before `end`, in seconds.
+    fn counted(&self, trips: &[RoundTrip], end: Duration) -> Vec<f64> {
+        let begin = end - COUNTED.min(self.load / 2).min(end);
+        let counts = |trip: &&RoundTrip| (begin..end).contains(&trip.at);
+        trips.iter().filter(counts).map(|trip| trip.took.as_secs_f64()).collect()
+    }
+
+    /// With what the flows of the load know: the answers inside them, and how long it was on.
+    pub(crate) fn with_load(mut self, flows: &[Flow]) -> Self {
+        let answers = flows.iter().filter_map(|flow| flow.received.as_ref());
+        self.inside = answers.flat_map(|received| received.answers.clone()).collect();
+        self.inside.sort_by_key(|trip| trip.at);
+        self.load = flows.iter().filter_map(on_for).min().unwrap_or_default();
+        self
+    }
+}
+
+/// How long a flow's sender wrote; where nobody knows, how long its receiver read. What it has
+/// written then goes on for a while, and is answered no more.
+fn on_for(flow: &Flow) -> Option<Duration> {
+    let wrote = flow.sent.as_ref().map(|sent| sent.writing);
+    wrote.or_else(|| flow.received.as_ref().map(|received| received.time))
+}
+
+/// The mean of the samples up to a quantile of them; `None` without samples.
+fn trimmed_mean(samples: &[f64]) -> Option<f64> {
+    let samples = sorted(samples.to_vec());
+    let most = quantile(&samples, TRIMMED)?;
+    let kept = samples.iter().take_while(|sample| **sample <= most);
+    let (sum, count) = kept.fold((0.0, 0_u32), |(sum, count), one| (sum + one, count + 1));
+    Some(sum / f64::from(count.max(1)))
+}
+
+fn sorted(mut samples: Vec<f64>) -> Vec<f64> {
+    samples.sort_by(f64::total_cmp);
+    samples
+}

@@ -1,0 +1,80 @@
+//! What flows leave to a flow of cubic beside them.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lastbyte_lab::fairness::{Share, fairness};
+use lastbyte_lab::{
+    Buffers, Direction, Event, Fairness, LabError, Load, Path, Plan, Rounds, Settings, Subject,
+};
+use lastbyte_link::{LinkError, Scenario};
+
+fn plan(path: &str, settings: &[Settings], seconds: f64) -> Plan {
+    let path = Path::Link(Box::new(Scenario::parse("test", path).unwrap()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Plan {
+        parallel: Plan::parallel_for(&path, Direction::Up, cores).min(4),
+        path,
+        subjects: settings.iter().map(|one| Arc::new(one.clone()) as Arc<dyn Subject>).collect(),
+        load: Load::time(Duration::from_secs_f64(seconds)),
+        rounds: Rounds::exactly(1),
+        latency: false,
+        fairness: Fairness::Always,
+        seed: 1,
+        port: 0,
+    }
+}
+
+fn named(congestion: &str) -> Settings {
+    Settings::new(congestion, Buffers::Auto)
+}
+
+#[test]
+#[ignore = "takes minutes: figures to look at"]
+fn table() {
+    let subjects = ["cubic", "reno", "bbr"].map(named);
+    for (path, seconds, rounds) in [
+        ("rtt = '40ms'\nrate = '20mbit'", 10.0, 5),
+        ("rtt = '40ms'\nrate = '50mbit'", 10.0, 5),
+        ("rtt = '40ms'\nrate = '20mbit'", 30.0, 3),
+    ] {
+        let plan = Plan { rounds: Rounds::exactly(rounds), ..plan(path, &subjects, seconds) };
+        let mut watch = |event: Event<'_>| match event {
+            Event::Void(void) => eprintln!("void: {void:?}"),
+            Event::Repeating { subject, why } => eprintln!("again {subject}: {why}"),
+            _ => {}
+        };
+        let all = match fairness(&plan, &[0, 1, 2], &mut watch) {
+            Ok(all) => all,
+            Err(LabError::Link(error @ LinkError::Rights { .. })) => {
+                return eprintln!("NOT TESTED: {error}");
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for (subject, settings) in subjects.iter().enumerate() {
+            for share in Share::of(&all, subject) {
+                let each: Vec<String> = all
+                    .iter()
+                    .filter(|one| one.subject == subject && one.queue_bdp == share.queue_bdp)
+                    .map(|one| {
+                        let mbit = |rate: f64| rate / 1e6;
+                        format!(
+                            "{:.1}/{:.1}",
+                            mbit(one.subject_bits_per_s),
+                            mbit(one.cubic_bits_per_s)
+                        )
+                    })
+                    .collect();
+                eprintln!(
+                    "{path:?} {seconds} s {settings:12} {:?} bdp: {:4.1} % ({:4.1} to {:4.1}) {each:?}",
+                    share.queue_bdp,
+                    share.share.median * 1e2,
+                    share.share.min * 1e2,
+                    share.share.max * 1e2,
+                );
+            }
+        }
+    }
+}
