@@ -94,7 +94,7 @@ fn a_kill_anywhere_leaves_what_undo_takes_back() {
     let before = live(&host);
     // Nothing yet; part of the file under its other name; the file; some values; all of it.
     for reached in 0..5 {
-        let change = host.run(|| plan(&host.places(), &what)).unwrap();
+        let change = host.run(|| plan(&host.places(), &host.ledger, &what)).unwrap();
         let id = host.ledger.plan(&change).unwrap();
         let Change::SysctlFile(settings) = &change else { panic!("{change}") };
         let file = &settings.files[0];
@@ -134,13 +134,41 @@ fn a_file_that_is_there_is_left_alone() {
         fs::remove_file(&path).unwrap();
     }
     // One that was faster.
-    let change = host.run(|| plan(&host.places(), &machine_wide(OTHER, None))).unwrap();
+    let change =
+        host.run(|| plan(&host.places(), &host.ledger, &machine_wide(OTHER, None))).unwrap();
     fs::write(&path, theirs).unwrap();
     let not_made = host.run(|| make(&change)).unwrap_err();
     assert!(not_made.left.is_none(), "{not_made:?}");
     assert!(not_made.error.to_string().contains("that lastbyte did not make"), "{not_made:?}");
     let there = vec![("sysctl.d/90-lastbyte-reno.conf".to_owned(), theirs.to_owned())];
     assert_eq!((files(&host), live(&host)), (there, before));
+}
+
+#[test]
+fn a_file_that_is_read_later_would_win_and_is_named() {
+    let Some(host) = Host::new("") else { return };
+    fs::create_dir(host.scratch.path("read-too")).unwrap();
+    for (name, text, wins) in [
+        ("sysctl.d/99-theirs.conf", "net.ipv4.tcp_congestion_control=cubic\n", true),
+        ("read-too/99-theirs.conf", "-net/ipv4/tcp_congestion_control = cubic\n", true),
+        ("sysctl.d/99-theirs.conf", "net.ipv4.tcp_congestion_control=reno\n", false),
+        ("sysctl.d/99-theirs.conf.old", "net.ipv4.tcp_congestion_control=cubic\n", false),
+        ("sysctl.d/10-theirs.conf", "net.ipv4.tcp_congestion_control=cubic\n", false),
+    ] {
+        let path = host.scratch.path(name);
+        fs::write(&path, text).unwrap();
+        if wins {
+            let error = host.refused(&machine_wide(OTHER, None));
+            assert!(
+                error.contains("theirs.conf has net.ipv4.tcp_congestion_control = cubic, and is")
+            );
+        } else {
+            let applied = host.apply(&machine_wide(OTHER, None)).unwrap();
+            host.undo(applied.id).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]
@@ -206,7 +234,7 @@ fn one_value_is_set_by_one_change_at_a_time() {
     let error = host.apply(&machine_wide(&default, None)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "lastbyte has set net.ipv4.tcp_congestion_control already: `lastbyte undo 1` takes that back"
+        "net.ipv4.tcp_congestion_control is lastbyte's already: `lastbyte undo 1` takes that back"
     );
     assert_eq!((files(&host), live(&host)), (there, now));
     host.apply(&machine_wide("", Some("64MiB"))).unwrap();
@@ -222,7 +250,9 @@ fn one_value_is_set_by_one_change_at_a_time() {
 fn what_fails_half_way_is_taken_back() {
     let Some(host) = Host::new("") else { return };
     let before = live(&host);
-    let change = host.run(|| plan(&host.places(), &machine_wide(OTHER, Some("64MiB")))).unwrap();
+    let change = host
+        .run(|| plan(&host.places(), &host.ledger, &machine_wide(OTHER, Some("64MiB"))))
+        .unwrap();
     let Change::SysctlFile(mut settings) = change else { panic!("{change}") };
     settings.values[2].after = "rubbish".to_owned();
     let not_made = host.run(|| settings.make()).unwrap_err();
