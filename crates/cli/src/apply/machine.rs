@@ -18,6 +18,8 @@ pub(super) struct Places {
     pub(super) read_too: Vec<PathBuf>,
     pub(super) modules_load_d: PathBuf,
     pub(super) proc_sys: PathBuf,
+    /// The modules that are loaded.
+    pub(super) modules: PathBuf,
 }
 
 impl Places {
@@ -29,6 +31,7 @@ impl Places {
                 .into(),
             modules_load_d: "/etc/modules-load.d".into(),
             proc_sys: "/proc/sys".into(),
+            modules: MODULES.into(),
         }
     }
 
@@ -73,7 +76,7 @@ pub(super) fn plan(
     let path = places.sysctl_d.join(format!("90-lastbyte-{name}.conf"));
     values.iter().try_for_each(|value| is_last(places, &path, value))?;
     let mut files = vec![NewFile { path, text }];
-    if let Some(congestion) = congestion.filter(|name| is_module(name)) {
+    if let Some(congestion) = congestion.filter(|name| is_module(&places.modules, name)) {
         files.push(module_file(places, congestion));
     }
     files.iter().try_for_each(|file| is_new(&file.path))?;
@@ -95,9 +98,13 @@ pub(super) fn up_to(limit: ByteSize, now: &str) -> Option<String> {
     Some(format!("{least} {first} {most}"))
 }
 
-/// Whether this kernel has the congestion control from a module, which the next boot has to load.
-pub(super) fn is_module(congestion: &str) -> bool {
-    let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
+/// Where the kernel lists its modules (`proc_modules(5)`).
+pub(super) const MODULES: &str = "/proc/modules";
+
+/// Whether a kernel with these modules has the congestion control from one, which the next boot has to
+/// load.
+pub(super) fn is_module(modules: &Path, congestion: &str) -> bool {
+    let modules = fs::read_to_string(modules).unwrap_or_default();
     modules.lines().any(|line| line.starts_with(&format!("tcp_{congestion} ")))
 }
 

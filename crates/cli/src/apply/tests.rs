@@ -90,6 +90,7 @@ impl Host {
         Places {
             sysctl_d: self.scratch.path("sysctl.d"),
             read_too: vec![self.scratch.path("read-too")],
+            modules: self.scratch.path("modules"),
             modules_load_d: self.scratch.path("modules-load.d"),
             ..Places::of_this_machine()
         }
