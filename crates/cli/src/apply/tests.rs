@@ -169,9 +169,11 @@ fn without_rights_it_is_one_sentence() {
         return;
     }
     let scratch = Scratch::new();
-    // Where everybody may start it.
+    // Where everybody may start it. By another process: a child of a test beside this one could hold
+    // the file open for writing, and then it cannot be started.
     let me = scratch.path("tests");
-    fs::copy(std::env::current_exe().unwrap(), &me).unwrap();
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&me).status();
+    assert!(copied.unwrap().success());
     let me = me.to_str().unwrap();
     for before in [&[][..], &["unshare", "--user", "--map-root-user"]] {
         let words: Vec<&str> =
