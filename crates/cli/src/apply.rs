@@ -16,7 +16,7 @@ use std::fs;
 use anyhow::{Context, Result, bail, ensure};
 use lastbyte_units::ByteSize;
 
-use crate::ledger::change::NotMade;
+use crate::ledger::change::{NotMade, network};
 use crate::ledger::{Change, Entry, Ledger};
 use machine::Places;
 
@@ -56,8 +56,8 @@ pub(crate) fn apply(ledger: &Ledger, what: &Application) -> Result<Applied> {
 /// # Errors
 /// A congestion control that this kernel does not offer, a prefix that has a route already, a file
 /// that is there already, missing rights: each in one sentence.
-pub(crate) fn check(what: &Application) -> Result<()> {
-    plan(&Places::of_this_machine(), what).map(drop)
+pub(crate) fn check(ledger: &Ledger, what: &Application) -> Result<()> {
+    plan(&Places::of_this_machine(), ledger, what).map(drop)
 }
 
 impl fmt::Display for Applied {
@@ -73,8 +73,9 @@ impl fmt::Display for Applied {
 }
 
 fn apply_at(places: &Places, ledger: &Ledger, what: &Application) -> Result<Applied> {
-    let change = plan(places, what)?;
-    let id = ledger.plan_if(&change, &|open| is_no_clash(&change, open))?;
+    let change = plan(places, ledger, what)?;
+    // Again, now that nobody else can enter one.
+    let id = ledger.plan_if(&change, &|open| is_no_clash(what, open))?;
     if let Err(NotMade { error, left }) = make(&change) {
         if let Some(left) = left {
             let hint = format!("part of it is left: {left:#}; see `lastbyte undo {id}`");
@@ -98,8 +99,9 @@ fn make(change: &Change) -> Result<(), NotMade> {
     }
 }
 
-fn plan(places: &Places, what: &Application) -> Result<Change> {
+fn plan(places: &Places, ledger: &Ledger, what: &Application) -> Result<Change> {
     has_rights(what)?;
+    ledger.open_changes()?.iter().try_for_each(|open| is_no_clash(what, open))?;
     Ok(match what {
         Application::Route { to, congestion } => {
             is_offered(congestion)?;
@@ -142,19 +144,21 @@ fn has_rights(what: &Application) -> Result<()> {
 }
 
 /// Refuses what an open change holds: taken back in another order, neither would be what it was.
-fn is_no_clash(change: &Change, open: &Entry) -> Result<()> {
-    let clash = match (change, &open.change) {
-        (Change::Route(new), Change::Route(old)) => (new.to == old.to
-            && new.network == old.network)
-            .then(|| format!("a route to {}", new.to)),
-        (Change::SysctlFile(new), Change::SysctlFile(old)) => {
-            let is_old = |key: &&String| old.values.iter().any(|value| value.key == **key);
-            new.values.iter().map(|value| &value.key).find(is_old).cloned()
+fn is_no_clash(what: &Application, open: &Entry) -> Result<()> {
+    let clash = match (what, &open.change) {
+        (Application::Route { to, .. }, Change::Route(route)) => {
+            let is_it = *to == route.to && network()? == route.network;
+            is_it.then(|| format!("a route to {to}"))
+        }
+        (Application::MachineWide { congestion, buffers }, Change::SysctlFile(settings)) => {
+            let mut keys = machine::keys(congestion.as_deref(), *buffers);
+            keys.retain(|key| settings.values.iter().any(|value| value.key == *key));
+            keys.first().map(|key| (*key).to_owned())
         }
         _ => None,
     };
     if let Some(clash) = clash {
-        bail!("lastbyte has set {clash} already: `lastbyte undo {}` takes that back", open.id);
+        bail!("{clash} is lastbyte's already: `lastbyte undo {}` takes that back", open.id);
     }
     Ok(())
 }

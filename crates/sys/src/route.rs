@@ -335,3 +335,74 @@ fn write_via(hop: &Hop, destination: IpAddr) -> Option<RouteAttribute> {
         (via, _) => RouteAttribute::Gateway(via.into()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hop(via: Option<&str>, interface: u32, weight: u16) -> Hop {
+        Hop { via: via.map(|via| via.parse().unwrap()), interface, weight, on_link: false }
+    }
+
+    fn route(destination: &str, prefix_bits: u8, hops: Vec<Hop>) -> Route {
+        Route {
+            destination: destination.parse().unwrap(),
+            prefix_bits,
+            table: MAIN_TABLE,
+            tos: 0,
+            protocol: 108,
+            kind: UNICAST,
+            priority: 7,
+            source: None,
+            hops,
+            congestion: Some("reno".to_owned()),
+            metrics: vec![(1, 1 << 2), (2, 1400), (11, 20)],
+            unknown: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_told_to_the_kernel_reads_the_same() {
+        let mut on_link = hop(Some("10.9.9.9"), 2, 1);
+        on_link.on_link = true;
+        for route in [
+            route("203.0.113.7", 32, vec![hop(Some("192.0.2.2"), 2, 1)]),
+            route("203.0.113.7", 32, vec![hop(None, 2, 1)]),
+            route("203.0.113.7", 32, vec![on_link]),
+            route("203.0.113.7", 32, vec![hop(Some("2001:db8::1"), 2, 1)]),
+            route(
+                "203.0.113.0",
+                24,
+                vec![hop(Some("192.0.2.2"), 2, 256), hop(None, 3, 1), on_link],
+            ),
+            route("2001:db8::", 32, vec![hop(Some("fe80::1"), 2, 1), hop(Some("fe80::2"), 3, 9)]),
+        ] {
+            let message = RouteNetlinkMessage::NewRoute(write(&route));
+            let mut message = NetlinkMessage::from(message);
+            message.finalize();
+            let mut bytes = vec![0; message.buffer_len()];
+            message.serialize(&mut bytes);
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes).unwrap();
+            let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(message)) =
+                message.payload
+            else {
+                panic!("{message:?}");
+            };
+            assert_eq!(read(message), route);
+        }
+    }
+
+    #[test]
+    fn loopback_is_a_local_route_and_in_no_other_table() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        match to(here) {
+            Ok(route) => assert_ne!(route.kind, UNICAST),
+            // In a network whose loopback is down.
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENETUNREACH)),
+        }
+        assert_eq!(of_prefix(here, 32).unwrap(), []);
+        assert_eq!(of_prefix(IpAddr::from([0; 16]), 128).unwrap(), []);
+        // Asking changes nothing, whatever the answer is.
+        may_change().unwrap();
+    }
+}

@@ -26,11 +26,6 @@ impl Prefix {
     pub(crate) fn bits(self) -> u8 {
         self.bits
     }
-
-    /// Whether `address` is one of them.
-    pub(crate) fn contains(self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4() && first_of(address, self.bits) == self.address
-    }
 }
 
 /// One host.
@@ -158,13 +153,5 @@ mod tests {
             assert!(error.contains(told), "{text}: {error}");
         }
         assert!(serde_json::from_str::<Prefix>("\"203.0.113.7/24\"").is_err());
-    }
-
-    #[test]
-    fn a_prefix_contains_what_begins_with_it() {
-        let prefix: Prefix = "203.0.113.0/24".parse().unwrap();
-        assert!(prefix.contains("203.0.113.255".parse().unwrap()));
-        assert!(!prefix.contains("203.0.112.255".parse().unwrap()));
-        assert!(!prefix.contains("::".parse().unwrap()));
     }
 }

@@ -89,6 +89,8 @@ impl Host {
     fn places(&self) -> Places {
         Places {
             sysctl_d: self.scratch.path("sysctl.d"),
+            read_too: vec![self.scratch.path("read-too")],
+            modules: self.scratch.path("modules"),
             modules_load_d: self.scratch.path("modules-load.d"),
             ..Places::of_this_machine()
         }
@@ -155,9 +157,10 @@ fn without_rights_it_is_one_sentence() {
     const INSIDE: &str = "LASTBYTE_TEST_WITHOUT_RIGHTS";
     const TEST: &str = "apply::tests::without_rights_it_is_one_sentence";
     if std::env::var_os(INSIDE).is_some() {
-        let error = format!("{:#}", check(&route_to("203.0.113.7", OTHER)).unwrap_err());
+        let ledger = Ledger::at("/nowhere/changes.jsonl".into(), "boot-1".to_owned());
+        let error = format!("{:#}", check(&ledger, &route_to("203.0.113.7", OTHER)).unwrap_err());
         assert!(error.contains("203.0.113.7/32 needs CAP_NET_ADMIN: run it as root"), "{error}");
-        let error = format!("{:#}", check(&machine_wide(OTHER, None)).unwrap_err());
+        let error = format!("{:#}", check(&ledger, &machine_wide(OTHER, None)).unwrap_err());
         assert_eq!(error, "settings of the whole machine need root: run it with sudo");
         return;
     }
@@ -166,9 +169,11 @@ fn without_rights_it_is_one_sentence() {
         return;
     }
     let scratch = Scratch::new();
-    // Where everybody may start it.
+    // Where everybody may start it. By another process: a child of a test beside this one could hold
+    // the file open for writing, and then it cannot be started.
     let me = scratch.path("tests");
-    fs::copy(std::env::current_exe().unwrap(), &me).unwrap();
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&me).status();
+    assert!(copied.unwrap().success());
     let me = me.to_str().unwrap();
     for before in [&[][..], &["unshare", "--user", "--map-root-user"]] {
         let words: Vec<&str> =

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
 use lastbyte_units::ByteSize;
 
-use super::machine::{BUFFER_KEYS, is_module, up_to};
+use super::machine::{BUFFER_KEYS, MODULES, is_module, up_to};
 use super::route;
 
 /// A way to apply a setting.
@@ -53,7 +54,7 @@ pub(crate) fn machine_wide_ways(congestion: Option<&str>, buffers: Option<ByteSi
     let mut ways = Vec::new();
     if let Some(congestion) = congestion {
         let mut lines = Vec::new();
-        if is_module(congestion) {
+        if is_module(Path::new(MODULES), congestion) {
             let file = format!("/etc/modules-load.d/tcp_{congestion}.conf");
             lines.push(format!("echo tcp_{congestion} > {file}; modprobe tcp_{congestion}"));
         }

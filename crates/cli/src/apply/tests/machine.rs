@@ -94,7 +94,7 @@ fn a_kill_anywhere_leaves_what_undo_takes_back() {
     let before = live(&host);
     // Nothing yet; part of the file under its other name; the file; some values; all of it.
     for reached in 0..5 {
-        let change = host.run(|| plan(&host.places(), &what)).unwrap();
+        let change = host.run(|| plan(&host.places(), &host.ledger, &what)).unwrap();
         let id = host.ledger.plan(&change).unwrap();
         let Change::SysctlFile(settings) = &change else { panic!("{change}") };
         let file = &settings.files[0];
@@ -134,13 +134,41 @@ fn a_file_that_is_there_is_left_alone() {
         fs::remove_file(&path).unwrap();
     }
     // One that was faster.
-    let change = host.run(|| plan(&host.places(), &machine_wide(OTHER, None))).unwrap();
+    let change =
+        host.run(|| plan(&host.places(), &host.ledger, &machine_wide(OTHER, None))).unwrap();
     fs::write(&path, theirs).unwrap();
     let not_made = host.run(|| make(&change)).unwrap_err();
     assert!(not_made.left.is_none(), "{not_made:?}");
     assert!(not_made.error.to_string().contains("that lastbyte did not make"), "{not_made:?}");
     let there = vec![("sysctl.d/90-lastbyte-reno.conf".to_owned(), theirs.to_owned())];
     assert_eq!((files(&host), live(&host)), (there, before));
+}
+
+#[test]
+fn a_file_that_is_read_later_would_win_and_is_named() {
+    let Some(host) = Host::new("") else { return };
+    fs::create_dir(host.scratch.path("read-too")).unwrap();
+    for (name, text, wins) in [
+        ("sysctl.d/99-theirs.conf", "net.ipv4.tcp_congestion_control=cubic\n", true),
+        ("read-too/99-theirs.conf", "-net/ipv4/tcp_congestion_control = cubic\n", true),
+        ("sysctl.d/99-theirs.conf", "net.ipv4.tcp_congestion_control=reno\n", false),
+        ("sysctl.d/99-theirs.conf.old", "net.ipv4.tcp_congestion_control=cubic\n", false),
+        ("sysctl.d/10-theirs.conf", "net.ipv4.tcp_congestion_control=cubic\n", false),
+    ] {
+        let path = host.scratch.path(name);
+        fs::write(&path, text).unwrap();
+        if wins {
+            let error = host.refused(&machine_wide(OTHER, None));
+            assert!(
+                error.contains("theirs.conf has net.ipv4.tcp_congestion_control = cubic, and is")
+            );
+        } else {
+            let applied = host.apply(&machine_wide(OTHER, None)).unwrap();
+            host.undo(applied.id).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]
@@ -206,7 +234,7 @@ fn one_value_is_set_by_one_change_at_a_time() {
     let error = host.apply(&machine_wide(&default, None)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "lastbyte has set net.ipv4.tcp_congestion_control already: `lastbyte undo 1` takes that back"
+        "net.ipv4.tcp_congestion_control is lastbyte's already: `lastbyte undo 1` takes that back"
     );
     assert_eq!((files(&host), live(&host)), (there, now));
     host.apply(&machine_wide("", Some("64MiB"))).unwrap();
@@ -222,7 +250,9 @@ fn one_value_is_set_by_one_change_at_a_time() {
 fn what_fails_half_way_is_taken_back() {
     let Some(host) = Host::new("") else { return };
     let before = live(&host);
-    let change = host.run(|| plan(&host.places(), &machine_wide(OTHER, Some("64MiB")))).unwrap();
+    let change = host
+        .run(|| plan(&host.places(), &host.ledger, &machine_wide(OTHER, Some("64MiB"))))
+        .unwrap();
     let Change::SysctlFile(mut settings) = change else { panic!("{change}") };
     settings.values[2].after = "rubbish".to_owned();
     let not_made = host.run(|| settings.make()).unwrap_err();
@@ -232,40 +262,106 @@ fn what_fails_half_way_is_taken_back() {
     assert_eq!((files(&host), live(&host)), (Vec::new(), before));
 }
 
-/// A file system of one page, filled up, in mounts of its own: first the setting's file finds no room,
-/// then the ledger.
+#[test]
+fn a_module_is_loaded_at_boot_by_a_file_of_the_same_change() {
+    let Some(host) = Host::new("") else { return };
+    let before = live(&host);
+    fs::write(host.scratch.path("modules"), "tcp_reno 16384 2 - Live 0x0\n").unwrap();
+    let applied = host.apply(&machine_wide(OTHER, None)).unwrap();
+    let made = files(&host);
+    let names: Vec<&str> = made.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["modules-load.d/90-lastbyte-reno.conf", "sysctl.d/90-lastbyte-reno.conf"]);
+    let settings: Vec<&str> = made[0].1.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(settings, ["tcp_reno"]);
+    // Either of them changed since: nothing is taken back.
+    let (module, _) = &made[0];
+    fs::write(host.scratch.path(module), "theirs").unwrap();
+    assert!(host.undo(applied.id).is_err());
+    assert_eq!(files(&host).len(), 2);
+    fs::write(host.scratch.path(module), &made[0].1).unwrap();
+    host.undo(applied.id).unwrap();
+    assert_eq!((files(&host), live(&host)), (Vec::new(), before.clone()));
+
+    // The second file cannot be made: the first goes again.
+    let places = Places { modules_load_d: host.scratch.path("no/such"), ..host.places() };
+    let what = machine_wide(OTHER, None);
+    let error = host.run(|| apply_at(&places, &host.ledger, &what)).unwrap_err().to_string();
+    assert!(error.contains("no/such/90-lastbyte-reno.conf.new: No such file"), "{error}");
+    assert_eq!((files(&host), live(&host)), (Vec::new(), before));
+    assert_eq!(host.ledger.open_changes().unwrap(), []);
+}
+
+/// Runs `work` on a thread whose mounts are its own, with a file system of one page in memory at the
+/// path that it is given.
+fn on_a_small_disk<T: Send>(host: &Host, work: impl FnOnce(&Path) -> T + Send) -> T {
+    let small = host.scratch.path("small");
+    fs::create_dir(&small).unwrap();
+    let alone = || {
+        namespace::unshare_mounts().unwrap();
+        lastbyte_sys::mount::make_all_private().unwrap();
+        let mount = ["-t", "tmpfs", "-o", "size=4k,nr_inodes=16", "tmpfs"];
+        let mounted = Command::new("mount").args(mount).arg(&small).status().unwrap();
+        assert!(mounted.success(), "mount: {mounted}");
+        work(&small)
+    };
+    host.run(|| thread::scope(|scope| scope.spawn(alone).join().unwrap()))
+}
+
+/// Fills a file system by one file; how many bytes it holds.
+fn fill(path: &Path) -> u64 {
+    let error = fs::write(path, vec![b'x'; 1 << 20]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    fs::metadata(path).unwrap().len()
+}
+
 #[test]
 fn on_a_full_disk_nothing_is_changed() {
     let Some(host) = Host::new("") else { return };
     let before = live(&host);
-    let small = host.scratch.path("small");
-    fs::create_dir(&small).unwrap();
-    let full = || -> Result<(Vec<String>, Vec<State>, usize)> {
-        namespace::unshare_mounts()?;
-        lastbyte_sys::mount::make_all_private()?;
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=4k,nr_inodes=16", "tmpfs"])
-            .arg(&small)
-            .status()?;
-        ensure!(mounted.success(), "mount: {mounted}");
-        fs::write(small.join("filling"), [b'x'; 4096])?;
-        let what = machine_wide(OTHER, None);
-        let places = Places { sysctl_d: small.clone(), ..host.places() };
-        let file = apply_at(&places, &host.ledger, &what).unwrap_err();
-        let states = host.ledger.changes()?.iter().map(|entry| entry.state).collect();
+    let what = machine_wide(OTHER, None);
+    on_a_small_disk(&host, |small| {
+        fill(&small.join("filling"));
+        // No room for the file.
+        let places = Places { sysctl_d: small.to_owned(), ..host.places() };
+        let error = apply_at(&places, &host.ledger, &what).unwrap_err().to_string();
+        assert!(error.contains("90-lastbyte-reno.conf: No space left on device"), "{error}");
+        // None for the ledger.
         let ledger = Ledger::at(small.join("changes.jsonl"), "boot-1".to_owned());
-        let book = apply_at(&host.places(), &ledger, &what).unwrap_err();
-        let there = fs::read_dir(&small)?.count();
-        Ok((vec![format!("{file:#}"), format!("{book:#}")], states, there))
-    };
-    // A thread of its own, as its mounts are.
-    let (errors, states, there) =
-        host.run(|| thread::scope(|scope| scope.spawn(full).join().unwrap()).unwrap());
-    assert!(errors[0].contains("90-lastbyte-reno.conf: No space left on device"), "{errors:?}");
-    assert_eq!(states, [State::Undone]);
-    assert!(errors[1].contains("cannot write the ledger"), "{errors:?}");
-    // The filling, and the ledger without a whole line.
-    assert_eq!(there, 2);
+        let error = format!("{:#}", apply_at(&host.places(), &ledger, &what).unwrap_err());
+        assert!(error.contains("cannot write the ledger"), "{error}");
+        // The filling, and the ledger without a whole line.
+        assert_eq!(fs::read_dir(small).unwrap().count(), 2);
+        assert_eq!(ledger.changes().unwrap(), []);
+    });
+    assert_eq!(host.states(), [State::Undone]);
+    assert_eq!((files(&host), live(&host)), (Vec::new(), before));
+}
+
+#[test]
+fn what_the_ledger_cannot_call_made_is_taken_back() {
+    let Some(host) = Host::new("") else { return };
+    let before = live(&host);
+    let what = machine_wide(OTHER, None);
+    let change = host.run(|| plan(&host.places(), &host.ledger, &what)).unwrap();
+    host.ledger.plan(&change).unwrap();
+    let length = fs::metadata(host.ledger.path()).unwrap().len();
+    on_a_small_disk(&host, |small| {
+        let ledger = Ledger::at(small.join("changes.jsonl"), "boot-1".to_owned());
+        // Another change, with a name so long that one record fits behind it and not two.
+        let filling =
+            |name: usize| Change::Namespace { link: "x".repeat(name), path: "/nowhere".into() };
+        ledger.plan(&filling(0)).unwrap();
+        let empty = fs::metadata(ledger.path()).unwrap().len();
+        fs::remove_file(ledger.path()).unwrap();
+        let room = fill(ledger.path());
+        fs::remove_file(ledger.path()).unwrap();
+        let name = room - empty - length * 3 / 2;
+        ledger.plan(&filling(name.try_into().unwrap())).unwrap();
+        let error = format!("{:#}", apply_at(&host.places(), &ledger, &what).unwrap_err());
+        assert!(error.starts_with("taken back, as the ledger does not take that"), "{error}");
+        let states: Vec<State> = ledger.changes().unwrap().iter().map(|e| e.state).collect();
+        assert_eq!(states, [State::Planned, State::Planned]);
+    });
     assert_eq!((files(&host), live(&host)), (Vec::new(), before));
 }
 

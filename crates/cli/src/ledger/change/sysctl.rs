@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::{NotMade, network, present};
 
 /// New files, and the values in `/proc/sys` that they ask for, set at once.
+///
+/// What a value does besides cannot be read and is not taken back: a congestion control that was the
+/// default once may be chosen by every program until the next boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SysctlFile {
     /// That of `sysctl.d(5)`; for a module also one of `modules-load.d(5)`.
