@@ -2,6 +2,7 @@
 
 use lastbyte_stats::{Interval, Metric, Summary, Verdict, compare_many, holm, ratio_interval};
 
+use crate::latency::Responsiveness;
 use crate::record::{Experiment, Run};
 use crate::setting::Setting;
 
@@ -92,7 +93,7 @@ impl Measure {
         match self {
             Self::Received => Some(run.received_bits_per_s()),
             Self::Resent => run.resent_share(),
-            Self::LoadedRtt => None,
+            Self::LoadedRtt => Some(Responsiveness::of(&run.latency)?.loaded_p95),
         }
     }
 }

@@ -8,8 +8,9 @@ use lastbyte_link::{Host, Report};
 use lastbyte_socket::{Listener, Tune};
 
 use crate::error::LabError;
-use crate::findings::Order;
-use crate::plan::Plan;
+use crate::fairness::fairness;
+use crate::findings::{Findings, Order, Recommendation, Row};
+use crate::plan::{Fairness, Plan};
 use crate::record::{About, Beside, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
 use crate::subject::Orders;
 
@@ -88,6 +89,7 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
         }
         subjects.retain(|subject| !course.is_refused(*subject));
     }
+    course.fairness()?;
     match course.refused {
         Some(error) if course.so_far.runs.is_empty() => Err(error),
         _ => Ok(course.so_far),
@@ -183,6 +185,36 @@ impl Course<'_> {
         Ok(())
     }
 
+    /// Measures what some subjects do to a flow of cubic, as the plan wants it.
+    fn fairness(&mut self) -> Result<(), LabError> {
+        let which = match self.plan.fairness {
+            _ if self.so_far.ended.cut.is_some() => Vec::new(),
+            Fairness::Never => Vec::new(),
+            Fairness::Always => best_of_each(&Findings::of(&self.so_far)),
+            Fairness::WhereAdvised => {
+                let findings = Findings::of(&self.so_far);
+                let owes = findings.recommendation.as_ref().and_then(Recommendation::owes_shares);
+                owes.map(|row| findings.rows[row].subject).into_iter().collect()
+            }
+        };
+        let (mut void, mut cut) = (Vec::new(), None);
+        let watch = &mut *self.watch;
+        let beside = fairness(self.plan, &which, &mut |event| {
+            if let Event::Void(one) = &event {
+                void.push((*one).clone());
+            }
+            let told = watch(event);
+            if let ControlFlow::Break(why) = &told {
+                cut.get_or_insert_with(|| why.clone());
+            }
+            told
+        })?;
+        self.so_far.beside.extend(beside);
+        self.so_far.void.extend(void);
+        self.so_far.ended.cut = self.so_far.ended.cut.take().or(cut);
+        Ok(())
+    }
+
     fn leave_out(&mut self, subject: usize, round: u32, why: String) {
         let void = Void { subject, round, why };
         self.tell(Event::Void(&void));
@@ -194,6 +226,19 @@ impl Course<'_> {
         self.so_far.void.iter().any(|void| void.subject == subject)
             && !self.so_far.runs.iter().any(|run| run.subject == subject)
     }
+}
+
+/// The best subject of each congestion control.
+fn best_of_each(findings: &Findings) -> Vec<usize> {
+    let mut best: Vec<&Row> = Vec::new();
+    for row in findings.rows.iter().filter(|row| row.congestion().is_some()) {
+        match best.iter_mut().find(|one| one.congestion() == row.congestion()) {
+            Some(one) if row.received.median > one.received.median => *one = row,
+            Some(_) => {}
+            None => best.push(row),
+        }
+    }
+    best.iter().map(|row| row.subject).collect()
 }
 
 /// A run, and what its link said of itself.

@@ -3,7 +3,9 @@
 use lastbyte_link::Way;
 use lastbyte_stats::{Decision, Place, Rule, Standing, Summary, Verdict, compare, settle};
 
-use crate::record::{Beside, Experiment, Limited, Run};
+use crate::fairness::Share;
+use crate::latency::Responsiveness;
+use crate::record::{Experiment, Limited, Run};
 use crate::setting::{Buffers, Direction, Setting, Settings};
 
 /// Settings whose medians lie within this share of each other are called alike: runs on a shared
@@ -22,8 +24,6 @@ pub struct Findings {
     pub rows: Vec<Row>,
     /// Which is best, who is told apart from it; `None` for fewer than two rounds.
     pub order: Option<Order>,
-    /// What each got beside a flow of cubic, where that was measured.
-    pub shares: Vec<Share>,
     /// What to do; `None` when there is nothing to choose between.
     pub recommendation: Option<Recommendation>,
 }
@@ -60,6 +60,10 @@ pub struct Row {
     pub resent_needlessly: Option<f64>,
     /// The share of time under each limit, over all runs and connections.
     pub limited: Limited,
+    /// How the path answered meanwhile, where that was probed.
+    pub latency: Option<Responsiveness>,
+    /// What it got beside a flow of cubic, by queue, where that was measured.
+    pub shares: Vec<Share>,
     /// For fixed buffers: the rate at which one buffer per round trip flows, their cap.
     pub cap: Option<f64>,
 }
@@ -86,6 +90,13 @@ pub struct Recommendation {
 }
 
 impl Recommendation {
+    /// The row that must show what it does to others before it is advised.
+    #[must_use]
+    pub fn owes_shares(&self) -> Option<usize> {
+        let ahead = matches!(self.confidence, Confidence::Certain | Confidence::Likely);
+        (ahead && self.is_withheld()).then_some(self.best)
+    }
+
     /// Whether the best must not be advised, because nobody has measured what it does to others.
     #[must_use]
     pub fn is_withheld(&self) -> bool {
@@ -108,18 +119,6 @@ pub enum Confidence {
     Open,
 }
 
-/// What a congestion control got beside a flow of cubic.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Share {
-    /// The row that it is of.
-    pub row: usize,
-    /// The queue in multiples of the bandwidth-delay product; `None` where it is as it is.
-    pub queue_bdp: Option<f64>,
-    /// Its share of what both got, 0 to 1; a half is fair.
-    pub share: Summary,
-}
-
 impl Findings {
     /// Draws the table and the conclusion.
     #[must_use]
@@ -134,9 +133,8 @@ impl Findings {
                 Some(Row { standing, next, ..row })
             })
             .collect();
-        let shares = shares(experiment, &rows);
-        let recommendation = Recommendation::of(&rows, order.as_ref(), &shares);
-        Self { rows, order, shares, recommendation }
+        let recommendation = Recommendation::of(&rows, order.as_ref());
+        Self { rows, order, recommendation }
     }
 }
 
@@ -163,6 +161,8 @@ impl Row {
                 runs.iter().filter_map(|run| run.resent_needlessly_share()).collect(),
             ),
             limited: Limited::mean(&limited),
+            latency: Responsiveness::of(runs.iter().filter_map(|run| run.latency.as_ref())),
+            shares: Share::of(&experiment.beside, subject),
             cap: cap(setting, &runs),
             samples,
         })
@@ -279,29 +279,6 @@ fn next_to(order: &Order, subject: usize, experiment: &Experiment) -> Option<Sta
     order.standing(ranked.max_by(|a, b| a.1.total_cmp(&b.1))?.0)
 }
 
-/// What each subject got beside a flow of cubic.
-fn shares(experiment: &Experiment, rows: &[Row]) -> Vec<Share> {
-    let mut queues: Vec<(usize, Option<f64>)> = Vec::new();
-    for beside in &experiment.beside {
-        if !queues.contains(&(beside.subject, beside.queue_bdp)) {
-            queues.push((beside.subject, beside.queue_bdp));
-        }
-    }
-    let of = |(subject, queue): (usize, Option<f64>)| {
-        let runs = experiment.beside.iter();
-        let runs = runs.filter(|one| (one.subject, one.queue_bdp) == (subject, queue));
-        let share = |one: &Beside| {
-            one.subject_bits_per_s / (one.subject_bits_per_s + one.cubic_bits_per_s).max(1.0)
-        };
-        Some(Share {
-            row: rows.iter().position(|row| row.subject == subject)?,
-            queue_bdp: queue,
-            share: Summary::of(&runs.map(share).collect::<Vec<_>>())?,
-        })
-    };
-    queues.into_iter().filter_map(of).collect()
-}
-
 /// The most that TCP could carry in the directions that had load.
 fn limit(experiment: &Experiment, setting: &Setting, runs: &[&Run]) -> Option<f64> {
     let path = &experiment.about.path;
@@ -340,7 +317,7 @@ fn cap(setting: &Setting, runs: &[&Run]) -> Option<f64> {
 }
 
 impl Recommendation {
-    fn of(rows: &[Row], order: Option<&Order>, shares: &[Share]) -> Option<Self> {
+    fn of(rows: &[Row], order: Option<&Order>) -> Option<Self> {
         let best_of = |keep: &dyn Fn(&Row) -> bool| {
             let kept = rows.iter().enumerate().filter(|(_, row)| keep(row));
             kept.max_by(|a, b| a.1.received.median.total_cmp(&b.1.received.median))
@@ -370,7 +347,11 @@ impl Recommendation {
             next,
             confidence,
             may_take: congestion.is_none_or(|name| !SHARE_LIKE_CUBIC.contains(&name)),
-            shares: shares.iter().filter(|share| same(&rows[share.row])).copied().collect(),
+            shares: rows
+                .iter()
+                .filter(|row| same(row))
+                .flat_map(|row| row.shares.clone())
+                .collect(),
             buffers_alike: others().filter(|place| alike(&rows[*place])).collect(),
             buffers_costly: others().filter(|place| !alike(&rows[*place])).collect(),
         })
@@ -429,6 +410,8 @@ mod tests {
             limit_bits_per_s: None,
             resent_needlessly: None,
             limited: Limited::default(),
+            latency: None,
+            shares: Vec::new(),
             received: Summary::of(samples).unwrap(),
             samples: samples.to_vec(),
             standing: None,
@@ -443,16 +426,17 @@ mod tests {
     }
 
     fn advice(rows: &[Row]) -> Recommendation {
-        Recommendation::of(rows, None, &[]).unwrap()
+        Recommendation::of(rows, None).unwrap()
     }
 
     #[test]
     fn what_may_take_from_others_is_withheld_until_it_was_measured() {
         let rows = [row("cubic", "auto", &[16.0, 20.0, 28.0]), row("bbr", "auto", &[60.0; 3])];
         assert!(advice(&rows).is_withheld());
+        let mut rows = rows;
         let share = Summary::of(&[0.6]).unwrap();
-        let shares = [Share { row: 1, queue_bdp: Some(1.0), share }];
-        let told = Recommendation::of(&rows, None, &shares).unwrap();
+        rows[1].shares = vec![Share { queue_bdp: Some(1.0), share }];
+        let told = advice(&rows);
         assert!(!told.is_withheld() && told.shares.len() == 1);
         let rows = [row("cubic", "auto", &[60.0; 3]), row("bbr", "auto", &[16.0, 20.0, 28.0])];
         assert!(!advice(&rows).is_withheld());
@@ -489,6 +473,6 @@ mod tests {
             [row("cubic", "auto", &[50.0, 60.0, 70.0]), row("bbr", "auto", &[60.0, 65.0, 80.0])];
         let advice = advice(&rows);
         assert_eq!((advice.best, advice.confidence), (1, Confidence::Open));
-        assert!(Recommendation::of(&rows[..1], None, &[]).is_none(), "one row is no comparison");
+        assert!(Recommendation::of(&rows[..1], None).is_none(), "one row is no comparison");
     }
 }

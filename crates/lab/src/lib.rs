@@ -9,7 +9,9 @@
 //! - [`flow`]: one connection that carries load.
 //! - [`record`]: what an experiment brought, as plain data.
 //! - [`latency`]: how a path answers under load; [`fairness`]: what a flow leaves to one beside it.
+//! - [`latency`], [`fairness`]: what a load does to the round trips and to a flow beside it.
 //! - [`Findings`]: the table and the recommendation.
+//! - [`compare`]: what changed between two experiments.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 
 #![forbid(unsafe_code)]
@@ -33,7 +35,7 @@ mod subject;
 pub use error::LabError;
 pub use experiment::{Event, Watch, experiment};
 pub use far::{FarEnd, Task, Token, serve};
-pub use findings::{Confidence, Findings, Order, Recommendation, Row, SHARE_LIKE_CUBIC, Share};
+pub use findings::{Confidence, Findings, Order, Recommendation, Row, SHARE_LIKE_CUBIC};
 pub use path::{Path, PathUp};
 pub use plan::{Fairness, Load, Plan, Rounds, RoundsError};
 pub use record::{Experiment, Run};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +26,9 @@ fn runs(path: &str, settings: &[Settings], seconds: f64, latency: bool) -> Optio
         seed: 1,
         port: 0,
         parallel: 1,
+        command: Vec::new(),
     };
-    match experiment(&plan, &mut |_| {}) {
+    match experiment(&plan, &mut |_| ControlFlow::Continue(())) {
         Ok(done) => {
             for void in &done.void {
                 eprintln!("void: {void:?}");

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use lastbyte_lab::{Buffers, Confidence, Findings, Recommendation, Row, Share};
+use lastbyte_lab::fairness::Share;
+use lastbyte_lab::{Buffers, Confidence, Findings, Recommendation, Row};
 use lastbyte_units::ByteSize;
 
 use crate::apply;

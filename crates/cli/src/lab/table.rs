@@ -66,6 +66,18 @@ fn columns(findings: &Findings) -> Vec<Column> {
             row.resent_needlessly.map_or_else(String::new, percent)
         }));
     }
+    if any(|row| row.latency.is_some()) {
+        columns.push(column("RTT p50/p95 ms", Align::Right, 4, |row| {
+            let ms = |seconds: f64| format!("{:.0}", seconds * 1e3);
+            let told = row.latency.as_ref();
+            let words = told.map(|it| format!("{}/{}", ms(it.loaded_p50), ms(it.loaded_p95)));
+            words.unwrap_or_default()
+        }));
+        columns.push(column("RPM", Align::Right, 3, |row| {
+            let rpm = row.latency.as_ref().map(|it| format!("{:.0}", it.rpm.median));
+            rpm.unwrap_or_default()
+        }));
+    }
     columns.push(column("held back by", Align::Left, 8, held_back_by));
     columns
 }
