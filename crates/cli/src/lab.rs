@@ -49,7 +49,7 @@ fn measure(args: &LabArgs) -> Result<Verdict> {
     if let Some(place) = output.apply {
         // Nobody should learn it after a long experiment.
         let name = apply::default_congestion().context("this machine has no TCP")?;
-        apply::check(&application(place, Some(name), None))?;
+        apply::check(&Ledger::of_this_user()?, &application(place, Some(name), None))?;
     }
     let mut keeper = Keeper::new(output.json, output.save.as_deref())?;
     let heading = heading(&plan);
