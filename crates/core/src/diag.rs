@@ -15,12 +15,14 @@ pub struct Socket {
     /// `idiag_state`. A destroyed socket's is [`State::Close`], however it got there.
     pub state: State,
     /// Its own address. An IPv4 address that a socket of IPv6 uses (`::ffff:192.0.2.1`) is given as
-    /// what it is.
+    /// what it is. Of a destroyed socket that was aborted (`SO_LINGER` of 0, or a `connect` that
+    /// failed) only the port is left; its counters are zero then.
     pub local: SocketAddr,
-    /// The peer's; unspecified, with port 0, where there is none.
+    /// The peer's; unspecified, with port 0, where there is none. Of an aborted socket only the
+    /// address is left.
     pub peer: SocketAddr,
-    /// `idiag_cookie`: never given to another socket of this kernel. Another one stands for it in
-    /// [`State::TimeWait`].
+    /// `idiag_cookie`: never given to another socket of this kernel, but for the small one that stands
+    /// for this in [`State::TimeWait`].
     pub cookie: u64,
     /// `idiag_inode`: 0 when no program has it open.
     pub inode: u32,

@@ -6,6 +6,7 @@
 //!
 //! - [`Plan`] and [`experiment()`]: which settings to compare, over which path, and the runs.
 //! - [`Findings`]: the table and the recommendation.
+//! - [`foreign`]: any program over an emulated path, measured without its help.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@
 mod error;
 mod experiment;
 mod findings;
+pub mod foreign;
 mod path;
 mod plan;
 pub mod quiz;

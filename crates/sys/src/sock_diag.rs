@@ -55,20 +55,15 @@ impl Dump {
         for family in [FAMILY_IPV4, FAMILY_IPV6] {
             match self.family(family, states, each) {
                 // A kernel without IPv6.
-                Err(error) if family == FAMILY_IPV6 && error.raw_os_error() == Some(libc::ENOENT) => {
-                }
+                Err(error)
+                    if family == FAMILY_IPV6 && error.raw_os_error() == Some(libc::ENOENT) => {}
                 result => result?,
             }
         }
         Ok(())
     }
 
-    fn family(
-        &mut self,
-        family: i32,
-        states: u32,
-        each: &mut dyn FnMut(&[u8]),
-    ) -> io::Result<()> {
+    fn family(&mut self, family: i32, states: u32, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         self.socket.send(&request(family, states), 0)?;
         loop {
             self.room.clear();

@@ -1,0 +1,309 @@
+//! The two ends of each connection side by side, and what follows from both. Pure.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use lastbyte_link::Host;
+
+use super::book::Connection;
+use super::counters::Counters;
+use super::watch::Seen;
+
+/// A connection as both hosts' kernels saw it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Pair {
+    /// The near host's end; `None` where its kernel did not tell of it.
+    pub near: Option<Connection>,
+    /// The far host's end.
+    pub far: Option<Connection>,
+    /// Which host asked for the connection, where that can be known.
+    pub dialled_by: Option<Host>,
+    /// From near to far.
+    pub up: Stream,
+    /// From far to near.
+    pub down: Stream,
+    /// How it ended.
+    pub ending: Ending,
+}
+
+/// One direction of a connection, in bytes of payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stream {
+    /// Received by the receiver's kernel, in order, without the FIN.
+    pub received: u64,
+    /// Whether that is known to the byte: the receiver's kernel said it last when all was over, and
+    /// the FIN was told apart.
+    pub exact: bool,
+    /// Of these, what the receiving program did not read.
+    pub unread: u64,
+    /// What the sender's kernel put on the wire, each byte once.
+    pub sent: Option<u64>,
+    /// What it put there again, `tcpi_bytes_retrans`.
+    pub sent_again: Option<u64>,
+    /// What was acked to it.
+    pub acked: Option<u64>,
+    /// Whether the FIN arrived: after it nothing is missing.
+    pub fin: Option<bool>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ending {
+    /// By a FIN in both directions: each host had all that the other sent.
+    Orderly,
+    /// The program of this host reset it (`SO_LINGER` of 0), which its kernel told of.
+    AbortedBy(Host),
+    /// A FIN is missing, and both kernels counted resets and no timeout: it was reset.
+    Reset,
+    /// A FIN is missing, and both kernels counted timeouts and no reset: the peer was silent.
+    TimedOut,
+    /// A FIN is missing; why, the kernels' counts of all connections together do not tell.
+    Cut,
+    /// It was there until the end of the watch.
+    Open,
+    /// Not both ends were seen to their end.
+    Unknown,
+}
+
+/// All payload of one direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Way {
+    /// Received by the kernel of the host at its end.
+    pub received: u64,
+    /// Whether that is known to the byte.
+    pub exact: bool,
+    /// Of these, what the receiving program did not read.
+    pub unread: u64,
+    /// When the first byte was received.
+    pub first_byte: Option<Duration>,
+    /// When the last byte was received.
+    pub last_byte: Option<Duration>,
+    /// Bytes received in each tenth of a second, from the beginning of the watch.
+    pub tenths: Vec<u64>,
+}
+
+impl Way {
+    /// From the first to the last byte.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        let both = self.first_byte.zip(self.last_byte);
+        both.map_or(Duration::ZERO, |(first, last)| last.saturating_sub(first))
+    }
+
+    /// The bytes received over the time from the first to the last, in bit/s; `None` where all came
+    /// at once.
+    #[must_use]
+    pub fn bits_per_s(&self) -> Option<f64> {
+        let seconds = self.time().as_secs_f64();
+        (seconds > 0.0).then(|| self.received as f64 * 8.0 / seconds)
+    }
+}
+
+/// Puts the ends together, by their addresses; where these were used again, in the order of time.
+pub(super) fn pairs(near: &mut Seen, far: &mut Seen) -> Vec<Pair> {
+    let counters = (near.counters, far.counters);
+    let mut theirs = Ends::of(std::mem::take(&mut far.connections));
+    let mut pairs: Vec<Pair> = std::mem::take(&mut near.connections)
+        .into_iter()
+        .map(|near| {
+            let far = theirs.take_other_end_of(&near);
+            Pair::of(Some(near), far, counters)
+        })
+        .collect();
+    pairs.extend(theirs.rest().map(|far| Pair::of(None, Some(far), counters)));
+    // An attempt that failed is no connection.
+    pairs.retain(|pair| !pair.is_nothing());
+    pairs.sort_by_key(Pair::first_seen);
+    pairs
+}
+
+/// What came over all connections at the end of one direction.
+pub(super) fn way(pairs: &[Pair], to: Host, complete: bool) -> Way {
+    let mut way = Way { exact: complete, ..Way::default() };
+    for pair in pairs {
+        let (stream, end) = match to {
+            Host::Near => (&pair.down, &pair.near),
+            Host::Far => (&pair.up, &pair.far),
+        };
+        way.received += stream.received;
+        way.unread += stream.unread;
+        way.exact &= stream.exact;
+        let Some(end) = end else { continue };
+        way.first_byte = [way.first_byte, end.first_byte].into_iter().flatten().min();
+        way.last_byte = way.last_byte.max(end.last_byte);
+        for (tenth, bytes) in &end.tenths {
+            if way.tenths.len() <= *tenth {
+                way.tenths.resize(tenth + 1, 0);
+            }
+            way.tenths[*tenth] += bytes;
+        }
+    }
+    way
+}
+
+/// Ends of connections, to be found by the other one.
+struct Ends {
+    ends: Vec<Option<Connection>>,
+    by_addresses: HashMap<Key, VecDeque<usize>>,
+}
+
+/// This end's port and the other's: an aborted end has forgotten more than that.
+type Key = (u16, Option<u16>);
+
+impl Ends {
+    fn of(connections: Vec<Connection>) -> Self {
+        let mut by_addresses: HashMap<Key, VecDeque<usize>> = HashMap::new();
+        for (index, end) in connections.iter().enumerate() {
+            let peer = (end.peer.port() != 0).then_some(end.peer.port());
+            by_addresses.entry((end.local.port(), peer)).or_default().push_back(index);
+        }
+        Self { ends: connections.into_iter().map(Some).collect(), by_addresses }
+    }
+
+    fn take_other_end_of(&mut self, end: &Connection) -> Option<Connection> {
+        if end.peer.port() == 0 {
+            // All that is known of it is its port and the other's address.
+            let own = end.local.port();
+            let is_other =
+                |other: &Connection| other.peer.port() == own && other.local.ip() == end.peer.ip();
+            let found = self.ends.iter_mut().find(|other| other.as_ref().is_some_and(is_other));
+            return found.and_then(Option::take);
+        }
+        let keys = [(end.peer.port(), Some(end.local.port())), (end.peer.port(), None)];
+        for key in keys {
+            let Some(places) = self.by_addresses.get_mut(&key) else { continue };
+            let fits = |place: &usize| {
+                let other = self.ends[*place].as_ref();
+                other.is_some_and(|other| {
+                    let whole = (other.local, other.peer) == (end.peer, end.local);
+                    whole || key.1.is_none() && other.peer.ip() == end.local.ip()
+                })
+            };
+            if let Some(at) = places.iter().position(fits)
+                && let Some(place) = places.remove(at)
+            {
+                return self.ends[place].take();
+            }
+        }
+        None
+    }
+
+    fn rest(self) -> impl Iterator<Item = Connection> {
+        self.ends.into_iter().flatten()
+    }
+}
+
+impl Pair {
+    fn of(
+        near: Option<Connection>,
+        far: Option<Connection>,
+        counters: (Counters, Counters),
+    ) -> Self {
+        let dialled_by = dialled_by(near.as_ref(), far.as_ref());
+        let (mut near, mut far) = (near, far);
+        let acked_syn = |host| dialled_by.map(|by| u64::from(by == host));
+        let up = Stream::of(near.as_ref(), far.as_mut(), acked_syn(Host::Near));
+        let down = Stream::of(far.as_ref(), near.as_mut(), acked_syn(Host::Far));
+        let mut pair = Self { near, far, dialled_by, up, down, ending: Ending::Unknown };
+        pair.ending = pair.ending(counters);
+        pair
+    }
+
+    fn ending(&self, (near, far): (Counters, Counters)) -> Ending {
+        let ends = [(&self.near, Host::Near), (&self.far, Host::Far)];
+        for (end, host) in ends {
+            if end.as_ref().is_some_and(|end| end.aborted) {
+                return Ending::AbortedBy(host);
+            }
+        }
+        let fins = [self.up.fin, self.down.fin];
+        if fins == [Some(true); 2] {
+            return Ending::Orderly;
+        }
+        if ends.iter().any(|(end, _)| end.as_ref().is_some_and(|end| end.open)) {
+            return Ending::Open;
+        }
+        if !fins.contains(&Some(false)) {
+            return Ending::Unknown;
+        }
+        let timeouts = near.abort_on_timeout + far.abort_on_timeout;
+        match (near.out_rsts + far.out_rsts, timeouts) {
+            (1.., 0) => Ending::Reset,
+            (0, 1..) => Ending::TimedOut,
+            _ => Ending::Cut,
+        }
+    }
+
+    /// Whether it is an end alone, at which nothing was sent or received.
+    fn is_nothing(&self) -> bool {
+        match (&self.near, &self.far) {
+            (Some(end), None) | (None, Some(end)) => {
+                end.received == 0 && end.sent().unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+
+    fn first_seen(&self) -> Option<Duration> {
+        [&self.near, &self.far].into_iter().flatten().map(|end| end.first_seen).min()
+    }
+}
+
+/// What was acked beyond payload is the SYN, at the host that dialled, and the FIN: 2 are both, 0 is
+/// neither.
+fn dialled_by(near: Option<&Connection>, far: Option<&Connection>) -> Option<Host> {
+    for (end, host) in [(near, Host::Near), (far, Host::Far)] {
+        let Some(end) = end else { continue };
+        let beyond = |end: &Connection| end.info?.bytes_acked?.checked_sub(end.sent()?);
+        let by_count = match beyond(end).filter(|_| end.is_final()) {
+            Some(2) => Some(true),
+            _ => None,
+        };
+        if let Some(dialled) = end.dialled.or(by_count) {
+            return Some(if dialled { host } else { host.other() });
+        }
+    }
+    None
+}
+
+impl Stream {
+    /// Of what both ends know, the receiver's figures corrected by it. `acked_syn` is what the sender
+    /// was acked for its SYN, which a host that was dialled does not count.
+    fn of(
+        sender: Option<&Connection>,
+        receiver: Option<&mut Connection>,
+        acked_syn: Option<u64>,
+    ) -> Self {
+        let sent = sender.and_then(Connection::sent);
+        // What was sent in all, if that is known for good.
+        let all = sent.filter(|_| sender.is_some_and(Connection::is_final));
+        let counted = sender.and_then(|sender| sender.info?.bytes_acked);
+        let acked = counted.zip(acked_syn).map(|(acked, syn)| acked.saturating_sub(syn));
+        let fin_acked = acked.zip(all).and_then(|(acked, all)| (acked > all).then_some(true));
+        let mut stream = Self {
+            sent,
+            sent_again: sender.and_then(|sender| sender.info?.bytes_retrans),
+            // A FIN is acked after all else.
+            acked: acked.zip(sent).map(|(acked, sent)| acked.min(sent)),
+            fin: fin_acked,
+            ..Self::default()
+        };
+        let Some(receiver) = receiver else { return stream };
+        if receiver.fin_received.is_none()
+            && let Some(all) = all
+        {
+            // A FIN is received after all that was sent, and makes one more of it.
+            receiver.settle_fin(receiver.received > all);
+        }
+        let plausible = all.is_none_or(|all| receiver.received <= all);
+        stream.fin = fin_acked.or(receiver.fin_received);
+        stream.received = receiver.received;
+        stream.unread = receiver.unread;
+        stream.exact = receiver.is_final() && receiver.fin_received.is_some() && plausible;
+        stream
+    }
+}

@@ -1,0 +1,235 @@
+//! All TCP connections of a host, watched by a thread of its own.
+
+use std::io::{self, PipeReader, PipeWriter};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lastbyte_core::diag::Socket;
+use lastbyte_link::{LinkError, Namespace};
+use lastbyte_sys::poll;
+use lastbyte_sys::sock_diag::{CONNECTED, Destroyed, Dump, LISTENING};
+
+use super::book::{Book, Connection, Pulse};
+use super::counters::Counters;
+
+/// Watches the TCP connections of a host until it is stopped.
+///
+/// It asks the kernel for all sockets ten times per sample, and is told of each that is destroyed
+/// with its last counts: also of those that came and went in between. UDP is not seen, nor is what
+/// stays inside the host.
+#[derive(Debug)]
+pub struct Watch {
+    thread: JoinHandle<Result<io::Result<Seen>, LinkError>>,
+    book: Arc<Mutex<Book>>,
+    /// Closing it stops the thread.
+    bell: PipeWriter,
+}
+
+/// What a watch saw.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Seen {
+    /// Connections with other hosts, the earliest first.
+    pub connections: Vec<Connection>,
+    /// What the whole host's kernel counted meanwhile.
+    pub counters: Counters,
+    /// How often the kernel had no room to tell of destroyed sockets: some connections may be missing,
+    /// or not be known to their end.
+    pub overflows: u64,
+    /// Connections that there was no room for here.
+    pub left_out: u64,
+}
+
+impl Watch {
+    /// Begins to watch, with a sample of each connection every 100 ms and times that count from now.
+    ///
+    /// # Errors
+    /// When the host cannot be entered, or its kernel does not tell of sockets.
+    pub fn start(host: &Namespace) -> Result<Self, WatchError> {
+        Self::start_from(host, Instant::now(), Duration::from_millis(100))
+    }
+
+    /// Begins to watch, with a sample of each connection so often, and times that count from `began`.
+    ///
+    /// # Errors
+    /// As [`Watch::start`].
+    pub fn start_from(
+        host: &Namespace,
+        began: Instant,
+        every: Duration,
+    ) -> Result<Self, WatchError> {
+        let (stopped, bell) = io::pipe()?;
+        let book = Arc::new(Mutex::new(Book::new(every)));
+        let shared = Arc::clone(&book);
+        // Opened before this returns: what happens from then on is seen.
+        let mut watcher = host.run(|| Watcher::open(began, every, shared))??;
+        watcher.look()?;
+        let thread = host.spawn("watch", move || watcher.watch(&stopped))?;
+        Ok(Self { thread, book, bell })
+    }
+
+    /// Ends the watch and says what it saw. Sockets that are still there are counted as they are.
+    ///
+    /// # Errors
+    /// When the kernel had stopped telling of sockets.
+    pub fn stop(self) -> Result<Seen, WatchError> {
+        drop(self.bell);
+        let seen = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok(seen??)
+    }
+
+    /// What there is to wait for.
+    pub(super) fn pulse(&self) -> Pulse {
+        lock(&self.book).pulse()
+    }
+}
+
+/// Watching a host failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// The host could not be entered.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The kernel does not tell of sockets.
+    #[error("asking the kernel for its sockets: {0}")]
+    Kernel(#[from] io::Error),
+}
+
+/// The thread's own.
+struct Watcher {
+    dump: Dump,
+    destroyed: Destroyed,
+    sockets: Vec<Socket>,
+    book: Arc<Mutex<Book>>,
+    before: Counters,
+    began: Instant,
+    every: Duration,
+    overflows: u64,
+}
+
+impl Watcher {
+    /// In the calling thread's namespace.
+    fn open(began: Instant, every: Duration, book: Arc<Mutex<Book>>) -> io::Result<Self> {
+        /// Room for the ends of some ten thousand connections.
+        const BUFFER: i32 = 16 << 20;
+        Ok(Self {
+            destroyed: Destroyed::open(BUFFER)?,
+            dump: Dump::open()?,
+            sockets: Vec::new(),
+            book,
+            before: Counters::read()?,
+            began,
+            every,
+            overflows: 0,
+        })
+    }
+
+    fn watch(mut self, stopped: &PipeReader) -> io::Result<Seen> {
+        /// Many sockets take long to list: no more than a twentieth of a core.
+        const COST: u32 = 20;
+        let mut next = Instant::now();
+        loop {
+            let wait = next.saturating_duration_since(Instant::now());
+            let wanted: [(&dyn poll::AsFdDyn, i16); 2] =
+                [(&self.destroyed, poll::READABLE), (stopped, poll::READABLE)];
+            let ready = poll::wait(wanted, Some(wait))?;
+            if ready[0] {
+                self.hear()?;
+            }
+            if ready[1] {
+                break;
+            }
+            let began = Instant::now();
+            if began >= next {
+                self.look()?;
+                next = began + (self.every / 10).max(began.elapsed() * COST);
+            }
+        }
+        self.look()?;
+        self.fence()?;
+        let counters = Counters::read()?.since(self.before);
+        let book = std::mem::replace(&mut *lock(&self.book), Book::new(self.every));
+        let (connections, left_out) = book.close();
+        Ok(Seen { connections, counters, overflows: self.overflows, left_out })
+    }
+
+    /// Asks for all sockets.
+    fn look(&mut self) -> io::Result<()> {
+        const TRIES: u32 = 3;
+        for _ in 0..TRIES {
+            self.sockets.clear();
+            let sockets = &mut self.sockets;
+            let listed = self.dump.tcp(CONNECTED | LISTENING, &mut |body| {
+                sockets.extend(Socket::parse(body));
+            });
+            match listed {
+                Ok(()) => break,
+                // What came and went meanwhile is asked for again; what is listed twice does no harm.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        lock(&self.book).look(&self.sockets, self.began.elapsed());
+        Ok(())
+    }
+
+    /// Takes what was told of destroyed sockets. Returns whether one of them was on this port.
+    fn hear_of(&mut self, port: Option<u16>) -> io::Result<bool> {
+        let mut sockets = std::mem::take(&mut self.sockets);
+        sockets.clear();
+        let heard = self.destroyed.receive(&mut |body| sockets.extend(Socket::parse(body)));
+        let at = self.began.elapsed();
+        let mut book = lock(&self.book);
+        sockets.iter().for_each(|socket| book.destroyed(socket, at));
+        drop(book);
+        let found = sockets.iter().any(|socket| Some(socket.local.port()) == port);
+        self.sockets = sockets;
+        match heard {
+            // No room: the next ones are there already.
+            Err(error) if error.raw_os_error() == Some(NO_ROOM) => {
+                self.overflows += 1;
+                Ok(found)
+            }
+            result => result.map(|()| found),
+        }
+    }
+
+    fn hear(&mut self) -> io::Result<()> {
+        self.hear_of(None).map(drop)
+    }
+
+    /// Waits until the kernel has told of what was destroyed before now. It does so from a queue of
+    /// work, a moment later: a socket of our own, destroyed now, is told of after the others.
+    fn fence(&mut self) -> io::Result<()> {
+        /// It may have been what there was no room for.
+        const PATIENCE: Duration = Duration::from_millis(500);
+        /// Several processors may work on that queue.
+        const AFTER: Duration = Duration::from_millis(5);
+        let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = own.local_addr()?.port();
+        drop(own);
+        let mut until = Instant::now() + PATIENCE;
+        let mut found = false;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            poll::wait_for(&self.destroyed, poll::READABLE, left)?;
+            if self.hear_of(Some(port))? && !found {
+                found = true;
+                until = Instant::now() + AFTER;
+            }
+        }
+    }
+}
+
+/// `ENOBUFS`.
+const NO_ROOM: i32 = 105;
+
+fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
