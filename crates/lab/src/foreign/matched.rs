@@ -82,24 +82,22 @@ pub struct Way {
     pub first_byte: Option<Duration>,
     /// When the last byte was received.
     pub last_byte: Option<Duration>,
+    /// What came over the connections that carried most: the largest ones, which together have 99 % of
+    /// the bytes. Others are there to talk about it (iperf3, FTP), before and after.
+    pub bulk: u64,
+    /// From the first to the last byte of those.
+    pub bulk_time: Duration,
     /// Bytes received in each tenth of a second, from the beginning of the watch.
     pub tenths: Vec<u64>,
 }
 
 impl Way {
-    /// From the first to the last byte.
-    #[must_use]
-    pub fn time(&self) -> Duration {
-        let both = self.first_byte.zip(self.last_byte);
-        both.map_or(Duration::ZERO, |(first, last)| last.saturating_sub(first))
-    }
-
-    /// The bytes received over the time from the first to the last, in bit/s; `None` where all came
+    /// What the largest connections brought over the time that it took, in bit/s; `None` where all came
     /// at once.
     #[must_use]
     pub fn bits_per_s(&self) -> Option<f64> {
-        let seconds = self.time().as_secs_f64();
-        (seconds > 0.0).then(|| self.received as f64 * 8.0 / seconds)
+        let seconds = self.bulk_time.as_secs_f64();
+        (seconds > 0.0).then(|| self.bulk as f64 * 8.0 / seconds)
     }
 }
 
@@ -124,6 +122,7 @@ pub(super) fn pairs(near: &mut Seen, far: &mut Seen) -> Vec<Pair> {
 /// What came over all connections at the end of one direction.
 pub(super) fn way(pairs: &[Pair], to: Host, complete: bool) -> Way {
     let mut way = Way { exact: complete, ..Way::default() };
+    let mut ends = Vec::new();
     for pair in pairs {
         let (stream, end) = match to {
             Host::Near => (&pair.down, &pair.near),
@@ -132,17 +131,32 @@ pub(super) fn way(pairs: &[Pair], to: Host, complete: bool) -> Way {
         way.received += stream.received;
         way.unread += stream.unread;
         way.exact &= stream.exact;
-        let Some(end) = end else { continue };
-        way.first_byte = [way.first_byte, end.first_byte].into_iter().flatten().min();
-        way.last_byte = way.last_byte.max(end.last_byte);
-        for (tenth, bytes) in &end.tenths {
-            if way.tenths.len() <= *tenth {
-                way.tenths.resize(tenth + 1, 0);
-            }
-            way.tenths[*tenth] += bytes;
-        }
+        ends.extend(end);
     }
+    (way.first_byte, way.last_byte) = times(&ends);
+    for (tenth, bytes) in ends.iter().flat_map(|end| &end.tenths) {
+        if way.tenths.len() <= *tenth {
+            way.tenths.resize(tenth + 1, 0);
+        }
+        way.tenths[*tenth] += bytes;
+    }
+    ends.sort_by_key(|end| std::cmp::Reverse(end.received));
+    let enough = way.received - way.received / 100;
+    let largest = ends.iter().take_while(|end| {
+        let wanted = way.bulk < enough;
+        way.bulk += if wanted { end.received } else { 0 };
+        wanted
+    });
+    let count = largest.count();
+    let (first, last) = times(&ends[..count]);
+    way.bulk_time = last.unwrap_or_default().saturating_sub(first.unwrap_or_default());
     way
+}
+
+/// When the first and the last byte came over these.
+fn times(ends: &[&Connection]) -> (Option<Duration>, Option<Duration>) {
+    let first = ends.iter().filter_map(|end| end.first_byte).min();
+    (first, ends.iter().filter_map(|end| end.last_byte).max())
 }
 
 /// Ends of connections, to be found by the other one.
