@@ -1,7 +1,7 @@
 //! `lastbyte lab`.
 
 mod json;
-#[expect(dead_code, reason = "no subject of a plan is another's program yet")]
+#[allow(dead_code, reason = "no subject of a plan is another's program yet")]
 mod launch;
 
 use std::time::Duration;

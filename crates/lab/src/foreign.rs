@@ -115,7 +115,7 @@ pub fn run(
     let (up, down) = (way(Host::Far), way(Host::Near));
     if up.received + down.received == 0 {
         let output = said(&near) + &far.as_ref().map(said).unwrap_or_default();
-        return Err(ForeignError::NoBytes { code: near.code, output });
+        return Err(ForeignError::NoBytes { code: near.code, timed_out, output });
     }
     Ok(Foreign {
         near,

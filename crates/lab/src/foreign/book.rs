@@ -198,6 +198,13 @@ impl Book {
         pulse
     }
 
+    /// Whether something is about to begin: there is no connection, or one that has carried nothing.
+    pub(super) fn awaits(&self) -> bool {
+        let mut open = self.entries.values().filter(|entry| self.is_open(entry)).peekable();
+        let carried = |end: &Connection| end.received + end.sent().unwrap_or(0);
+        open.peek().is_none() || open.any(|entry| carried(&entry.connection) == 0)
+    }
+
     /// All connections with other hosts, the earliest first, and how many there was no room for.
     pub(super) fn close(mut self) -> (Vec<Connection>, u64) {
         let looks = self.looks;

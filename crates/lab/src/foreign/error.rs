@@ -53,11 +53,13 @@ pub enum ForeignError {
     /// No connection between the hosts carried a byte.
     #[error(
         "no byte went over the path by TCP; what goes over loopback or by UDP is not seen; the near \
-         program ended with {code}{output}"
+         program {}ended with {code}{output}", if *timed_out { "was stopped when its time was up, and " } else { "" }
     )]
     NoBytes {
         /// The near program's exit code.
         code: u8,
+        /// It was stopped, because its time was up.
+        timed_out: bool,
         /// The end of what the programs said.
         output: String,
     },

@@ -321,3 +321,161 @@ impl Stream {
         stream
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lastbyte_core::diag::Socket;
+
+    use super::super::book::Book;
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const CLOSE: u8 = 7;
+    const ESTABLISHED: u8 = 1;
+
+    /// The near host's end, port 1, towards the far host's port 2; the far host's is the same turned
+    /// round. With what the kernel counts: received, acked, sent and sent again.
+    fn socket(host: Host, state: u8, counts: [u64; 4]) -> Socket {
+        let mut bytes = vec![0; 72];
+        let (own, other) = if host == Host::Near { (1, 2) } else { (2, 1) };
+        bytes[..8].copy_from_slice(&[2, state, 0, 0, 20, own, 20, other]);
+        bytes[8..12].copy_from_slice(&[198, 18, 0, own]);
+        bytes[24..28].copy_from_slice(&[198, 18, 0, other]);
+        bytes[44] = 9;
+        let mut info = vec![0; 232];
+        info[0] = state;
+        for (at, count) in [128, 120, 200, 208].into_iter().zip(counts) {
+            info[at..at + 8].copy_from_slice(&count.to_ne_bytes());
+        }
+        bytes.extend([236_u16.to_ne_bytes(), 2_u16.to_ne_bytes()].concat());
+        bytes.extend(info);
+        Socket::parse(&bytes).unwrap()
+    }
+
+    /// What both watches saw of one connection whose sockets were destroyed with these counts.
+    fn seen(near: [u64; 4], far: [u64; 4]) -> Pair {
+        let end = |host, counts| {
+            let mut book = Book::new(100 * MS);
+            book.look(&[], 10 * MS);
+            book.destroyed(&socket(host, CLOSE, counts), 30 * MS);
+            seen_by(book)
+        };
+        let resets = Counters { out_rsts: 1, ..Counters::default() };
+        let mut near = Seen { counters: resets, ..end(Host::Near, near) };
+        let mut pairs = pairs(&mut near, &mut end(Host::Far, far));
+        assert_eq!(pairs.len(), 1);
+        pairs.remove(0)
+    }
+
+    fn seen_by(book: Book) -> Seen {
+        let (connections, left_out) = book.close();
+        Seen { connections, counters: Counters::default(), overflows: 0, left_out }
+    }
+
+    /// As a kernel counts it: the near host asks for the connection; each direction has so many bytes
+    /// sent, of which so many arrive, and a FIN that arrives or not.
+    fn counted(up: (u64, u64, bool), down: (u64, u64, bool)) -> ([u64; 4], [u64; 4]) {
+        let [up_fin, down_fin] = [u64::from(up.2), u64::from(down.2)];
+        let near = [down.1 + down_fin, 1 + up.1 + up_fin, up.0 + 30, 30];
+        (near, [up.1 + up_fin, down.1 + down_fin, down.0, 0])
+    }
+
+    #[test]
+    fn fins_are_told_from_bytes_by_what_was_sent() {
+        for up in [(5000, 5000, true), (5000, 5000, false), (5000, 4999, false), (0, 0, true)] {
+            for down in [(700, 700, true), (700, 700, false), (700, 1, false), (0, 0, false)] {
+                let (near, far) = counted(up, down);
+                let pair = seen(near, far);
+                let told = |stream: Stream| (stream.sent, stream.received, stream.exact);
+                assert_eq!(told(pair.up), (Some(up.0), up.1, true), "{up:?} {down:?}");
+                assert_eq!(told(pair.down), (Some(down.0), down.1, true), "{up:?} {down:?}");
+                assert_eq!(pair.up.sent_again, Some(30));
+                // A host that is acked two more than it sent has asked for the connection.
+                let dialled = (up.1 == up.0 && up.2).then_some(Host::Near);
+                assert_eq!(pair.dialled_by, dialled, "{up:?} {down:?}");
+                let orderly = up.2 && down.2;
+                let ending = if orderly { Ending::Orderly } else { Ending::Reset };
+                assert_eq!(pair.ending, ending, "{up:?} {down:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fin_that_came_to_time_wait_is_known_by_its_acknowledgement() {
+        // The near host closed first; the small socket in its place took the far host's FIN.
+        let (mut near, far) = counted((5000, 5000, true), (0, 0, true));
+        near[0] = 0;
+        let pair = seen(near, far);
+        assert_eq!((pair.down.received, pair.down.exact, pair.down.fin), (0, true, Some(true)));
+        assert_eq!(pair.ending, Ending::Orderly);
+    }
+
+    #[test]
+    fn one_end_alone_is_not_known_to_the_byte() {
+        let mut book = Book::new(100 * MS);
+        book.destroyed(&socket(Host::Far, CLOSE, [5001, 0, 0, 0]), 30 * MS);
+        let pairs = pairs(&mut seen_by(Book::new(MS)), &mut seen_by(book));
+        let up = way(&pairs, Host::Far, true);
+        assert_eq!((up.received, up.exact, pairs[0].ending), (5001, false, Ending::Unknown));
+        assert!(!way(&[], Host::Far, false).exact);
+    }
+
+    #[test]
+    fn addresses_used_again_are_matched_in_order_of_time() {
+        let many = |host, counts: [[u64; 4]; 2]| {
+            let mut book = Book::new(100 * MS);
+            for (index, counts) in counts.into_iter().enumerate() {
+                let mut socket = socket(host, CLOSE, counts);
+                socket.cookie = index as u64 + 1;
+                book.destroyed(&socket, MS * u32::try_from(index + 1).unwrap());
+            }
+            seen_by(book)
+        };
+        let mut near = many(Host::Near, [[0, 12, 10, 0], [0, 22, 20, 0]]);
+        let mut far = many(Host::Far, [[11, 0, 0, 0], [21, 0, 0, 0]]);
+        let pairs = pairs(&mut near, &mut far);
+        let received: Vec<_> = pairs.iter().map(|pair| (pair.up.received, pair.up.exact)).collect();
+        assert_eq!(received, [(10, true), (20, true)]);
+    }
+
+    #[test]
+    fn an_end_that_has_forgotten_its_address_is_found() {
+        let mut near = Book::new(100 * MS);
+        near.look(&[], MS);
+        let mut forgotten = socket(Host::Near, CLOSE, [0; 4]);
+        forgotten.local.set_ip("0.0.0.0".parse().unwrap());
+        forgotten.peer.set_port(0);
+        near.destroyed(&forgotten, 2 * MS);
+        let mut far = Book::new(100 * MS);
+        far.look(&[socket(Host::Far, ESTABLISHED, [9, 0, 0, 0])], MS);
+        far.destroyed(&socket(Host::Far, CLOSE, [9, 0, 0, 0]), 2 * MS);
+        let pairs = pairs(&mut seen_by(near), &mut seen_by(far));
+        assert_eq!((pairs.len(), pairs[0].ending), (1, Ending::AbortedBy(Host::Near)));
+        assert_eq!((pairs[0].up.received, pairs[0].up.exact), (9, true));
+        // One that was never made is nothing.
+        let mut failed = Book::new(100 * MS);
+        failed.destroyed(&forgotten, 2 * MS);
+        assert_eq!(super::pairs(&mut seen_by(failed), &mut seen_by(Book::new(MS))), []);
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_connections_that_carry_most() {
+        let end = |port: u8, bytes, from: u32, until: u32| {
+            let mut book = Book::new(100 * MS);
+            for (at, received) in [(from, 0), (from, 1), (until, bytes)] {
+                let mut socket = socket(Host::Far, ESTABLISHED, [received, 0, 0, 0]);
+                socket.peer.set_port(port.into());
+                socket.since_data_received = Some(Duration::ZERO);
+                book.look(&[socket], at * MS);
+            }
+            let mut connections = book.close().0;
+            Pair::of(None, Some(connections.remove(0)), <(Counters, Counters)>::default())
+        };
+        let pairs = [end(1, 400, 10, 2000), end(2, 600_000, 100, 1100), end(3, 600_000, 200, 1000)];
+        let way = way(&pairs, Host::Far, true);
+        assert_eq!((way.received, way.bulk, way.bulk_time), (1_200_400, 1_200_000, 1000 * MS));
+        assert_eq!(way.bits_per_s(), Some(9.6e6));
+        assert_eq!((way.first_byte, way.last_byte), (Some(10 * MS), Some(2000 * MS)));
+        assert_eq!(way.tenths.iter().sum::<u64>(), 1_200_400);
+    }
+}

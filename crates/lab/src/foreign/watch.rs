@@ -16,9 +16,9 @@ use super::counters::Counters;
 
 /// Watches the TCP connections of a host until it is stopped.
 ///
-/// It asks the kernel for all sockets ten times per sample, and is told of each that is destroyed
-/// with its last counts: also of those that came and went in between. UDP is not seen, nor is what
-/// stays inside the host.
+/// It asks the kernel for all sockets four times per sample, and ten times while a connection is waited
+/// for or has carried nothing yet; and it is told of each that is destroyed with its last counts, also
+/// of those that came and went in between. UDP is not seen, nor is what stays inside the host.
 #[derive(Debug)]
 pub struct Watch {
     thread: JoinHandle<Result<io::Result<Seen>, LinkError>>,
@@ -128,7 +128,8 @@ impl Watcher {
     }
 
     fn watch(mut self, stopped: &PipeReader) -> io::Result<Seen> {
-        /// Many sockets take long to list: no more than a twentieth of a core.
+        /// It takes long with many sockets, or with a large table of them, which is that of the whole
+        /// machine: no more than a twentieth of a core.
         const COST: u32 = 20;
         let mut next = Instant::now();
         loop {
@@ -145,7 +146,8 @@ impl Watcher {
             let began = Instant::now();
             if began >= next {
                 self.look()?;
-                next = began + (self.every / 10).max(began.elapsed() * COST);
+                let pause = self.every / if lock(&self.book).awaits() { 10 } else { 4 };
+                next = began + pause.max(began.elapsed() * COST);
             }
         }
         self.look()?;
