@@ -317,7 +317,9 @@ impl Stream {
         stream.fin = fin_acked.or(receiver.fin_received);
         stream.received = receiver.received;
         stream.unread = receiver.unread;
-        stream.exact = receiver.is_final() && receiver.fin_received.is_some() && plausible;
+        // Nothing comes after a FIN, whatever the socket does.
+        let done = receiver.is_final() || receiver.fin_received == Some(true);
+        stream.exact = done && receiver.fin_received.is_some() && plausible;
         stream
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use lastbyte_core::diag::Socket;
 use lastbyte_link::{LinkError, Namespace};
-use lastbyte_sys::poll;
 use lastbyte_sys::sock_diag::{CONNECTED, Destroyed, Dump, LISTENING};
+use lastbyte_sys::{poll, process};
 
 use super::book::{Book, Connection, Pulse};
 use super::counters::Counters;
@@ -143,11 +143,13 @@ impl Watcher {
             if ready[1] {
                 break;
             }
-            let began = Instant::now();
-            if began >= next {
+            if Instant::now() >= next {
+                next = Instant::now() + self.every / if lock(&self.book).awaits() { 10 } else { 4 };
+                // Processor time: having waited for a processor is no reason to look less often.
+                let before = process::thread_cpu_time()?;
                 self.look()?;
-                let pause = self.every / if lock(&self.book).awaits() { 10 } else { 4 };
-                next = began + pause.max(began.elapsed() * COST);
+                let cost = process::thread_cpu_time()?.saturating_sub(before);
+                next = next.max(Instant::now() + cost * COST);
             }
         }
         self.look()?;
@@ -178,8 +180,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Takes what was told of destroyed sockets. Returns whether one of them was on this port.
-    fn hear_of(&mut self, port: Option<u16>) -> io::Result<bool> {
+    /// Takes what was told of destroyed sockets, and the ports of these.
+    fn hear(&mut self) -> io::Result<Vec<u16>> {
         let mut sockets = std::mem::take(&mut self.sockets);
         sockets.clear();
         let heard = self.destroyed.receive(&mut |body| sockets.extend(Socket::parse(body)));
@@ -187,46 +189,54 @@ impl Watcher {
         let mut book = lock(&self.book);
         sockets.iter().for_each(|socket| book.destroyed(socket, at));
         drop(book);
-        let found = sockets.iter().any(|socket| Some(socket.local.port()) == port);
+        let ports = sockets.iter().map(|socket| socket.local.port()).collect();
         self.sockets = sockets;
         match heard {
             // No room: the next ones are there already.
             Err(error) if error.raw_os_error() == Some(NO_ROOM) => {
                 self.overflows += 1;
-                Ok(found)
+                Ok(ports)
             }
-            result => result.map(|()| found),
+            result => result.map(|()| ports),
         }
     }
 
-    fn hear(&mut self) -> io::Result<()> {
-        self.hear_of(None).map(drop)
-    }
-
-    /// Waits until the kernel has told of what was destroyed before now. It does so from a queue of
-    /// work, a moment later: a socket of our own, destroyed now, is told of after the others.
+    /// Waits until the kernel has told of what was destroyed before now. It does so a moment later,
+    /// from a queue of work that each processor has: sockets of our own, one destroyed on each, are
+    /// told of after the others.
     fn fence(&mut self) -> io::Result<()> {
-        /// It may have been what there was no room for.
-        const PATIENCE: Duration = Duration::from_millis(500);
-        /// Several processors may work on that queue.
-        const AFTER: Duration = Duration::from_millis(5);
-        let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = own.local_addr()?.port();
-        drop(own);
-        let mut until = Instant::now() + PATIENCE;
-        let mut found = false;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
+        /// One of them may be what there was no room for.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let mut own = destroy_on_each_processor()?;
+        let began = Instant::now();
+        while !own.is_empty() {
+            let left = PATIENCE.saturating_sub(began.elapsed());
             if left.is_zero() {
-                return Ok(());
+                break;
             }
             poll::wait_for(&self.destroyed, poll::READABLE, left)?;
-            if self.hear_of(Some(port))? && !found {
-                found = true;
-                until = Instant::now() + AFTER;
-            }
+            let heard = self.hear()?;
+            own.retain(|port| !heard.contains(port));
         }
+        Ok(())
     }
+}
+
+/// Destroys a socket on each processor that this thread may use; it stays on the last. Returns their
+/// ports.
+fn destroy_on_each_processor() -> io::Result<Vec<u16>> {
+    const MOST: usize = 1024;
+    let mut sockets = vec![TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?];
+    let mut ports = vec![sockets[0].local_addr()?.port()];
+    for number in 0..MOST {
+        if process::run_on_processor(number).is_err() {
+            continue;
+        }
+        drop(sockets.pop());
+        sockets.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+        ports.push(sockets[0].local_addr()?.port());
+    }
+    Ok(ports)
 }
 
 /// `ENOBUFS`.
