@@ -77,6 +77,7 @@ fn what_a_program_sends_is_counted_to_the_byte() {
     let near = pair.near.as_ref().unwrap();
     assert!(near.samples.len() >= 3 && near.congestion.is_some() && near.ended.is_some());
     assert!(near.info.unwrap().min_rtt_us.unwrap() >= 20_000);
+    assert!((near.limits().shares().iter().sum::<f64>() - 1.0).abs() < 1e-9);
     assert!(near.samples.iter().any(|sample| sample.info.state == State::Established));
     link.down().unwrap();
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use lastbyte_core::diag::{Memory, Socket};
-use lastbyte_core::sample::{State, TcpInfo};
+use lastbyte_core::sample::{Limits, State, TcpInfo};
 
 /// One connection, as the kernel of one of its hosts saw it. Times count from the beginning that the
 /// watch was given.
@@ -70,6 +70,18 @@ impl Connection {
     pub fn sent(&self) -> Option<u64> {
         let (sent, again) = self.info?.bytes_sent.zip(self.info?.bytes_retrans)?;
         Some(sent.saturating_sub(again))
+    }
+
+    /// What held its sending back, from one sample to the next. The kernel does not tell others whether
+    /// a send buffer is fixed (`SO_BUF_LOCK`): one that is, and full, is called pacing here.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        for both in self.samples.windows(2) {
+            let elapsed = both[1].at.saturating_sub(both[0].at);
+            limits.add(&both[0].info, &both[1].info, elapsed, false);
+        }
+        limits
     }
 
     /// Whether what it counts is the whole of it so far: the kernel said so at the end, or the last

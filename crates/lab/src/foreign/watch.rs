@@ -35,8 +35,8 @@ pub struct Seen {
     pub connections: Vec<Connection>,
     /// What the whole host's kernel counted meanwhile.
     pub counters: Counters,
-    /// How often the kernel had no room to tell of destroyed sockets: some connections may be missing,
-    /// or not be known to their end.
+    /// How often the kernel had no room to tell of destroyed sockets, or could not list them all: some
+    /// connections may be missing, or not be known to their end.
     pub overflows: u64,
     /// Connections that there was no room for here.
     pub left_out: u64,
@@ -170,13 +170,16 @@ impl Watcher {
                 sockets.extend(Socket::parse(body));
             });
             match listed {
-                Ok(()) => break,
-                // What came and went meanwhile is asked for again; what is listed twice does no harm.
+                Ok(()) => {
+                    lock(&self.book).look(&self.sockets, self.began.elapsed());
+                    return Ok(());
+                }
+                // What came and went meanwhile made a hole: asked again.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        lock(&self.book).look(&self.sockets, self.began.elapsed());
+        self.overflows += 1;
         Ok(())
     }
 
