@@ -3,6 +3,7 @@
 mod advice;
 mod compare;
 mod keep;
+mod launch;
 mod table;
 mod words;
 
@@ -12,7 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lastbyte_lab::{
-    Direction, Event, Experiment, Findings, Load, Path, Plan, Run, Settings, Subject, record,
+    Command, Direction, Event, Experiment, Findings, Load, Path, Plan, Program, Run, Settings,
+    Subject, record,
 };
 use lastbyte_units::{ByteSize, grouped};
 
@@ -188,7 +190,34 @@ fn subjects(matrix: &MatrixArgs, path: &Path) -> Result<Vec<Arc<dyn Subject>>> {
     all = each(all, &matrix.notsent_lowat, |one, size| one.notsent_lowat = size.0)?;
     all = each(all, &matrix.write_rate, |one, rate| one.write_rate = rate.0)?;
     all = each(all, &matrix.read_rate, |one, rate| one.read_rate = rate.0)?;
-    Ok(all.into_iter().map(|settings| Arc::new(settings) as Arc<dyn Subject>).collect())
+    let mut subjects: Vec<Arc<dyn Subject>> = Vec::new();
+    // Who asks for programs alone means these alone.
+    if matrix.subject.is_empty() || !matrix.congestion.is_empty() {
+        subjects.extend(all.into_iter().map(|one| Arc::new(one) as Arc<dyn Subject>));
+    }
+    subjects.extend(programs(matrix, path)?);
+    Ok(subjects)
+}
+
+/// The programs of others asked for.
+fn programs(matrix: &MatrixArgs, path: &Path) -> Result<Vec<Arc<dyn Subject>>> {
+    let (near, far) = (&matrix.subject, &matrix.far);
+    ensure!(
+        near.is_empty() || path.scenario().is_some(),
+        "--subject runs a program between two hosts of an emulated path: name a path"
+    );
+    ensure!(
+        far.len() <= 1 || far.len() == near.len(),
+        "--far is given {} times and --subject {}: give it once, or once for each",
+        far.len(),
+        near.len()
+    );
+    let program = |(place, near): (usize, &String)| {
+        let far = far.get(place).or_else(|| far.first()).cloned();
+        let words = Command { near: near.clone(), far };
+        Ok(Arc::new(Program::new(words, Arc::new(launch::Guests))?) as Arc<dyn Subject>)
+    };
+    near.iter().enumerate().map(program).collect()
 }
 
 /// All settings with each of some values.

@@ -140,7 +140,12 @@ pub fn beside(
     let settings = own(plan, subject)
         .ok_or_else(|| LabError::Unsuited("only our own sender runs beside cubic".to_owned()))?;
     let pair = Pair { subject, settings, queue };
-    pair.believed(plan, round, pair.make(plan, round)?, &mut |_| std::ops::ControlFlow::Continue(()))
+    pair.believed(
+        plan,
+        round,
+        pair.make(plan, round)?,
+        &mut |_| std::ops::ControlFlow::Continue(()),
+    )
 }
 
 /// A subject, and the queue over which it meets cubic.

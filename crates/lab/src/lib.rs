@@ -12,6 +12,7 @@
 //! - [`latency`], [`fairness`]: what a load does to the round trips and to a flow beside it.
 //! - [`Findings`]: the table and the recommendation.
 //! - [`compare`]: what changed between two experiments.
+//! - [`foreign`]: any program over an emulated path, measured without its help.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 
 #![forbid(unsafe_code)]
@@ -23,10 +24,12 @@ pub mod fairness;
 mod far;
 mod findings;
 pub mod flow;
+pub mod foreign;
 pub mod latency;
 mod path;
 mod plan;
 pub mod probe;
+mod program;
 pub mod quiz;
 pub mod record;
 mod setting;
@@ -38,6 +41,7 @@ pub use far::{FarEnd, Task, Token, serve};
 pub use findings::{Confidence, Findings, Order, Recommendation, Row, SHARE_LIKE_CUBIC};
 pub use path::{Path, PathUp};
 pub use plan::{Fairness, Load, Plan, Rounds, RoundsError};
+pub use program::Program;
 pub use record::{Experiment, Run};
 pub use setting::{Buffers, BuffersError, Command, Direction, DirectionError, Setting, Settings};
 pub use subject::{Orders, Outcome, Subject};

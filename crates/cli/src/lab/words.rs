@@ -93,8 +93,9 @@ pub(crate) struct MatrixArgs {
     /// The rate at which the receiving program reads, or none
     #[arg(long, value_delimiter = ',', default_value = "none", value_name = "RATE", value_parser = maybe::<BitRate>)]
     pub(crate) read_rate: Vec<Maybe<BitRate>>,
-    /// A program to measure beside our own sender, such as 'iperf3 -c far -4 -t 10'; it finds the
-    /// hosts as near and far. May be given more than once
+    /// A program to measure, such as 'iperf3 -c far -4 -t 10': alone, or with --congestion beside our
+    /// own sender. It finds the hosts as near and far, and is stopped two minutes after --seconds.
+    /// May be given more than once
     #[arg(long, value_name = "COMMAND")]
     pub(crate) subject: Vec<String>,
     /// What listens for it on the far host, such as 'iperf3 -s -1': one for all, or one for each
