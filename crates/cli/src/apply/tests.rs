@@ -13,10 +13,15 @@ use crate::ledger::State;
 use crate::ledger::tests::Scratch;
 
 /// Two links, each with its neighbour; the default routes go by the first, and say more than the way.
+/// No addresses that come by themselves, some time later.
 const HOST: &str = "
     link set lo up
     link add one type veth peer name far-one
     link add two type veth peer name far-two
+    link set far-one addrgenmode none
+    link set far-two addrgenmode none
+    link set one addrgenmode none
+    link set two addrgenmode none
     link set far-one up
     link set far-two up
     link set one up

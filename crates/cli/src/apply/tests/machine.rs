@@ -345,16 +345,16 @@ fn what_the_ledger_cannot_call_made_is_taken_back() {
     let change = host.run(|| plan(&host.places(), &host.ledger, &what)).unwrap();
     host.ledger.plan(&change).unwrap();
     let length = fs::metadata(host.ledger.path()).unwrap().len();
+    // Another change, with a name so long that one record fits behind it and not two.
+    let filling =
+        |name: usize| Change::Namespace { link: "x".repeat(name), path: "/nowhere".into() };
+    host.ledger.plan(&filling(0)).unwrap();
+    let empty = fs::metadata(host.ledger.path()).unwrap().len() - length;
     on_a_small_disk(&host, |small| {
         let ledger = Ledger::at(small.join("changes.jsonl"), "boot-1".to_owned());
-        // Another change, with a name so long that one record fits behind it and not two.
-        let filling =
-            |name: usize| Change::Namespace { link: "x".repeat(name), path: "/nowhere".into() };
-        ledger.plan(&filling(0)).unwrap();
-        let empty = fs::metadata(ledger.path()).unwrap().len();
-        fs::remove_file(ledger.path()).unwrap();
         let room = fill(ledger.path());
-        fs::remove_file(ledger.path()).unwrap();
+        // Not removed: a child of another test may hold it open, and its room with it.
+        fs::OpenOptions::new().write(true).open(ledger.path()).unwrap().set_len(0).unwrap();
         let name = room - empty - length * 3 / 2;
         ledger.plan(&filling(name.try_into().unwrap())).unwrap();
         let error = format!("{:#}", apply_at(&host.places(), &ledger, &what).unwrap_err());
