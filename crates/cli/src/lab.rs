@@ -229,6 +229,7 @@ fn held_back_by(row: &Row) -> String {
         LimitedBy::ReceiveWindow => "rwnd",
         LimitedBy::CongestionWindow => "cwnd",
         LimitedBy::Pacing => "pacing",
+        LimitedBy::Unknown => "unknown",
         _ => "?",
     };
     format!("{limit} {}", percent(share))

@@ -105,7 +105,7 @@ impl Row {
 
 /// The limit with the largest share over all runs.
 fn limited_by(runs: &[&Run]) -> Option<(LimitedBy, f64)> {
-    let mut shares = [0.0; 5];
+    let mut shares = [0.0; 6];
     for run in runs {
         for (sum, share) in shares.iter_mut().zip(run.sent.limits.shares()) {
             *sum += share / runs.len() as f64;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lastbyte_core::sample::{Limits, TcpInfo};
+use lastbyte_core::sample::{Limits, Moment, TcpInfo};
 use lastbyte_link::{Host, Report};
 use lastbyte_socket::{
     Delivery, End, FinishError, FinishOptions, Granted, Listener, Sampler, SocketError, Stream,
@@ -219,11 +219,14 @@ pub fn receive(listener: &Listener) -> Result<Received, LabError> {
 pub fn send(address: SocketAddr, tune: &Tune, load: Load) -> Result<Sent, SocketError> {
     let mut stream = Stream::connect(address, tune, STALLED)?;
     let sampler = stream.sampler()?;
-    let fixed = stream.granted()?.send_buffer_fixed == Some(true);
+    let granted = stream.granted()?;
+    // The kernel goes on sizing one that is not fixed.
+    let buffer =
+        granted.send_buffer_fixed.is_some_and(|fixed| fixed).then_some(granted.send_buffer);
     let started = Instant::now();
     let (written, watched) = thread::scope(|scope| {
         let (stop, stopped) = mpsc::channel::<()>();
-        let watcher = scope.spawn(move || watch(&sampler, started, fixed, &stopped));
+        let watcher = scope.spawn(move || watch(&sampler, started, buffer, &stopped));
         let written = write_load(&mut stream, load, started);
         let writing = started.elapsed();
         let granted = stream.granted();
@@ -276,7 +279,7 @@ fn write_load(stream: &mut Stream, load: Load, started: Instant) -> io::Result<(
 fn watch(
     sampler: &Sampler,
     started: Instant,
-    fixed: bool,
+    send_buffer: Option<u32>,
     stopped: &mpsc::Receiver<()>,
 ) -> (Vec<Sample>, Limits) {
     let mut samples: Vec<Sample> = Vec::new();
@@ -286,7 +289,8 @@ fn watch(
         let Ok(info) = sampler.info() else { return (samples, limits) };
         let sample = Sample { at: started.elapsed(), info };
         if let Some(before) = samples.last().filter(|_| !last) {
-            limits.add(&before.info, &info, sample.at - before.at, fixed);
+            let moment = |info| Moment { send_buffer, ..Moment::from(info) };
+            limits.add(&moment(before.info), &moment(info), sample.at - before.at, None);
         }
         samples.push(sample);
         if last {

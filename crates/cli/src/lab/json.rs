@@ -107,6 +107,7 @@ struct Limits {
     receive_window: f64,
     congestion_window: f64,
     pacing: f64,
+    unknown: f64,
 }
 
 #[derive(Serialize)]
@@ -143,7 +144,7 @@ impl RunLine {
             Ok(receipt) => (receipt, None),
             Err(error) => (&error.receipt, Some(error.to_string())),
         };
-        let [application, send_buffer, receive_window, congestion_window, pacing] =
+        let [application, send_buffer, receive_window, congestion_window, pacing, unknown] =
             run.sent.limits.shares();
         Self {
             r#type: "run",
@@ -170,6 +171,7 @@ impl RunLine {
                 receive_window,
                 congestion_window,
                 pacing,
+                unknown,
             },
             link: run.link.as_ref().map(LinkPart::of),
             received_bytes_per_100_ms: run.received.tenths.clone(),
