@@ -179,7 +179,7 @@ fn hold(case: &Case, congestion: &str, time: Duration) {
             if word { "word" } else { "no word" }
         );
         eprintln!("{known:54}{shares} %: {first} {:.0} %", share * 100.0);
-        // A buffer that drains may be seen half full each time.
+        // A buffer that drains may be seen neither full nor with room each time.
         let seldom_full = right == LimitedBy::SendBuffer && !word;
         let blind = of_the_writer && !fill && !word && !seen[0].fixed;
         let unknown = (seldom_full || blind) && first == LimitedBy::Unknown;
