@@ -7,13 +7,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lastbyte_core::sample::{LimitedBy, Limits, TcpInfo};
+use lastbyte_core::sample::{LimitedBy, Limits, Moment, TcpInfo};
 use lastbyte_socket::{
     Delivery, End, FinishOptions, ReadHalf, Receipt, Sampler, SocketError, Stream, WriteHalf,
 };
@@ -217,15 +216,16 @@ fn allowed(rate: BitRate, began: Instant, total: u64) -> usize {
 /// When the kernel does not answer about the connection.
 pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sent, SocketError> {
     let sampler = stream.sampler()?;
-    let fixed = stream.granted()?.send_buffer_fixed;
     let before = stream.written();
     let started = Instant::now();
-    let waited = AtomicU64::new(0);
+    let waiting = Waiting::default();
+    let waits = &waiting;
     let (written, watched) = thread::scope(|scope| {
         let (stop, stopped) = mpsc::channel::<()>();
-        let watcher = scope.spawn(move || watch(&sampler, started, fixed == Some(true), &stopped));
-        let mut writer = Writer::new(&mut stream, started, &waited);
+        let watcher = scope.spawn(move || watch(&sampler, started, waits, &stopped));
+        let mut writer = Writer::new(&mut stream, started, waits);
         let outcome = writer.write(load, rate);
+        waits.end();
         let writing = started.elapsed();
         let granted = stream.granted();
         let options = FinishOptions {
@@ -267,8 +267,7 @@ pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sen
 struct Writer<'a> {
     stream: &'a mut Stream,
     started: Instant,
-    /// How long it has waited for room in the send buffer, in nanoseconds.
-    waited: &'a AtomicU64,
+    waiting: &'a Waiting,
     chunk: Vec<u8>,
     /// Where in the chunk the next byte lies.
     at: usize,
@@ -284,7 +283,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(stream: &'a mut Stream, started: Instant, waited: &'a AtomicU64) -> Self {
+    fn new(stream: &'a mut Stream, started: Instant, waiting: &'a Waiting) -> Self {
         let mut chunk = vec![0x5A; CHUNK];
         for frame in chunk.chunks_mut(FRAME) {
             frame[..HEAD].fill(0);
@@ -292,7 +291,7 @@ impl<'a> Writer<'a> {
         Self {
             stream,
             started,
-            waited,
+            waiting,
             chunk,
             at: 0,
             written: 0,
@@ -377,11 +376,7 @@ impl<'a> Writer<'a> {
 
     fn wait(&self, load: Load) -> io::Result<()> {
         let left = load.time.map_or(NAP, |time| time.saturating_sub(self.started.elapsed()));
-        let began = Instant::now();
-        self.stream.wait(false, true, left.min(NAP))?;
-        let waited = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.waited.fetch_add(waited, Ordering::Relaxed);
-        Ok(())
+        self.waiting.during(|| self.stream.wait(false, true, left.min(NAP)))
     }
 
     fn look_for_questions(&mut self) {
@@ -408,28 +403,69 @@ impl<'a> Writer<'a> {
 fn watch(
     sampler: &Sampler,
     started: Instant,
-    fixed: bool,
+    waiting: &Waiting,
     stopped: &mpsc::Receiver<()>,
 ) -> (Vec<Sample>, Limits, Option<TcpInfo>) {
     let mut samples = Vec::new();
     let mut limits = Limits::default();
-    let mut before: Option<(Duration, TcpInfo)> = None;
+    let mut before: Option<(Duration, Moment, Option<Duration>)> = None;
     loop {
         let last = !matches!(stopped.recv_timeout(SAMPLE_EVERY), Err(RecvTimeoutError::Timeout));
-        let Ok(info) = sampler.info() else { return (samples, limits, before.map(|one| one.1)) };
-        let at = started.elapsed();
+        let Ok(moment) = sampler.moment() else {
+            return (samples, limits, before.map(|(_, moment, _)| moment.info));
+        };
+        let (at, waited) = (started.elapsed(), waiting.so_far());
         let mut limited_by = None;
-        if let Some((then, before)) = before.filter(|_| !last) {
+        if let Some((then, before, had_waited)) = before.filter(|_| !last) {
+            let waited = waited.zip(had_waited).map(|(now, then)| now.saturating_sub(then));
             let mut interval = Limits::default();
-            interval.add(&before, &info, at - then, fixed);
-            limits.add(&before, &info, at - then, fixed);
+            interval.add(&before, &moment, at - then, waited);
             limited_by = interval.first().map(|(limit, _)| LimitWord::from(limit));
+            limits += interval;
         }
-        samples.push(Sample::of(at, &info, limited_by));
-        before = Some((at, info));
+        samples.push(Sample::of(at, &moment.info, limited_by));
+        before = Some((at, moment, waited));
         if last {
-            return (samples, limits, Some(info));
+            return (samples, limits, Some(moment.info));
         }
+    }
+}
+
+/// How long a writer has waited for room in the send buffer, for another thread to know.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Waits>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    /// In waits that are over.
+    before: Duration,
+    /// When the wait began that is not.
+    since: Option<Instant>,
+    /// Nothing more will be written.
+    ended: bool,
+}
+
+impl Waiting {
+    /// Waits, and counts it.
+    fn during<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        lock(&self.0).since = Some(began);
+        let done = wait();
+        let mut waits = lock(&self.0);
+        waits.since = None;
+        waits.before += began.elapsed();
+        done
+    }
+
+    fn end(&self) {
+        lock(&self.0).ended = true;
+    }
+
+    /// The sum; `None` once nothing more is written.
+    fn so_far(&self) -> Option<Duration> {
+        let waits = *lock(&self.0);
+        let now = waits.since.map(|since| since.elapsed()).unwrap_or_default();
+        (!waits.ended).then_some(waits.before + now)
     }
 }
 

@@ -25,6 +25,7 @@ fn plan(path: &str, settings: &[Settings], seconds: f64) -> Plan {
         fairness: Fairness::Always,
         seed: 1,
         port: 0,
+        command: Vec::new(),
     }
 }
 
@@ -42,10 +43,13 @@ fn table() {
         ("rtt = '40ms'\nrate = '20mbit'", 30.0, 3),
     ] {
         let plan = Plan { rounds: Rounds::exactly(rounds), ..plan(path, &subjects, seconds) };
-        let mut watch = |event: Event<'_>| match event {
-            Event::Void(void) => eprintln!("void: {void:?}"),
-            Event::Repeating { subject, why } => eprintln!("again {subject}: {why}"),
-            _ => {}
+        let mut watch = |event: Event<'_>| {
+            match event {
+                Event::Void(void) => eprintln!("void: {void:?}"),
+                Event::Repeating { subject, why } => eprintln!("again {subject}: {why}"),
+                _ => {}
+            }
+            ControlFlow::Continue(())
         };
         let all = match fairness(&plan, &[0, 1, 2], &mut watch) {
             Ok(all) => all,
