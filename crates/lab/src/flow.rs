@@ -20,6 +20,7 @@ use lastbyte_sys::poll;
 use lastbyte_units::BitRate;
 
 use crate::plan::Load;
+use crate::probe::PROBE_EVERY;
 use crate::record::{Ending, LimitWord, Limited, Received, RoundTrip, Sample, Sent};
 
 /// Between two samples of the kernel's view.
@@ -36,8 +37,6 @@ const FRAME: usize = 16 * 1024;
 const CHUNK: usize = 8 * FRAME;
 /// The number at the head of a frame.
 const HEAD: usize = 4;
-/// Between two questions.
-const ASK_EVERY: Duration = Duration::from_millis(100);
 /// How long a sender sleeps at most, so that it sees questions and the end of its time.
 const NAP: Duration = Duration::from_millis(20);
 /// Between two looks for questions.
@@ -52,8 +51,26 @@ pub struct Reading {
     pub run_began: Instant,
     /// The rate at which the program reads; `None` for as fast as it can.
     pub rate: Option<BitRate>,
-    /// Whether to ask for round trips through the load.
-    pub asks: bool,
+    /// When to ask for round trips through the load; `None` never.
+    pub asks: Option<Asking>,
+}
+
+/// When a receiver asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asking {
+    /// For the first time.
+    pub first: Duration,
+    /// And then again, after so long each time.
+    pub every: Duration,
+}
+
+impl Asking {
+    /// One connection of several that take turns: together they ask as often as probes are sent.
+    #[must_use]
+    pub fn in_turn(stream: u32, streams: u32) -> Self {
+        let after = |turns: u32| PROBE_EVERY.saturating_mul(turns.max(1));
+        Self { first: after(stream.saturating_add(1)), every: after(streams) }
+    }
 }
 
 /// Counts what comes to its end. A cut connection is no error here: it is in the result.
@@ -66,9 +83,9 @@ pub fn receive(mut stream: Stream, reading: &Reading) -> Result<Received, Socket
     let mut counter = Counter::new(began);
     // A read that waits for ever is a sender that vanished.
     let _ = stream.set_read_timeout(Some(STALLED));
-    if reading.asks {
+    if let Some(asking) = reading.asks {
         let (read, write) = stream.into_split();
-        let (read, write) = ask_and_count(read, write, &mut counter, reading.rate);
+        let (read, write) = ask_and_count((read, write), asking, &mut counter, reading.rate);
         stream = read.reunite(write).unwrap_or_else(|_| unreachable!("two halves of one stream"));
     } else {
         counter.count(&mut stream, reading.rate);
@@ -86,8 +103,8 @@ pub fn receive(mut stream: Stream, reading: &Reading) -> Result<Received, Socket
 
 /// Reads with one thread and asks with another.
 fn ask_and_count(
-    mut read: ReadHalf,
-    mut write: WriteHalf,
+    (mut read, mut write): (ReadHalf, WriteHalf),
+    asking: Asking,
     counter: &mut Counter,
     rate: Option<BitRate>,
 ) -> (ReadHalf, WriteHalf) {
@@ -97,7 +114,9 @@ fn ask_and_count(
         let (stop, stopped) = mpsc::channel::<()>();
         let asker = scope.spawn(|| {
             let stopped = stopped;
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ASK_EVERY) {
+            let mut wait = asking.first;
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(wait) {
+                wait = asking.every;
                 let number = {
                     let mut asked = lock(&asked);
                     asked.push(Instant::now());

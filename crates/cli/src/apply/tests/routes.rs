@@ -321,7 +321,7 @@ fn the_lines_do_what_they_say() {
     let Some(host) = Host::new(HOST) else { return };
     let lines = |to: Option<&str>| {
         let to = to.map(|to| to.parse().unwrap());
-        host.run(|| crate::apply::ways::route_ways(to, OTHER))
+        host.run(|| ways::route_ways(to, OTHER))
             .into_iter()
             .flat_map(|way| way.lines)
             .collect::<Vec<_>>()
