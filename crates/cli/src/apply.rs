@@ -1,54 +1,166 @@
-//! The exact lines by which a finding is applied to this machine, narrowest first.
+//! How a finding is applied to this machine: by lines for people to type, narrowest first, or by
+//! lastbyte itself, which enters it into the ledger first and can take it back.
+//!
+//! What it does itself is either of two: a route of its own for one prefix, whose connections alone
+//! get another congestion control, until the next boot; or settings of the whole machine, at once and
+//! by a file for each boot to come. It never replaces a route or a file.
 
+mod machine;
+mod prefix;
+mod route;
+mod ways;
+
+use std::fmt;
 use std::fs;
-use std::net::Ipv4Addr;
 
+use anyhow::{Context, Result, bail, ensure};
 use lastbyte_units::ByteSize;
 
-/// A way to apply a setting.
-pub(crate) struct Way {
-    pub(crate) scope: &'static str,
-    pub(crate) lines: Vec<String>,
+use crate::ledger::change::{NotMade, network};
+use crate::ledger::{Change, Entry, Ledger};
+use machine::Places;
+
+pub(crate) use prefix::Prefix;
+pub(crate) use ways::{Way, congestion_ways, machine_wide_ways};
+
+/// What lastbyte is asked to apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Application {
+    /// A congestion control, to new connections to `to`.
+    Route { to: Prefix, congestion: String },
+    /// Settings for all connections: a congestion control, and up to which size the kernel may size
+    /// buffers. At least one of the two.
+    MachineWide { congestion: Option<String>, buffers: Option<ByteSize> },
 }
 
-/// All ways to apply a congestion control on this machine.
-pub(crate) fn congestion_ways(congestion: &str) -> Vec<Way> {
-    let line = format!(
-        "setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, \"{congestion}\", {})",
-        congestion.len()
+/// What was applied. Shown, it says what, since when, how long, and the way back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Applied {
+    /// Its number in the ledger.
+    pub(crate) id: u64,
+    pub(crate) change: Change,
+}
+
+/// Applies it: entered into the ledger, then made, whole or not at all.
+///
+/// # Errors
+/// All that [`check`] finds; what the kernel or the disk refuses. Then nothing of it is left, and the
+/// ledger says so, or the error says what is left and is still in the ledger.
+pub(crate) fn apply(ledger: &Ledger, what: &Application) -> Result<Applied> {
+    apply_at(&Places::of_this_machine(), ledger, what)
+}
+
+/// Says now what [`apply`] would refuse, so that nobody learns it after a long experiment. Changes
+/// nothing.
+///
+/// # Errors
+/// A congestion control that this kernel does not offer, a prefix that has a route already, a file
+/// that is there already, missing rights: each in one sentence.
+pub(crate) fn check(ledger: &Ledger, what: &Application) -> Result<()> {
+    plan(&Places::of_this_machine(), ledger, what).map(drop)
+}
+
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, change } = self;
+        let how_long = if change.outlives_reboot() {
+            "from now on and after each boot"
+        } else {
+            "for new connections, until the next boot"
+        };
+        write!(f, "applied {how_long}: {change}; `lastbyte undo {id}` takes it back")
+    }
+}
+
+fn apply_at(places: &Places, ledger: &Ledger, what: &Application) -> Result<Applied> {
+    let change = plan(places, ledger, what)?;
+    // Again, now that nobody else can enter one.
+    let id = ledger.plan_if(&change, &|open| is_no_clash(what, open))?;
+    if let Err(NotMade { error, left }) = make(&change) {
+        if let Some(left) = left {
+            let hint = format!("part of it is left: {left:#}; see `lastbyte undo {id}`");
+            return Err(error.context(hint));
+        }
+        ledger.undone(id).context("nothing was changed, but that is not in the ledger")?;
+        return Err(error);
+    }
+    if let Err(error) = ledger.made(id) {
+        change.take_back().context("it was applied, and cannot be taken back")?;
+        return Err(error.context("taken back, as the ledger does not take that it was made"));
+    }
+    Ok(Applied { id, change })
+}
+
+fn make(change: &Change) -> Result<(), NotMade> {
+    match change {
+        Change::Route(route) => route.make(),
+        Change::SysctlFile(settings) => settings.make(),
+        Change::Namespace { .. } | Change::Process { .. } => Ok(()),
+    }
+}
+
+fn plan(places: &Places, ledger: &Ledger, what: &Application) -> Result<Change> {
+    has_rights(what)?;
+    ledger.open_changes()?.iter().try_for_each(|open| is_no_clash(what, open))?;
+    Ok(match what {
+        Application::Route { to, congestion } => {
+            is_offered(congestion)?;
+            Change::Route(route::plan(*to, congestion)?)
+        }
+        Application::MachineWide { congestion, buffers } => {
+            congestion.as_deref().map_or(Ok(()), is_offered)?;
+            Change::SysctlFile(machine::plan(places, congestion.as_deref(), *buffers)?)
+        }
+    })
+}
+
+/// Refuses what the kernel does not have now, and what is no name at all.
+fn is_offered(congestion: &str) -> Result<()> {
+    let available = available_congestion();
+    ensure!(
+        available.iter().any(|name| name == congestion),
+        "congestion control `{congestion}` is not known: this kernel offers {}",
+        available.join(", ")
     );
-    let mut ways = vec![Way { scope: "one program", lines: vec![line] }];
-    if let Some(route) = default_route() {
-        let line = format!("ip route change {route} congctl {congestion}");
-        ways.push(Way { scope: "one route", lines: vec![line] });
-    }
-    let mut lines = Vec::new();
-    if is_module(congestion) {
-        lines.push(format!(
-            "echo tcp_{congestion} > /etc/modules-load.d/tcp_{congestion}.conf; modprobe tcp_{congestion}"
-        ));
-    }
-    lines.push(format!(
-        "echo net.ipv4.tcp_congestion_control={congestion} > /etc/sysctl.d/90-congestion.conf"
-    ));
-    lines.push("sysctl --system".to_owned());
-    ways.push(Way { scope: "all, for good", lines });
-    ways
+    // It becomes part of a file's name.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    ensure!(congestion.bytes().all(is_plain), "congestion control `{congestion}` is no plain name");
+    Ok(())
 }
 
-/// How to let the kernel size buffers up to `limit`; no maximum is lowered.
-pub(crate) fn buffer_ways(limit: ByteSize) -> Vec<Way> {
-    let line = |name: &str| {
-        let now = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
-        let mut sizes = now.split_whitespace().map_while(|size| size.parse::<u64>().ok());
-        let (least, first) = (sizes.next()?, sizes.next()?);
-        let most = sizes.next()?.max(limit.bytes());
-        Some(format!("net.ipv4.{name} = {least} {first} {most}"))
+/// Asks the kernel: capabilities alone may be those of a user namespace, without a say in this network.
+fn has_rights(what: &Application) -> Result<()> {
+    if lastbyte_sys::route::may_change().context("cannot ask netlink")? {
+        return Ok(());
+    }
+    match what {
+        Application::Route { to, .. } => {
+            bail!("adding a route to {to} needs CAP_NET_ADMIN: run it as root, such as with sudo")
+        }
+        Application::MachineWide { .. } => {
+            bail!("settings of the whole machine need root: run it with sudo")
+        }
+    }
+}
+
+/// Refuses what an open change holds: taken back in another order, neither would be what it was.
+fn is_no_clash(what: &Application, open: &Entry) -> Result<()> {
+    let clash = match (what, &open.change) {
+        (Application::Route { to, .. }, Change::Route(route)) => {
+            let is_it = *to == route.to && network()? == route.network;
+            is_it.then(|| format!("a route to {to}"))
+        }
+        (Application::MachineWide { congestion, buffers }, Change::SysctlFile(settings)) => {
+            let mut keys = machine::keys(congestion.as_deref(), *buffers);
+            keys.retain(|key| settings.values.iter().any(|value| value.key == *key));
+            keys.first().map(|key| (*key).to_owned())
+        }
+        _ => None,
     };
-    let mut lines: Vec<String> = ["tcp_wmem", "tcp_rmem"].into_iter().filter_map(line).collect();
-    lines.insert(0, "in /etc/sysctl.d/90-buffers.conf, on both sides:".to_owned());
-    lines.push("sysctl --system".to_owned());
-    vec![Way { scope: "all, for good", lines }]
+    if let Some(clash) = clash {
+        bail!("{clash} is lastbyte's already: `lastbyte undo {}` takes that back", open.id);
+    }
+    Ok(())
 }
 
 /// The default congestion control of this machine.
@@ -72,50 +184,5 @@ fn names(path: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn is_module(congestion: &str) -> bool {
-    let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
-    modules.lines().any(|line| line.starts_with(&format!("tcp_{congestion} ")))
-}
-
-fn default_route() -> Option<String> {
-    parse_default_route(&fs::read_to_string("/proc/net/route").ok()?)
-}
-
-/// The default route as `ip route` writes it, from the table of `/proc/net/route`: interface,
-/// destination, gateway and so on, addresses in hexadecimal as they lie in memory.
-fn parse_default_route(table: &str) -> Option<String> {
-    let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let route =
-        table.lines().skip(1).map(fields).find(|fields| {
-            fields.len() > 7 && fields[1] == "00000000" && fields[7] == "00000000"
-        })?;
-    let gateway = u32::from_str_radix(&route[2], 16).ok()?;
-    let gateway = Ipv4Addr::from(gateway.to_ne_bytes());
-    let interface = &route[0];
-    Some(if gateway.is_unspecified() {
-        format!("default dev {interface}")
-    } else {
-        format!("default via {gateway} dev {interface}")
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg(target_endian = "little")]
-    fn the_default_route_is_read() {
-        let heading = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n";
-        let table = |lines: &str| parse_default_route(&format!("{heading}{lines}"));
-        let near = "eth0 0002000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
-        let default = "eth0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n";
-        assert_eq!(table(&format!("{near}{default}")).unwrap(), "default via 10.0.2.1 dev eth0");
-        assert_eq!(
-            table("wg0 00000000 00000000 1 0 0 0 00000000 0 0 0").unwrap(),
-            "default dev wg0"
-        );
-        assert_eq!(table(near), None);
-        assert_eq!(table("rubbish"), None);
-    }
-}
+mod tests;

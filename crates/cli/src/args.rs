@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use lastbyte_lab::Buffers;
 use lastbyte_link::{Queue, Scenario, Setting, Spec, Topology, Way};
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
 use anyhow::{Result, bail};
+
+use crate::lab::LabArgs;
 
 const AFTER_HELP: &str = "\
 stdout is the answer, stderr is the talk, the exit code is the verdict:
@@ -31,7 +32,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Quiz(QuizArgs),
-    Lab(LabArgs),
+    Lab(Box<LabArgs>),
     Link(LinkArgs),
     Dial(Box<DialArgs>),
     Changes(ChangesArgs),
@@ -48,7 +49,7 @@ impl Command {
     pub(crate) fn needs_a_path(&self) -> bool {
         match self {
             Self::Quiz(args) => !args.path.is_empty(),
-            Self::Lab(args) => !args.loopback,
+            Self::Lab(args) => args.needs_a_path(),
             Self::Link(args) => matches!(args.command, LinkCommand::Run(_)),
             Self::Demo(_) => true,
             _ => false,
@@ -191,45 +192,6 @@ pub(crate) enum MethodWord {
     Shutdown,
     /// Stream::finish of this library
     Finish,
-}
-
-/// Find the settings that fill a path, counted at the receiver.
-///
-/// Runs real kernel TCP over an emulated path with each congestion control and each buffer setting,
-/// in turn, several rounds; counts the receiver's bytes over the receiver's time; and says what to
-/// change.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct LabArgs {
-    #[command(flatten)]
-    pub(crate) path: PathArgs,
-    /// Run over this machine's loopback interface instead: needs no rights, has no loss or delay
-    #[arg(long)]
-    pub(crate) loopback: bool,
-    /// Congestion controls, separated by commas [default: all that this kernel offers]
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
-    pub(crate) congestion: Vec<String>,
-    /// Buffer settings, separated by commas: auto, auto:8MiB (sized by the kernel up to that), or a
-    /// fixed size such as 128KiB
-    #[arg(long, value_delimiter = ',', default_value = "auto", allow_hyphen_values = true)]
-    pub(crate) buffer: Vec<Buffers>,
-    /// How long each run sends
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub(crate) seconds: u64,
-    /// Send so many bytes in each run instead
-    #[arg(long, allow_hyphen_values = true, conflicts_with = "seconds")]
-    pub(crate) bytes: Option<ByteSize>,
-    /// How often each setting runs
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) rounds: u32,
-    /// The receiver's port; 0 lets the kernel choose
-    #[arg(long, default_value_t = 0)]
-    pub(crate) port: u16,
-    /// Runs side by side, each on a link of its own [default: what the processors can carry]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) parallel: Option<u32>,
-    /// Print JSON Lines, with every sample
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Make a bad network on this machine, and run programs in it.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +89,7 @@ fn plan(path: &Path, names: &[String], seconds: Duration, rounds: u32) -> Plan {
         seed: 1,
         port: 0,
         parallel: Plan::parallel_for(path, Direction::Up, cores),
+        command: Vec::new(),
     }
 }
 
@@ -106,7 +108,7 @@ fn an_unchanged_sender(path: &Path, seconds: Duration) -> Result<()> {
     let plan = plan(path, std::slice::from_ref(&name), seconds, 1);
     say(&lab::heading(&plan));
     say("");
-    let findings = Findings::of(&lab::make(&plan, &mut || {})?);
+    let findings = Findings::of(&lab::make(&plan, &mut |_| ControlFlow::Continue(()))?);
     let Some(row) = findings.rows.first() else {
         anyhow::bail!("no run over {SCENARIO} kept its promise: this machine is too busy");
     };
@@ -129,12 +131,12 @@ fn the_path_filled(path: &Path, seconds: Duration) -> Result<bool> {
     ));
     say(lab::COUNTED);
     say("");
-    let experiment = lab::make(&plan, &mut || {})?;
+    let experiment = lab::make(&plan, &mut |_| ControlFlow::Continue(()))?;
     let findings = Findings::of(&experiment);
     lab::table(&findings).say();
     say("");
-    if let Some(advice) = &findings.recommendation {
-        lab::recommend(&findings, advice);
+    if let Some(advice) = lab::advice(&findings, lab::Scope::default()) {
+        advice.say();
     }
     let proven = is_proven(&experiment);
     if proven {

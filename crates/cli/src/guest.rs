@@ -72,13 +72,26 @@ impl Guest {
         neighbours: &[Neighbour],
         command: &[String],
     ) -> Result<Self> {
+        Self::start_with(host, neighbours, command, |_| {})
+    }
+
+    /// As [`Guest::start`], with its standard streams as they are set.
+    pub(crate) fn start_with(
+        host: &Namespace,
+        neighbours: &[Neighbour],
+        command: &[String],
+        set_streams: impl FnOnce(&mut Command) + Send + 'static,
+    ) -> Result<Self> {
         let (command, neighbours) = (command.to_vec(), neighbours.to_vec());
         let (started, pid) = mpsc::channel();
         // The thread lives as long as the program, whose life is bound to it.
         let thread = host.spawn("guest", move || {
             prepare(&neighbours).context("preparing a host for a program")?;
-            let mut child =
-                init_command(&command, &neighbours).spawn().context("starting a program")?;
+            let mut init = init_command(&command, &neighbours);
+            set_streams(&mut init);
+            let mut child = init.spawn().context("starting a program")?;
+            // It holds the program's ends of pipes.
+            drop(init);
             let _ = started.send(child.id());
             Ok(child.wait()?)
         })?;
@@ -104,11 +117,16 @@ impl Guest {
 
     /// Ends the program and all that it started.
     pub(crate) fn end(self) -> Result<()> {
+        self.end_as().map(drop)
+    }
+
+    /// As [`Guest::end`]; returns the exit code as [`Guest::wait`] does.
+    pub(crate) fn end_as(self) -> Result<u8> {
         if let Ok(init) = process::pidfd_open(self.pid) {
             // It may have ended meanwhile; a pidfd never means another process.
             let _ = process::pidfd_send_signal(&init, process::SIGKILL);
         }
-        joined(self.thread).map(drop)
+        joined(self.thread).map(code)
     }
 }
 

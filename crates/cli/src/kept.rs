@@ -355,7 +355,7 @@ fn ask(name: &str, question: &Question) -> Result<Answer> {
     let entries = entries_of(&Ledger::of_this_user()?, name)?;
     let carrier = entries.iter().find_map(|entry| match &entry.change {
         Change::Process { pid, .. } => Some((*pid, entry.change.is_running())),
-        Change::Namespace { .. } => None,
+        _ => None,
     });
     match carrier {
         None => bail!(

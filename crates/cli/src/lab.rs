@@ -1,47 +1,138 @@
 //! `lastbyte lab`.
 
-mod json;
+mod advice;
+mod compare;
+mod keep;
+mod launch;
+mod table;
+mod words;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lastbyte_lab::{
-    Buffers, Direction, Event, Experiment, Fairness, Findings, Load, Path, Plan, Recommendation,
-    Rounds, Row, Settings, Subject,
+    Command, Direction, Event, Experiment, Findings, Load, Path, Plan, Program, Run, Settings,
+    Subject, record,
 };
-use lastbyte_units::grouped;
+use lastbyte_units::{ByteSize, grouped};
 
-use crate::apply;
-use crate::args::LabArgs;
-use crate::output::{Align, Progress, Table, mbit, percent, say, talk};
+use crate::apply::{self, Application};
+use crate::ledger::Ledger;
+use crate::output::{Progress, say, talk};
 use crate::verdict::Verdict;
+
+pub(crate) use advice::{Advice, Scope, advice};
+use keep::Keeper;
+pub(crate) use table::{COUNTED, table};
+pub(crate) use words::LabArgs;
+use words::{ApplyWord, LabCommand, MatrixArgs, OutputArgs, ShowArgs};
 
 /// A run of fewer round trips is mostly slow start.
 const SHORT: u32 = 10;
-
-/// What the figures of a table are.
-pub(crate) const COUNTED: &str =
-    "Mbit/s, the receiver's bytes over the receiver's time; claimed is what write() took:";
+/// More combinations than anybody waits for.
+const MOST_SUBJECTS: usize = 256;
+/// The load of a run where nothing is said.
+const USUAL_SECONDS: u64 = 20;
 
 /// Runs an experiment and prints what it found. The verdict: did every byte of every run arrive?
 pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
+    match &args.command {
+        None => measure(args),
+        Some(LabCommand::Show(args)) => show(args),
+        Some(LabCommand::Compare(args)) => compare::run(args),
+    }
+}
+
+fn measure(args: &LabArgs) -> Result<Verdict> {
     let plan = plan(args)?;
-    let experiment = if args.json {
-        let experiment = json::run(&plan)?;
-        tell_void(&experiment);
-        experiment
-    } else {
-        let heading = heading(&plan);
-        let experiment = make(&plan, &mut || {
+    let output = &args.output;
+    if let Some(place) = output.apply {
+        // Nobody should learn it after a long experiment.
+        let name = apply::default_congestion().context("this machine has no TCP")?;
+        apply::check(&Ledger::of_this_user()?, &application(place, Some(name), None))?;
+    }
+    let mut keeper = Keeper::new(output.json, output.save.as_deref())?;
+    let heading = heading(&plan);
+    let experiment = make(&plan, &mut |event| {
+        if let (Event::Begun(_), false) = (event, output.json) {
             say(&heading);
             say("");
-        })?;
-        print(&experiment, &Findings::of(&experiment));
-        experiment
+        }
+        keeper.on(event)
+    })?;
+    let kept = keeper.end(&experiment);
+    let (complete, advice) = tell(&experiment, output)?;
+    if let Some(place) = output.apply {
+        apply_advice(place, &advice.unwrap_or_default())?;
+    }
+    kept?;
+    Ok(complete)
+}
+
+/// Does what is advised, through the ledger.
+fn apply_advice(place: ApplyWord, advice: &Advice) -> Result<()> {
+    let route = matches!(place, ApplyWord::Route(_));
+    if advice.congestion.is_none() && (route || advice.buffers.is_none()) {
+        talk("lab: nothing is advised, so nothing was applied");
+        return Ok(());
+    }
+    let what = application(place, advice.congestion.clone(), advice.buffers);
+    let applied = apply::apply(&Ledger::of_this_user()?, &what)?;
+    talk(&format!("lab: {applied}"));
+    Ok(())
+}
+
+fn application(
+    place: ApplyWord,
+    congestion: Option<String>,
+    buffers: Option<ByteSize>,
+) -> Application {
+    match place {
+        ApplyWord::Route(to) => {
+            Application::Route { to, congestion: congestion.unwrap_or_default() }
+        }
+        ApplyWord::Machine => Application::MachineWide { congestion, buffers },
+    }
+}
+
+/// Shows what was saved.
+fn show(args: &ShowArgs) -> Result<Verdict> {
+    let experiment = record::read(&args.file)?;
+    let output = OutputArgs {
+        json: false,
+        save: None,
+        report: args.report.clone(),
+        machine_wide: args.machine_wide,
+        apply: None,
     };
-    let complete = experiment.runs.iter().all(lastbyte_lab::Run::is_complete);
-    Ok(Verdict::from(complete && experiment.void.is_empty()))
+    let about = &experiment.about;
+    say(&format!("{}: {}", about.path.name, about.path.words));
+    say(&format!("{}, seed {}, Linux {}", about.rounds, about.seed, short(&about.kernel)));
+    say("");
+    Ok(tell(&experiment, &output)?.0)
+}
+
+/// Says what was found, whether every byte arrived, and what to do.
+fn tell(experiment: &Experiment, output: &OutputArgs) -> Result<(Verdict, Option<Advice>)> {
+    let findings = Findings::of(experiment);
+    if !output.json {
+        say(COUNTED);
+        table(&findings).say();
+        say("");
+        say(&table::legend(experiment, &findings));
+    }
+    warn(experiment, &findings);
+    let advice = advice(&findings, Scope { to: None, machine_wide: output.machine_wide });
+    if let (Some(advice), false) = (&advice, output.json) {
+        say("");
+        advice.say();
+    }
+    let complete = experiment.runs.iter().all(Run::is_complete)
+        && experiment.void.is_empty()
+        && experiment.ended.cut.is_none();
+    Ok((Verdict::from(complete), advice))
 }
 
 /// Words to plan: all that can be wrong is found here.
@@ -52,48 +143,114 @@ fn plan(args: &LabArgs) -> Result<Plan> {
         (false, Some(scenario)) => Path::Link(Box::new(scenario)),
         (false, None) => Path::Link(Box::new(args.path.must_have_scenario()?)),
     };
+    let runs = &args.runs;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let parallel = match args.parallel {
+    let direction = if args.matrix.direction.contains(&Direction::Both) {
+        Direction::Both
+    } else {
+        args.matrix.direction.first().copied().unwrap_or_default()
+    };
+    let parallel = match runs.parallel {
         Some(parallel) => parallel as usize,
-        None => Plan::parallel_for(&path, Direction::Up, cores),
+        None => Plan::parallel_for(&path, direction, cores),
     };
     ensure!(
-        args.port == 0 || parallel == 1 || path != Path::Loopback,
+        runs.port == 0 || parallel == 1 || path != Path::Loopback,
         "one port serves one run at a time over loopback: leave --parallel or --port out"
     );
-    let congestion = congestion(&args.congestion, &path)?;
-    let with_buffers = |name: &String| {
-        let subject = |buffers| Arc::new(Settings::new(name, buffers)) as Arc<dyn Subject>;
-        args.buffer.iter().copied().map(subject).collect::<Vec<_>>()
+    let seconds = match (runs.seconds, runs.bytes) {
+        (None, None) => Some(USUAL_SECONDS),
+        (seconds, _) => seconds,
     };
-    let load = match args.bytes {
-        Some(bytes) => Load::bytes(bytes.bytes()),
-        None => Load::time(Duration::from_secs(args.seconds)),
-    };
+    let load =
+        Load { time: seconds.map(Duration::from_secs), bytes: runs.bytes.map(ByteSize::bytes) };
     Ok(Plan {
-        subjects: congestion.iter().flat_map(with_buffers).collect(),
+        subjects: subjects(&args.matrix, &path)?,
         path,
         load,
-        rounds: Rounds::exactly(args.rounds),
-        latency: true,
-        fairness: Fairness::Never,
+        rounds: runs.rounds,
+        latency: !runs.no_latency,
+        fairness: runs.fairness.into(),
         seed: args.path.seed,
-        port: args.port,
+        port: runs.port,
         parallel,
+        command: std::env::args().collect(),
     })
+}
+
+/// Every combination of the settings asked for.
+fn subjects(matrix: &MatrixArgs, path: &Path) -> Result<Vec<Arc<dyn Subject>>> {
+    let mut all: Vec<Settings> = Vec::new();
+    for name in congestion(&matrix.congestion, path)? {
+        all.extend(matrix.buffer.iter().map(|buffers| Settings::new(&name, *buffers)));
+    }
+    all = each(all, &matrix.direction, |one, direction| one.direction = direction)?;
+    all = each(all, &matrix.streams, |one, streams| one.streams = streams)?;
+    all = each(all, &matrix.pacing, |one, rate| one.pacing = rate.0)?;
+    all = each(all, &matrix.notsent_lowat, |one, size| one.notsent_lowat = size.0)?;
+    all = each(all, &matrix.write_rate, |one, rate| one.write_rate = rate.0)?;
+    all = each(all, &matrix.read_rate, |one, rate| one.read_rate = rate.0)?;
+    let mut subjects: Vec<Arc<dyn Subject>> = Vec::new();
+    // Who asks for programs alone means these alone.
+    if matrix.subject.is_empty() || !matrix.congestion.is_empty() {
+        subjects.extend(all.into_iter().map(|one| Arc::new(one) as Arc<dyn Subject>));
+    }
+    subjects.extend(programs(matrix, path)?);
+    Ok(subjects)
+}
+
+/// The programs of others asked for.
+fn programs(matrix: &MatrixArgs, path: &Path) -> Result<Vec<Arc<dyn Subject>>> {
+    let (near, far) = (&matrix.subject, &matrix.far);
+    ensure!(
+        near.is_empty() || path.scenario().is_some(),
+        "--subject runs a program between two hosts of an emulated path: name a path"
+    );
+    ensure!(
+        far.len() <= 1 || far.len() == near.len(),
+        "--far is given {} times and --subject {}: give it once, or once for each",
+        far.len(),
+        near.len()
+    );
+    let program = |(place, near): (usize, &String)| {
+        let far = far.get(place).or_else(|| far.first()).cloned();
+        let words = Command { near: near.clone(), far };
+        Ok(Arc::new(Program::new(words, Arc::new(launch::Guests))?) as Arc<dyn Subject>)
+    };
+    near.iter().enumerate().map(program).collect()
+}
+
+/// All settings with each of some values.
+fn each<T: Copy>(
+    all: Vec<Settings>,
+    values: &[T],
+    set: impl Fn(&mut Settings, T),
+) -> Result<Vec<Settings>> {
+    let product = all.len().saturating_mul(values.len());
+    ensure!(product <= MOST_SUBJECTS, "more than {MOST_SUBJECTS} combinations: ask for fewer");
+    let mut with = Vec::with_capacity(product);
+    for one in &all {
+        for value in values {
+            let mut one = one.clone();
+            set(&mut one, *value);
+            with.push(one);
+        }
+    }
+    Ok(with)
 }
 
 /// The congestion controls asked for, or all that may be used.
 fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
     let available = apply::available_congestion();
-    for name in asked {
+    let all = asked.is_empty() || asked.iter().any(|name| name == "all");
+    for name in asked.iter().filter(|name| *name != "all") {
         ensure!(
             available.contains(name),
             "congestion control `{name}` is not known: this kernel offers {}",
             available.join(", ")
         );
     }
-    if !asked.is_empty() {
+    if !all {
         let mut once: Vec<String> = Vec::new();
         for name in asked {
             if !once.contains(name) {
@@ -115,56 +272,61 @@ fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
     Ok(allowed)
 }
 
-/// Makes the runs, with a word on the terminal about how far they are. `begun` is called once it is
-/// known that there will be an answer.
-pub(crate) fn make(plan: &Plan, begun: &mut dyn FnMut()) -> Result<Experiment> {
+/// Makes the runs, with a word on the terminal about how far they are.
+pub(crate) fn make(
+    plan: &Plan,
+    tell: &mut dyn FnMut(&Event<'_>) -> ControlFlow<String>,
+) -> Result<Experiment> {
     let subjects: Vec<_> = plan.settings().collect();
     let progress = Progress::new();
-    let mut watch = |event: Event<'_>| match event {
-        Event::Begun(_) => begun(),
-        Event::Running { done, of, subjects: running } => {
-            let running: Vec<String> =
-                running.iter().map(|subject| subjects[*subject].to_string()).collect();
-            progress.show(&format!("{done} of {of} runs done; now {}", running.join(", ")));
+    let mut watch = |event: Event<'_>| {
+        match &event {
+            Event::Running { done, of, subjects: running } => {
+                let running: Vec<String> =
+                    running.iter().map(|subject| subjects[*subject].to_string()).collect();
+                let running = running.join(", ");
+                progress.show(&format!("{done} of at most {of} runs done; now {running}"));
+            }
+            Event::Repeating { subject, why } => {
+                progress.wipe();
+                talk(&format!("lab: {} is run again, alone: {why}", subjects[*subject]));
+            }
+            _ => progress.wipe(),
         }
-        Event::Repeating { subject, why } => {
-            progress.wipe();
-            talk(&format!("lab: {} is run again, alone: {why}", subjects[subject]));
-        }
-        _ => {}
+        tell(&event)
     };
     Ok(lastbyte_lab::experiment(plan, &mut watch)?)
 }
 
 /// What is going to be measured.
 pub(crate) fn heading(plan: &Plan) -> String {
-    let place = match plan.path.scenario() {
-        None => "loopback".to_owned(),
-        Some(scenario) => format!("{}: {}", scenario.name, scenario.spec),
-    };
+    let path = plan.path.words();
     let time = plan.load.time.map(|time| format!("{} s", time.as_secs()));
     let bytes = plan.load.bytes.map(|bytes| format!("{} bytes", grouped(bytes)));
     let load = [time, bytes].into_iter().flatten().collect::<Vec<_>>().join(" or ");
-    let rounds = match (plan.rounds.least_rounds, plan.rounds.most_rounds) {
-        (1, 1) => "1 round".to_owned(),
-        (least, most) if least == most => format!("{most} rounds"),
-        (least, most) => format!("{least} to {most} rounds"),
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let (rounds, seed, kernel) = (plan.rounds, plan.seed, short(&kernel));
+    let place = match plan.path.scenario() {
+        None => path.name,
+        Some(_) => format!("{}: {}", path.name, path.words),
     };
-    format!("{place}\n{rounds} of {load}, seed {}, Linux {}", plan.seed, kernel())
+    format!("{place}\n{rounds} of {load}, seed {seed}, Linux {kernel}")
 }
 
-fn kernel() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    release.split(['-', '\n']).next().unwrap_or_default().to_owned()
+/// A kernel's version without what its builder added.
+fn short(release: &str) -> &str {
+    release.split(['-', '\n']).next().unwrap_or_default()
 }
 
-/// The table, its warnings, and the recommendation.
-fn print(experiment: &Experiment, findings: &Findings) {
-    say(COUNTED);
-    table(findings).say();
-    say("");
-    say(&legend(experiment, findings));
-    tell_void(experiment);
+/// What should be known before the figures are believed.
+fn warn(experiment: &Experiment, findings: &Findings) {
+    for void in &experiment.void {
+        let (subject, why) = (&experiment.about.subjects[void.subject], &void.why);
+        talk(&format!("lab: a run of {subject} does not count: {why}"));
+    }
+    if let Some(why) = &experiment.ended.cut {
+        talk(&format!("lab: ended before its time: {why}"));
+    }
     if let Some(rtt) = experiment.about.path.rtt
         && experiment.runs.iter().any(|run| run.time() < rtt * SHORT)
     {
@@ -175,190 +337,5 @@ fn print(experiment: &Experiment, findings: &Findings) {
             let cut = row.samples.len() - row.complete;
             talk(&format!("lab: {cut} runs of {} did not arrive whole", row.setting));
         }
-    }
-    if let Some(advice) = &findings.recommendation {
-        say("");
-        recommend(findings, advice);
-    }
-}
-
-/// Why runs are missing, which neither a table nor JSON Lines can show.
-fn tell_void(experiment: &Experiment) {
-    for void in &experiment.void {
-        let (subject, why) = (&experiment.about.subjects[void.subject], &void.why);
-        talk(&format!("lab: a run of {subject} does not count: {why}; try --parallel 1"));
-    }
-}
-
-/// One line for each subject.
-pub(crate) fn table(findings: &Findings) -> Table {
-    let mut columns = vec![
-        ("", Align::Left),
-        ("buffers", Align::Left),
-        ("median", Align::Right),
-        ("min", Align::Right),
-        ("max", Align::Right),
-    ];
-    let has_limit = findings.rows.iter().any(|row| row.limit_bits_per_s.is_some());
-    if has_limit {
-        columns.push(("of limit", Align::Right));
-    }
-    columns.extend([
-        ("claimed", Align::Right),
-        ("resent", Align::Right),
-        ("held back by", Align::Left),
-    ]);
-    let mut table = Table::new(&columns);
-    for row in &findings.rows {
-        let mut cells = vec![
-            row.congestion().map_or_else(|| row.setting.to_string(), str::to_owned),
-            row.buffers().map_or_else(String::new, |buffers| buffers.to_string()),
-            mbit(row.received.median),
-            mbit(row.received.min),
-            mbit(row.received.max),
-        ];
-        if has_limit {
-            let fill = row.limit_bits_per_s.map(|limit| percent(row.received.median / limit));
-            cells.push(fill.unwrap_or_default());
-        }
-        cells.push(mbit(row.claimed));
-        cells.push(row.resent.map_or_else(|| "?".to_owned(), percent));
-        cells.push(held_back_by(row));
-        table.row(cells);
-    }
-    table
-}
-
-fn held_back_by(row: &Row) -> String {
-    let Some((limit, share)) = row.limited.first() else { return String::new() };
-    format!("{} {}", limit.short(), percent(share))
-}
-
-fn legend(experiment: &Experiment, findings: &Findings) -> String {
-    let sum = |bytes: fn(&Row) -> u64| findings.rows.iter().map(bytes).sum::<u64>();
-    let (written, received) = (sum(|row| row.written), sum(|row| row.received_bytes));
-    let complete: usize = findings.rows.iter().map(|row| row.complete).sum();
-    let mut text = format!(
-        "{} bytes written, {} received; {complete} of {} runs complete and proven.",
-        grouped(written),
-        grouped(received),
-        experiment.runs.len()
-    );
-    if let Some(limit) = findings.rows.iter().find_map(|row| row.limit_bits_per_s) {
-        text += &format!("\nThe limit is {} Mbit/s: 1448 of every 1500 bytes.", mbit(limit));
-    }
-    for row in &findings.rows {
-        // Only where the flow comes near it.
-        let near = |cap: &f64| row.received.median > cap * 0.75;
-        if let Some(cap) = row.cap.filter(near) {
-            let (setting, cap) = (&row.setting, mbit(cap));
-            text += &format!("\n{setting}: capped at {cap}, one buffer per round trip.");
-        }
-    }
-    let lateness = experiment.runs.iter().filter_map(|run| run.link.as_ref());
-    if let Some(ms) = lateness.map(|link| link.late_p99_ms).max_by(f64::total_cmp) {
-        text +=
-            &format!("\nThe links kept their promise: 99 % of packets at most {ms:.2} ms late.");
-    }
-    text
-}
-
-/// What to do, in plain words and exact lines.
-pub(crate) fn recommend(findings: &Findings, advice: &Recommendation) {
-    let best = &findings.rows[advice.best];
-    let name = best.congestion().unwrap_or_default();
-    let default = apply::default_congestion();
-    match advice.next.map(|next| &findings.rows[next]) {
-        None => {}
-        Some(next) if !advice.certain => say(&format!(
-            "{name} and {} are too close to tell apart, or too few rounds: change nothing yet.",
-            next.setting
-        )),
-        Some(next) => {
-            say_the_gain(best, next);
-            say_ways(apply::congestion_ways(name));
-            if default.as_deref() == Some(name) {
-                say(&format!("  ({name} is this machine's default already.)"));
-            }
-        }
-    }
-    if findings.rows.iter().all(|row| row.samples.len() >= lastbyte_stats::MIN_SAMPLES) {
-        say_buffers(findings, advice);
-    }
-}
-
-fn say_ways(ways: Vec<apply::Way>) {
-    for way in ways {
-        let mut scope = format!("{}:", way.scope);
-        for line in way.lines {
-            say(&format!("  {scope:<15}{line}"));
-            scope.clear();
-        }
-    }
-}
-
-fn say_the_gain(best: &Row, next: &Row) {
-    let name = best.congestion().unwrap_or_default();
-    let gain = best.received.median / next.received.median;
-    say(&format!(
-        "Use {name} at the sender: {} Mbit/s, {gain:.1} times {} ({}).",
-        mbit(best.received.median),
-        next.congestion().unwrap_or_default(),
-        mbit(next.received.median)
-    ));
-    if name.starts_with("bbr") {
-        let resent = |row: &Row| row.resent.map_or_else(|| "?".to_owned(), percent);
-        say(&format!(
-            "It resends {} of its bytes ({} {}), and on a shared path",
-            resent(best),
-            next.congestion().unwrap_or_default(),
-            resent(next)
-        ));
-        say("it takes from flows that back off at a loss.");
-    }
-}
-
-fn say_buffers(findings: &Findings, advice: &Recommendation) {
-    let best = &findings.rows[advice.best];
-    let rows =
-        |places: &[usize]| places.iter().map(|place| &findings.rows[*place]).collect::<Vec<_>>();
-    let names = |rows: Vec<&Row>| {
-        rows.iter()
-            .filter_map(|row| row.buffers())
-            .map(|buffers| buffers.to_string())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    if best.buffers() == Some(Buffers::Auto) && !advice.buffers_alike.is_empty() {
-        let alike = names(rows(&advice.buffers_alike));
-        say(&format!("Leave the buffers to the kernel: {alike} made less than 10 % difference."));
-    }
-    let (fixed, too_low): (Vec<&Row>, Vec<&Row>) = rows(&advice.buffers_costly)
-        .into_iter()
-        .partition(|row| matches!(row.buffers(), Some(Buffers::Fixed(_))));
-    for row in fixed {
-        let cap = row.cap.map_or_else(String::new, |cap| {
-            format!(" (one buffer per round trip is {})", mbit(cap))
-        });
-        let Some(buffers) = row.buffers() else { continue };
-        let median = mbit(row.received.median);
-        say(&format!("Do not set {buffers} buffers: {median} Mbit/s{cap}."));
-    }
-    if too_low.is_empty() {
-        return;
-    }
-    let (found, held) = (mbit(best.received.median), names(too_low));
-    match best.buffers() {
-        Some(Buffers::AutoUpTo(limit)) => {
-            say(&format!(
-                "Let the kernel size the buffers up to {limit}: {found} Mbit/s; less with {held}."
-            ));
-            say_ways(apply::buffer_ways(limit));
-        }
-        Some(buffers) => say(&format!(
-            "With {buffers} buffers {found} Mbit/s, less with {held}: see whether a higher limit for \
-             the kernel's own sizing does the same, such as --buffer auto:8MiB."
-        )),
-        None => {}
     }
 }

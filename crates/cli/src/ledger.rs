@@ -13,7 +13,7 @@
 //!
 //! What a change is, and how each kind of it is taken back, is in [`change`].
 
-mod change;
+pub(crate) mod change;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -491,4 +491,4 @@ fn state_directory(variable: impl Fn(&str) -> Option<OsString>, root: bool) -> R
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -102,6 +102,11 @@ impl Table {
         }
     }
 
+    /// How wide it is, in characters.
+    pub(crate) fn width(&self) -> usize {
+        self.lines().map(|line| line.chars().count()).max().unwrap_or_default()
+    }
+
     fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.rows.iter().map(|row| {
             let cells = row.iter().zip(&self.columns).map(|(cell, (align, width))| match align {

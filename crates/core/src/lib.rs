@@ -9,6 +9,7 @@
 //! - [`race`]: which address of a host to connect to, and when; [`order`] and [`history`] say which
 //!   is better.
 //! - [`Report`]: what two tasks with one socket have to tell each other.
+//! - [`diag`]: other programs' sockets, as the kernel lists them.
 //! - [`sample`]: `struct tcp_info` read with care, and [`sample::LimitedBy`].
 
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@
 extern crate self as lastbyte_core;
 
 mod delivery;
+pub mod diag;
 pub mod finish;
 pub mod history;
 pub mod order;

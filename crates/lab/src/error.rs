@@ -27,6 +27,9 @@ pub enum LabError {
     /// The far host could not do its part.
     #[error("the far host: {0}")]
     Far(String),
+    /// A program of others was not measured.
+    #[error(transparent)]
+    Foreign(#[from] crate::foreign::ForeignError),
     /// What needs two hosts of this machine's own cannot be done on this path.
     #[error("{0}")]
     Unsuited(String),
@@ -39,7 +42,10 @@ impl LabError {
     /// Whether it concerns the one subject, so that the others can go on.
     #[must_use]
     pub fn is_of_subject(&self) -> bool {
-        matches!(self, Self::Congestion { .. } | Self::Far(_) | Self::Unsuited(_))
+        matches!(
+            self,
+            Self::Congestion { .. } | Self::Far(_) | Self::Foreign(_) | Self::Unsuited(_)
+        )
     }
 
     /// Says what a refused option means where that is known.

@@ -1,5 +1,6 @@
 //! The runs of a plan, interleaved and believed only if their link was true.
 
+use std::ops::ControlFlow;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,8 +8,10 @@ use lastbyte_link::{Host, Report};
 use lastbyte_socket::{Listener, Tune};
 
 use crate::error::LabError;
-use crate::plan::Plan;
-use crate::record::{About, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
+use crate::fairness::fairness;
+use crate::findings::{Findings, Order, Recommendation, Row};
+use crate::plan::{Fairness, Plan};
+use crate::record::{About, Beside, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
 use crate::subject::Orders;
 
 /// How often a run whose link missed its promise is repeated alone before it is given up.
@@ -33,6 +36,8 @@ pub enum Event<'a> {
     Counted(&'a Run),
     /// A run does not count.
     Void(&'a Void),
+    /// A run beside a flow of cubic counts.
+    Beside(&'a Beside),
     /// A run's link missed its promise: it is repeated alone.
     Repeating {
         /// Its subject.
@@ -42,39 +47,52 @@ pub enum Event<'a> {
     },
 }
 
+/// Is told what happens; says why the experiment should end before its time.
+pub type Watch<'a> = dyn FnMut(Event<'_>) -> ControlFlow<String> + 'a;
+
 /// Makes all runs of a plan.
 ///
 /// In each round every subject runs once; the order turns from round to round, so that no subject
 /// always has the quiet machine. As many as [`Plan::parallel`] run at once, each on its own link.
 ///
+/// `watch` may end it before its time by saying why: what was measured until then is returned.
+///
 /// # Errors
 /// The first run that could not be made. What concerns one subject alone leaves that subject out,
 /// and is an error only where no run was made at all.
-pub fn experiment(plan: &Plan, watch: &mut dyn FnMut(Event<'_>)) -> Result<Experiment, LabError> {
+pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experiment, LabError> {
     if plan.subjects.is_empty() {
         return Err(LabError::NoSubjects);
     }
     rehearse(plan)?;
     let about = about(plan);
-    watch(Event::Begun(&about));
-    let mut course = Course { plan, watch, runs: Vec::new(), void: Vec::new(), refused: None };
-    let mut rounds = 0;
+    let so_far = Experiment {
+        about: about.clone(),
+        runs: Vec::new(),
+        void: Vec::new(),
+        beside: Vec::new(),
+        ended: Ended::default(),
+    };
+    let mut course = Course { plan, watch, so_far, refused: None };
+    course.tell(Event::Begun(&about));
     let mut subjects: Vec<usize> = (0..plan.subjects.len()).collect();
-    while rounds < plan.rounds.most_rounds && !subjects.is_empty() {
-        course.round(rounds, &subjects)?;
-        rounds += 1;
+    while course.so_far.ended.rounds < plan.rounds.most_rounds && !subjects.is_empty() {
+        course.round(&subjects)?;
+        if course.so_far.ended.cut.is_some() {
+            break;
+        }
+        if course.so_far.ended.rounds >= plan.rounds.least_rounds
+            && let Some(order) = Order::of(&course.so_far)
+        {
+            course.so_far.ended.settled = Some(order.is_settled());
+            subjects = order.next();
+        }
         subjects.retain(|subject| !course.is_refused(*subject));
     }
-    let Course { runs, void, refused, .. } = course;
-    match refused {
-        Some((_, error)) if runs.is_empty() => Err(error),
-        _ => Ok(Experiment {
-            about,
-            runs,
-            void,
-            beside: Vec::new(),
-            ended: Ended { rounds, settled: None, cut: None },
-        }),
+    course.fairness()?;
+    match course.refused {
+        Some(error) if course.so_far.runs.is_empty() => Err(error),
+        _ => Ok(course.so_far),
     }
 }
 
@@ -96,7 +114,7 @@ fn about(plan: &Plan) -> About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: release.trim().to_owned(),
         began_unix_s: now.as_secs(),
-        command: Vec::new(),
+        command: plan.command.clone(),
         path: plan.path.words(),
         subjects: plan.settings().collect(),
         load: plan.load,
@@ -109,33 +127,43 @@ fn about(plan: &Plan) -> About {
 /// The runs so far.
 struct Course<'a> {
     plan: &'a Plan,
-    watch: &'a mut dyn FnMut(Event<'_>),
-    runs: Vec<Run>,
-    void: Vec<Void>,
-    /// The first subject that could not be run, and why.
-    refused: Option<(usize, LabError)>,
+    watch: &'a mut Watch<'a>,
+    so_far: Experiment,
+    /// Why the first subject that could not be run could not.
+    refused: Option<LabError>,
 }
 
 impl Course<'_> {
+    fn tell(&mut self, event: Event<'_>) {
+        if let ControlFlow::Break(why) = (self.watch)(event) {
+            self.so_far.ended.cut.get_or_insert(why);
+        }
+    }
+
     /// Runs each of some subjects once.
-    fn round(&mut self, round: u32, subjects: &[usize]) -> Result<(), LabError> {
+    fn round(&mut self, subjects: &[usize]) -> Result<(), LabError> {
+        let round = self.so_far.ended.rounds;
         let of = self.plan.subjects.len() * self.plan.rounds.most_rounds as usize;
         let mut order = subjects.to_vec();
         order.rotate_left(round as usize % subjects.len());
         for batch in order.chunks(self.plan.parallel.max(1)) {
-            let done = self.runs.len() + self.void.len();
-            (self.watch)(Event::Running { done, of, subjects: batch });
+            if self.so_far.ended.cut.is_some() {
+                return Ok(());
+            }
+            let done = self.so_far.runs.len() + self.so_far.void.len();
+            self.tell(Event::Running { done, of, subjects: batch });
             for (subject, made) in batch.iter().zip(at_once(self.plan, batch, round)) {
                 match made {
                     Ok(made) => self.believe(made)?,
                     Err(error) if error.is_of_subject() => {
                         self.leave_out(*subject, round, error.to_string());
-                        self.refused.get_or_insert((*subject, error));
+                        self.refused.get_or_insert(error);
                     }
                     Err(error) => return Err(error),
                 }
             }
         }
+        self.so_far.ended.rounds += 1;
         Ok(())
     }
 
@@ -149,25 +177,68 @@ impl Course<'_> {
                 return Ok(());
             }
             repeats += 1;
-            (self.watch)(Event::Repeating { subject: run.subject, why: &why });
+            self.tell(Event::Repeating { subject: run.subject, why: &why });
             (run, report) = make(self.plan, run.subject, run.round)?;
         }
-        (self.watch)(Event::Counted(&run));
-        self.runs.push(run);
+        self.tell(Event::Counted(&run));
+        self.so_far.runs.push(run);
+        Ok(())
+    }
+
+    /// Measures what some subjects do to a flow of cubic, as the plan wants it.
+    fn fairness(&mut self) -> Result<(), LabError> {
+        let which = match self.plan.fairness {
+            _ if self.so_far.ended.cut.is_some() => Vec::new(),
+            Fairness::Never => Vec::new(),
+            Fairness::Always => best_of_each(&Findings::of(&self.so_far)),
+            Fairness::WhereAdvised => {
+                let findings = Findings::of(&self.so_far);
+                let owes = findings.recommendation.as_ref().and_then(Recommendation::owes_shares);
+                owes.map(|row| findings.rows[row].subject).into_iter().collect()
+            }
+        };
+        let (mut void, mut cut) = (Vec::new(), None);
+        let watch = &mut *self.watch;
+        let beside = fairness(self.plan, &which, &mut |event| {
+            if let Event::Void(one) = &event {
+                void.push((*one).clone());
+            }
+            let told = watch(event);
+            if let ControlFlow::Break(why) = &told {
+                cut.get_or_insert_with(|| why.clone());
+            }
+            told
+        })?;
+        self.so_far.beside.extend(beside);
+        self.so_far.void.extend(void);
+        self.so_far.ended.cut = self.so_far.ended.cut.take().or(cut);
         Ok(())
     }
 
     fn leave_out(&mut self, subject: usize, round: u32, why: String) {
         let void = Void { subject, round, why };
-        (self.watch)(Event::Void(&void));
-        self.void.push(void);
+        self.tell(Event::Void(&void));
+        self.so_far.void.push(void);
     }
 
     /// Whether a subject has been left out and never ran.
     fn is_refused(&self, subject: usize) -> bool {
-        self.void.iter().any(|void| void.subject == subject)
-            && !self.runs.iter().any(|run| run.subject == subject)
+        self.so_far.void.iter().any(|void| void.subject == subject)
+            && !self.so_far.runs.iter().any(|run| run.subject == subject)
     }
+}
+
+/// The best subject of each congestion control.
+fn best_of_each(findings: &Findings) -> Vec<usize> {
+    let mut best: Vec<&Row> = Vec::new();
+    for row in findings.rows.iter().filter(|row| row.congestion().is_some()) {
+        match best.iter_mut().find(|one| one.congestion() == row.congestion()) {
+            Some(one) if row.received.median > one.received.median => *one = row,
+            Some(_) => {}
+            None => best.push(row),
+        }
+    }
+    best.iter().map(|row| row.subject).collect()
 }
 
 /// A run, and what its link said of itself.

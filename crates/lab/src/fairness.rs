@@ -17,7 +17,7 @@ use lastbyte_link::{Queue, Report, Spec, Way};
 use lastbyte_stats::Summary;
 
 use crate::error::LabError;
-use crate::experiment::Event;
+use crate::experiment::{Event, Watch};
 use crate::path::{Path, PathUp};
 use crate::plan::Plan;
 use crate::record::{Beside, Received, Void};
@@ -26,8 +26,9 @@ use crate::subject::{Orders, Outcome, Subject};
 
 /// The queues, in bandwidth-delay products.
 const QUEUES: [f64; 2] = [1.0, 4.0];
-/// Each pair of a subject and a queue is measured at least so often.
-const LEAST_ROUNDS: u32 = 3;
+/// Each pair of a subject and a queue is measured so often, or as often as the plan says if that is
+/// less: the spread of a share is seen, and a tenth of it does not matter.
+const ROUNDS: u32 = 3;
 /// How often a run whose link missed its promise is repeated alone before it is given up.
 const REPEATS: u32 = 2;
 /// Of the time in which both are there, the first so many parts of a hundred do not count,
@@ -47,27 +48,36 @@ const START_ROUND_TRIPS: u32 = 10;
 pub fn fairness(
     plan: &Plan,
     which: &[usize],
-    watch: &mut dyn FnMut(Event<'_>),
+    watch: &mut Watch<'_>,
 ) -> Result<Vec<Beside>, LabError> {
     let queues = queues(&plan.path);
     let pairs = which.iter().flat_map(|subject| queues.iter().map(move |queue| (*subject, *queue)));
     let mut pairs: Vec<Pair> = pairs
         .filter_map(|(subject, queue)| Some(Pair { subject, queue, settings: own(plan, subject)? }))
         .collect();
-    let rounds = plan.rounds.least_rounds.max(LEAST_ROUNDS);
+    let rounds = plan.rounds.least_rounds.min(ROUNDS);
     let of = pairs.len() * rounds as usize;
     let mut all = Vec::with_capacity(of);
     let mut done = 0;
     for round in 0..rounds {
         for batch in pairs.chunks(plan.parallel.max(1)) {
             let subjects: Vec<usize> = batch.iter().map(|pair| pair.subject).collect();
-            watch(Event::Running { done, of, subjects: &subjects });
+            if watch(Event::Running { done, of, subjects: &subjects }).is_break() {
+                return Ok(all);
+            }
             for (pair, made) in batch.iter().zip(at_once(plan, batch, round)) {
                 match made.and_then(|made| pair.believed(plan, round, made, watch)) {
-                    Ok(beside) => all.push(beside),
+                    Ok(beside) => {
+                        let told = watch(Event::Beside(&beside));
+                        all.push(beside);
+                        if told.is_break() {
+                            return Ok(all);
+                        }
+                    }
                     Err(error) if error.is_of_subject() => {
                         let (subject, why) = (pair.subject, error.to_string());
-                        watch(Event::Void(&Void { subject, round, why }));
+                        // Whoever ends it is asked again by what comes next.
+                        let _ = watch(Event::Void(&Void { subject, round, why }));
                     }
                     Err(error) => return Err(error),
                 }
@@ -130,7 +140,12 @@ pub fn beside(
     let settings = own(plan, subject)
         .ok_or_else(|| LabError::Unsuited("only our own sender runs beside cubic".to_owned()))?;
     let pair = Pair { subject, settings, queue };
-    pair.believed(plan, round, pair.make(plan, round)?, &mut |_| {})
+    pair.believed(
+        plan,
+        round,
+        pair.make(plan, round)?,
+        &mut |_| std::ops::ControlFlow::Continue(()),
+    )
 }
 
 /// A subject, and the queue over which it meets cubic.
@@ -147,7 +162,7 @@ impl Pair {
         plan: &Plan,
         round: u32,
         made: (Beside, Option<Report>),
-        watch: &mut dyn FnMut(Event<'_>),
+        watch: &mut Watch<'_>,
     ) -> Result<Beside, LabError> {
         let (mut beside, mut report) = made;
         let mut repeats = 0;
@@ -156,7 +171,7 @@ impl Pair {
                 return Err(LabError::Unsuited(why));
             }
             repeats += 1;
-            watch(Event::Repeating { subject: self.subject, why: &why });
+            let _ = watch(Event::Repeating { subject: self.subject, why: &why });
             (beside, report) = self.make(plan, round)?;
         }
         Ok(beside)

@@ -195,6 +195,7 @@ impl Serving<'_> {
                 self.keep(received.map(|received| Flow {
                     way: Way::Up,
                     stream: number,
+                    aside: false,
                     received: Some(received),
                     sent: None,
                 }));
@@ -213,7 +214,7 @@ impl Serving<'_> {
         settings.sender().apply_to(&stream)?;
         let load = self.task.load.share(number, settings.streams);
         let sent = flow::send(stream, load, settings.write_rate)?;
-        Ok(Flow { way: Way::Down, stream: number, received: None, sent: Some(sent) })
+        Ok(Flow { way: Way::Down, stream: number, aside: false, received: None, sent: Some(sent) })
     }
 
     fn claim(&self, way: Way, number: u32) -> bool {

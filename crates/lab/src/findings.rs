@@ -1,8 +1,10 @@
 //! From runs to a table and a recommendation.
 
 use lastbyte_link::Way;
-use lastbyte_stats::{Summary, Verdict, compare};
+use lastbyte_stats::{Decision, Place, Rule, Standing, Summary, Verdict, compare, settle};
 
+use crate::fairness::Share;
+use crate::latency::Responsiveness;
 use crate::record::{Experiment, Limited, Run};
 use crate::setting::{Buffers, Direction, Setting, Settings};
 
@@ -10,12 +12,18 @@ use crate::setting::{Buffers, Direction, Setting, Settings};
 /// machine differ by about that much.
 const ALIKE: f64 = 0.10;
 
+/// Congestion controls that back off at a loss as cubic does, so that it lives beside them (RFC 9438
+/// section 1, RFC 5681). All others have to show what they do to it.
+pub const SHARE_LIKE_CUBIC: [&str; 2] = ["cubic", "reno"];
+
 /// The table, in the order of the plan, and what follows from it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Findings {
     /// One row per subject with at least one run that counts.
     pub rows: Vec<Row>,
+    /// Which is best, who is told apart from it; `None` for fewer than two rounds.
+    pub order: Option<Order>,
     /// What to do; `None` when there is nothing to choose between.
     pub recommendation: Option<Recommendation>,
 }
@@ -32,6 +40,10 @@ pub struct Row {
     pub received: Summary,
     /// All of them.
     pub samples: Vec<f64>,
+    /// How it stands against the best: see [`lastbyte_stats::settle()`].
+    pub standing: Option<Standing>,
+    /// For the best: how the next best stands against it.
+    pub next: Option<Standing>,
     /// The most that TCP could carry over the path, where it has a rate.
     pub limit_bits_per_s: Option<f64>,
     /// The median of what the sender would have claimed.
@@ -48,6 +60,10 @@ pub struct Row {
     pub resent_needlessly: Option<f64>,
     /// The share of time under each limit, over all runs and connections.
     pub limited: Limited,
+    /// How the path answered meanwhile, where that was probed.
+    pub latency: Option<Responsiveness>,
+    /// What it got beside a flow of cubic, by queue, where that was measured.
+    pub shares: Vec<Share>,
     /// For fixed buffers: the rate at which one buffer per round trip flows, their cap.
     pub cap: Option<f64>,
 }
@@ -60,12 +76,47 @@ pub struct Recommendation {
     pub best: usize,
     /// The next best congestion control's row, where several were compared.
     pub next: Option<usize>,
-    /// Whether the best is better than the next beyond the spread of the runs.
-    pub certain: bool,
+    /// How sure it is that the best is better than the next.
+    pub confidence: Confidence,
+    /// Whether the best may take from others on a shared path, so that it is advised only together
+    /// with its shares beside cubic.
+    pub may_take: bool,
+    /// Its shares beside cubic, where they were measured.
+    pub shares: Vec<Share>,
     /// Other buffer settings of the best congestion control within 10 % of its best.
     pub buffers_alike: Vec<usize>,
     /// Its buffer settings that cost more than that.
     pub buffers_costly: Vec<usize>,
+}
+
+impl Recommendation {
+    /// The row that must show what it does to others before it is advised.
+    #[must_use]
+    pub fn owes_shares(&self) -> Option<usize> {
+        let ahead = matches!(self.confidence, Confidence::Certain | Confidence::Likely);
+        (ahead && self.is_withheld()).then_some(self.best)
+    }
+
+    /// Whether the best must not be advised, because nobody has measured what it does to others.
+    #[must_use]
+    pub fn is_withheld(&self) -> bool {
+        self.may_take && self.shares.is_empty()
+    }
+}
+
+/// How sure it is that one is better than another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confidence {
+    /// Nothing to compare with.
+    Alone,
+    /// Beyond the usual doubt: in at most 1 of 20 experiments such a thing is said by chance.
+    Certain,
+    /// Every run of the one was better than every run of the other, and there were too few.
+    Likely,
+    /// They are as good as each other, for all that matters.
+    Alike,
+    /// It cannot be told.
+    Open,
 }
 
 impl Findings {
@@ -73,11 +124,17 @@ impl Findings {
     #[must_use]
     pub fn of(experiment: &Experiment) -> Self {
         let subjects = experiment.about.subjects.iter().enumerate();
+        let order = Order::of(experiment);
         let rows: Vec<Row> = subjects
-            .filter_map(|(subject, setting)| Row::of(experiment, subject, setting))
+            .filter_map(|(subject, setting)| {
+                let row = Row::of(experiment, subject, setting)?;
+                let standing = order.as_ref().and_then(|order| order.standing(subject));
+                let next = order.as_ref().and_then(|order| next_to(order, subject, experiment));
+                Some(Row { standing, next, ..row })
+            })
             .collect();
-        let recommendation = Recommendation::of(&rows);
-        Self { rows, recommendation }
+        let recommendation = Recommendation::of(&rows, order.as_ref());
+        Self { rows, order, recommendation }
     }
 }
 
@@ -90,6 +147,8 @@ impl Row {
             runs.iter().flat_map(|run| run.sent()).map(|sent| sent.limited).collect();
         Some(Self {
             subject,
+            standing: None,
+            next: None,
             setting: setting.clone(),
             received: Summary::of(&samples)?,
             limit_bits_per_s: limit(experiment, setting, &runs),
@@ -102,6 +161,8 @@ impl Row {
                 runs.iter().filter_map(|run| run.resent_needlessly_share()).collect(),
             ),
             limited: Limited::mean(&limited),
+            latency: Responsiveness::of(runs.iter().filter_map(|run| run.latency.as_ref())),
+            shares: Share::of(&experiment.beside, subject),
             cap: cap(setting, &runs),
             samples,
         })
@@ -127,6 +188,95 @@ impl Row {
     pub fn buffers(&self) -> Option<Buffers> {
         self.own().map(|settings| settings.buffers)
     }
+}
+
+/// What the rounds so far tell of the order of those subjects that have runs.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// The subjects with runs, by their places in the plan.
+    present: Vec<usize>,
+    /// Places in it are those in `present`.
+    decision: Decision,
+}
+
+impl Order {
+    pub(crate) fn of(experiment: &Experiment) -> Option<Self> {
+        let runs =
+            |subject: usize| experiment.runs.iter().filter(move |run| run.subject == subject);
+        let present: Vec<usize> = (0..experiment.about.subjects.len())
+            .filter(|subject| runs(*subject).next().is_some())
+            .collect();
+        let samples: Vec<_> = present.iter().map(|subject| by_round(runs(*subject))).collect();
+        let decision = settle(&samples, &rule(experiment))?;
+        Some(Self { present, decision })
+    }
+
+    /// The subject of highest median among those not told worse.
+    #[must_use]
+    pub fn best(&self) -> usize {
+        self.present[self.decision.best]
+    }
+
+    /// Whether each subject's place against the best is told.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.decision.settled
+    }
+
+    /// The subjects that should run once more: none where all is told, or no more is allowed.
+    #[must_use]
+    pub fn next(&self) -> Vec<usize> {
+        self.decision.next().into_iter().map(|place| self.present[place]).collect()
+    }
+
+    /// How a subject stands; [`Standing::against`] is best left to [`Order::is_against_best`].
+    #[must_use]
+    pub fn standing(&self, subject: usize) -> Option<Standing> {
+        let place = self.present.iter().position(|it| *it == subject)?;
+        self.decision.standings.get(place).copied()
+    }
+
+    /// Whether a subject was last held against the one that is best now.
+    #[must_use]
+    pub fn is_against_best(&self, standing: &Standing) -> bool {
+        standing.against == self.decision.best
+    }
+}
+
+fn rule(experiment: &Experiment) -> Rule {
+    let rounds = experiment.about.rounds;
+    let (least, most) = (rounds.least_rounds as usize, rounds.most_rounds as usize);
+    // What was cut is judged by what there is.
+    let most = if experiment.ended.cut.is_some() { experiment.ended.rounds as usize } else { most };
+    Rule { least_rounds: least.min(most), most_rounds: most, ..Rule::default() }
+}
+
+/// The figures of one subject in the order of rounds.
+fn by_round<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Option<f64>> {
+    let mut samples = Vec::new();
+    for run in runs {
+        let round = run.round as usize;
+        // A file may claim any round.
+        if round < 100_000 {
+            samples.resize(samples.len().max(round + 1), None);
+            samples[round] = Some(run.received_bits_per_s());
+        }
+    }
+    samples
+}
+
+/// How the next best subject stands, for the best one.
+fn next_to(order: &Order, subject: usize, experiment: &Experiment) -> Option<Standing> {
+    if order.best() != subject {
+        return None;
+    }
+    let median = |other: usize| {
+        let runs = experiment.runs.iter().filter(|run| run.subject == other);
+        Summary::of(&runs.map(Run::received_bits_per_s).collect::<Vec<_>>()).map(|it| it.median)
+    };
+    let others = order.present.iter().filter(|other| **other != subject);
+    let ranked = others.filter_map(|other| Some((*other, median(*other)?)));
+    order.standing(ranked.max_by(|a, b| a.1.total_cmp(&b.1))?.0)
 }
 
 /// The most that TCP could carry in the directions that had load.
@@ -167,7 +317,7 @@ fn cap(setting: &Setting, runs: &[&Run]) -> Option<f64> {
 }
 
 impl Recommendation {
-    fn of(rows: &[Row]) -> Option<Self> {
+    fn of(rows: &[Row], order: Option<&Order>) -> Option<Self> {
         let best_of = |keep: &dyn Fn(&Row) -> bool| {
             let kept = rows.iter().enumerate().filter(|(_, row)| keep(row));
             kept.max_by(|a, b| a.1.received.median.total_cmp(&b.1.received.median))
@@ -190,18 +340,63 @@ impl Recommendation {
         });
         let best = best.unwrap_or(top);
         let next = best_of(&|row| !same(row));
-        let certain = next.is_none_or(|next| {
-            compare(&rows[best].samples, &rows[next].samples).verdict == Verdict::AHigher
-        });
+        let confidence = confidence(rows, order, (best, next));
         let others = || (0..rows.len()).filter(|place| *place != best && same(&rows[*place]));
         Some(Self {
             best,
             next,
-            certain,
+            confidence,
+            may_take: congestion.is_none_or(|name| !SHARE_LIKE_CUBIC.contains(&name)),
+            shares: rows
+                .iter()
+                .filter(|row| same(row))
+                .flat_map(|row| row.shares.clone())
+                .collect(),
             buffers_alike: others().filter(|place| alike(&rows[*place])).collect(),
             buffers_costly: others().filter(|place| !alike(&rows[*place])).collect(),
         })
     }
+}
+
+/// How sure it is that the best row is better than the next.
+fn confidence(
+    rows: &[Row],
+    order: Option<&Order>,
+    (best, next): (usize, Option<usize>),
+) -> Confidence {
+    let Some(next) = next else { return Confidence::Alone };
+    let (best, next) = (&rows[best], &rows[next]);
+    let standing = match order {
+        Some(order) if order.best() == best.subject => next.standing,
+        // The best by a little was passed over for what asks less of the user.
+        Some(order) => pair(order, best, next),
+        None => None,
+    };
+    match standing.map(|it| it.place) {
+        Some(Place::Worse) => Confidence::Certain,
+        Some(Place::Alike) => Confidence::Alike,
+        _ if compare(&best.samples, &next.samples).verdict == Verdict::AHigher => {
+            Confidence::Likely
+        }
+        _ => Confidence::Open,
+    }
+}
+
+/// How one stands against another that is not the best, as one of all pairs.
+fn pair(order: &Order, best: &Row, next: &Row) -> Option<Standing> {
+    let pairs = order.present.len() * (order.present.len() - 1) / 2;
+    let samples = |row: &Row| row.samples.iter().copied().map(Some).collect::<Vec<_>>();
+    let both = [samples(best), samples(next)];
+    let rounds = both[0].len().max(both[1].len());
+    let usual = Rule::default();
+    let rule = Rule {
+        least_rounds: rounds,
+        most_rounds: rounds,
+        alpha: usual.alpha / pairs.max(1) as f64,
+        ..usual
+    };
+    let decision = settle(&both, &rule)?;
+    (decision.best == 0).then(|| decision.standings[1])
 }
 
 #[cfg(test)]
@@ -215,8 +410,12 @@ mod tests {
             limit_bits_per_s: None,
             resent_needlessly: None,
             limited: Limited::default(),
+            latency: None,
+            shares: Vec::new(),
             received: Summary::of(samples).unwrap(),
             samples: samples.to_vec(),
+            standing: None,
+            next: None,
             claimed: 0.0,
             complete: samples.len(),
             written: 0,
@@ -224,6 +423,23 @@ mod tests {
             resent: None,
             cap: None,
         }
+    }
+
+    fn advice(rows: &[Row]) -> Recommendation {
+        Recommendation::of(rows, None).unwrap()
+    }
+
+    #[test]
+    fn what_may_take_from_others_is_withheld_until_it_was_measured() {
+        let rows = [row("cubic", "auto", &[16.0, 20.0, 28.0]), row("bbr", "auto", &[60.0; 3])];
+        assert!(advice(&rows).is_withheld());
+        let mut rows = rows;
+        let share = Summary::of(&[0.6]).unwrap();
+        rows[1].shares = vec![Share { queue_bdp: Some(1.0), share }];
+        let told = advice(&rows);
+        assert!(!told.is_withheld() && told.shares.len() == 1);
+        let rows = [row("cubic", "auto", &[60.0; 3]), row("bbr", "auto", &[16.0, 20.0, 28.0])];
+        assert!(!advice(&rows).is_withheld());
     }
 
     #[test]
@@ -234,8 +450,8 @@ mod tests {
             row("bbr", "4MiB", &[63.0, 62.5, 62.0]),
             row("bbr", "128KiB", &[4.8, 4.8, 4.8]),
         ];
-        let advice = Recommendation::of(&rows).unwrap();
-        assert_eq!((advice.best, advice.next, advice.certain), (1, Some(0), true));
+        let advice = advice(&rows);
+        assert_eq!((advice.best, advice.next, advice.confidence), (1, Some(0), Confidence::Likely));
         assert_eq!((advice.buffers_alike, advice.buffers_costly), (vec![2], vec![3]));
     }
 
@@ -246,7 +462,7 @@ mod tests {
             row("bbr", "4MiB", &[77.0, 77.0, 77.0]),
             row("bbr", "auto:8MiB", &[76.0, 76.0, 76.0]),
         ];
-        let advice = Recommendation::of(&rows).unwrap();
+        let advice = advice(&rows);
         assert_eq!((advice.best, advice.next), (2, None));
         assert_eq!((advice.buffers_alike, advice.buffers_costly), (vec![1], vec![0]));
     }
@@ -255,8 +471,8 @@ mod tests {
     fn overlapping_runs_are_not_certain() {
         let rows =
             [row("cubic", "auto", &[50.0, 60.0, 70.0]), row("bbr", "auto", &[60.0, 65.0, 80.0])];
-        let advice = Recommendation::of(&rows).unwrap();
-        assert_eq!((advice.best, advice.certain), (1, false));
-        assert!(Recommendation::of(&rows[..1]).is_none(), "one row is no comparison");
+        let advice = advice(&rows);
+        assert_eq!((advice.best, advice.confidence), (1, Confidence::Open));
+        assert!(Recommendation::of(&rows[..1], None).is_none(), "one row is no comparison");
     }
 }

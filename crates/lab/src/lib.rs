@@ -9,32 +9,39 @@
 //! - [`flow`]: one connection that carries load.
 //! - [`record`]: what an experiment brought, as plain data.
 //! - [`latency`]: how a path answers under load; [`fairness`]: what a flow leaves to one beside it.
+//! - [`latency`], [`fairness`]: what a load does to the round trips and to a flow beside it.
 //! - [`Findings`]: the table and the recommendation.
+//! - [`compare`]: what changed between two experiments.
+//! - [`foreign`]: any program over an emulated path, measured without its help.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
 mod error;
 mod experiment;
 pub mod fairness;
 mod far;
 mod findings;
 pub mod flow;
+pub mod foreign;
 pub mod latency;
 mod path;
 mod plan;
 pub mod probe;
+mod program;
 pub mod quiz;
 pub mod record;
 mod setting;
 mod subject;
 
 pub use error::LabError;
-pub use experiment::{Event, experiment};
+pub use experiment::{Event, Watch, experiment};
 pub use far::{FarEnd, Task, Token, serve};
-pub use findings::{Findings, Recommendation, Row};
+pub use findings::{Confidence, Findings, Order, Recommendation, Row, SHARE_LIKE_CUBIC};
 pub use path::{Path, PathUp};
-pub use plan::{Fairness, Load, Plan, Rounds};
+pub use plan::{Fairness, Load, Plan, Rounds, RoundsError};
+pub use program::Program;
 pub use record::{Experiment, Run};
 pub use setting::{Buffers, BuffersError, Command, Direction, DirectionError, Setting, Settings};
 pub use subject::{Orders, Outcome, Subject};

@@ -1,5 +1,7 @@
 //! What to compare, over which path, how long and how often.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,8 @@ pub struct Plan {
     pub port: u16,
     /// How many runs at once, each on a link of its own.
     pub parallel: usize,
+    /// The words that asked for it, to be repeated by.
+    pub command: Vec<String>,
 }
 
 impl Plan {
@@ -113,6 +117,38 @@ impl Rounds {
     }
 }
 
+/// Rounds that are not written as such.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no number of rounds: write 5 for exactly that, or 5..10 to end when it is settled (1 to 10000)"
+)]
+pub struct RoundsError(String);
+
+impl FromStr for Rounds {
+    type Err = RoundsError;
+
+    fn from_str(text: &str) -> Result<Self, RoundsError> {
+        let number = |text: &str| text.trim().parse().ok().filter(|n| (1..=10_000).contains(n));
+        let (least, most) = text.split_once("..").unwrap_or((text, text));
+        match (number(least), number(most)) {
+            (Some(least_rounds), Some(most_rounds)) if least_rounds <= most_rounds => {
+                Ok(Self { least_rounds, most_rounds })
+            }
+            _ => Err(RoundsError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Rounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.least_rounds, self.most_rounds) {
+            (1, 1) => f.write_str("1 round"),
+            (least, most) if least == most => write!(f, "{most} rounds"),
+            (least, most) => write!(f, "{least} to {most} rounds"),
+        }
+    }
+}
+
 /// Whether to measure what a subject does to a flow of cubic beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -139,6 +175,15 @@ mod tests {
         assert_eq!(Plan::parallel_for(&link("rate = '1gbit'"), up, 2), 1);
         assert_eq!(Plan::parallel_for(&link("rtt = '1ms'"), up, 64), 1);
         assert_eq!(Plan::parallel_for(&Path::Loopback, up, 64), 1);
+    }
+
+    #[test]
+    fn rounds_are_a_number_or_a_range() {
+        assert_eq!("5".parse(), Ok(Rounds::exactly(5)));
+        assert_eq!("5..10".parse(), Ok(Rounds { least_rounds: 5, most_rounds: 10 }));
+        for wrong in ["", "0", "10..5", "5..", "-1", "1..99999"] {
+            assert!(wrong.parse::<Rounds>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Keys carry their units. Times are written in seconds, with fractions.
 
+mod file;
+
 use std::time::Duration;
 
 use lastbyte_core::sample::LimitedBy;
@@ -10,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{Load, Rounds};
 use crate::setting::Setting;
+
+pub use file::{Line, ReadError, RunLine, read};
 
 /// The version of the records that this program writes, and the one that it reads.
 pub const SCHEMA: u32 = 2;
@@ -134,6 +138,9 @@ pub struct Flow {
     pub way: Way,
     /// Which of the connections of that way, from 0.
     pub stream: u32,
+    /// Whether it is there to talk about the load, and not in its rate: programs of others do that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub aside: bool,
     /// What the receiver counted: this is the result. `None` when its host could not tell.
     pub received: Option<Received>,
     /// What the sender knows.
@@ -371,7 +378,7 @@ impl Run {
     fn received_on(&self, way: Way) -> impl Iterator<Item = &Received> {
         self.flows
             .iter()
-            .filter(move |flow| flow.way == way)
+            .filter(move |flow| flow.way == way && !flow.aside)
             .filter_map(|flow| flow.received.as_ref())
     }
 

@@ -118,7 +118,7 @@ fn send(address: SocketAddr, number: u32, task: &Task) -> Result<Flow, LabError>
     let stream = connect(address, Purpose::Up(number), task)?;
     let load = task.load.share(number, settings.streams);
     let sent = flow::send(stream, load, settings.write_rate)?;
-    Ok(Flow { way: Way::Up, stream: number, received: None, sent: Some(sent) })
+    Ok(Flow { way: Way::Up, stream: number, aside: false, received: None, sent: Some(sent) })
 }
 
 fn receive(
@@ -131,7 +131,7 @@ fn receive(
     let asks = task.asks(number);
     let reading = Reading { run_began, rate: task.settings.read_rate, asks };
     let received = flow::receive(stream, &reading)?;
-    Ok(Flow { way: Way::Down, stream: number, received: Some(received), sent: None })
+    Ok(Flow { way: Way::Down, stream: number, aside: false, received: Some(received), sent: None })
 }
 
 fn connect(address: SocketAddr, purpose: Purpose, task: &Task) -> Result<Stream, LabError> {

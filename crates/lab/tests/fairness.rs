@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +16,12 @@ fn plan(path: &str, settings: &[Settings], seconds: f64) -> Plan {
     let path = Path::Link(Box::new(Scenario::parse("test", path).unwrap()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Plan {
+        command: Vec::new(),
         parallel: Plan::parallel_for(&path, Direction::Up, cores).min(4),
         path,
         subjects: settings.iter().map(|one| Arc::new(one.clone()) as Arc<dyn Subject>).collect(),
         load: Load::time(Duration::from_secs_f64(seconds)),
-        rounds: Rounds::exactly(1),
+        rounds: Rounds::exactly(3),
         latency: false,
         fairness: Fairness::Always,
         seed: 1,
@@ -61,6 +63,7 @@ fn who_takes_what_at_which_queue() {
         if let Event::Void(void) = event {
             eprintln!("void: {void:?}");
         }
+        ControlFlow::Continue(())
     };
     let all = match fairness(&plan, &[0, 1], &mut watch) {
         Ok(all) => all,
@@ -89,10 +92,13 @@ fn table() {
         ("rtt = '40ms'\nrate = '20mbit'", 30.0, 3),
     ] {
         let plan = Plan { rounds: Rounds::exactly(rounds), ..plan(path, &subjects, seconds) };
-        let mut watch = |event: Event<'_>| match event {
-            Event::Void(void) => eprintln!("void: {void:?}"),
-            Event::Repeating { subject, why } => eprintln!("again {subject}: {why}"),
-            _ => {}
+        let mut watch = |event: Event<'_>| {
+            match event {
+                Event::Void(void) => eprintln!("void: {void:?}"),
+                Event::Repeating { subject, why } => eprintln!("again {subject}: {why}"),
+                _ => {}
+            }
+            ControlFlow::Continue(())
         };
         let all = match fairness(&plan, &[0, 1, 2], &mut watch) {
             Ok(all) => all,

@@ -4,6 +4,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +35,9 @@ fn runs(path: &str, settings: &[Settings], seconds: f64, latency: bool) -> Optio
         seed: 1,
         port: 0,
         parallel: 1,
+        command: Vec::new(),
     };
-    match experiment(&plan, &mut |_| {}) {
+    match experiment(&plan, &mut |_| ControlFlow::Continue(())) {
         Ok(done) => {
             for void in &done.void {
                 eprintln!("void: {void:?}");

@@ -25,31 +25,100 @@ pub fn bootstrap_interval(
     seed: u64,
 ) -> Option<Interval> {
     let samples = sorted(samples).filter(|samples| samples.len() >= 2)?;
+    let mut random = SplitMix64(seed);
+    middle_of(confidence, resamples, || median_of_resample(&samples, &mut random))
+}
+
+/// Between which values the true ratio of the median of `a` to that of `b` lies, with the given
+/// `confidence` (above 0, below 1), where the samples of `a` have nothing to do with those of `b`.
+///
+/// The percentile bootstrap, as in [`bootstrap_interval`], of the ratio of the medians of both
+/// sides, each drawn anew. Samples of the same rounds are better held against each other by
+/// [`paired_ratio_interval`](crate::paired_ratio_interval), which drift does not widen.
+///
+/// Of 95 % intervals, simulated with log-normal noise, with 1 of 10 samples 30 % lower, and with
+/// every second 20 % lower, there held the true ratio: with 5 and 5 samples 97 %, with 10 and 10
+/// 95 to 97 %; but with 3 and 3 only 89 %. That is better than for one median, as both ends must
+/// be wrong at once.
+///
+/// The result is a pure number. `None` as there, and unless all samples of `a` are at least zero and
+/// all of `b` above it.
+#[must_use]
+pub fn ratio_interval(
+    a: &[f64],
+    b: &[f64],
+    confidence: f64,
+    resamples: usize,
+    seed: u64,
+) -> Option<Interval> {
+    let allowed = a.iter().all(|sample| *sample >= 0.0) && b.iter().all(|sample| *sample > 0.0);
+    let interval =
+        allowed.then(|| of_both(a, b, (confidence, resamples, seed), |a, b| a / b)).flatten()?;
+    (interval.low.is_finite() && interval.high.is_finite()).then_some(interval)
+}
+
+/// Between which values the true difference of the median of `a` less that of `b` lies: in all else
+/// as [`ratio_interval`], for samples of any sign.
+///
+/// The result is in the unit of the samples.
+#[must_use]
+pub fn difference_interval(
+    a: &[f64],
+    b: &[f64],
+    confidence: f64,
+    resamples: usize,
+    seed: u64,
+) -> Option<Interval> {
+    let interval = of_both(a, b, (confidence, resamples, seed), |a, b| a - b)?;
+    (interval.low.is_finite() && interval.high.is_finite()).then_some(interval)
+}
+
+fn of_both(
+    a: &[f64],
+    b: &[f64],
+    (confidence, resamples, seed): (f64, usize, u64),
+    join: impl Fn(f64, f64) -> f64,
+) -> Option<Interval> {
+    let a = sorted(a).filter(|samples| samples.len() >= 2)?;
+    let b = sorted(b).filter(|samples| samples.len() >= 2)?;
+    let mut random = SplitMix64(seed);
+    middle_of(confidence, resamples, || {
+        let of_a = median_of_resample(&a, &mut random)?;
+        Some(join(of_a, median_of_resample(&b, &mut random)?))
+    })
+}
+
+/// The middle `confidence` of as many values as `resamples` says, each drawn by `draw`.
+fn middle_of(
+    confidence: f64,
+    resamples: usize,
+    mut draw: impl FnMut() -> Option<f64>,
+) -> Option<Interval> {
     let confidence_allowed = confidence > 0.0 && confidence < 1.0;
     if !confidence_allowed || !(1..=MAX_RESAMPLES).contains(&resamples) {
         return None;
     }
-    let mut random = SplitMix64(seed);
-    let mut drawn = samples.clone();
-    let mut medians = Vec::with_capacity(resamples);
-    for _ in 0..resamples {
-        drawn.fill_with(|| samples[random.below(samples.len())]);
-        drawn.sort_unstable_by(f64::total_cmp);
-        medians.push(quantile(&drawn, 0.5)?);
-    }
-    medians.sort_unstable_by(f64::total_cmp);
+    let mut values = (0..resamples).map(|_| draw()).collect::<Option<Vec<f64>>>()?;
+    values.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
-    Some(Interval { low: quantile(&medians, tail)?, high: quantile(&medians, 1.0 - tail)? })
+    Some(Interval { low: quantile(&values, tail)?, high: quantile(&values, 1.0 - tail)? })
+}
+
+fn median_of_resample(samples: &[f64], random: &mut SplitMix64) -> Option<f64> {
+    let mut drawn: Vec<f64> =
+        samples.iter().map(|_| samples[random.below(samples.len())]).collect();
+    drawn.sort_unstable_by(f64::total_cmp);
+    quantile(&drawn, 0.5)
 }
 
 /// The generator SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
 /// Generators", OOPSLA 2014; constants as in Vigna's public-domain `splitmix64.c`.
 ///
 /// Its sequence never changes, so a seed means the same interval for ever.
-struct SplitMix64(u64);
+pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -62,6 +131,21 @@ impl SplitMix64 {
     fn below(&mut self, limit: usize) -> usize {
         let product = u128::from(self.next()) * limit as u128;
         usize::try_from(product >> 64).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+impl SplitMix64 {
+    /// A number from 0 up to, but not, 1.
+    pub(crate) fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / 9_007_199_254_740_992.0
+    }
+
+    /// A standard normal number: Box and Muller, "A Note on the Generation of Random Normal
+    /// Deviates", The Annals of Mathematical Statistics 29 (1958), 610-611.
+    pub(crate) fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.share()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.share()).cos()
     }
 }
 
@@ -132,6 +216,50 @@ mod tests {
         }
         assert!(!interval(&[1.0, 2.0], 0.95, 0));
         assert!(!interval(&[1.0, 2.0], 0.95, MAX_RESAMPLES + 1));
+    }
+
+    #[test]
+    fn both_sides_are_drawn() {
+        let a: Vec<f64> = (1..=9).map(|n| 100.0 + f64::from(n)).collect();
+        let b: Vec<f64> = (1..=9).map(|n| 50.0 + f64::from(n)).collect();
+        let ratio = ratio_interval(&a, &b, 0.95, 2000, 42).unwrap();
+        assert_eq!(ratio_interval(&a, &b, 0.95, 2000, 42), Some(ratio));
+        // Each median lies within 2.5 of its middle; both ends at once hardly ever.
+        assert!((102.0 / 58.0..105.0 / 55.0).contains(&ratio.low), "{ratio:?}");
+        assert!((105.0 / 55.0..108.0 / 52.0).contains(&ratio.high), "{ratio:?}");
+        let difference = difference_interval(&a, &b, 0.95, 2000, 42).unwrap();
+        assert!((44.0..50.0).contains(&difference.low), "{difference:?}");
+        assert!((50.0..56.0).contains(&difference.high), "{difference:?}");
+        let constant = Some(Interval { low: 2.0, high: 2.0 });
+        assert_eq!(ratio_interval(&[4.0; 5], &[2.0; 3], 0.95, 10, 0), constant);
+        assert_eq!(difference_interval(&[4.0; 5], &[2.0; 3], 0.95, 10, 0), constant);
+    }
+
+    #[test]
+    fn no_ratio_to_zero_or_of_negative_samples() {
+        let good = [1.0, 2.0];
+        assert!(ratio_interval(&[0.0, 1.0], &good, 0.9, 100, 0).is_some());
+        for odd in [&[0.0, 1.0][..], &[-1.0, 1.0], &[1.0], &[], &[f64::NAN, 1.0]] {
+            assert_eq!(ratio_interval(&good, odd, 0.9, 100, 0), None, "{odd:?}");
+        }
+        assert_eq!(ratio_interval(&[-1.0, 1.0], &good, 0.9, 100, 0), None);
+        assert!(difference_interval(&[-1.0, 1.0], &good, 0.9, 100, 0).is_some());
+        assert_eq!(difference_interval(&[f64::MAX; 2], &[-f64::MAX; 2], 0.9, 100, 0), None);
+    }
+
+    /// The figures of the documentation, with 3 and 5 samples.
+    #[test]
+    fn ratio_intervals_cover_what_they_say() {
+        let mut random = SplitMix64(11);
+        for (n, least, most) in [(3, 0.86, 0.93), (5, 0.95, 0.99)] {
+            let mut noise = || (0..n).map(|_| (0.02 * random.normal()).exp()).collect::<Vec<_>>();
+            let held = (0..1000).filter(|seed| {
+                let interval = ratio_interval(&noise(), &noise(), 0.95, 300, *seed).unwrap();
+                interval.low <= 1.0 && 1.0 <= interval.high
+            });
+            let share = held.count() as f64 / 1000.0;
+            assert!((least..most).contains(&share), "{n}: {share}");
+        }
     }
 
     proptest! {

@@ -51,6 +51,9 @@ pub enum Verdict {
 /// The other way round the rule is strict: with many samples, one stray sample keeps the ranges
 /// overlapping while the p-value is tiny. Then the verdict stays [`Verdict::NotTold`], and the
 /// p-value and the intervals say what there is to say.
+///
+/// So this is the rule for a first look with few runs. A claim that others shall rely on is
+/// [`compare_at`]'s; for several things at once, [`compare_many`](crate::compare_many)'s.
 #[must_use]
 pub fn compare(a: &[f64], b: &[f64]) -> Comparison {
     let both = Summary::of(a).zip(Summary::of(b));
@@ -61,6 +64,35 @@ pub fn compare(a: &[f64], b: &[f64]) -> Comparison {
         ratio_range: both.and_then(|(a, b)| ratio_range(a, b)),
         p_value: p_value(a, b),
         verdict: both.map_or(Verdict::NotTold, |(a, b)| verdict(a, b)),
+    }
+}
+
+/// Compares two sets of samples as [`compare`] does, but claims a difference where chance alone would
+/// do as much in at most the share `level` of cases: where the exact rank test ([`p_value`]) says so,
+/// and the higher ranks and the higher median are on the same side.
+///
+/// With a level of 0.05, of 20 comparisons of equal sides one claims a difference; it takes at least
+/// 4 and 4 samples, as 3 and 3 have p = 0.1 at best. One stray sample does not stop a claim where
+/// there are enough others. A level that is not a number or not above 0 claims nothing.
+#[must_use]
+pub fn compare_at(a: &[f64], b: &[f64], level: f64) -> Comparison {
+    let comparison = compare(a, b);
+    let certain = comparison.p_value.is_some_and(|p_value| p_value <= level);
+    let verdict = if certain { higher(a, b, &comparison) } else { Verdict::NotTold };
+    Comparison { verdict, ..comparison }
+}
+
+/// The side on which both the ranks and the median are higher.
+pub(crate) fn higher(a: &[f64], b: &[f64], comparison: &Comparison) -> Verdict {
+    let Some((of_a, of_b)) = comparison.a.zip(comparison.b) else { return Verdict::NotTold };
+    let all = || a.iter().flat_map(|x| b.iter().map(move |y| (x, y)));
+    let (won, lost) = (all().filter(|(x, y)| x > y).count(), all().filter(|(x, y)| x < y).count());
+    if won > lost && of_a.median > of_b.median {
+        Verdict::AHigher
+    } else if won < lost && of_a.median < of_b.median {
+        Verdict::BHigher
+    } else {
+        Verdict::NotTold
     }
 }
 
@@ -142,6 +174,27 @@ mod tests {
         assert_eq!(compare(&[-1.0, 2.0, 3.0], &[1.0, 1.0, 1.0]).ratio_range, None);
     }
 
+    #[test]
+    fn three_and_three_are_not_certain() {
+        let (low, high) = ([1.0, 2.0, 3.0, 4.0], [11.0, 12.0, 13.0, 14.0]);
+        assert_eq!(compare_at(&low[..3], &high[..3], 0.05).verdict, Verdict::NotTold);
+        assert_eq!(compare_at(&low[..3], &high[..3], 0.1).verdict, Verdict::BHigher);
+        assert_eq!(compare_at(&low, &high, 0.05).verdict, Verdict::BHigher);
+        assert_eq!(compare_at(&high, &low, 0.05).verdict, Verdict::AHigher);
+        for level in [0.0, -1.0, f64::NAN] {
+            assert_eq!(compare_at(&high, &low, level).verdict, Verdict::NotTold);
+        }
+    }
+
+    #[test]
+    fn a_stray_sample_does_not_stop_a_certain_claim() {
+        let slow: Vec<f64> = (1..=8).map(f64::from).collect();
+        let mut fast: Vec<f64> = (11..=18).map(f64::from).collect();
+        fast[3] = 4.5;
+        assert_eq!(compare(&fast, &slow).verdict, Verdict::NotTold);
+        assert_eq!(compare_at(&fast, &slow, 0.05).verdict, Verdict::AHigher);
+    }
+
     fn samples() -> impl Strategy<Value = Vec<f64>> {
         prop::collection::vec(1.0..1e6, 1..12)
     }
@@ -162,6 +215,21 @@ mod tests {
                 && b.iter().any(|x| a.iter().any(|y| x <= y));
             let few = a.len() < 3 || b.len() < 3;
             prop_assert_eq!(compare(&a, &b).verdict == Verdict::NotTold, overlap || few);
+        }
+
+        #[test]
+        fn a_certain_claim_has_a_small_p_value(a in samples(), b in samples(), level in 0.0..0.2) {
+            let comparison = compare_at(&a, &b, level);
+            if comparison.verdict != Verdict::NotTold {
+                prop_assert!(comparison.p_value.unwrap() <= level);
+            }
+            let ranges = compare(&a, &b);
+            // Ranges that lie apart never speak for the other side.
+            prop_assert!(
+                comparison.verdict == ranges.verdict
+                    || comparison.verdict == Verdict::NotTold
+                    || ranges.verdict == Verdict::NotTold
+            );
         }
 
         #[test]

@@ -14,11 +14,18 @@
 
 mod bootstrap;
 mod compare;
+mod many;
 mod normal;
+mod pairs;
 mod ranks;
+mod settle;
+mod student;
 mod summary;
 
-pub use bootstrap::{MAX_RESAMPLES, bootstrap_interval};
-pub use compare::{Comparison, MIN_SAMPLES, Verdict, compare};
+pub use bootstrap::{MAX_RESAMPLES, bootstrap_interval, difference_interval, ratio_interval};
+pub use compare::{Comparison, MIN_SAMPLES, Verdict, compare, compare_at};
+pub use many::{Corrected, Metric, compare_many, holm};
+pub use pairs::{paired_p_value, paired_ratio_interval};
 pub use ranks::{EXACT_SAMPLES, p_value};
-pub use summary::{Interval, Summary, quantile};
+pub use settle::{Decision, Place, Rule, Standing, settle};
+pub use summary::{Interval, Summary, jain, quantile, trimmed_mean};

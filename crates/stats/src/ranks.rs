@@ -67,13 +67,16 @@ fn exact(ranks: &Ranks, n: usize) -> f64 {
     // ways[k][s]: how often k of the ranks seen so far have the sum s.
     let mut ways = vec![vec![0_u64; most + 1]; n + 1];
     ways[0][0] = 1;
-    for rank in &ranks.doubled {
-        for k in (1..=n).rev() {
+    // The sum of all the ranks seen so far: no choice of them has more.
+    let mut reach = 0;
+    for (seen, rank) in ranks.doubled.iter().enumerate() {
+        for k in (1..=n.min(seen + 1)).rev() {
             let (fewer, here) = ways.split_at_mut(k);
-            for (sum, before) in fewer[k - 1].iter().enumerate().take(most + 1 - rank) {
+            for (sum, before) in fewer[k - 1].iter().enumerate().take(reach + 1) {
                 here[0][sum + rank] += before;
             }
         }
+        reach += rank;
     }
     // The mean of the doubled sum: n ranks of (N + 1) on average, each doubled.
     let mean = n * (ranks.doubled.len() + 1);

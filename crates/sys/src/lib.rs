@@ -5,8 +5,9 @@
 //! that is the work of `lastbyte-core`. Each function names its man page, each unsafe block its
 //! reason, and each failure is the kernel's own error number, without a word added.
 //!
-//! Modules go by what they touch: [`tcp`], [`icmp`] and [`socket`] one socket, [`poll`] waiting,
-//! [`tun`], [`packet`], [`ethtool`], [`netlink`], [`namespace`] and [`mount`] a host of one's own,
+//! Modules go by what they touch: [`tcp`], [`icmp`] and [`socket`] one socket, [`sock_diag`] those of
+//! all programs, [`poll`] waiting, [`tun`], [`packet`], [`ethtool`], [`netlink`], [`mod@route`],
+//! [`namespace`] and [`mount`] a host of one's own,
 //! [`name`] the C library's names, [`process`] and [`mod@file`] the rest.
 
 #![allow(unsafe_code, reason = "the only crate where unsafe is allowed: it is the door itself")]
@@ -21,6 +22,8 @@ pub mod netlink;
 pub mod packet;
 pub mod poll;
 pub mod process;
+pub mod route;
+pub mod sock_diag;
 pub mod socket;
 pub mod tcp;
 pub mod tun;

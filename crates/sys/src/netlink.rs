@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
@@ -76,10 +76,29 @@ impl Interface {
         Ok(Self { index: link.header.index })
     }
 
+    /// The interface with a number that the kernel gave, such as in a route; it may have gone since.
+    #[must_use]
+    pub fn numbered(index: u32) -> Self {
+        Self { index }
+    }
+
     /// Its number (`netdevice(7)`).
     #[must_use]
     pub fn index(self) -> u32 {
         self.index
+    }
+
+    /// Its name now (`IFLA_IFNAME`).
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none of that number.
+    pub fn name(self) -> io::Result<String> {
+        let link = ask_link(self.message())?;
+        let name = link.attributes.into_iter().find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name),
+            _ => None,
+        });
+        name.ok_or_else(|| io::Error::other("the kernel sent no IFLA_IFNAME"))
     }
 
     /// Sets how many packets may wait in the device on their way out (`IFLA_TXQLEN`).
@@ -208,7 +227,7 @@ impl Interface {
     }
 }
 
-fn family(address: IpAddr) -> AddressFamily {
+pub(crate) fn family(address: IpAddr) -> AddressFamily {
     match address {
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,
@@ -216,7 +235,7 @@ fn family(address: IpAddr) -> AddressFamily {
 }
 
 /// Sends a request that changes something and waits for its acknowledgement.
-fn order(request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+pub(crate) fn order(request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
     exchange(request, NLM_F_ACK | flags).map(drop)
 }
 
@@ -228,7 +247,24 @@ fn ask_link(message: LinkMessage) -> io::Result<LinkMessage> {
 }
 
 /// One request, one answer: `None` for a bare acknowledgement.
-fn exchange(request: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+pub(crate) fn exchange(
+    request: RouteNetlinkMessage,
+    flags: u16,
+) -> io::Result<Option<RouteNetlinkMessage>> {
+    let socket = ask(request, flags)?;
+    let (answer, _) = socket.recv_from_full()?;
+    let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    match answer.payload {
+        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+        NetlinkPayload::Error(_) => Ok(None),
+        NetlinkPayload::InnerMessage(inner) => Ok(Some(inner)),
+        other => Err(io::Error::other(format!("netlink answered with {other:?}"))),
+    }
+}
+
+/// Sends one request on a socket of its own, from which the answers are read.
+pub(crate) fn ask(request: RouteNetlinkMessage, flags: u16) -> io::Result<Socket> {
     let mut message = NetlinkMessage::from(request);
     message.header.flags = NLM_F_REQUEST | flags;
     message.header.sequence_number = 1;
@@ -239,14 +275,10 @@ fn exchange(request: RouteNetlinkMessage, flags: u16) -> io::Result<Option<Route
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
-    socket.send(&bytes, 0)?;
-    let (answer, _) = socket.recv_from_full()?;
-    let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    match answer.payload {
-        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
-        NetlinkPayload::Error(_) => Ok(None),
-        NetlinkPayload::InnerMessage(inner) => Ok(Some(inner)),
-        other => Err(io::Error::other(format!("netlink answered with {other:?}"))),
+    if flags & NLM_F_DUMP == NLM_F_DUMP {
+        // So that it is of the one table asked for; before Linux 4.20 it is of all.
+        let _ = socket.set_netlink_get_strict_chk(true);
     }
+    socket.send(&bytes, 0)?;
+    Ok(socket)
 }

@@ -142,6 +142,21 @@ pub fn exact_timers() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0, 0, 0) }).map(drop)
 }
 
+/// Lets the calling thread run on one processor alone, numbered from 0 (`sched_setaffinity(2)`).
+///
+/// # Errors
+/// `EINVAL` for one that is not there, or not for this process.
+pub fn run_on_processor(number: usize) -> io::Result<()> {
+    /// As many as `cpu_set_t` has bits for.
+    const WORD: usize = libc::c_ulong::BITS as usize;
+    let mut set: [libc::c_ulong; 1024 / WORD] = [0; 1024 / WORD];
+    let word = set.get_mut(number / WORD);
+    *word.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? = 1 << (number % WORD);
+    let size = size_of_val(&set);
+    // SAFETY: 0 means the calling thread; the set has the size announced and outlives the call.
+    check(unsafe { libc::sched_setaffinity(0, size, set.as_ptr().cast()) }).map(drop)
+}
+
 /// Puts the calling thread before all ordinary ones (`sched_setscheduler(2)`, `SCHED_RR` at its
 /// lowest priority).
 ///

@@ -5,6 +5,9 @@
 //! done, must touch nothing that lastbyte did not make, and must work whether or not the change
 //! was made, as a kill may have come before or after it.
 
+mod route;
+mod sysctl;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -14,8 +17,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_sys::{mount, process};
+use lastbyte_sys::{mount, namespace, process};
 use serde::{Deserialize, Serialize};
+
+pub(crate) use route::{AddedHop, AddedRoute, Metric};
+pub(crate) use sysctl::{LiveValue, NewFile, SysctlFile};
+
+use crate::output::talk;
 
 /// No such process; the same number on every architecture of Linux.
 const ESRCH: i32 = 3;
@@ -41,6 +49,23 @@ pub(crate) enum Change {
         /// What it is, for the reader.
         what: String,
     },
+    /// A route that was added to the main table.
+    Route(AddedRoute),
+    /// Settings of the whole machine.
+    SysctlFile(SysctlFile),
+}
+
+/// Why a change was not made, and why what was done of it could not be taken back, if so.
+#[derive(Debug)]
+pub(crate) struct NotMade {
+    pub(crate) error: anyhow::Error,
+    pub(crate) left: Option<anyhow::Error>,
+}
+
+impl NotMade {
+    fn nothing_left(error: anyhow::Error) -> Self {
+        Self { error, left: None }
+    }
 }
 
 impl Change {
@@ -54,6 +79,7 @@ impl Change {
     pub(crate) fn link(&self) -> Option<&str> {
         match self {
             Self::Namespace { link, .. } | Self::Process { link, .. } => Some(link),
+            Self::Route(_) | Self::SysctlFile(_) => None,
         }
     }
 
@@ -61,7 +87,7 @@ impl Change {
     pub(crate) fn is_process(&self) -> bool {
         match self {
             Self::Process { .. } => true,
-            Self::Namespace { .. } => false,
+            Self::Namespace { .. } | Self::Route(_) | Self::SysctlFile(_) => false,
         }
     }
 
@@ -71,14 +97,15 @@ impl Change {
             Self::Process { pid, start_ticks: then, .. } => {
                 start_ticks(*pid).is_ok_and(|now| now == Some(*then))
             }
-            Self::Namespace { .. } => false,
+            Self::Namespace { .. } | Self::Route(_) | Self::SysctlFile(_) => false,
         }
     }
 
     /// Whether the change is still there after a reboot.
     pub(crate) fn outlives_reboot(&self) -> bool {
         match self {
-            Self::Namespace { .. } | Self::Process { .. } => false,
+            Self::Namespace { .. } | Self::Process { .. } | Self::Route(_) => false,
+            Self::SysctlFile(_) => true,
         }
     }
 
@@ -90,15 +117,24 @@ impl Change {
                 ensure!(path.to_str().is_some(), "{} is not UTF-8", path.display());
             }
             Self::Process { pid, .. } => ensure!(*pid > 0, "{pid} is no process id"),
+            Self::Route(route) => route.check()?,
+            Self::SysctlFile(settings) => settings.check()?,
         }
         Ok(())
     }
 
-    /// Takes the change back; done already counts as done.
+    /// Takes the change back; done already counts as done. Says on stderr what was left alone, as
+    /// somebody has changed it since.
     pub(crate) fn take_back(&self) -> Result<()> {
+        self.take_back_telling(&mut |left_alone| talk(&format!("lastbyte: {left_alone}")))
+    }
+
+    pub(crate) fn take_back_telling(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
         match self {
             Self::Namespace { path, .. } => drop_namespace(path),
             Self::Process { pid, start_ticks, .. } => end_process(*pid, *start_ticks, GRACE),
+            Self::Route(route) => route.take_back(tell),
+            Self::SysctlFile(settings) => settings.take_back(tell),
         }
     }
 }
@@ -113,8 +149,18 @@ impl fmt::Display for Change {
             Self::Process { link, pid, what, .. } => {
                 write!(f, "process {pid} ({what}) of link {link}")
             }
+            Self::Route(route) => route.fmt(f),
+            Self::SysctlFile(settings) => settings.fmt(f),
         }
     }
+}
+
+/// The calling thread's network namespace, as the inode number of its file in `/proc`. The number of
+/// one that is gone may be given to another.
+pub(crate) fn network() -> Result<u64> {
+    let path = namespace::current_network_path();
+    let file = fs::metadata(&path).with_context(|| format!("cannot look at {}", path.display()))?;
+    Ok(file.ino())
 }
 
 /// Unmounts the namespace kept at `path` and removes the file it was mounted on. Both only if they

@@ -4,10 +4,10 @@ use std::thread;
 use super::*;
 
 /// A directory that goes away with the test.
-pub(super) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("lastbyte-ledger-{}-{count}", std::process::id());
@@ -16,7 +16,7 @@ impl Scratch {
         Self(path)
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
@@ -291,7 +291,7 @@ fn records_of_a_newer_lastbyte_are_not_guessed() {
         message(&error)
     };
     assert!(reason("\"schema\":1", "\"schema\":2").contains("its schema is 2, the newest known"));
-    assert!(reason("\"process\"", "\"route\"").contains("unknown variant `route`"));
+    assert!(reason("\"process\"", "\"tunnel\"").contains("unknown variant `tunnel`"));
     assert!(reason("\"planned\"", "\"moved\"").contains("unknown variant `moved`"));
     // What only adds is read.
     fs::write(ledger.path(), line.replace("\"pid\"", "\"more\":1,\"pid\"")).unwrap();
@@ -396,7 +396,7 @@ fn use_after_kill(ledger: &Ledger, mut world: BTreeSet<i32>, listed: usize) {
 fn pid_of(change: &Change) -> i32 {
     match change {
         Change::Process { pid, .. } => *pid,
-        Change::Namespace { .. } => panic!("{change}"),
+        _ => panic!("{change}"),
     }
 }
 

@@ -1,0 +1,195 @@
+//! The recommendation in plain words and exact lines.
+
+use std::net::IpAddr;
+
+use lastbyte_lab::fairness::Share;
+use lastbyte_lab::{Buffers, Confidence, Findings, Recommendation, Row};
+use lastbyte_units::ByteSize;
+
+use crate::apply;
+use crate::output::{mbit, percent, say};
+
+/// For whom advice is given.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scope {
+    /// The other host, where it is a real one.
+    pub(crate) to: Option<IpAddr>,
+    /// Whether lines for the whole machine are wanted.
+    pub(crate) machine_wide: bool,
+}
+
+/// What to do: sentences, then lines to type.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Advice {
+    pub(crate) sentences: Vec<String>,
+    pub(crate) ways: Vec<apply::Way>,
+    /// The congestion control to use, where one is advised.
+    pub(crate) congestion: Option<String>,
+    /// The limit to raise for the kernel's own sizing, where that is advised.
+    pub(crate) buffers: Option<ByteSize>,
+}
+
+impl Advice {
+    /// Prints it.
+    pub(crate) fn say(&self) {
+        for sentence in &self.sentences {
+            say(sentence);
+        }
+        for way in &self.ways {
+            let mut scope = format!("{}:", way.scope);
+            for line in &way.lines {
+                say(&format!("  {scope:<15}{line}"));
+                scope.clear();
+            }
+        }
+    }
+}
+
+/// What follows from the findings; `None` where there is nothing to choose between.
+pub(crate) fn advice(findings: &Findings, scope: Scope) -> Option<Advice> {
+    let told = findings.recommendation.as_ref()?;
+    let mut advice = Advice::default();
+    advise_congestion(&mut advice, findings, told, scope);
+    if findings.rows.iter().all(|row| row.samples.len() >= lastbyte_stats::MIN_SAMPLES) {
+        advise_buffers(&mut advice, findings, told, scope);
+    }
+    Some(advice)
+}
+
+fn advise_congestion(
+    advice: &mut Advice,
+    findings: &Findings,
+    told: &Recommendation,
+    scope: Scope,
+) {
+    let best = &findings.rows[told.best];
+    let Some(next) = told.next.map(|next| &findings.rows[next]) else { return };
+    let (Some(name), Some(other)) = (best.congestion(), next.congestion()) else {
+        let (best, next) = (&best.setting, &next.setting);
+        advice.sentences.push(match told.confidence {
+            Confidence::Certain | Confidence::Likely => format!("{best} is ahead of {next}."),
+            _ => format!("{best} and {next} cannot be told apart."),
+        });
+        return;
+    };
+    match told.confidence {
+        Confidence::Alike => advice
+            .sentences
+            .push(format!("{name} and {other} are alike here, within 5 %: change nothing.")),
+        Confidence::Open | Confidence::Alone => advice.sentences.push(format!(
+            "{name} and {other} are too close to tell apart, or too few rounds: change nothing yet."
+        )),
+        Confidence::Certain | Confidence::Likely => {
+            let gain = best.received.median / next.received.median;
+            let figures = format!(
+                "{} Mbit/s, {gain:.1} times {other} ({})",
+                mbit(best.received.median),
+                mbit(next.received.median)
+            );
+            advice.sentences.extend(match told.is_withheld() {
+                true => vec![
+                    format!("{name} is faster here: {figures}. It is not advised, as nobody has"),
+                    "measured what it does to others on the path: see --fairness.".to_owned(),
+                ],
+                false => vec![format!("Use {name} at the sender: {figures}.")],
+            });
+            if told.confidence == Confidence::Likely {
+                advice.sentences.push(
+                    "Each of its runs was ahead of each of the other's; too few rounds to rule out \
+                     chance."
+                        .to_owned(),
+                );
+            }
+            if told.may_take {
+                advice.sentences.extend(what_it_takes(best, next, &told.shares));
+            }
+            if !told.is_withheld() {
+                advise_ways(advice, name, scope);
+            }
+        }
+    }
+}
+
+fn advise_ways(advice: &mut Advice, name: &str, scope: Scope) {
+    if apply::default_congestion().as_deref() == Some(name) {
+        advice.sentences.push(format!("({name} is this machine's default already.)"));
+    }
+    advice.congestion = Some(name.to_owned());
+    advice.ways.extend(apply::congestion_ways(scope.to, name));
+    if scope.machine_wide {
+        advice.ways.extend(apply::machine_wide_ways(Some(name), None));
+    }
+}
+
+/// What a congestion control that does not back off as cubic costs others and the path.
+fn what_it_takes(best: &Row, next: &Row, shares: &[Share]) -> Vec<String> {
+    let resent = |row: &Row| row.resent.map_or_else(|| "?".to_owned(), percent);
+    let (name, other) = (best.congestion().unwrap_or_default(), next.congestion().unwrap_or("?"));
+    let mut sentences =
+        vec![format!("It resends {} of its bytes ({other} {}).", resent(best), resent(next))];
+    for share in shares {
+        let queue = match share.queue_bdp {
+            Some(bdp) => format!("with a queue of {bdp} BDP"),
+            None => "over this path".to_owned(),
+        };
+        let (took, left) = (percent(share.share.median), percent(1.0 - share.share.median));
+        sentences.push(format!(
+            "Beside a flow of cubic, {queue}, {name} takes {took} and leaves it {left} (half is fair; {} \
+             to {} in {} rounds).",
+            percent(share.share.min),
+            percent(share.share.max),
+            share.share.n
+        ));
+    }
+    sentences
+}
+
+fn advise_buffers(advice: &mut Advice, findings: &Findings, told: &Recommendation, scope: Scope) {
+    let best = &findings.rows[told.best];
+    let rows =
+        |places: &[usize]| places.iter().map(|place| &findings.rows[*place]).collect::<Vec<_>>();
+    let names = |rows: &[&Row]| {
+        let buffers = rows.iter().filter_map(|row| row.buffers());
+        buffers.map(|buffers| buffers.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let say = &mut advice.sentences;
+    if best.buffers() == Some(Buffers::Auto) && !told.buffers_alike.is_empty() {
+        let alike = names(&rows(&told.buffers_alike));
+        say.push(format!(
+            "Leave the buffers to the kernel: {alike} made less than 10 % difference."
+        ));
+    }
+    let (fixed, too_low): (Vec<&Row>, Vec<&Row>) = rows(&told.buffers_costly)
+        .into_iter()
+        .partition(|row| matches!(row.buffers(), Some(Buffers::Fixed(_))));
+    for row in fixed {
+        let Some(buffers) = row.buffers() else { continue };
+        let cap = row.cap.map_or_else(String::new, |cap| {
+            format!(" (one buffer per round trip is {})", mbit(cap))
+        });
+        let median = mbit(row.received.median);
+        say.push(format!("Do not set {buffers} buffers: {median} Mbit/s{cap}."));
+    }
+    if too_low.is_empty() {
+        return;
+    }
+    let (found, held) = (mbit(best.received.median), names(&too_low));
+    match best.buffers() {
+        Some(Buffers::AutoUpTo(limit)) => {
+            say.push(format!(
+                "Let the kernel size the buffers up to {limit}: {found} Mbit/s; less with {held}."
+            ));
+            advice.buffers = Some(limit);
+            if scope.machine_wide {
+                advice.ways.extend(apply::machine_wide_ways(None, Some(limit)));
+            } else {
+                say.push("That is a setting of the whole machine: --machine-wide says it.".to_owned());
+            }
+        }
+        Some(buffers) => say.push(format!(
+            "With {buffers} buffers {found} Mbit/s, less with {held}: see whether a higher limit for \
+             the kernel's own sizing does the same, such as --buffer auto:8MiB."
+        )),
+        None => {}
+    }
+}

@@ -1,0 +1,220 @@
+//! What changed between two experiments, and whether it is more than noise.
+
+use lastbyte_stats::{Interval, Metric, Summary, Verdict, compare_many, holm, ratio_interval};
+
+use crate::latency::Responsiveness;
+use crate::record::{Experiment, Run};
+use crate::setting::Setting;
+
+/// The chance that any claim is made where nothing changed, for each of the things measured.
+const LEVEL: f64 = 0.05;
+/// Of the interval of a ratio.
+const CONFIDENCE: f64 = 0.95;
+const RESAMPLES: usize = 2000;
+const SEED: u64 = 1;
+
+/// What changed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Changes {
+    /// What was not the same to begin with: each a sentence.
+    pub unlike: Vec<String>,
+    /// The subjects of both, in the order of the first, each with what was measured.
+    pub settings: Vec<Changed>,
+    /// Subjects of one of the two alone.
+    pub alone: Vec<Setting>,
+    /// The rounds that it takes for the clearest difference to be told among so many subjects;
+    /// `None` where there are enough.
+    pub rounds_needed: Option<u32>,
+}
+
+/// A subject of both experiments.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Changed {
+    /// Which.
+    pub setting: Setting,
+    /// What was measured of it in both.
+    pub measures: Vec<Change>,
+}
+
+/// One thing that was measured before and after.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Change {
+    /// What.
+    pub measure: Measure,
+    /// Before.
+    pub before: Summary,
+    /// After.
+    pub after: Summary,
+    /// The median after divided by the median before; `None` where that was 0.
+    pub ratio: Option<f64>,
+    /// Between which ratios the true one lies, by resampling.
+    pub interval: Option<Interval>,
+    /// How often chance alone would do as much, corrected for all subjects.
+    pub p_value: Option<f64>,
+    /// Whether it is more than noise.
+    pub verdict: Told,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Measure {
+    /// The rate at the receiver, bit/s.
+    Received,
+    /// The share of bytes that were sent again.
+    Resent,
+    /// The 95th percentile of round trips under load, seconds.
+    LoadedRtt,
+}
+
+impl Measure {
+    const ALL: [Self; 3] = [Self::Received, Self::Resent, Self::LoadedRtt];
+
+    /// Whether more of it is better.
+    #[must_use]
+    pub fn more_is_better(self) -> bool {
+        self == Self::Received
+    }
+
+    /// Its name, for machines.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Received => "received_bits_per_s",
+            Self::Resent => "resent_share",
+            Self::LoadedRtt => "rtt_p95_under_load_s",
+        }
+    }
+
+    fn of(self, run: &Run) -> Option<f64> {
+        match self {
+            Self::Received => Some(run.received_bits_per_s()),
+            Self::Resent => run.resent_share(),
+            Self::LoadedRtt => Some(Responsiveness::of(&run.latency)?.loaded_p95),
+        }
+    }
+}
+
+/// Whether a difference is more than noise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Told {
+    /// More than before, beyond noise.
+    More,
+    /// Less than before, beyond noise.
+    Less,
+    /// No more than noise: that is no proof that nothing changed.
+    Noise,
+}
+
+/// Compares two experiments, subject by subject.
+#[must_use]
+pub fn changes(before: &Experiment, after: &Experiment) -> Changes {
+    let common: Vec<(usize, usize)> = before
+        .about
+        .subjects
+        .iter()
+        .enumerate()
+        .filter_map(|(a, setting)| {
+            Some((a, after.about.subjects.iter().position(|other| other == setting)?))
+        })
+        .collect();
+    let mut settings: Vec<Changed> = common
+        .iter()
+        .map(|(a, _)| Changed { setting: before.about.subjects[*a].clone(), measures: Vec::new() })
+        .collect();
+    for measure in Measure::ALL {
+        let samples = |experiment: &Experiment, subject: usize| -> Vec<f64> {
+            let runs = experiment.runs.iter().filter(|run| run.subject == subject);
+            runs.filter_map(|run| measure.of(run)).collect()
+        };
+        let both: Vec<(Vec<f64>, Vec<f64>)> =
+            common.iter().map(|(a, b)| (samples(before, *a), samples(after, *b))).collect();
+        for (changed, change) in settings.iter_mut().zip(measured(measure, &both)) {
+            changed.measures.extend(change);
+        }
+    }
+    let alone = |one: &Experiment, other: &Experiment| {
+        let missing = |setting: &&Setting| !other.about.subjects.contains(setting);
+        one.about.subjects.iter().filter(missing).cloned().collect::<Vec<_>>()
+    };
+    let alone = [alone(before, after), alone(after, before)].concat();
+    let rounds_needed = rounds_needed(before, after, &common);
+    Changes { unlike: unlike(before, after), settings, alone, rounds_needed }
+}
+
+/// One measure of all subjects.
+fn measured(measure: Measure, both: &[(Vec<f64>, Vec<f64>)]) -> Vec<Option<Change>> {
+    // Higher is "a": after against before.
+    let metrics: Vec<Metric<'_>> =
+        both.iter().map(|(before, after)| Metric { name: "", a: after, b: before }).collect();
+    let compared = compare_many(&metrics, LEVEL);
+    let changes = both.iter().zip(compared).map(|((before, after), compared)| {
+        let comparison = compared.comparison;
+        Some(Change {
+            measure,
+            before: comparison.b?,
+            after: comparison.a?,
+            ratio: comparison.ratio,
+            interval: ratio_interval(after, before, CONFIDENCE, RESAMPLES, SEED),
+            p_value: compared.p_value,
+            verdict: match comparison.verdict {
+                Verdict::AHigher => Told::More,
+                Verdict::BHigher => Told::Less,
+                _ => Told::Noise,
+            },
+        })
+    });
+    changes.collect()
+}
+
+/// What was not the same to begin with.
+fn unlike(before: &Experiment, after: &Experiment) -> Vec<String> {
+    let (a, b) = (&before.about, &after.about);
+    let mut unlike = Vec::new();
+    let mut check = |what: &str, a: String, b: String| {
+        if a != b {
+            unlike.push(format!("{what}: {a} before, {b} after"));
+        }
+    };
+    check(
+        "path",
+        format!("{} ({})", a.path.name, a.path.words),
+        format!("{} ({})", b.path.name, b.path.words),
+    );
+    let load = |load: &crate::plan::Load| match (load.time, load.bytes) {
+        (Some(time), None) => format!("{} s", time.as_secs_f64()),
+        (None, Some(bytes)) => format!("{bytes} bytes"),
+        (time, bytes) => format!("{time:?} or {bytes:?} bytes"),
+    };
+    check("load", load(&a.load), load(&b.load));
+    check("seed", a.seed.to_string(), b.seed.to_string());
+    check("kernel", a.kernel.clone(), b.kernel.clone());
+    check("lastbyte", a.version.clone(), b.version.clone());
+    check("runs side by side", a.parallel.to_string(), b.parallel.to_string());
+    unlike
+}
+
+/// The rounds with which the exact rank test can tell anything, corrected for so many subjects.
+fn rounds_needed(
+    before: &Experiment,
+    after: &Experiment,
+    common: &[(usize, usize)],
+) -> Option<u32> {
+    let runs = |experiment: &Experiment, subject: usize| {
+        experiment.runs.iter().filter(|run| run.subject == subject).count()
+    };
+    let fewest = common.iter().map(|(a, b)| runs(before, *a).min(runs(after, *b))).min()?;
+    let tells = |rounds: usize| {
+        let (low, high): (Vec<f64>, Vec<f64>) =
+            (0..rounds).map(|sample| (sample as f64, (sample + rounds) as f64)).unzip();
+        let least = lastbyte_stats::p_value(&low, &high).unwrap_or(1.0);
+        let mut all = vec![1.0; common.len()];
+        all[0] = least;
+        holm(&all)[0] <= LEVEL
+    };
+    let needed = (2..=20).find(|rounds| tells(*rounds))?;
+    (fewest < needed).then(|| u32::try_from(needed).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,273 @@
+//! Any program over an emulated path, measured without its help.
+//!
+//! What arrived is what the kernel of the receiving host counted, for each TCP connection between the
+//! two hosts: a [`Watch`] on each host follows them to their end, and [`run()`] puts the ends
+//! together. The program need not know of it, and its own figures are not asked for.
+//!
+//! The kernel's `tcpi_bytes_received` counts the peer's FIN as one byte, at the socket that receives
+//! it; a reset counts nothing. The last word about a socket does not say whether it had the FIN. So it
+//! is taken off where the socket was seen in a state that only a FIN leads to (`CLOSE_WAIT`, `LAST_ACK`,
+//! `CLOSING`), or, as a FIN comes after all else, where the count is one more than the other host's
+//! kernel had sent in all. [`Stream::exact`] says whether one of these was known.
+//!
+//! Not seen: UDP, and with it QUIC; other protocols; what stays on one host. Bytes that a kernel has
+//! received and its program has not read are counted as received, and told of by themselves.
+
+mod book;
+mod command;
+mod counters;
+mod error;
+mod launch;
+mod matched;
+mod watch;
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lastbyte_core::diag::Socket;
+use lastbyte_link::{Host, Link, Namespace};
+use lastbyte_sys::sock_diag::{Dump, LISTENING};
+
+pub use book::{Connection, Sample};
+pub use command::ForeignCommand;
+pub use counters::Counters;
+pub use error::{ForeignError, LaunchError};
+pub use launch::{Exit, InNamespace, Launch, Output, Running, Tail};
+pub use matched::{Ending, Pair, Stream, Way};
+pub use watch::{Seen, Watch, WatchError};
+
+/// Between two looks whether a program has ended, or something listens.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Between two samples of a connection.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+
+/// What programs moved over a path. Times count from shortly before the near program was started.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Foreign {
+    /// How the near program ended.
+    pub near: Exit,
+    /// How the far program ended, where there was one.
+    pub far: Option<Exit>,
+    /// The far program ended by itself; else it was ended.
+    pub far_ended: bool,
+    /// The near program was ended, because its time was up.
+    pub timed_out: bool,
+    /// How long the near program ran.
+    pub ran: Duration,
+    /// Payload received at the far host.
+    pub up: Way,
+    /// Payload received at the near host.
+    pub down: Way,
+    /// The connections, the earliest first.
+    pub connections: Vec<Pair>,
+    /// What the near host's kernel counted.
+    pub near_counters: Counters,
+    /// What the far host's kernel counted.
+    pub far_counters: Counters,
+    /// How often a kernel had no room to tell of sockets: then connections may be missing.
+    pub overflows: u64,
+}
+
+/// Runs programs over a path and says what they moved.
+///
+/// The far program is started first, and the near one when something listens on the far host. When
+/// the near program has ended, or `time_limit` is up, what is still on its way is waited for; then the
+/// far program is ended, if it does not end by itself within half a second.
+///
+/// The hosts should be fresh: counters are those of the whole host, and what listens on the far host
+/// already is taken for the far program.
+///
+/// # Errors
+/// When a program cannot be started, the far one ends early or never listens, the kernel does not
+/// tell of sockets, or no byte went over the path.
+pub fn run(
+    link: &Link,
+    launch: &dyn Launch,
+    command: &ForeignCommand,
+    time_limit: Duration,
+) -> Result<Foreign, ForeignError> {
+    let far = command.far.as_ref();
+    let far = far.map(|far| start_far(link.far(), launch, far, time_limit)).transpose()?;
+    let began = Instant::now();
+    let watches = Watches::start(link, began)?;
+    let mut near = launch.launch(link.near(), &command.near)?;
+    let started = Instant::now();
+    while !near.has_ended() && started.elapsed() < time_limit {
+        thread::sleep(LOOK_EVERY);
+    }
+    let ran = started.elapsed();
+    let timed_out = !near.has_ended();
+    let near = near.end()?;
+    watches.settle();
+    let (far, far_ended) = match far {
+        Some(far) => end_far(far).map(|(exit, ended)| (Some(exit), ended))?,
+        None => (None, false),
+    };
+    watches.empty();
+
+    let (mut near_seen, mut far_seen) = watches.stop()?;
+    let connections = matched::pairs(&mut near_seen, &mut far_seen);
+    let overflows = near_seen.overflows + far_seen.overflows;
+    let complete = overflows + near_seen.left_out + far_seen.left_out == 0;
+    let way = |to| matched::way(&connections, to, complete);
+    let (up, down) = (way(Host::Far), way(Host::Near));
+    if up.received + down.received == 0 {
+        let output = said(&near) + &far.as_ref().map(said).unwrap_or_default();
+        return Err(ForeignError::NoBytes { code: near.code, timed_out, output });
+    }
+    Ok(Foreign {
+        near,
+        far,
+        far_ended,
+        timed_out,
+        ran,
+        up,
+        down,
+        connections,
+        near_counters: near_seen.counters,
+        far_counters: far_seen.counters,
+        overflows,
+    })
+}
+
+/// Starts the far program and waits until something listens.
+fn start_far(
+    host: &Namespace,
+    launch: &dyn Launch,
+    command: &[String],
+    time_limit: Duration,
+) -> Result<Box<dyn Running>, ForeignError> {
+    /// A server that has more to do before it listens is unheard of.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let within = time_limit.min(PATIENCE);
+    let mut far = launch.launch(host, command)?;
+    let started = Instant::now();
+    loop {
+        // Asked before: what listens when it has ended is not its.
+        let ended = far.has_ended();
+        if ended {
+            let exit = far.end()?;
+            return Err(ForeignError::EndedEarly { code: exit.code, output: said(&exit) });
+        }
+        let listens = host.run(has_listener)?;
+        if listens.map_err(|cause| ForeignError::Watch { host: Host::Far, cause })? {
+            return Ok(far);
+        }
+        if started.elapsed() >= within {
+            let output = said(&far.end()?);
+            return Err(ForeignError::NothingListens { within, output });
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Whether something listens in the calling thread's namespace, for others than its own host.
+fn has_listener() -> io::Result<bool> {
+    let mut found = false;
+    Dump::open()?.tcp(LISTENING, &mut |body| {
+        let address = Socket::parse(body).map(|socket| socket.local.ip());
+        found |= address.is_some_and(|address| !address.is_loopback());
+    })?;
+    Ok(found)
+}
+
+/// Lets the far program end by itself for a moment: one that serves once does.
+fn end_far(mut far: Box<dyn Running>) -> Result<(Exit, bool), ForeignError> {
+    const GRACE: Duration = Duration::from_millis(500);
+    let began = Instant::now();
+    while !far.has_ended() && began.elapsed() < GRACE {
+        thread::sleep(LOOK_EVERY);
+    }
+    let ended = far.has_ended();
+    Ok((far.end()?, ended))
+}
+
+/// The end of what a program said, for an error.
+fn said(exit: &Exit) -> String {
+    const LINES: usize = 10;
+    let text = exit.stdout.text.lines().chain(exit.stderr.text.lines());
+    let lines: Vec<&str> = text.filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(LINES)..];
+    last.iter().map(|line| format!("\n  {line}")).collect()
+}
+
+/// A watch on each host.
+struct Watches {
+    near: Watch,
+    far: Watch,
+}
+
+impl Watches {
+    fn start(link: &Link, began: Instant) -> Result<Self, ForeignError> {
+        let start = |host| {
+            let watch = Watch::start_from(link.host(host), began, SAMPLE_EVERY);
+            watch.map_err(watching(host))
+        };
+        Ok(Self { near: start(Host::Near)?, far: start(Host::Far)? })
+    }
+
+    /// Waits until nothing is on its way any more: all connections are gone, or none has anything to
+    /// be acked, and nothing has changed for a while.
+    fn settle(&self) {
+        /// The send buffer at a hundredth of a slow path's rate.
+        const PATIENCE: Duration = Duration::from_secs(120);
+        /// What does not move for so long, with data in the queue, waits for a program that does not
+        /// read, or a peer that is gone.
+        const STUCK: Duration = Duration::from_secs(10);
+        const QUIET: Duration = Duration::from_millis(200);
+        let began = Instant::now();
+        self.look();
+        while began.elapsed() < PATIENCE {
+            let pulses = [self.near.pulse(), self.far.pulse()];
+            let still = pulses.map(|pulse| pulse.looked.saturating_sub(pulse.moved));
+            let still = still[0].min(still[1]);
+            let queued = pulses.iter().any(|pulse| pulse.queued);
+            let rtt = pulses[0].rtt.max(pulses[1].rtt);
+            let gone = pulses.iter().all(|pulse| pulse.open == 0);
+            if gone || still >= if queued { STUCK } else { QUIET } + 2 * rtt {
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits, but not long, until the sockets that the far program left behind are gone.
+    fn empty(&self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let began = Instant::now();
+        self.look();
+        while began.elapsed() < PATIENCE {
+            if self.near.pulse().open + self.far.pulse().open == 0 {
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until both kernels were asked again: at most a second, should there be that many sockets.
+    fn look(&self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let began = Instant::now();
+        let looks = || [self.near.pulse().looks, self.far.pulse().looks];
+        let before = looks();
+        while began.elapsed() < PATIENCE
+            && !before.iter().zip(looks()).all(|(before, now)| now > *before)
+        {
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn stop(self) -> Result<(Seen, Seen), ForeignError> {
+        let near = self.near.stop().map_err(watching(Host::Near))?;
+        Ok((near, self.far.stop().map_err(watching(Host::Far))?))
+    }
+}
+
+fn watching(host: Host) -> impl FnOnce(WatchError) -> ForeignError {
+    move |error| match error {
+        WatchError::Link(error) => error.into(),
+        WatchError::Kernel(cause) => ForeignError::Watch { host, cause },
+    }
+}

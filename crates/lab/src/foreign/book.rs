@@ -1,0 +1,489 @@
+//! What is known of a host's connections, from what its kernel told at different times. Pure.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lastbyte_core::diag::{Memory, Socket};
+use lastbyte_core::sample::{Limits, State, TcpInfo};
+
+/// One connection, as the kernel of one of its hosts saw it. Times count from the beginning that the
+/// watch was given.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Connection {
+    /// This host's address; with only the port where [`Connection::aborted`] is all that was seen.
+    pub local: SocketAddr,
+    /// The other host's; with only the address in that case.
+    pub peer: SocketAddr,
+    /// When it was first seen: after its beginning by up to the time between two looks.
+    pub first_seen: Duration,
+    /// Whether this host asked for the connection, as far as was seen: it was on the way when it was
+    /// looked at (or not), or its port is one that something listens on.
+    pub dialled: Option<bool>,
+    /// Payload that this host's kernel received in order, bytes. One too many where the peer's FIN is
+    /// counted in it and [`Connection::fin_received`] does not know.
+    pub received: u64,
+    /// Whether the peer's FIN was received. The kernel counts it as one byte received, and in its last
+    /// word about a socket does not say whether: it is known here where the socket was looked at
+    /// after its FIN, or after all else had come.
+    pub fin_received: Option<bool>,
+    /// Payload received that no program read before the socket was closed, or has not read yet.
+    pub unread: u64,
+    /// When the first payload was received, known to half of the time between two looks.
+    pub first_byte: Option<Duration>,
+    /// When the last payload was received, known to a tick of the kernel's clock (1 to 10 ms).
+    pub last_byte: Option<Duration>,
+    /// Payload received in tenths of a second, those with none left out: which tenth, from 0, and
+    /// bytes.
+    pub tenths: Vec<(usize, u64)>,
+    /// The kernel's last word of the connection.
+    pub info: Option<TcpInfo>,
+    /// Its words on the way.
+    pub samples: Vec<Sample>,
+    /// The congestion control; `None` where the connection was over before it was looked at.
+    pub congestion: Option<String>,
+    /// The buffers as they were last; `None` in the same case.
+    pub memory: Option<Memory>,
+    /// When the socket was gone: over, and closed by the program. Only then the figures are final.
+    pub ended: Option<Duration>,
+    /// Whether this host's program reset it (`SO_LINGER` of 0) or the connection was never made. The
+    /// kernel then forgets what it had counted: the figures are those of the last look.
+    pub aborted: bool,
+    /// Whether it was there when the kernel was last asked.
+    pub open: bool,
+}
+
+/// The kernel's word of a connection at one time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Sample {
+    /// When.
+    pub at: Duration,
+    /// `struct tcp_info`.
+    pub info: TcpInfo,
+}
+
+impl Connection {
+    /// Payload that was put on the wire, each byte counted once.
+    #[must_use]
+    pub fn sent(&self) -> Option<u64> {
+        let (sent, again) = self.info?.bytes_sent.zip(self.info?.bytes_retrans)?;
+        Some(sent.saturating_sub(again))
+    }
+
+    /// What held its sending back, from one sample to the next. The kernel does not tell others whether
+    /// a send buffer is fixed (`SO_BUF_LOCK`): one that is, and full, is called pacing here.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        for both in self.samples.windows(2) {
+            let elapsed = both[1].at.saturating_sub(both[0].at);
+            limits.add(&both[0].info, &both[1].info, elapsed, false);
+        }
+        limits
+    }
+
+    /// Whether what it counts is the whole of it so far: the kernel said so at the end, or the last
+    /// time that it was asked.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        !self.aborted && (self.ended.is_some() || self.open)
+    }
+
+    /// Takes what has been learnt about the peer's FIN.
+    pub(super) fn settle_fin(&mut self, received: bool) {
+        if self.fin_received.replace(received).is_some() || !received {
+            return;
+        }
+        self.received = self.received.saturating_sub(1);
+        // The FIN is the last that comes.
+        if let Some((_, bytes)) = self.tenths.last_mut() {
+            *bytes -= 1;
+            if *bytes == 0 {
+                self.tenths.pop();
+            }
+        }
+        // If it was not read, it was still in the queue.
+        self.unread = self.unread.saturating_sub(1);
+        if self.received == 0 {
+            (self.first_byte, self.last_byte) = (None, None);
+        }
+    }
+}
+
+/// What there is to wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pulse {
+    /// Connections that are there.
+    pub(super) open: usize,
+    /// One of them has something that is not acked.
+    pub(super) queued: bool,
+    /// When something last changed.
+    pub(super) moved: Duration,
+    /// The largest smoothed round trip among them.
+    pub(super) rtt: Duration,
+    /// When the kernel was last asked, and how often it was.
+    pub(super) looked: Duration,
+    pub(super) looks: u64,
+}
+
+/// The connections of a host.
+#[derive(Debug)]
+pub(super) struct Book {
+    entries: HashMap<u64, Entry>,
+    listening: HashSet<u16>,
+    /// Between two samples of a connection.
+    every: Duration,
+    /// How many dumps were made, and the time of the last one.
+    looks: u64,
+    looked: Duration,
+    moved: Duration,
+    samples: usize,
+    left_out: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    connection: Connection,
+    /// `tcpi_bytes_received` when there was certainly no FIN in it.
+    without_fin: Option<u64>,
+    queued: bool,
+    look: u64,
+}
+
+impl Book {
+    pub(super) fn new(every: Duration) -> Self {
+        Self {
+            entries: HashMap::new(),
+            listening: HashSet::new(),
+            every,
+            looks: 0,
+            looked: Duration::ZERO,
+            moved: Duration::ZERO,
+            samples: 0,
+            left_out: 0,
+        }
+    }
+
+    /// A dump: all that is there, `at` a time.
+    pub(super) fn look(&mut self, sockets: &[Socket], at: Duration) {
+        self.looks += 1;
+        for socket in sockets {
+            if socket.state == State::Listen {
+                self.listening.insert(socket.local.port());
+            } else if let Some(info) = socket.info {
+                self.see(socket, info, at);
+            }
+            // What is in TIME_WAIT has no figures, and its connection has been told of.
+        }
+        self.looked = at;
+    }
+
+    /// A socket that was destroyed.
+    pub(super) fn destroyed(&mut self, socket: &Socket, at: Duration) {
+        // What was never connected has no peer.
+        let forgotten = socket.peer.port() == 0;
+        if forgotten && socket.peer.ip().is_unspecified() {
+            return;
+        }
+        let Some(info) = socket.info.filter(|_| !forgotten) else {
+            return self.aborted(socket, at);
+        };
+        self.see(socket, info, at);
+        if let Some(entry) = self.entries.get_mut(&socket.cookie) {
+            entry.connection.ended = Some(at);
+            entry.queued = false;
+        }
+    }
+
+    /// What there is to wait for.
+    pub(super) fn pulse(&self) -> Pulse {
+        let mut pulse =
+            Pulse { moved: self.moved, looked: self.looked, looks: self.looks, ..Pulse::default() };
+        for entry in self.entries.values().filter(|entry| self.is_open(entry)) {
+            pulse.open += 1;
+            pulse.queued |= entry.queued;
+            let rtt = entry.connection.info.map_or(0, |info| info.rtt_us);
+            pulse.rtt = pulse.rtt.max(Duration::from_micros(rtt.into()));
+        }
+        pulse
+    }
+
+    /// Whether something is about to begin: there is no connection, or one that has carried nothing.
+    pub(super) fn awaits(&self) -> bool {
+        let mut open = self.entries.values().filter(|entry| self.is_open(entry)).peekable();
+        let carried = |end: &Connection| end.received + end.sent().unwrap_or(0);
+        open.peek().is_none() || open.any(|entry| carried(&entry.connection) == 0)
+    }
+
+    /// All connections with other hosts, the earliest first, and how many there was no room for.
+    pub(super) fn close(mut self) -> (Vec<Connection>, u64) {
+        let looks = self.looks;
+        let entries = std::mem::take(&mut self.entries);
+        let mut connections: Vec<Connection> = entries
+            .into_values()
+            .map(|entry| Connection {
+                open: entry.look == looks && entry.connection.ended.is_none(),
+                dialled: entry.connection.dialled.or_else(|| {
+                    self.listening.contains(&entry.connection.local.port()).then_some(false)
+                }),
+                ..entry.connection
+            })
+            .collect();
+        let ends: HashSet<_> = connections.iter().map(|each| (each.local, each.peer)).collect();
+        // Both ends of it are here: it did not leave the host.
+        connections.retain(|each| !ends.contains(&(each.peer, each.local)));
+        connections.sort_by_key(|each| (each.first_seen, each.local, each.peer));
+        (connections, self.left_out)
+    }
+
+    fn is_open(&self, entry: &Entry) -> bool {
+        entry.look == self.looks && entry.connection.ended.is_none()
+    }
+
+    fn see(&mut self, socket: &Socket, info: TcpInfo, at: Duration) {
+        let (looked, every, looks) = (self.looked, self.every, self.looks);
+        let room = self.samples < MOST_SAMPLES;
+        let Some(entry) = self.entry(socket, at) else { return };
+        entry.look = looks;
+        let before = entry.connection.info.replace(info);
+        entry.count(socket, info, (looked, at));
+        let connection = &mut entry.connection;
+        connection.memory = socket.memory.or(connection.memory);
+        if socket.congestion.is_some() {
+            connection.congestion.clone_from(&socket.congestion);
+        }
+        let due = connection.samples.last().is_none_or(|last| at >= last.at + every);
+        let sampled = room && (due || info.state == State::Close);
+        if sampled {
+            connection.samples.push(Sample { at, info });
+        }
+        self.samples += usize::from(sampled);
+        let counts = |info: TcpInfo| (info.bytes_received, info.bytes_acked, info.bytes_sent);
+        if before.map(counts) != Some(counts(info)) || info.state == State::Close {
+            self.moved = at;
+        }
+    }
+
+    /// The kernel has forgotten the connection, and even half of its addresses.
+    fn aborted(&mut self, socket: &Socket, at: Duration) {
+        if let Some(entry) = self.entry(socket, at) {
+            entry.connection.aborted = true;
+            entry.connection.ended = Some(at);
+            entry.queued = false;
+            self.moved = at;
+        }
+    }
+
+    /// The entry of a socket; `None` for one whose peer is this host, or when there is no room.
+    fn entry(&mut self, socket: &Socket, at: Duration) -> Option<&mut Entry> {
+        if socket.peer.ip().is_loopback() || socket.peer.ip() == socket.local.ip() {
+            return None;
+        }
+        let full = self.entries.len() >= MOST_CONNECTIONS;
+        if full && !self.entries.contains_key(&socket.cookie) {
+            self.left_out += 1;
+            return None;
+        }
+        let new = || Entry {
+            connection: Connection {
+                local: socket.local,
+                peer: socket.peer,
+                first_seen: at,
+                dialled: None,
+                received: 0,
+                fin_received: None,
+                unread: 0,
+                first_byte: None,
+                last_byte: None,
+                tenths: Vec::new(),
+                info: None,
+                samples: Vec::new(),
+                congestion: None,
+                memory: None,
+                ended: None,
+                aborted: false,
+                open: false,
+            },
+            without_fin: None,
+            queued: false,
+            look: 0,
+        };
+        Some(self.entries.entry(socket.cookie).or_insert_with(new))
+    }
+}
+
+/// A host can have no more with one port of another.
+const MOST_CONNECTIONS: usize = 65_536;
+/// A sample has some 250 bytes.
+const MOST_SAMPLES: usize = 200_000;
+
+impl Entry {
+    /// Takes the counts of a look or of the end, `at` a time, after the look before that.
+    fn count(&mut self, socket: &Socket, info: TcpInfo, (looked, at): (Duration, Duration)) {
+        let counted = info.bytes_received.unwrap_or(0);
+        let fin = match socket.state {
+            State::CloseWait | State::LastAck | State::Closing => Some(true),
+            State::Close => {
+                let nothing_new = self.without_fin == Some(counted);
+                self.connection.fin_received.or_else(|| nothing_new.then_some(false))
+            }
+            _ => None,
+        };
+        if matches!(socket.state, State::Established | State::FinWait1 | State::FinWait2) {
+            self.without_fin = Some(counted);
+        }
+        match socket.state {
+            State::SynSent => self.connection.dialled = Some(true),
+            State::SynRecv => self.connection.dialled = Some(false),
+            _ => {}
+        }
+        self.queued = socket.send_queue > 0;
+        let payload = counted - u64::from(fin == Some(true) && counted > 0);
+        let connection = &mut self.connection;
+        connection.fin_received = fin;
+        let unread = u64::from(socket.receive_queue);
+        connection.unread = unread.saturating_sub(u64::from(fin == Some(true)));
+        let grown = payload.saturating_sub(connection.received);
+        connection.received = payload;
+        if grown == 0 {
+            return;
+        }
+        // Of payload alone: where a FIN was all that came, it is a time long ago.
+        let last = at.saturating_sub(socket.since_data_received.unwrap_or_default());
+        let came = last.max(looked);
+        connection.last_byte = Some(connection.last_byte.map_or(last, |before| before.max(last)));
+        connection.first_byte.get_or_insert_with(|| looked + (came - looked) / 2);
+        let tenth = usize::try_from(came.as_millis() / 100).unwrap_or(usize::MAX);
+        match connection.tenths.last_mut() {
+            Some((each, bytes)) if *each >= tenth => *bytes += grown,
+            _ => connection.tenths.push((tenth, grown)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A socket as `core` reads it: state, port, cookie, bytes received, and when the last came.
+    fn socket(state: u8, port: u8, received: u64, since_ms: u32) -> Socket {
+        let mut bytes = vec![0; 72];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, &[2, state]);
+        put(4, &[200, port]);
+        put(6, &[20, 81]);
+        put(8, &[198, 18, 0, 1]);
+        put(24, &[198, 18, 0, 2]);
+        put(44, &[port]);
+        let mut info = vec![0; 232];
+        info[0] = state;
+        info[52..56].copy_from_slice(&since_ms.to_ne_bytes());
+        info[128..136].copy_from_slice(&received.to_ne_bytes());
+        bytes.extend([236_u16.to_ne_bytes(), 2_u16.to_ne_bytes()].concat());
+        bytes.extend(info);
+        Socket::parse(&bytes).unwrap()
+    }
+
+    fn one(book: Book) -> Connection {
+        let (mut connections, left_out) = book.close();
+        assert_eq!((connections.len(), left_out), (1, 0));
+        connections.remove(0)
+    }
+
+    #[test]
+    fn a_connection_is_followed_to_its_end() {
+        let mut book = Book::new(100 * MS);
+        book.look(&[], 10 * MS);
+        book.look(&[socket(1, 1, 0, 4)], 20 * MS);
+        book.look(&[socket(1, 1, 3000, 4)], 40 * MS);
+        book.look(&[socket(1, 1, 5000, 0)], 130 * MS);
+        let pulse = book.pulse();
+        assert_eq!((pulse.open, pulse.moved, pulse.looked), (1, 130 * MS, 130 * MS));
+        book.look(&[socket(8, 1, 5001, 30)], 160 * MS);
+        book.destroyed(&socket(7, 1, 5001, 200), 330 * MS);
+        assert_eq!(book.pulse().open, 0);
+        let seen = one(book);
+        assert_eq!((seen.received, seen.fin_received), (5000, Some(true)));
+        assert_eq!((seen.first_byte, seen.last_byte), (Some(28 * MS), Some(130 * MS)));
+        assert_eq!(seen.tenths, [(0, 3000), (1, 2000)]);
+        assert_eq!((seen.first_seen, seen.ended), (20 * MS, Some(330 * MS)));
+        let sampled: Vec<_> = seen.samples.iter().map(|sample| sample.at).collect();
+        assert_eq!(sampled, [20 * MS, 130 * MS, 330 * MS]);
+        assert!(seen.is_final() && !seen.open);
+    }
+
+    #[test]
+    fn an_end_that_nobody_saw_leaves_the_fin_open() {
+        let mut book = Book::new(100 * MS);
+        book.look(&[], 100 * MS);
+        book.destroyed(&socket(7, 1, 701, 20), 190 * MS);
+        let mut seen = one(book);
+        assert_eq!((seen.received, seen.fin_received), (701, None));
+        assert_eq!((seen.first_byte, seen.last_byte), (Some(135 * MS), Some(170 * MS)));
+        seen.settle_fin(true);
+        seen.settle_fin(true);
+        assert_eq!((seen.received, seen.tenths, seen.unread), (700, vec![(1, 700)], 0));
+    }
+
+    #[test]
+    fn a_fin_alone_is_no_payload() {
+        let mut book = Book::new(100 * MS);
+        book.look(&[socket(1, 1, 0, 3)], 10 * MS);
+        book.destroyed(&socket(7, 1, 1, 90), 100 * MS);
+        let mut seen = one(book);
+        seen.settle_fin(true);
+        assert_eq!((seen.received, seen.first_byte, seen.last_byte), (0, None, None));
+        assert_eq!(seen.tenths, []);
+        // One that was reset has the same count before and after.
+        let mut book = Book::new(100 * MS);
+        book.look(&[socket(1, 1, 9, 3)], 10 * MS);
+        book.destroyed(&socket(7, 1, 9, 90), 100 * MS);
+        assert_eq!(one(book).fin_received, Some(false));
+    }
+
+    #[test]
+    fn what_an_aborted_socket_has_forgotten_is_kept() {
+        let mut book = Book::new(100 * MS);
+        book.look(&[socket(1, 1, 9, 3)], 10 * MS);
+        let mut forgotten = socket(7, 1, 0, u32::MAX);
+        forgotten.local.set_ip("0.0.0.0".parse().unwrap());
+        forgotten.peer.set_port(0);
+        book.destroyed(&forgotten, 20 * MS);
+        let seen = one(book);
+        assert_eq!((seen.received, seen.local.port(), seen.peer.port()), (9, 51_201, 5201));
+        assert!(seen.aborted && !seen.is_final());
+    }
+
+    #[test]
+    fn what_does_not_leave_the_host_is_not_counted() {
+        let mut book = Book::new(100 * MS);
+        let mut loopback = socket(1, 1, 9, 3);
+        loopback.peer.set_ip("127.0.0.1".parse().unwrap());
+        let mut own = socket(1, 2, 9, 3);
+        own.peer.set_ip("198.18.0.1".parse().unwrap());
+        // Two addresses of one host.
+        let here = socket(1, 3, 9, 3);
+        let mut there = socket(1, 4, 9, 3);
+        (there.local, there.peer) = (here.peer, here.local);
+        let mut never = socket(7, 5, 0, 3);
+        never.peer = "0.0.0.0:0".parse().unwrap();
+        book.look(&[loopback, own, here, there], 10 * MS);
+        book.destroyed(&never, 20 * MS);
+        assert_eq!(book.close(), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn a_port_that_listens_is_not_dialled_from() {
+        let mut book = Book::new(100 * MS);
+        book.look(&[socket(10, 1, 0, 0), socket(1, 1, 0, 0)], MS);
+        assert_eq!(one(book).dialled, Some(false));
+        let mut book = Book::new(100 * MS);
+        book.look(&[socket(2, 1, 0, 0)], MS);
+        book.look(&[socket(1, 1, 0, 0)], 2 * MS);
+        assert_eq!(one(book).dialled, Some(true));
+    }
+}

@@ -1,0 +1,230 @@
+//! How programs are started on a host, and what is kept of what they say.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use lastbyte_link::{FAR, LinkError, NEAR, Namespace};
+use lastbyte_sys::process;
+
+use super::error::LaunchError;
+
+/// Starts programs on the hosts of a path.
+pub trait Launch: Sync {
+    /// Starts `command`, its first word the program, on a host: with nothing to read, and what it
+    /// writes kept for [`Exit`]. It must not outlive the [`Running`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    fn launch(&self, host: &Namespace, command: &[String])
+    -> Result<Box<dyn Running>, LaunchError>;
+}
+
+/// A program that was started.
+pub trait Running: Send {
+    /// Whether it has ended. Does not wait.
+    fn has_ended(&mut self) -> bool;
+
+    /// Ends it, at once and with all that it started, if it has not ended; then says how it ended.
+    ///
+    /// # Errors
+    /// When that cannot be known.
+    fn end(self: Box<Self>) -> Result<Exit, LaunchError>;
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Its exit code; 128 and the signal's number after a signal.
+    pub code: u8,
+    /// The end of its standard output.
+    pub stdout: Output,
+    /// The end of its standard error.
+    pub stderr: Output,
+}
+
+/// The end of what a program wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// The last [`Tail::KEPT`] bytes at most; what is no UTF-8 is replaced.
+    pub text: String,
+    /// Bytes before those.
+    pub left_out: u64,
+}
+
+/// Keeps the end of what is written into a pipe. A thread reads it until its end.
+#[derive(Debug)]
+pub struct Tail {
+    kept: Arc<Mutex<Kept>>,
+    ended: Receiver<()>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: VecDeque<u8>,
+    left_out: u64,
+}
+
+impl Tail {
+    /// How much is kept, bytes.
+    pub const KEPT: usize = 64 * 1024;
+
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn of(mut pipe: impl Read + Send + 'static) -> io::Result<Self> {
+        let kept = Arc::new(Mutex::new(Kept::default()));
+        let (end, ended) = mpsc::channel();
+        let filled = Arc::clone(&kept);
+        thread::Builder::new().name("output".to_owned()).spawn(move || {
+            let mut chunk = vec![0; 16 * 1024];
+            loop {
+                match pipe.read(&mut chunk) {
+                    Ok(length @ 1..) => lock(&filled).add(&chunk[..length]),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Ok(0) | Err(_) => break,
+                }
+            }
+            drop(end);
+        })?;
+        Ok(Self { kept, ended })
+    }
+
+    /// What was written. Waits for the end of it, which comes with the last program that has the pipe
+    /// open, but not long: that may be one that goes on for ever.
+    #[must_use]
+    pub fn take(self) -> Output {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let _ = self.ended.recv_timeout(PATIENCE);
+        let mut kept = lock(&self.kept);
+        let text = String::from_utf8_lossy(kept.bytes.make_contiguous()).into_owned();
+        Output { text, left_out: kept.left_out }
+    }
+}
+
+impl Kept {
+    fn add(&mut self, chunk: &[u8]) {
+        self.bytes.extend(chunk);
+        let beyond = self.bytes.len().saturating_sub(Tail::KEPT);
+        self.bytes.drain(..beyond);
+        self.left_out += beyond as u64;
+    }
+}
+
+fn lock(kept: &Mutex<Kept>) -> std::sync::MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts programs in a host's network namespace and nothing else: they see this machine's files and
+/// names. `LASTBYTE_NEAR` and `LASTBYTE_FAR` have the hosts' addresses.
+///
+/// What a program itself starts is not ended with it: a command that is a shell's should end by
+/// `exec`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InNamespace;
+
+impl Launch for InNamespace {
+    fn launch(
+        &self,
+        host: &Namespace,
+        command: &[String],
+    ) -> Result<Box<dyn Running>, LaunchError> {
+        let failed = |cause: io::Error| LaunchError::of(command, cause);
+        let (first, rest) = command.split_first().ok_or_else(|| failed(no_program()))?;
+        let mut program = Command::new(first);
+        program.args(rest).env("LASTBYTE_NEAR", NEAR.to_string());
+        program.env("LASTBYTE_FAR", FAR.to_string());
+        program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        process::die_with_parent(&mut program, process::SIGKILL);
+
+        let (started, start) = mpsc::channel();
+        // The thread lives as long as the program, whose life is bound to it.
+        let thread = host.spawn("program", move || {
+            let mut child = program.spawn()?;
+            let tails = tails_of(&mut child);
+            let _ = started.send((child.id(), tails));
+            child.wait()
+        });
+        let thread = thread.map_err(|error| LaunchError::of(command, error))?;
+        match start.recv() {
+            Ok((pid, tails)) => {
+                let pid = i32::try_from(pid).map_err(|error| LaunchError::of(command, error))?;
+                let (stdout, stderr) = tails.map_err(failed)?;
+                let command = command.to_vec();
+                Ok(Box::new(Program { command, thread, pid, stdout, stderr }))
+            }
+            Err(_) => Err(match joined(thread) {
+                Ok(status) => LaunchError::of(command, status.to_string()),
+                Err(cause) => LaunchError::of(command, cause),
+            }),
+        }
+    }
+}
+
+fn no_program() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the command is empty")
+}
+
+fn tails_of(child: &mut Child) -> io::Result<(Tail, Tail)> {
+    let missing = || io::Error::other("no pipe");
+    let stdout = Tail::of(child.stdout.take().ok_or_else(missing)?)?;
+    let stderr = Tail::of(child.stderr.take().ok_or_else(missing)?)?;
+    Ok((stdout, stderr))
+}
+
+type Outcome = Result<io::Result<ExitStatus>, LinkError>;
+
+struct Program {
+    command: Vec<String>,
+    thread: JoinHandle<Outcome>,
+    pid: i32,
+    stdout: Tail,
+    stderr: Tail,
+}
+
+impl Running for Program {
+    fn has_ended(&mut self) -> bool {
+        self.thread.is_finished()
+    }
+
+    fn end(self: Box<Self>) -> Result<Exit, LaunchError> {
+        if !self.thread.is_finished()
+            && let Ok(pidfd) = process::pidfd_open(self.pid)
+        {
+            // It may have ended meanwhile; a pidfd never means another process.
+            let _ = process::pidfd_send_signal(&pidfd, process::SIGKILL);
+        }
+        let status = joined(self.thread);
+        let status = status.map_err(|cause| LaunchError::of(&self.command, cause))?;
+        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        let code = u8::try_from(code.unwrap_or(255)).unwrap_or(255);
+        Ok(Exit { code, stdout: self.stdout.take(), stderr: self.stderr.take() })
+    }
+}
+
+fn joined(
+    thread: JoinHandle<Outcome>,
+) -> Result<ExitStatus, Box<dyn std::error::Error + Send + Sync>> {
+    let outcome = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    Ok(outcome??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_long_output_is_kept() {
+        let long = vec![b'a'; 3 * Tail::KEPT];
+        let output = Tail::of(io::Cursor::new([&long[..], b"end\xFF"].concat())).unwrap().take();
+        assert!(output.text.ends_with("aend\u{FFFD}"));
+        assert_eq!(output.left_out, 2 * Tail::KEPT as u64 + 4);
+        assert_eq!(Tail::of(io::empty()).unwrap().take(), Output::default());
+    }
+}

@@ -1,0 +1,250 @@
+//! All TCP connections of a host, watched by a thread of its own.
+
+use std::io::{self, PipeReader, PipeWriter};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lastbyte_core::diag::Socket;
+use lastbyte_link::{LinkError, Namespace};
+use lastbyte_sys::sock_diag::{CONNECTED, Destroyed, Dump, LISTENING};
+use lastbyte_sys::{poll, process};
+
+use super::book::{Book, Connection, Pulse};
+use super::counters::Counters;
+
+/// Watches the TCP connections of a host until it is stopped.
+///
+/// It asks the kernel for all sockets four times per sample, and ten times while a connection is waited
+/// for or has carried nothing yet; and it is told of each that is destroyed with its last counts, also
+/// of those that came and went in between. UDP is not seen, nor is what stays inside the host.
+#[derive(Debug)]
+pub struct Watch {
+    thread: JoinHandle<Result<io::Result<Seen>, LinkError>>,
+    book: Arc<Mutex<Book>>,
+    /// Closing it stops the thread.
+    bell: PipeWriter,
+}
+
+/// What a watch saw.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Seen {
+    /// Connections with other hosts, the earliest first.
+    pub connections: Vec<Connection>,
+    /// What the whole host's kernel counted meanwhile.
+    pub counters: Counters,
+    /// How often the kernel had no room to tell of destroyed sockets, or could not list them all: some
+    /// connections may be missing, or not be known to their end.
+    pub overflows: u64,
+    /// Connections that there was no room for here.
+    pub left_out: u64,
+}
+
+impl Watch {
+    /// Begins to watch, with a sample of each connection every 100 ms and times that count from now.
+    ///
+    /// # Errors
+    /// When the host cannot be entered, or its kernel does not tell of sockets.
+    pub fn start(host: &Namespace) -> Result<Self, WatchError> {
+        Self::start_from(host, Instant::now(), Duration::from_millis(100))
+    }
+
+    /// Begins to watch, with a sample of each connection so often, and times that count from `began`.
+    ///
+    /// # Errors
+    /// As [`Watch::start`].
+    pub fn start_from(
+        host: &Namespace,
+        began: Instant,
+        every: Duration,
+    ) -> Result<Self, WatchError> {
+        let (stopped, bell) = io::pipe()?;
+        let book = Arc::new(Mutex::new(Book::new(every)));
+        let shared = Arc::clone(&book);
+        // Opened before this returns: what happens from then on is seen.
+        let mut watcher = host.run(|| Watcher::open(began, every, shared))??;
+        watcher.look()?;
+        let thread = host.spawn("watch", move || watcher.watch(&stopped))?;
+        Ok(Self { thread, book, bell })
+    }
+
+    /// Ends the watch and says what it saw. Sockets that are still there are counted as they are.
+    ///
+    /// # Errors
+    /// When the kernel had stopped telling of sockets.
+    pub fn stop(self) -> Result<Seen, WatchError> {
+        drop(self.bell);
+        let seen = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok(seen??)
+    }
+
+    /// What there is to wait for.
+    pub(super) fn pulse(&self) -> Pulse {
+        lock(&self.book).pulse()
+    }
+}
+
+/// Watching a host failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// The host could not be entered.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The kernel does not tell of sockets.
+    #[error("asking the kernel for its sockets: {0}")]
+    Kernel(#[from] io::Error),
+}
+
+/// The thread's own.
+struct Watcher {
+    dump: Dump,
+    destroyed: Destroyed,
+    sockets: Vec<Socket>,
+    book: Arc<Mutex<Book>>,
+    before: Counters,
+    began: Instant,
+    every: Duration,
+    overflows: u64,
+}
+
+impl Watcher {
+    /// In the calling thread's namespace.
+    fn open(began: Instant, every: Duration, book: Arc<Mutex<Book>>) -> io::Result<Self> {
+        /// Room for the ends of some ten thousand connections.
+        const BUFFER: i32 = 16 << 20;
+        Ok(Self {
+            destroyed: Destroyed::open(BUFFER)?,
+            dump: Dump::open()?,
+            sockets: Vec::new(),
+            book,
+            before: Counters::read()?,
+            began,
+            every,
+            overflows: 0,
+        })
+    }
+
+    fn watch(mut self, stopped: &PipeReader) -> io::Result<Seen> {
+        /// It takes long with many sockets, or with a large table of them, which is that of the whole
+        /// machine: no more than a twentieth of a core.
+        const COST: u32 = 20;
+        let mut next = Instant::now();
+        loop {
+            let wait = next.saturating_duration_since(Instant::now());
+            let wanted: [(&dyn poll::AsFdDyn, i16); 2] =
+                [(&self.destroyed, poll::READABLE), (stopped, poll::READABLE)];
+            let ready = poll::wait(wanted, Some(wait))?;
+            if ready[0] {
+                self.hear()?;
+            }
+            if ready[1] {
+                break;
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + self.every / if lock(&self.book).awaits() { 10 } else { 4 };
+                // Processor time: having waited for a processor is no reason to look less often.
+                let before = process::thread_cpu_time()?;
+                self.look()?;
+                let cost = process::thread_cpu_time()?.saturating_sub(before);
+                next = next.max(Instant::now() + cost * COST);
+            }
+        }
+        self.look()?;
+        self.fence()?;
+        let counters = Counters::read()?.since(self.before);
+        let book = std::mem::replace(&mut *lock(&self.book), Book::new(self.every));
+        let (connections, left_out) = book.close();
+        Ok(Seen { connections, counters, overflows: self.overflows, left_out })
+    }
+
+    /// Asks for all sockets.
+    fn look(&mut self) -> io::Result<()> {
+        const TRIES: u32 = 3;
+        for _ in 0..TRIES {
+            self.sockets.clear();
+            let sockets = &mut self.sockets;
+            let listed = self.dump.tcp(CONNECTED | LISTENING, &mut |body| {
+                sockets.extend(Socket::parse(body));
+            });
+            match listed {
+                Ok(()) => {
+                    lock(&self.book).look(&self.sockets, self.began.elapsed());
+                    return Ok(());
+                }
+                // What came and went meanwhile made a hole: asked again.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.overflows += 1;
+        Ok(())
+    }
+
+    /// Takes what was told of destroyed sockets, and the ports of these.
+    fn hear(&mut self) -> io::Result<Vec<u16>> {
+        let mut sockets = std::mem::take(&mut self.sockets);
+        sockets.clear();
+        let heard = self.destroyed.receive(&mut |body| sockets.extend(Socket::parse(body)));
+        let at = self.began.elapsed();
+        let mut book = lock(&self.book);
+        sockets.iter().for_each(|socket| book.destroyed(socket, at));
+        drop(book);
+        let ports = sockets.iter().map(|socket| socket.local.port()).collect();
+        self.sockets = sockets;
+        match heard {
+            // No room: the next ones are there already.
+            Err(error) if error.raw_os_error() == Some(NO_ROOM) => {
+                self.overflows += 1;
+                Ok(ports)
+            }
+            result => result.map(|()| ports),
+        }
+    }
+
+    /// Waits until the kernel has told of what was destroyed before now. It does so a moment later,
+    /// from a queue of work that each processor has: sockets of our own, one destroyed on each, are
+    /// told of after the others.
+    fn fence(&mut self) -> io::Result<()> {
+        /// One of them may be what there was no room for.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let mut own = destroy_on_each_processor()?;
+        let began = Instant::now();
+        while !own.is_empty() {
+            let left = PATIENCE.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            poll::wait_for(&self.destroyed, poll::READABLE, left)?;
+            let heard = self.hear()?;
+            own.retain(|port| !heard.contains(port));
+        }
+        Ok(())
+    }
+}
+
+/// Destroys a socket on each processor that this thread may use; it stays on the last. Returns their
+/// ports.
+fn destroy_on_each_processor() -> io::Result<Vec<u16>> {
+    const MOST: usize = 1024;
+    let mut sockets = vec![TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?];
+    let mut ports = vec![sockets[0].local_addr()?.port()];
+    for number in 0..MOST {
+        if process::run_on_processor(number).is_err() {
+            continue;
+        }
+        drop(sockets.pop());
+        sockets.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+        ports.push(sockets[0].local_addr()?.port());
+    }
+    Ok(ports)
+}
+
+/// `ENOBUFS`.
+const NO_ROOM: i32 = 105;
+
+fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}

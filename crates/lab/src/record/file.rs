@@ -1,0 +1,277 @@
+//! An experiment as JSON Lines: what was to be done, each run as it ended, how it all ended.
+//!
+//! A reader gets what is there: a file that was cut says so in [`Ended::cut`], and lines of kinds
+//! that it does not know are passed over.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{About, Beside, Ended, Experiment, Run, SCHEMA, Void};
+
+/// The longest line that is read: a run of a thousand connections for an hour.
+const LONGEST_LINE: u64 = 1 << 30;
+
+/// One line, to be written.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Line<'a> {
+    /// What is to be done: the first line.
+    Plan(&'a About),
+    /// A run that counts.
+    Run(RunLine<'a>),
+    /// A run that does not.
+    Void(&'a Void),
+    /// A run beside a flow of cubic.
+    Beside(&'a Beside),
+    /// How it ended: without this line it was cut.
+    Ended(&'a Ended),
+}
+
+/// A run, and what follows from it, for readers that compute nothing.
+#[derive(Debug, Serialize)]
+pub struct RunLine<'a> {
+    name: String,
+    complete: bool,
+    received_bytes: u64,
+    written_bytes: u64,
+    received_bits_per_s: f64,
+    claimed_bits_per_s: f64,
+    resent_share: Option<f64>,
+    #[serde(flatten)]
+    run: &'a Run,
+}
+
+impl<'a> Line<'a> {
+    /// The line of a run.
+    #[must_use]
+    pub fn run(run: &'a Run, about: &About) -> Self {
+        Self::Run(RunLine {
+            name: about.subjects.get(run.subject).map(ToString::to_string).unwrap_or_default(),
+            complete: run.is_complete(),
+            received_bytes: run.received_bytes(),
+            written_bytes: run.written_bytes(),
+            received_bits_per_s: run.received_bits_per_s(),
+            claimed_bits_per_s: run.claimed_bits_per_s(),
+            resent_share: run.resent_share(),
+            run,
+        })
+    }
+
+    /// Writes it, with its end.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        to.write_all(&line)
+    }
+}
+
+/// One line, as read.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Known {
+    Plan(Box<About>),
+    Run(Box<Run>),
+    Void(Void),
+    Beside(Beside),
+    Ended(Ended),
+    #[serde(other)]
+    Other,
+}
+
+/// Why a file is no experiment.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// It cannot be read.
+    #[error("{}: {cause}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A line is not what it should be.
+    #[error("{}, line {line}: {cause}", path.display())]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// It does not begin with what was to be done.
+    #[error("{}: no experiment of `lastbyte lab`, which begin with a line of type plan", path.display())]
+    NoPlan {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// It is of another time.
+    #[error(
+        "{}: written by lastbyte {version} in schema {schema}; this one reads schema {SCHEMA}",
+        path.display()
+    )]
+    Schema {
+        /// Which file.
+        path: PathBuf,
+        /// The version of the program that wrote it.
+        version: String,
+        /// Its schema.
+        schema: u32,
+    },
+}
+
+/// Reads an experiment from a file of JSON Lines.
+///
+/// # Errors
+/// When there is none in it. A file without its last lines is none: see [`Ended::cut`].
+pub fn read(path: &Path) -> Result<Experiment, ReadError> {
+    let failed = |cause| ReadError::File { path: path.to_owned(), cause };
+    let mut from = BufReader::new(File::open(path).map_err(failed)?);
+    read_lines(&mut from, path)
+}
+
+fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadError> {
+    let mut experiment: Option<Experiment> = None;
+    let mut ended = false;
+    for line in 1.. {
+        let mut bytes = Vec::new();
+        let length = io::Read::take(&mut *from, LONGEST_LINE).read_until(b'\n', &mut bytes);
+        let length = length.map_err(|cause| ReadError::File { path: path.to_owned(), cause })?;
+        // What a kill or a full disk left of a line is none.
+        if length == 0 || bytes.last() != Some(&b'\n') {
+            break;
+        }
+        let known = serde_json::from_slice(&bytes).map_err(|cause| ReadError::Line {
+            path: path.to_owned(),
+            line,
+            cause: cause.to_string(),
+        });
+        let no_plan = || ReadError::NoPlan { path: path.to_owned() };
+        match (known, &mut experiment) {
+            (Ok(Known::Plan(about)), None) => experiment = Some(begun(*about, path)?),
+            (Err(_), None) if line == 1 => return Err(no_plan()),
+            (Err(error), _) => return Err(error),
+            (Ok(_), None) => return Err(no_plan()),
+            (Ok(Known::Run(run)), Some(experiment)) => experiment.runs.push(*run),
+            (Ok(Known::Void(void)), Some(experiment)) => experiment.void.push(void),
+            (Ok(Known::Beside(beside)), Some(experiment)) => experiment.beside.push(beside),
+            (Ok(Known::Ended(how)), Some(experiment)) => {
+                (experiment.ended, ended) = (how, true);
+            }
+            (Ok(Known::Other | Known::Plan(_)), Some(_)) => {}
+        }
+    }
+    let mut experiment = experiment.ok_or_else(|| ReadError::NoPlan { path: path.to_owned() })?;
+    let subjects = experiment.about.subjects.len();
+    experiment.runs.retain(|run| run.subject < subjects);
+    experiment.void.retain(|void| void.subject < subjects);
+    experiment.beside.retain(|beside| beside.subject < subjects);
+    if !ended {
+        experiment.ended.cut = Some("the file ends before the experiment".to_owned());
+        experiment.ended.rounds =
+            experiment.runs.iter().map(|run| run.round + 1).max().unwrap_or_default();
+    }
+    Ok(experiment)
+}
+
+fn begun(about: About, path: &Path) -> Result<Experiment, ReadError> {
+    if about.schema != SCHEMA {
+        let (version, schema) = (about.version, about.schema);
+        return Err(ReadError::Schema { path: path.to_owned(), version, schema });
+    }
+    Ok(Experiment {
+        about,
+        runs: Vec::new(),
+        void: Vec::new(),
+        beside: Vec::new(),
+        ended: Ended::default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Load, Rounds};
+    use crate::record::PathWords;
+    use crate::setting::{Buffers, Setting, Settings};
+
+    fn about() -> About {
+        About {
+            schema: SCHEMA,
+            version: "0".to_owned(),
+            kernel: "6".to_owned(),
+            began_unix_s: 1,
+            command: vec!["lastbyte".to_owned()],
+            path: PathWords::default(),
+            subjects: vec![Setting::Own(Settings::new("cubic", Buffers::Auto))],
+            load: Load::bytes(5),
+            rounds: Rounds::exactly(2),
+            seed: 7,
+            parallel: 1,
+        }
+    }
+
+    fn run(round: u32) -> Run {
+        Run { subject: 0, round, flows: Vec::new(), latency: None, link: None }
+    }
+
+    fn written(lines: &[Line<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        lines.iter().for_each(|line| line.write(&mut bytes).unwrap());
+        bytes
+    }
+
+    fn read_back(bytes: &[u8]) -> Result<Experiment, ReadError> {
+        read_lines(&mut &bytes[..], Path::new("a.json"))
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (about, runs) = (about(), [run(0), run(1)]);
+        let void = Void { subject: 0, round: 1, why: "late".to_owned() };
+        let ended = Ended { rounds: 2, settled: Some(true), cut: None };
+        let bytes = written(&[
+            Line::Plan(&about),
+            Line::run(&runs[0], &about),
+            Line::Void(&void),
+            Line::run(&runs[1], &about),
+            Line::Ended(&ended),
+        ]);
+        let experiment = read_back(&bytes).unwrap();
+        assert_eq!((&experiment.about, &experiment.ended), (&about, &ended));
+        assert_eq!((&experiment.runs[..], &experiment.void[..]), (&runs[..], &[void][..]));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_says_so_and_gives_what_it_has() {
+        let (about, one) = (about(), run(0));
+        let bytes =
+            written(&[Line::Plan(&about), Line::run(&one, &about), Line::run(&one, &about)]);
+        let experiment = read_back(&bytes[..bytes.len() - 3]).unwrap();
+        assert_eq!((experiment.runs.len(), experiment.ended.rounds), (1, 1));
+        assert!(experiment.ended.cut.is_some());
+    }
+
+    #[test]
+    fn what_is_no_experiment_is_refused_with_its_place() {
+        let refused = |bytes: &[u8]| read_back(bytes).unwrap_err().to_string();
+        assert!(refused(b"").contains("no experiment"));
+        assert!(refused(b"hello\n").contains("no experiment"));
+        assert!(refused(b"{\"type\":\"ended\",\"rounds\":1}\n").contains("no experiment"));
+        let plan = written(&[Line::Plan(&about())]);
+        assert!(refused(&[&plan[..], b"{\"type\":\"run\"}\n"].concat()).contains("line 2"));
+        let other = About { schema: 1, ..about() };
+        assert!(refused(&written(&[Line::Plan(&other)])).contains("schema 1"));
+        let odd = b"{\"type\":\"of tomorrow\",\"x\":1}\n";
+        assert!(read_back(&[&plan[..], odd].concat()).is_ok());
+        let far = b"{\"type\":\"void\",\"subject\":9,\"round\":0,\"why\":\"\"}\n";
+        assert_eq!(read_back(&[&plan[..], far].concat()).unwrap().void, []);
+    }
+}

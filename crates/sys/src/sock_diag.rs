@@ -1,0 +1,277 @@
+//! Sockets of all programs in a network namespace, as the kernel lists them (`sock_diag(7)`).
+//!
+//! Two ways: a [`Dump`] asks for those that are there, [`Destroyed`] is told of each as it goes. What
+//! is handed out is a `struct inet_diag_msg` with its attributes (`include/uapi/linux/inet_diag.h`),
+//! as bytes; `lastbyte_core::diag` reads them.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use netlink_sys::{Socket, SocketAddr};
+
+use crate::socket::{FAMILY_IPV4, FAMILY_IPV6, force_receive_buffer, set_receive_buffer};
+
+/// States of a socket by `include/net/tcp_states.h`, a bit for each, for [`Dump::tcp`]: listening ones.
+pub const LISTENING: u32 = 1 << 10;
+/// All states, but for listening.
+pub const CONNECTED: u32 = 0x1FFF & !LISTENING & !1;
+
+/// From `include/uapi/linux/sock_diag.h` and `netlink.h`.
+const BY_FAMILY: u16 = 20;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const REQUEST: u16 = 0x1;
+const DUMP: u16 = 0x300;
+const INTERRUPTED: u16 = 0x10;
+const HEADER: usize = 16;
+/// More than the kernel puts into one answer (32 KiB).
+const ROOM: usize = 64 * 1024;
+
+/// Asks for the sockets that are there.
+#[derive(Debug)]
+pub struct Dump {
+    socket: Socket,
+    room: Vec<u8>,
+}
+
+impl Dump {
+    /// Opens a netlink socket in the calling thread's network namespace: that one's sockets are told
+    /// of, whatever namespace the later caller is in.
+    ///
+    /// # Errors
+    /// `EPROTONOSUPPORT` on a kernel without `CONFIG_INET_DIAG`.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { socket: open()?, room: Vec::with_capacity(ROOM) })
+    }
+
+    /// Calls `each` with every TCP socket, of both families, that is in one of `states`, with its
+    /// `INET_DIAG_INFO`, `INET_DIAG_SKMEMINFO` and `INET_DIAG_CONG`. Needs no rights.
+    ///
+    /// # Errors
+    /// `EINTR` when sockets came or went meanwhile in a way that some may be missing; the kernel's
+    /// others are passed on.
+    pub fn tcp(&mut self, states: u32, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        for family in [FAMILY_IPV4, FAMILY_IPV6] {
+            match self.family(family, states, each) {
+                // A kernel without IPv6.
+                Err(error)
+                    if family == FAMILY_IPV6 && error.raw_os_error() == Some(libc::ENOENT) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    fn family(&mut self, family: i32, states: u32, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        self.socket.send(&request(family, states), 0)?;
+        loop {
+            self.room.clear();
+            self.socket.recv(&mut self.room, 0)?;
+            for (kind, flags, body) in Messages(&self.room) {
+                if flags & INTERRUPTED != 0 {
+                    return Err(self.give_up(io::Error::from_raw_os_error(libc::EINTR)));
+                }
+                match kind {
+                    BY_FAMILY => each(body),
+                    // It carries an error number too: of a dump that failed on the way.
+                    DONE => return refused(body),
+                    ERROR => return refused(body),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What is left of a broken dump must not be taken for the next one's.
+    fn give_up(&mut self, why: io::Error) -> io::Error {
+        match open() {
+            Ok(socket) => {
+                self.socket = socket;
+                why
+            }
+            Err(error) => error,
+        }
+    }
+}
+
+/// Is told of each TCP socket when it is destroyed, with its last `INET_DIAG_INFO`.
+///
+/// That is when the connection is over and no program has it open any more. One that goes to
+/// `TIME_WAIT` is destroyed on the way there: what waits is another, smaller one.
+#[derive(Debug)]
+pub struct Destroyed {
+    socket: Socket,
+    room: Vec<u8>,
+}
+
+impl Destroyed {
+    /// Joins the groups for TCP of both families in the calling thread's network namespace
+    /// (`SKNLGRP_INET_TCP_DESTROY`, `SKNLGRP_INET6_TCP_DESTROY`; Linux 4.4). What happens from then on
+    /// waits in a buffer of up to `buffer` bytes, fewer without `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    /// `EPERM` where the kernel lets only `CAP_NET_ADMIN` listen; those of [`Dump::open`].
+    pub fn open(buffer: i32) -> io::Result<Self> {
+        let socket = open()?;
+        let fd = fd(&socket);
+        force_receive_buffer(&fd, buffer).or_else(|_| set_receive_buffer(&fd, buffer))?;
+        for group in [TCP_DESTROY, TCP6_DESTROY] {
+            socket.add_membership(group)?;
+        }
+        Ok(Self { socket, room: Vec::with_capacity(ROOM) })
+    }
+
+    /// Calls `each` with every socket that was destroyed since the last call. Does not wait.
+    ///
+    /// # Errors
+    /// `ENOBUFS` when the buffer was full and some are missing, for good. What is in the buffer is
+    /// still there, for the next call.
+    pub fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        loop {
+            self.room.clear();
+            match self.socket.recv(&mut self.room, libc::MSG_DONTWAIT) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            for (kind, _, body) in Messages(&self.room) {
+                if kind == BY_FAMILY {
+                    each(body);
+                }
+            }
+        }
+    }
+}
+
+/// From `include/uapi/linux/sock_diag.h`, `enum sknetlink_groups`.
+const TCP_DESTROY: u32 = 1;
+const TCP6_DESTROY: u32 = 3;
+
+impl AsFd for Destroyed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        fd(&self.socket)
+    }
+}
+
+/// A netlink socket that hears the kernel alone.
+fn open() -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    Ok(socket)
+}
+
+fn fd(socket: &Socket) -> BorrowedFd<'_> {
+    // SAFETY: the descriptor is open as long as the socket is borrowed.
+    unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) }
+}
+
+/// A request for all sockets: `struct nlmsghdr`, then `struct inet_diag_req_v2`.
+fn request(family: i32, states: u32) -> [u8; 72] {
+    /// `INET_DIAG_INFO`, `INET_DIAG_CONG`, `INET_DIAG_SKMEMINFO`, a bit for each, from the first.
+    const EXTENSIONS: u8 = 1 << 1 | 1 << 3 | 1 << 6;
+    let mut request = [0; 72];
+    let mut put = |at: usize, bytes: &[u8]| request[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &72_u32.to_ne_bytes());
+    put(4, &BY_FAMILY.to_ne_bytes());
+    put(6, &(REQUEST | DUMP).to_ne_bytes());
+    put(HEADER, &[family.to_le_bytes()[0], libc::IPPROTO_TCP.to_le_bytes()[0], EXTENSIONS]);
+    put(HEADER + 4, &states.to_ne_bytes());
+    request
+}
+
+/// The error number that the body of `NLMSG_ERROR` and `NLMSG_DONE` begins with.
+fn refused(body: &[u8]) -> io::Result<()> {
+    let number = body.first_chunk().map_or(0, |number| i32::from_ne_bytes(*number));
+    if number < 0 { Err(io::Error::from_raw_os_error(-number)) } else { Ok(()) }
+}
+
+/// The messages of one datagram: kind, flags and body. What is cut off ends them.
+struct Messages<'a>(&'a [u8]);
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = (u16, u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let length = u32::from_ne_bytes(*self.0.first_chunk()?);
+        let length = usize::try_from(length).ok()?;
+        let message = self.0.get(..length)?;
+        let (header, body) = message.split_at_checked(HEADER)?;
+        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
+        let number = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        Some((number(4), number(6), body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+
+    use super::*;
+
+    fn port(body: &[u8]) -> u16 {
+        u16::from_be_bytes([body[4], body[5]])
+    }
+
+    #[test]
+    fn what_listens_is_listed_and_told_of_when_it_goes() {
+        let mut destroyed = Destroyed::open(1 << 20).unwrap();
+        let mut dump = Dump::open().unwrap();
+        let four = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let six = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok();
+        let sockets = std::iter::once(&four).chain(&six);
+        let ports: Vec<u16> = sockets.map(|s| s.local_addr().unwrap().port()).collect();
+        let mut listed = Vec::new();
+        dump.tcp(LISTENING, &mut |body| listed.push(port(body))).unwrap();
+        assert!(ports.iter().all(|port| listed.contains(port)), "{ports:?} {listed:?}");
+        dump.tcp(CONNECTED, &mut |body| assert_ne!(body[1], 10)).unwrap();
+        drop((four, six));
+        let mut gone = Vec::new();
+        while !ports.iter().all(|port| gone.contains(port)) {
+            let ready = crate::poll::wait_for(
+                &destroyed,
+                crate::poll::READABLE,
+                std::time::Duration::from_secs(10),
+            );
+            assert!(ready.unwrap().readable, "{ports:?} {gone:?}");
+            destroyed.receive(&mut |body| gone.push(port(body))).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_overflows_is_an_error_and_not_silence() {
+        let mut destroyed = Destroyed::open(1).unwrap();
+        for _ in 0..1000 {
+            drop(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        }
+        let mut told = 0;
+        let error = loop {
+            let ready = crate::poll::wait_for(
+                &destroyed,
+                crate::poll::READABLE,
+                std::time::Duration::from_secs(10),
+            );
+            assert!(ready.unwrap().readable, "{told}");
+            if let Err(error) = destroyed.receive(&mut |_| told += 1) {
+                break error;
+            }
+        };
+        assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS), "{told}");
+    }
+
+    #[test]
+    fn messages_end_where_they_are_cut_off() {
+        let mut bytes = request(FAMILY_IPV4, CONNECTED).to_vec();
+        bytes.extend(request(FAMILY_IPV6, LISTENING));
+        assert_eq!(Messages(&bytes).count(), 2);
+        let (kind, flags, body) = Messages(&bytes).next().unwrap();
+        assert_eq!((kind, flags, body.len()), (BY_FAMILY, REQUEST | DUMP, 56));
+        for end in 0..bytes.len() {
+            assert_eq!(Messages(&bytes[..end]).count(), usize::from(end >= 72), "{end}");
+        }
+        // A length of 0 is no message, and no endless loop.
+        assert_eq!(Messages(&[0; 64]).count(), 0);
+    }
+}
