@@ -33,7 +33,7 @@
 
 use std::time::Duration;
 
-use lastbyte_stats::{Summary, quantile};
+use lastbyte_stats::{Summary, quantile, trimmed_mean};
 
 use crate::record::{Flow, Latency, RoundTrip};
 
@@ -45,7 +45,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const COMPARED: u32 = 4;
 /// Their standard deviation at most, as a share of the last (SDT).
 const STABLE: f64 = 0.05;
-/// Samples above this quantile are left out of a mean (TMP).
+/// Of each kind of probe this share counts, the shortest ones (TMP).
 const TRIMMED: f64 = 0.95;
 
 /// How runs of one subject answered under load. Times in seconds.
@@ -151,7 +151,7 @@ impl Latency {
     }
 
     fn rpm_until(&self, end: Duration) -> Option<f64> {
-        let mean = |kind: &[RoundTrip]| trimmed_mean(&self.counted(kind, end));
+        let mean = |kind: &[RoundTrip]| trimmed_mean(&self.counted(kind, end), TRIMMED);
         let per_minute = |seconds: f64| 60.0 / seconds;
         let foreign = per_minute(f64::midpoint(mean(&self.handshakes)?, mean(&self.beside)?));
         if self.inside.is_empty() {
@@ -172,7 +172,8 @@ impl Latency {
         let answers = flows.iter().filter_map(|flow| flow.received.as_ref());
         self.inside = answers.flat_map(|received| received.answers.clone()).collect();
         self.inside.sort_by_key(|trip| trip.at);
-        self.load = flows.iter().filter_map(on_for).min().unwrap_or_default();
+        let load = flows.iter().filter(|flow| !flow.aside);
+        self.load = load.filter_map(on_for).min().unwrap_or_default();
         self
     }
 }
@@ -182,15 +183,6 @@ impl Latency {
 fn on_for(flow: &Flow) -> Option<Duration> {
     let wrote = flow.sent.as_ref().map(|sent| sent.writing);
     wrote.or_else(|| flow.received.as_ref().map(|received| received.time))
-}
-
-/// The mean of the samples up to a quantile of them; `None` without samples.
-fn trimmed_mean(samples: &[f64]) -> Option<f64> {
-    let samples = sorted(samples.to_vec());
-    let most = quantile(&samples, TRIMMED)?;
-    let kept = samples.iter().take_while(|sample| **sample <= most);
-    let (sum, count) = kept.fold((0.0, 0_u32), |(sum, count), one| (sum + one, count + 1));
-    Some(sum / f64::from(count.max(1)))
 }
 
 fn sorted(mut samples: Vec<f64>) -> Vec<f64> {
@@ -256,15 +248,6 @@ mod tests {
             latency.handshakes.push(RoundTrip { at: ms(load + 500), took: ms(9_000) });
             assert!((latency.rpm().unwrap() - 120.0).abs() < 1e-9);
         }
-    }
-
-    #[test]
-    fn the_mean_leaves_out_the_worst_twentieth() {
-        let samples: Vec<f64> =
-            (0..40).map(|place| if place % 20 == 7 { 1e6 } else { 3.0 }).collect();
-        assert_eq!(trimmed_mean(&samples), Some(3.0));
-        assert_eq!(trimmed_mean(&[2.0]), Some(2.0));
-        assert_eq!(trimmed_mean(&[]), None);
     }
 
     #[test]

@@ -16,11 +16,12 @@ fn plan(path: &str, settings: &[Settings], seconds: f64) -> Plan {
     let path = Path::Link(Box::new(Scenario::parse("test", path).unwrap()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Plan {
+        command: Vec::new(),
         parallel: Plan::parallel_for(&path, Direction::Up, cores).min(4),
         path,
         subjects: settings.iter().map(|one| Arc::new(one.clone()) as Arc<dyn Subject>).collect(),
         load: Load::time(Duration::from_secs_f64(seconds)),
-        rounds: Rounds::exactly(1),
+        rounds: Rounds::exactly(3),
         latency: false,
         fairness: Fairness::Always,
         seed: 1,
