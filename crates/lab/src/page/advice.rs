@@ -84,10 +84,8 @@ const WORDS: [(&str, &str); 9] = [
     ),
     (
         "a difference",
-        "is claimed only where the runs lie apart: every run of one is faster than every run of the other",
+        "is called one only where chance would tell it in at most 1 of 20 experiments, however often and at however \
+         many subjects one looks; else two subjects are alike (within 5 %), or not told apart",
     ),
-    (
-        "limit",
-        "the most TCP payload that the path can carry after the headers of its packets; held back by: see there",
-    ),
+    ("limit", "the most TCP payload that the path can carry after the headers of its packets"),
 ];

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::line::ticks;
 use super::text::{self, count};
-use super::{Standing, Subject, View};
+use super::{Role, Subject, View};
 
 /// How far beyond the limit and the best run a claim still stretches the scale.
 const STRETCH: f64 = 1.5;
@@ -99,13 +99,13 @@ fn row(view: &View<'_>, subject: &Subject<'_>, scale: &Scale) -> Markup {
         div.row {
             div.name {
                 bdi { (subject.name) }
-                @if subject.standing == Standing::Best && view.subjects.len() > 1 { small { "best" } }
+                @if subject.role == Role::Best && view.subjects.len() > 1 { " " small.tag { "best" } }
             }
             div.plotted {
-                svg width="100%" height="44" role="img" {
+                svg width="100%" height="100%" role="img" {
                     title { (in_words(view, subject)) }
                     @for tick in ticks(scale.right) {
-                        line.grid x1=(scale.place(tick)) x2=(scale.place(tick)) y1="0" y2="44" {}
+                        line.grid x1=(scale.place(tick)) x2=(scale.place(tick)) y1="0" y2="100%" {}
                     }
                     rect.bar x="0" y="8" width=(scale.place(row.received.median)) height="16" {}
                     line.range x1=(scale.place(row.received.min)) x2=(scale.place(row.received.max)) y1="33" y2="33" {}
@@ -116,7 +116,7 @@ fn row(view: &View<'_>, subject: &Subject<'_>, scale: &Scale) -> Markup {
                         circle.dot cx=(scale.place(*sample)) cy="33" r="3" { title { (unit.with_name(*sample)) } }
                     }
                     @if let Some(limit) = row.limit_bits_per_s {
-                        line.limit x1=(scale.place(limit)) x2=(scale.place(limit)) y1="0" y2="44" {}
+                        line.limit x1=(scale.place(limit)) x2=(scale.place(limit)) y1="0" y2="100%" {}
                     }
                     @if outside {
                         svg x="100%" y="0" { path.claim d="M-12 11l8 5l-8 5z" {} }
@@ -162,7 +162,7 @@ fn in_words(view: &View<'_>, subject: &Subject<'_>) -> String {
 
 fn axis(view: &View<'_>, scale: &Scale) -> Markup {
     html! {
-        div.row aria-hidden="true" {
+        div.row.axis aria-hidden="true" {
             div.name {}
             div.plotted {
                 svg width="100%" height="20" {

@@ -15,11 +15,11 @@ pub(super) fn section(view: &View<'_>) -> Markup {
             h2 id="held-back" { "What held it back" }
             p.note {
                 "The share of the sending time in which each limit kept the sender from sending more, as its "
-                "kernel tells it, over all runs. The largest share is the one to work on."
+                "kernel tells it, over all runs. The largest share is the one to work on; shares under 0.5 % are not named."
             }
             @for subject in &view.subjects { (stack(subject)) }
-            p.note {
-                @for word in WORDS { b { (name(word)) } ": " (meaning(word)) ". " }
+            dl.facts.note {
+                @for word in WORDS { dt { (swatch(word)) (name(word)) } dd { (meaning(word)) } }
             }
         }
     }
@@ -33,6 +33,9 @@ const WORDS: [LimitWord; 6] = [
     LimitWord::Pacing,
     LimitWord::Unknown,
 ];
+
+/// Smaller shares are in the bar and in its text alternative, and have no name below it.
+const NAMED: f64 = 0.005;
 
 /// The bar, and under it each share by name: the bar has no text of its own.
 fn stack(subject: &Subject<'_>) -> Markup {
@@ -62,7 +65,7 @@ fn stack(subject: &Subject<'_>) -> Markup {
                     }
                 }
                 ul.shares aria-hidden="true" {
-                    @for (word, share) in &seen {
+                    @for (word, share) in seen.iter().filter(|(_, share)| *share >= NAMED) {
                         li { (swatch(*word)) span { (name(*word)) " " b { (percent(*share)) } } }
                     }
                 }

@@ -45,6 +45,12 @@ impl Plane {
         Some((on(x, self.right, WIDTH)?, height - on(y, self.top, HEIGHT)?))
     }
 
+    /// A line from the lower border to the upper one, as the data of an SVG path.
+    pub(super) fn upright(&self, x: f64) -> Option<String> {
+        let (x, bottom) = self.place((x, 0.0))?;
+        Some(format!("M{x} {bottom}v-{HEIGHT}"))
+    }
+
     /// Where this part of the width begins, and how long it is.
     pub(super) fn span(&self, from: f64, to: f64) -> Option<(i32, i32)> {
         let (from, to) = (self.place((from, 0.0))?.0, self.place((to, 0.0))?.0);

@@ -1,13 +1,12 @@
 //! The figures of every subject.
 
-use std::time::Duration;
-
-use lastbyte_stats::{compare, quantile};
+use lastbyte_stats::Place;
 use maud::{Markup, html};
 
-use super::text::{NONE, duration, number, percent};
-use super::{Standing, Subject, View};
-use crate::record::Run;
+use super::text::{NONE, number, percent, time};
+use super::{Subject, View};
+use crate::findings::Row;
+use crate::latency::{Confidence, Responsiveness};
 
 pub(super) fn section(view: &View<'_>) -> Markup {
     if view.subjects.is_empty() {
@@ -27,12 +26,14 @@ pub(super) fn section(view: &View<'_>) -> Markup {
             }
             p.note {
                 "Of limit: the median's share of the most TCP payload that the path can carry. "
-                "Against the best: the ratio of the medians, and between which ratios single runs of the two "
-                "stand; for the best itself, against the next best. "
+                @if columns.against {
+                    "Against the best: between which bounds the true difference to the best lies, in all looks and "
+                    "for all rivals at once; for the best itself, its lead over the next best. "
+                }
                 "Needlessly: resent although the link had dropped nothing for it. "
                 @if columns.latency {
-                    "RTT: question and answer on new connections beside the load, over all runs: half of "
-                    "them, and 95 of 100, took at most this. "
+                    "RTT loaded: round trips on new connections beside the load, at its end: half of them, and 95 "
+                    "of 100, took at most this. RPM: round trips per minute, more is better. "
                 }
                 "Complete: every byte written was received, and the end was proven."
             }
@@ -43,18 +44,17 @@ pub(super) fn section(view: &View<'_>) -> Markup {
 /// Which columns have something to show.
 struct Columns {
     limit: bool,
+    against: bool,
     latency: bool,
-    rpm: bool,
 }
 
 impl Columns {
     fn of(view: &View<'_>) -> Self {
         let rows = || view.subjects.iter();
-        let latency: Vec<Latency> = rows().filter_map(|one| Latency::of(&one.runs)).collect();
         Self {
             limit: rows().any(|one| one.row.limit_bits_per_s.is_some()),
-            latency: !latency.is_empty(),
-            rpm: latency.iter().any(|one| one.rpm.is_some()),
+            against: rows().any(|one| one.row.next.is_some()),
+            latency: rows().any(|one| latency(one).is_some()),
         }
     }
 
@@ -64,9 +64,11 @@ impl Columns {
             tr {
                 (head("subject")) (head("median")) (head("min")) (head("max"))
                 @if self.limit { (head("of limit")) }
-                (head("against the best")) (head("claimed")) (head("resent")) (head("needlessly"))
-                @if self.latency { (head("RTT idle")) (head("RTT p50 loaded")) (head("RTT p95 loaded")) }
-                @if self.rpm { (head("round trips per minute")) }
+                @if self.against { (head("against the best")) }
+                (head("claimed")) (head("resent")) (head("needlessly"))
+                @if self.latency {
+                    (head("RTT idle")) (head("RTT loaded p50")) (head("RTT loaded p95")) (head("RPM"))
+                }
                 (head("complete"))
             }
         }
@@ -75,8 +77,9 @@ impl Columns {
     fn row(&self, view: &View<'_>, subject: &Subject<'_>) -> Markup {
         let (row, unit) = (subject.row, view.unit);
         let cell = |text: Option<String>| html! { td { (text.as_deref().unwrap_or(NONE)) } };
-        let latency = Latency::of(&subject.runs);
         let of_limit = row.limit_bits_per_s.map(|limit| percent(row.received.median / limit));
+        let latency = latency(subject);
+        let latency = latency.as_ref();
         html! {
             tr {
                 th scope="row" { bdi { (subject.name) } }
@@ -84,16 +87,16 @@ impl Columns {
                 td { (unit.figure(row.received.min)) }
                 td { (unit.figure(row.received.max)) }
                 @if self.limit { (cell(of_limit)) }
-                td { (against(view, subject)) }
+                @if self.against { td { (against(row)) } }
                 td { (unit.figure(row.claimed)) }
                 (cell(row.resent.map(percent)))
                 (cell(row.resent_needlessly.map(percent)))
                 @if self.latency {
-                    (cell(latency.and_then(|one| one.idle).map(duration)))
-                    (cell(latency.map(|one| duration(one.p50))))
-                    (cell(latency.map(|one| duration(one.p95))))
+                    (cell(latency.map(|one| time(one.idle_p50))))
+                    (cell(latency.map(|one| time(one.loaded_p50))))
+                    (cell(latency.map(|one| time(one.loaded_p95))))
+                    td { @if let Some(latency) = latency { (per_minute(latency)) } @else { (NONE) } }
                 }
-                @if self.rpm { (cell(latency.and_then(|one| one.rpm).map(number))) }
                 td { (row.complete) " of " (row.samples.len()) }
             }
         }
@@ -101,52 +104,44 @@ impl Columns {
 }
 
 /// The best against the next best, the others against the best.
-fn against(view: &View<'_>, subject: &Subject<'_>) -> Markup {
-    let is_best = subject.standing == Standing::Best;
-    let other = if is_best { view.next() } else { view.best() };
-    let Some(other) = other else { return html! { (NONE) } };
-    let comparison = compare(&subject.row.samples, &other.row.samples);
-    let Some(ratio) = comparison.ratio else { return html! { (NONE) } };
-    html! {
-        (number(ratio)) " ×"
-        @if is_best { " next" }
-        @if let Some(range) = comparison.ratio_range {
-            small { (number(range.low)) " to " (number(range.high)) }
-        }
-    }
+fn against(row: &Row) -> Markup {
+    let by = |ratio: f64| {
+        let percent = (ratio - 1.0) * 100.0;
+        if percent.abs() < 1e6 { format!("{percent:+.0}") } else { format!("{percent:+.0e}") }
+    };
+    let spread = |low: f64, high: f64| format!("{} to {}\u{a0}%", by(low), by(high));
+    let (standing, is_best) = match (&row.next, &row.standing) {
+        (Some(next), _) => (next, true),
+        (None, Some(standing)) => (standing, false),
+        (None, None) => return html! { (NONE) },
+    };
+    let interval = standing.interval.filter(|it| it.low.is_finite() && it.high.is_finite());
+    let interval = match interval {
+        Some(it) if is_best && it.low > 0.0 => Some(spread(1.0 / it.high, 1.0 / it.low)),
+        Some(it) if !is_best => Some(spread(it.low, it.high)),
+        _ => None,
+    };
+    let word = match (standing.place, is_best) {
+        (Place::Worse, true) => "ahead of the next",
+        (Place::Worse, false) => "worse",
+        (Place::Alike, true) => "best, with others",
+        (Place::Alike, false) => "alike",
+        (_, true) => "best; next not told apart",
+        (_, false) => "not told apart",
+    };
+    html! { (interval.as_deref().unwrap_or(NONE)) small { (word) } }
 }
 
-/// Round trips of a subject, over all its runs.
-#[derive(Clone, Copy)]
-struct Latency {
-    /// Half of those before the load took at most this.
-    idle: Option<Duration>,
-    p50: Duration,
-    p95: Duration,
-    /// Round trips per minute under load, where they have been worked out.
-    rpm: Option<f64>,
+fn per_minute(latency: &Responsiveness) -> Markup {
+    let word = match latency.confidence {
+        Confidence::Low => "the load was short",
+        Confidence::Medium => "it varied",
+        Confidence::High => "steady",
+    };
+    html! { (number(latency.rpm.median)) small { (word) } }
 }
 
-impl Latency {
-    fn of(runs: &[&Run]) -> Option<Self> {
-        let latencies = || runs.iter().filter_map(|run| run.latency.as_ref());
-        let beside = sorted(latencies().flat_map(|latency| &latency.beside));
-        let idle = sorted(latencies().flat_map(|latency| &latency.idle));
-        Some(Self {
-            idle: at(&idle, 0.5),
-            p50: at(&beside, 0.5)?,
-            p95: at(&beside, 0.95)?,
-            rpm: None,
-        })
-    }
-}
-
-fn sorted<'a>(times: impl Iterator<Item = &'a Duration>) -> Vec<f64> {
-    let mut sorted: Vec<f64> = times.map(Duration::as_secs_f64).collect();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted
-}
-
-fn at(sorted: &[f64], share: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(quantile(sorted, share)?).ok()
+/// How the path answered under a subject's load, over all its runs.
+fn latency(subject: &Subject<'_>) -> Option<Responsiveness> {
+    Responsiveness::of(subject.runs.iter().filter_map(|run| run.latency.as_ref()))
 }

@@ -71,6 +71,11 @@ impl Unit {
         format!("{}\u{a0}{}", self.figure(value), self.name)
     }
 
+    /// A figure that stands by itself: three digits that matter, with the unit.
+    fn alone(&self, value: f64) -> String {
+        format!("{}\u{a0}{}", number(value / self.per), self.name)
+    }
+
     /// A figure on an axis: as many digits as it needs.
     pub(super) fn tick(&self, value: f64) -> String {
         let value = value / self.per;
@@ -89,17 +94,17 @@ impl Unit {
 
 /// A rate by itself, in bit/s.
 pub(super) fn rate(bits_per_s: f64) -> String {
-    Unit::of_rates(bits_per_s).with_name(bits_per_s)
+    Unit::of_rates(bits_per_s).alone(bits_per_s)
 }
 
 /// A size by itself, in bytes.
 pub(super) fn size(bytes: f64) -> String {
-    Unit::of_sizes(bytes).with_name(bytes)
+    Unit::of_sizes(bytes).alone(bytes)
 }
 
 /// A time by itself, in seconds.
 pub(super) fn time(seconds: f64) -> String {
-    Unit::of_times(seconds).with_name(seconds)
+    Unit::of_times(seconds).alone(seconds)
 }
 
 /// A time of this length by itself.
@@ -235,10 +240,10 @@ mod tests {
         assert_eq!(unit.figure(0.0), "0.0");
         assert_eq!(unit.figure(7.0), "7.0e-6");
         assert_eq!(rate(912.0), "0.91\u{a0}kbit/s");
-        assert_eq!(rate(12.0), "12.00\u{a0}bit/s");
-        assert_eq!(rate(1e30), "1.00e21\u{a0}Gbit/s");
+        assert_eq!(rate(12.0), "12.0\u{a0}bit/s");
+        assert_eq!(rate(1e30), "1.0e21\u{a0}Gbit/s");
         assert_eq!(size(2_576_875.0), "2.58\u{a0}MB");
-        assert_eq!(time(0.217), "217.0\u{a0}ms");
+        assert_eq!(time(0.217), "217\u{a0}ms");
         assert_eq!(time(8.0), "8.00\u{a0}s");
     }
 

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::limits;
 use super::line::{HEIGHT, Plane, WIDTH, ticks};
 use super::text::{self, NONE, Unit, count, percent};
-use super::{Standing, Subject, View};
+use super::{Role, Subject, View};
 use crate::record::{Flow, LimitWord, Received, Run, Sample};
 
 /// How many points a line in front may have: two for each pixel.
@@ -100,7 +100,7 @@ fn block(view: &View<'_>, subject: &Subject<'_>, scales: &Scales) -> Markup {
         .collect();
     let flows = front.flows.len();
     html! {
-        details open[subject.standing != Standing::Other] {
+        details open[subject.role != Role::Other] {
             summary {
                 bdi { (subject.name) }
                 span { " · median " (view.unit.with_name(subject.row.received.median)) }
@@ -147,13 +147,20 @@ fn rate_panel(view: &View<'_>, subject: &Subject<'_>, runs: Runs<'_>, scales: &S
         @for line in faint { path.faint d=(line) {} }
         @if let Some(limit) = subject.row.limit_bits_per_s {
             @let line = plane.line([(0.0, limit), (scales.seconds, limit)].into_iter(), 2);
-            path.limit.line d=(line) {}
+            path.line.of-limit d=(line) {}
         }
         path.line.of-rate d=(line) {}
+        @if let Some(mark) = writing_ended(runs.0).and_then(|end| plane.upright(end)) {
+            path.line.of-claim d=(mark) {}
+        }
     };
     html! {
         div.panel {
-            h4 { "Throughput at the receiver " span { "in " (view.unit.name()) ", each tenth of a second; dashed: the limit of the path" } }
+            h4 { "Throughput at the receiver " span {
+                "in " (view.unit.name()) ", each tenth of a second"
+                @if subject.row.limit_bits_per_s.is_some() { "; " (key("of-limit")) "limit of the path" }
+                @if writing_ended(runs.0).is_some() { "; " (key("of-claim")) "the last write() had returned" }
+            } }
             (plot(&title, plane, view.unit, &lines))
         }
     }
@@ -170,7 +177,7 @@ fn rtt_panel(view: &View<'_>, runs: Runs<'_>, scales: &Scales) -> Markup {
         @for run in runs.1 { path.faint d=(sampled(run, &plane, scales.faint.1, rtt)) {} }
         @if let Some(path) = path {
             @let line = plane.line([(0.0, path), (scales.seconds, path)].into_iter(), 2);
-            path.limit.line d=(line) {}
+            path.line.of-limit d=(line) {}
         }
         path.line.of-rtt d=(sampled(runs.0, &plane, FRONT, rtt)) {}
     };
@@ -178,7 +185,7 @@ fn rtt_panel(view: &View<'_>, runs: Runs<'_>, scales: &Scales) -> Markup {
         div.panel {
             h4 {
                 "Round trip " span { "in " (unit.name()) ", smoothed by the sender's kernel"
-                @if path.is_some() { "; dashed: with empty queues" } }
+                @if path.is_some() { "; " (key("of-limit")) "with empty queues" } }
             }
             (plot(&title, plane, unit, &lines))
         }
@@ -210,7 +217,7 @@ fn window_panel(runs: Runs<'_>, scales: &Scales) -> Markup {
         div.panel {
             h4 {
                 "Window " span { "in " (unit.name()) ": "
-                (key("of-cwnd")) "congestion window, " (key("of-flight")) "in flight (dashed)"
+                (key("of-cwnd")) "congestion window, " (key("of-flight")) "in flight"
                 @if highest > plane.top { "; the window goes beyond the upper border" } }
             }
             (plot(&title, plane, unit, &lines))
@@ -253,11 +260,20 @@ fn time_axis(seconds: f64) -> Markup {
         svg height="18" aria-hidden="true" {
             @for tick in ticks(seconds) {
                 line.base x1=(across(tick)) x2=(across(tick)) y1="0" y2="4" {}
-                text x=(across(tick)) y="15" text-anchor=(if tick == 0.0 { "start" } else { "middle" }) {
+                text x=(across(tick)) y="15" text-anchor=(anchor(tick / seconds)) {
                     (unit.tick(tick)) " " (unit.name())
                 }
             }
         }
+    }
+}
+
+/// At the borders a text lies inside.
+fn anchor(share: f64) -> &'static str {
+    match share {
+        0.0 => "start",
+        late if late > 0.97 => "end",
+        _ => "middle",
     }
 }
 
@@ -332,6 +348,12 @@ fn share(spans: &[(LimitWord, f64, f64)], word: LimitWord) -> f64 {
     let time = |span: &(LimitWord, f64, f64)| (span.2 - span.1).max(0.0);
     let whole: f64 = spans.iter().map(time).sum();
     spans.iter().filter(|span| span.0 == word).map(time).sum::<f64>() / whole
+}
+
+/// When the last write of a run had returned, in seconds.
+fn writing_ended(run: &Run) -> Option<f64> {
+    let ends = run.sent().map(|sent| sent.writing.as_secs_f64());
+    ends.max_by(f64::total_cmp).filter(|end| *end > 0.0)
 }
 
 /// What the receivers got in each tenth of a second, in bit/s, at the middle of that tenth.

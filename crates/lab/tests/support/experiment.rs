@@ -144,14 +144,22 @@ fn run(subject: usize, round: usize, samples: usize) -> Value {
                 "samples": samples_of_run,
             },
         }],
-        "latency": {
-            "idle_s": [0.217, 0.218], "handshakes_s": [0.3], "beside_s": [0.23, 0.31, 0.33], "inside_s": [],
-            "unanswered": 0,
-        },
+        "latency": latency(samples as f64 / 10.5, 0.23 + 0.02 * (subject % 5) as f64),
         "link": {
             "up": way(), "down": way(), "device_drops_packets": 0, "late_p50_ms": 0.007, "late_p99_ms": 0.05,
             "late_max_ms": 0.9, "cpu_s": 0.5,
         },
+    })
+}
+
+fn latency(load_s: f64, took_s: f64) -> Value {
+    let trips = |factor: f64| -> Vec<Value> {
+        let trip = |place: usize| json!({ "at_s": place as f64 / 4.0, "took_s": took_s * factor });
+        (0..32).map(trip).collect()
+    };
+    json!({
+        "idle_s": [0.217, 0.218], "load_s": load_s, "handshakes": trips(1.0), "beside": trips(1.1),
+        "inside": trips(2.0), "unanswered": 0,
     })
 }
 
