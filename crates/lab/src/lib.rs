@@ -8,11 +8,11 @@
 //! - [`Subject`]: what can be compared: [`Settings`] of our own sender, and programs of others.
 //! - [`flow`]: one connection that carries load.
 //! - [`record`]: what an experiment brought, as plain data.
-//! - [`latency`]: how a path answers under load; [`fairness`]: what a flow leaves to one beside it.
 //! - [`latency`], [`fairness`]: what a load does to the round trips and to a flow beside it.
 //! - [`Findings`]: the table and the recommendation.
 //! - [`compare`]: what changed between two experiments.
 //! - [`foreign`]: any program over an emulated path, measured without its help.
+//! - [`page`](mod@page): all of it as one page to show.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 
 #![forbid(unsafe_code)]
@@ -26,6 +26,7 @@ mod findings;
 pub mod flow;
 pub mod foreign;
 pub mod latency;
+pub mod page;
 mod path;
 mod plan;
 pub mod probe;

@@ -1,0 +1,149 @@
+//! What held each subject back: the share of time under each limit.
+
+use maud::{Markup, html};
+
+use super::text::percent;
+use super::{Subject, View};
+use crate::record::LimitWord;
+
+pub(super) fn section(view: &View<'_>) -> Markup {
+    if view.subjects.is_empty() {
+        return html! {};
+    }
+    html! {
+        section.held aria-labelledby="held-back" {
+            h2 id="held-back" { "What held it back" }
+            p.note {
+                "The share of the sending time in which each limit kept the sender from sending more, as its "
+                "kernel tells it, over all runs. The largest share is the one to work on; shares under 0.5 % are not named."
+            }
+            @for subject in &view.subjects { (stack(subject)) }
+            dl.facts.note {
+                @for word in WORDS { dt { (swatch(word)) (name(word)) } dd { (meaning(word)) } }
+            }
+        }
+    }
+}
+
+const WORDS: [LimitWord; 6] = [
+    LimitWord::Application,
+    LimitWord::SendBuffer,
+    LimitWord::ReceiveWindow,
+    LimitWord::CongestionWindow,
+    LimitWord::Pacing,
+    LimitWord::Unknown,
+];
+
+/// Smaller shares are in the bar and in its text alternative, and have no name below it.
+const NAMED: f64 = 0.005;
+
+/// The bar, and under it each share by name: the bar has no text of its own.
+fn stack(subject: &Subject<'_>) -> Markup {
+    let shares = subject.row.limited.shares();
+    let seen: Vec<(LimitWord, f64)> =
+        shares.into_iter().filter(|(_, share)| share.is_finite() && *share > 0.0).collect();
+    let whole: f64 = seen.iter().map(|(_, share)| share).sum();
+    let mut from = 0.0;
+    let parts = seen.iter().map(|(word, share)| {
+        let part = (*word, from, share / whole);
+        from += share / whole;
+        part
+    });
+    let parts: Vec<(LimitWord, f64, f64)> = parts.collect();
+    let place = |share: f64| format!("{:.2}%", share * 100.0);
+    html! {
+        div {
+            h3 { bdi { (subject.name) } }
+            @if parts.is_empty() {
+                p.note { "Not known: nothing looked at its sender." }
+            } @else {
+                svg.stack width="100%" height="20" role="img" {
+                    title { (subject.name) ": " (in_words(&seen)) }
+                    @for (word, from, share) in &parts {
+                        rect class=(class(*word)) x=(place(*from)) width=(place(*share)) height="20" {}
+                        rect fill={ "url(#on-" (class(*word)) ")" } x=(place(*from)) width=(place(*share)) height="20" {}
+                    }
+                }
+                ul.shares aria-hidden="true" {
+                    @for (word, share) in seen.iter().filter(|(_, share)| *share >= NAMED) {
+                        li { (swatch(*word)) span { (name(*word)) " " b { (percent(*share)) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn in_words(shares: &[(LimitWord, f64)]) -> String {
+    let each = shares.iter().map(|(word, share)| format!("{} {}", name(*word), percent(*share)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn swatch(word: LimitWord) -> Markup {
+    html! {
+        svg width="16" height="12" aria-hidden="true" {
+            rect class=(class(word)) width="16" height="12" {}
+            rect fill={ "url(#on-" (class(word)) ")" } width="16" height="12" {}
+        }
+    }
+}
+
+/// What lies on the colours, so that they are not told apart by colour alone: a plain one is the
+/// congestion window.
+pub(super) fn patterns() -> Markup {
+    let hatch = |id: &str, size: u32, lines: &str| {
+        html! {
+            pattern id=(id) width=(size) height=(size) patternUnits="userSpaceOnUse" {
+                path.hatch d=(lines) stroke-width="1.4" {}
+            }
+        }
+    };
+    html! {
+        svg.defs aria-hidden="true" focusable="false" {
+            defs {
+                pattern id="on-application" width="6" height="6" patternUnits="userSpaceOnUse" {
+                    circle.spot cx="3" cy="3" r="1.3" {}
+                }
+                (hatch("on-send-buffer", 7, "M-1 8L8 -1M-1 1L1 -1M6 8L8 6"))
+                (hatch("on-receive-window", 7, "M-1 -1L8 8M6 -1L8 1M-1 6L1 8"))
+                pattern id="on-congestion-window" width="6" height="6" patternUnits="userSpaceOnUse" {}
+                (hatch("on-pacing", 5, "M0 2.5H5"))
+                (hatch("on-unknown", 6, "M0 0L6 6M6 0L0 6"))
+            }
+        }
+    }
+}
+
+/// The class of its colour.
+pub(super) fn class(word: LimitWord) -> &'static str {
+    match word {
+        LimitWord::Application => "application",
+        LimitWord::SendBuffer => "send-buffer",
+        LimitWord::ReceiveWindow => "receive-window",
+        LimitWord::CongestionWindow => "congestion-window",
+        LimitWord::Pacing => "pacing",
+        LimitWord::Unknown => "unknown",
+    }
+}
+
+pub(super) fn name(word: LimitWord) -> &'static str {
+    match word {
+        LimitWord::Application => "application",
+        LimitWord::SendBuffer => "send buffer",
+        LimitWord::ReceiveWindow => "receive window",
+        LimitWord::CongestionWindow => "congestion window",
+        LimitWord::Pacing => "pacing",
+        LimitWord::Unknown => "unknown",
+    }
+}
+
+fn meaning(word: LimitWord) -> &'static str {
+    match word {
+        LimitWord::Application => "the program had nothing to send",
+        LimitWord::SendBuffer => "the sender's buffer was too small for what the path holds",
+        LimitWord::ReceiveWindow => "the receiver's buffer was, or its program read too slowly",
+        LimitWord::CongestionWindow => "the congestion control allowed no more in flight",
+        LimitWord::Pacing => "it allowed no higher rate",
+        LimitWord::Unknown => "the kernel did not tell",
+    }
+}
