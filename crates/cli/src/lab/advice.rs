@@ -33,7 +33,7 @@ impl Advice {
     /// Prints it.
     pub(crate) fn say(&self) {
         for sentence in &self.sentences {
-            say(sentence);
+            wrapped(sentence).iter().for_each(|line| say(line));
         }
         for way in &self.ways {
             let mut scope = format!("{}:", way.scope);
@@ -43,6 +43,25 @@ impl Advice {
             }
         }
     }
+}
+
+/// A sentence in lines that fit on most terminals.
+fn wrapped(sentence: &str) -> Vec<String> {
+    const WIDTH: usize = 90;
+    let mut lines = vec![String::new()];
+    for word in sentence.split(' ') {
+        let line = lines.last().map_or(0, |line| line.chars().count());
+        if line > 0 && line + 1 + word.chars().count() > WIDTH {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
 }
 
 /// What follows from the findings; `None` where there is nothing to choose between.
@@ -86,12 +105,12 @@ fn advise_congestion(
                 mbit(best.received.median),
                 mbit(next.received.median)
             );
-            advice.sentences.extend(match told.is_withheld() {
-                true => vec![
-                    format!("{name} is faster here: {figures}. It is not advised, as nobody has"),
-                    "measured what it does to others on the path: see --fairness.".to_owned(),
-                ],
-                false => vec![format!("Use {name} at the sender: {figures}.")],
+            advice.sentences.push(match told.is_withheld() {
+                true => format!(
+                    "{name} is faster here: {figures}. It is not advised, as nobody has measured \
+                     what it does to others on the path: see --fairness."
+                ),
+                false => format!("Use {name} at the sender: {figures}."),
             });
             if told.confidence == Confidence::Likely {
                 advice.sentences.push(
