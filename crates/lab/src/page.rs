@@ -19,7 +19,8 @@ mod times;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::text::Unit;
-use crate::findings::{Findings, Row, Share};
+use crate::fairness::Share;
+use crate::findings::{Findings, Row};
 use crate::record::{Experiment, Run};
 
 /// What follows from an experiment, in words and lines: the page prints them as they are.
@@ -127,8 +128,9 @@ impl<'a> View<'a> {
             .iter()
             .flat_map(|one| [one.row.received.max, one.row.limit_bits_per_s.unwrap_or(0.0)]);
         let unit = Unit::of_rates(rates.filter(|rate| rate.is_finite()).fold(0.0, f64::max));
-        let row_of = |share: &'a Share| Some((findings.rows.get(share.row)?, share));
-        let shares = findings.shares.iter().filter_map(row_of).collect();
+        let rows = findings.rows.iter();
+        let shares =
+            rows.flat_map(|row| row.shares.iter().map(move |share| (row, share))).collect();
         Self { experiment, advice, shares, subjects, unit }
     }
 

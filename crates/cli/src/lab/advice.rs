@@ -129,6 +129,29 @@ fn advise_congestion(
     }
 }
 
+/// Where two that carry alike are told apart by what waits behind them.
+fn round_trips(best: &Row, next: &Row) -> Option<String> {
+    /// A round trip that is so many times the other is worth a word.
+    const WORTH: f64 = 1.5;
+    let (one, other) = (best.latency.as_ref()?, next.latency.as_ref()?);
+    let (short, long) = if one.loaded_p95 <= other.loaded_p95 {
+        ((best, one), (next, other))
+    } else {
+        ((next, other), (best, one))
+    };
+    let ms = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
+    (long.1.loaded_p95 > short.1.loaded_p95 * WORTH).then(|| {
+        format!(
+            "But with {} 95 of 100 round trips beside it take at most {}, with {} {} (idle {}).",
+            short.0.congestion().unwrap_or_default(),
+            ms(short.1.loaded_p95),
+            long.0.congestion().unwrap_or_default(),
+            ms(long.1.loaded_p95),
+            ms(short.1.idle_p50)
+        )
+    })
+}
+
 fn advise_ways(advice: &mut Advice, name: &str, scope: Scope) {
     if apply::default_congestion().as_deref() == Some(name) {
         advice.sentences.push(format!("({name} is this machine's default already.)"));
