@@ -92,9 +92,12 @@ fn advise_congestion(
         return;
     };
     match told.confidence {
-        Confidence::Alike => advice
-            .sentences
-            .push(format!("{name} and {other} are alike here, within 5 %: change nothing.")),
+        Confidence::Alike => {
+            advice.sentences.push(format!(
+                "{name} and {other} are alike here, within 5 %: change nothing for the rate's sake."
+            ));
+            advice.sentences.extend(round_trips(best, next));
+        }
         Confidence::Open | Confidence::Alone => advice.sentences.push(format!(
             "{name} and {other} are too close to tell apart, or too few rounds: change nothing yet."
         )),
