@@ -106,6 +106,7 @@ fn an_idle_path_makes_as_many_round_trips_as_fit() {
     let report = report.unwrap();
     for way in [&report.up, &report.down] {
         let (bytes, packets) = (way.bytes / probes as u64, way.packets / probes as u64);
+        eprintln!("{bytes} bytes in {packets} packets a probe");
         assert!(bytes <= PROBE_BYTES.into(), "{bytes} bytes in {packets} packets a probe");
     }
     assert!((13..=15).contains(&latency.handshakes.len()), "{}", latency.handshakes.len());
@@ -164,8 +165,6 @@ fn an_echo_serves_many_and_outlives_rude_ones() {
 
 #[test]
 fn the_queue_of_a_link_is_what_is_measured() {
-    // A window of fixed size makes a queue of fixed length: 150 packets' payload in flight, where the
-    // path without a queue holds 52.
     let down = Settings { direction: Direction::Down, streams: 2, ..cubic() };
     for (settings, way) in [(cubic(), Way::Up), (down, Way::Down)] {
         let path = "rtt = '30ms'\nrate = '20mbit'\nqueue = '40ms'";
