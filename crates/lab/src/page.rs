@@ -19,7 +19,7 @@ mod times;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::text::Unit;
-use crate::findings::{Findings, Row, Share};
+use crate::findings::{Findings, Row};
 use crate::record::{Experiment, Run};
 
 /// What follows from an experiment, in words and lines: the page prints them as they are.
@@ -77,8 +77,6 @@ pub fn page(experiment: &Experiment, findings: &Findings, advice: &Advice) -> St
 struct View<'a> {
     experiment: &'a Experiment,
     advice: &'a Advice,
-    /// Beside cubic.
-    shares: Vec<(&'a Row, &'a Share)>,
     /// The highest median first.
     subjects: Vec<Subject<'a>>,
     /// Of all rates.
@@ -127,9 +125,7 @@ impl<'a> View<'a> {
             .iter()
             .flat_map(|one| [one.row.received.max, one.row.limit_bits_per_s.unwrap_or(0.0)]);
         let unit = Unit::of_rates(rates.filter(|rate| rate.is_finite()).fold(0.0, f64::max));
-        let row_of = |share: &'a Share| Some((findings.rows.get(share.row)?, share));
-        let shares = findings.shares.iter().filter_map(row_of).collect();
-        Self { experiment, advice, shares, subjects, unit }
+        Self { experiment, advice, subjects, unit }
     }
 
     fn best(&self) -> Option<&Subject<'a>> {
