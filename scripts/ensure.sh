@@ -4,7 +4,7 @@
 #   scripts/ensure.sh build    a C linker, and Rust as new as Cargo.toml asks
 #   scripts/ensure.sh check    those, and rustfmt, clippy and shellcheck
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
-#   scripts/ensure.sh real     those of python, and iperf3, a C++ compiler and valgrind
+#   scripts/ensure.sh real     those of python, and iperf3, a C++ compiler, valgrind, chromium
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
 #
@@ -27,6 +27,7 @@ main() {
     look_for_program iperf3
     look_for_program g++
     look_for_program valgrind
+    look_for_program chromium
   fi
   case $kind in python | real | bench) look_for_python ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi

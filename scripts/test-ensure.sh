@@ -45,7 +45,7 @@ nothing_missing_prints_nothing() {
     with_rustup 1.95.0 stable
     with_rust 1.95.0
     with_python
-    with_program shellcheck iperf3 g++ valgrind strace tmux ethtool less vim ip ping top curl go node \
+    with_program shellcheck iperf3 g++ valgrind chromium strace tmux ethtool less vim ip ping top curl go node \
       apt-get
     run "$kind"
     ends_with 0
@@ -145,8 +145,8 @@ nothing_there_without_rights() {
     if [[ $sudo == refuses ]]; then with_sudo 1; fi
     run real
     ends_with 2
-    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind, python3 with venv;"
-    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 g++ valgrind python3 python3-venv \
+    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind, chromium, python3 with venv;"
+    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 g++ valgrind chromium python3 python3-venv \
 curl ca-certificates'"
     says_lines 1
     did_nothing
@@ -223,14 +223,14 @@ check_adds_components_and_shellcheck() {
 }
 
 real_adds_programs_without_a_question() {
-  machine "real: iperf3, g++ and valgrind"
+  machine "real: iperf3, g++, valgrind and chromium"
   with_cc
   with_rust 1.95.0
   with_python
-  with_apt iperf3 g++ valgrind
+  with_apt iperf3 g++ valgrind chromium
   run real
   ends_with 0
-  did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind .frontend noninteractive."
+  did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind chromium .frontend noninteractive."
 }
 
 python_without_venv_gets_it() {
@@ -252,7 +252,7 @@ bench_names_packages_that_are_not_named_as_their_program() {
   with_rust 1.95.0
   with_apt iproute2 iputils-ping procps
   with_python
-  with_program iperf3 g++ valgrind strace tmux ethtool less vim
+  with_program iperf3 g++ valgrind chromium strace tmux ethtool less vim
   run bench
   ends_with 2
   says "missing: ip, ping, top;"
@@ -385,7 +385,7 @@ apt_installs() {
       gcc) with_cc ;;
       curl) with_curl ;;
       rust-clippy) touch "$bin/cargo-clippy" ;;
-      shellcheck | iperf3 | g++ | valgrind) with_program "$package" ;;
+      shellcheck | iperf3 | g++ | valgrind | chromium) with_program "$package" ;;
       python3-venv) with_python ;;
       rustup)
         if [[ -e $here/rustup-conflicts ]]; then exit 100; fi

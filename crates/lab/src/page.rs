@@ -19,7 +19,6 @@ mod times;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::text::Unit;
-use crate::fairness::Share;
 use crate::findings::{Findings, Row};
 use crate::record::{Experiment, Run};
 
@@ -78,8 +77,6 @@ pub fn page(experiment: &Experiment, findings: &Findings, advice: &Advice) -> St
 struct View<'a> {
     experiment: &'a Experiment,
     advice: &'a Advice,
-    /// Beside cubic.
-    shares: Vec<(&'a Row, &'a Share)>,
     /// The highest median first.
     subjects: Vec<Subject<'a>>,
     /// Of all rates.
@@ -128,10 +125,7 @@ impl<'a> View<'a> {
             .iter()
             .flat_map(|one| [one.row.received.max, one.row.limit_bits_per_s.unwrap_or(0.0)]);
         let unit = Unit::of_rates(rates.filter(|rate| rate.is_finite()).fold(0.0, f64::max));
-        let rows = findings.rows.iter();
-        let shares =
-            rows.flat_map(|row| row.shares.iter().map(move |share| (row, share))).collect();
-        Self { experiment, advice, shares, subjects, unit }
+        Self { experiment, advice, subjects, unit }
     }
 
     fn best(&self) -> Option<&Subject<'a>> {

@@ -26,7 +26,6 @@ fn plan(path: &str, settings: &[Settings], seconds: f64) -> Plan {
         fairness: Fairness::Always,
         seed: 1,
         port: 0,
-        command: Vec::new(),
     }
 }
 

@@ -4,6 +4,10 @@
 
 mod support;
 
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use lastbyte_lab::Findings;
 use lastbyte_lab::page::page;
 use lastbyte_lab::record::Experiment;
@@ -64,7 +68,7 @@ fn it_says_what_was_found() {
         "Linux <bdi>6.18.0-test</bdi>",
         "of the limit",
         "congestion window",
-        "queue of 1.00 BDP",
+        "queue of 1 BDP",
         "ip route change 10.0.0.0/8 congctl bbr",
         "a link was late",
         "no: the most rounds allowed were not enough",
@@ -208,5 +212,128 @@ fn a_large_experiment_makes_a_page_of_two_megabytes_at_most() {
         eprintln!("{subjects} x {rounds} x {samples}: {} bytes", page.len());
         let most = if subjects > 9 { 6_000_000 } else { 2_000_000 };
         assert!(page.len() < most, "{}", page.len());
+    }
+}
+
+/// In each width the page is no wider than the window, the parser of the browser finds the elements
+/// that are written and no others, the colours follow the scheme, and nothing is complained of.
+#[test]
+#[ignore = "starts a browser: make test-real"]
+fn a_browser_shows_it_whole_and_has_no_complaint() {
+    let Some(browser) = Browser::find() else {
+        return eprintln!("NOT TESTED: there is no chromium here");
+    };
+    let many = experiment(&Made { subjects: 12, rounds: 10, samples: 300 });
+    let mut odd = experiment(&Made::default());
+    odd.about.subjects[0] = serde_json::from_value(serde_json::json!({
+        "command": { "near": format!("{}\u{202e}<b>", "x".repeat(300)) }
+    }))
+    .unwrap();
+    odd.about.path.name = "y".repeat(300);
+    odd.about.command = vec!["z".repeat(500)];
+    odd.runs.iter_mut().for_each(|run| run.flows.clear());
+    let mut none = experiment(&Made::default());
+    none.runs.clear();
+    for experiment in [experiment(&Made::default()), many, odd, none] {
+        let page = shown(&experiment);
+        let elements = page.matches('<').count() - page.matches("</").count() - 1;
+        let pages = WIDTHS.map(|width| frame(&page, width)).concat();
+        let harness = format!("<!DOCTYPE html><title>-</title>{pages}{MEASURE}");
+        for (scheme, ground) in [("0", "rgb(20, 23, 26)"), ("1", "rgb(255, 255, 255)")] {
+            let colours = format!("--blink-settings=preferredColorScheme={scheme}");
+            let (dom, talk) = browser.run(&[&colours, "--dump-dom"], &harness);
+            let complaints: Vec<&str> =
+                talk.lines().filter(|line| line.contains("CONSOLE")).collect();
+            assert_eq!(complaints, Vec::<&str>::new());
+            let measured: Vec<&str> =
+                dom.lines().filter_map(|line| line.strip_prefix("measured ")).collect();
+            let expected =
+                WIDTHS.map(|width| format!("{width} px and 0 more, {elements} elements, {ground}"));
+            assert_eq!(measured, expected);
+        }
+    }
+}
+
+#[test]
+#[ignore = "starts a browser: make test-real"]
+fn a_browser_prints_it() {
+    let Some(browser) = Browser::find() else {
+        return eprintln!("NOT TESTED: there is no chromium here");
+    };
+    let pdf = browser.directory.join("page.pdf");
+    let print = format!("--print-to-pdf={}", pdf.display());
+    browser.run(&[&print], &shown(&experiment(&Made::default())));
+    let printed = std::fs::read(&pdf).unwrap();
+    assert!(printed.starts_with(b"%PDF") && printed.len() > 20_000, "{}", printed.len());
+}
+
+const WIDTHS: [u32; 4] = [320, 360, 390, 1280];
+
+/// A window of this width: a browser without a screen makes none under 500 pixels.
+fn frame(page: &str, width: u32) -> String {
+    let page = page.replace('&', "&amp;").replace('"', "&quot;");
+    format!("<iframe style='width:{width}px;height:900px;border:0' srcdoc=\"{page}\"></iframe>")
+}
+
+/// Says what each frame is like.
+const MEASURE: &str = r#"<pre id="measured"></pre><script>
+addEventListener("load", () => {
+  for (const frame of document.querySelectorAll("iframe")) {
+    const page = frame.contentDocument, root = page.documentElement;
+    const ground = getComputedStyle(page.body).backgroundColor;
+    document.getElementById("measured").textContent +=
+      `\nmeasured ${frame.clientWidth} px and ${root.scrollWidth - root.clientWidth} more, ` +
+      `${page.querySelectorAll("*").length} elements, ${ground}\n`;
+  }
+});
+</script>"#;
+
+/// A browser without a screen, with a directory of its own that goes with it.
+struct Browser {
+    program: &'static str,
+    directory: PathBuf,
+}
+
+impl Browser {
+    fn find() -> Option<Self> {
+        let is_here = |program: &&str| {
+            Command::new(program).arg("--version").output().is_ok_and(|it| it.status.success())
+        };
+        let program =
+            ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_here)?;
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "lastbyte-page-{}-{}",
+            std::process::id(),
+            MADE.fetch_add(1, Ordering::Relaxed)
+        );
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        Some(Self { program, directory })
+    }
+
+    /// What it prints of a page, and its talk.
+    fn run(&self, how: &[&str], page: &str) -> (String, String) {
+        let file = self.directory.join("page.html");
+        std::fs::write(&file, page).unwrap();
+        let output = Command::new("timeout")
+            .args(["--kill-after=5", "120", self.program, "--headless", "--no-sandbox"])
+            .args(["--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"])
+            .arg("--virtual-time-budget=20000")
+            .arg(format!("--user-data-dir={}", self.directory.join("profile").display()))
+            .args(how)
+            .arg(format!("file://{}", file.display()))
+            .output()
+            .unwrap();
+        let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {talk}", output.status);
+        (String::from_utf8(output.stdout).unwrap(), talk)
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Its helpers may still write there; what stays is in the directory for such things.
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

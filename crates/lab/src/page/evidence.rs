@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::View;
-use super::text::{self, count, duration, number, percent, rate, size};
+use super::text::{self, count, duration, percent, rate, size, time};
 use crate::record::{LinkWords, PathWords, Void};
 
 pub(super) fn section(view: &View<'_>) -> Markup {
@@ -67,7 +67,7 @@ fn certificate(view: &View<'_>) -> Markup {
     }
     let worst = |figure: fn(&LinkWords) -> f64| {
         let worst = links.iter().map(|link| figure(link)).fold(0.0, f64::max);
-        format!("{} ms", number(worst))
+        time(worst / 1e3)
     };
     let drops = links.iter().fold(0_u64, |sum, link| sum.saturating_add(link.device_drops_packets));
     let packets = links.iter().fold(0_u64, |sum, link| {
@@ -98,7 +98,7 @@ fn rounds(view: &View<'_>) -> Markup {
     let (least, most) = (about.rounds.least_rounds, about.rounds.most_rounds);
     let planned = if least == most { most.to_string() } else { format!("{least} to {most}") };
     let settled = match ended.settled {
-        Some(true) => "yes: more rounds would not change it",
+        Some(true) => "yes: the place of each against the best is told",
         Some(false) => "no: the most rounds allowed were not enough to tell the subjects apart",
         None => "not asked: the number of rounds was given",
     };

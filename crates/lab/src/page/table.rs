@@ -54,7 +54,7 @@ impl Columns {
         Self {
             limit: rows().any(|one| one.row.limit_bits_per_s.is_some()),
             against: rows().any(|one| one.row.next.is_some()),
-            latency: rows().any(|one| latency(one).is_some()),
+            latency: rows().any(|one| one.row.latency.is_some()),
         }
     }
 
@@ -67,7 +67,7 @@ impl Columns {
                 @if self.against { (head("against the best")) }
                 (head("claimed")) (head("resent")) (head("needlessly"))
                 @if self.latency {
-                    (head("RTT idle")) (head("RTT loaded p50")) (head("RTT loaded p95")) (head("RPM"))
+                    (head("RTT idle")) (head("RTT loaded")) (head("RPM"))
                 }
                 (head("complete"))
             }
@@ -78,8 +78,7 @@ impl Columns {
         let (row, unit) = (subject.row, view.unit);
         let cell = |text: Option<String>| html! { td { (text.as_deref().unwrap_or(NONE)) } };
         let of_limit = row.limit_bits_per_s.map(|limit| percent(row.received.median / limit));
-        let latency = latency(subject);
-        let latency = latency.as_ref();
+        let latency = row.latency.as_ref();
         html! {
             tr {
                 th scope="row" { bdi { (subject.name) } }
@@ -93,8 +92,11 @@ impl Columns {
                 (cell(row.resent_needlessly.map(percent)))
                 @if self.latency {
                     (cell(latency.map(|one| time(one.idle_p50))))
-                    (cell(latency.map(|one| time(one.loaded_p50))))
-                    (cell(latency.map(|one| time(one.loaded_p95))))
+                    td {
+                        @if let Some(latency) = latency {
+                            (time(latency.loaded_p50)) small { "p95 " (time(latency.loaded_p95)) }
+                        } @else { (NONE) }
+                    }
                     td { @if let Some(latency) = latency { (per_minute(latency)) } @else { (NONE) } }
                 }
                 td { (row.complete) " of " (row.samples.len()) }
@@ -107,7 +109,11 @@ impl Columns {
 fn against(row: &Row) -> Markup {
     let by = |ratio: f64| {
         let percent = (ratio - 1.0) * 100.0;
-        if percent.abs() < 1e6 { format!("{percent:+.0}") } else { format!("{percent:+.0e}") }
+        if percent.abs() < 1e6 {
+            format!("{percent:+.0}").replace('-', "−")
+        } else {
+            format!("{percent:+.0e}")
+        }
     };
     let spread = |low: f64, high: f64| format!("{} to {}\u{a0}%", by(low), by(high));
     let (standing, is_best) = match (&row.next, &row.standing) {
@@ -139,9 +145,4 @@ fn per_minute(latency: &Responsiveness) -> Markup {
         Confidence::High => "steady",
     };
     html! { (number(latency.rpm.median)) small { (word) } }
-}
-
-/// How the path answered under a subject's load, over all its runs.
-fn latency(subject: &Subject<'_>) -> Option<Responsiveness> {
-    Responsiveness::of(subject.runs.iter().filter_map(|run| run.latency.as_ref()))
 }

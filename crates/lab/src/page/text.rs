@@ -34,7 +34,7 @@ impl Unit {
 
     /// The unit in which times up to this one, in seconds, are short.
     pub(super) fn of_times(greatest: f64) -> Self {
-        Self::first(&[(1.5, 1.0, "s"), (0.0, 1e-3, "ms")], greatest)
+        Self::first(&[(1.5, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs")], greatest)
     }
 
     fn first(units: &[(f64, f64, &'static str)], greatest: f64) -> Self {
@@ -73,7 +73,12 @@ impl Unit {
 
     /// A figure that stands by itself: three digits that matter, with the unit.
     fn alone(&self, value: f64) -> String {
-        format!("{}\u{a0}{}", number(value / self.per), self.name)
+        let figure = number(value / self.per);
+        let figure = match figure.contains('.') && !figure.contains('e') {
+            true => figure.trim_end_matches('0').trim_end_matches('.'),
+            false => &figure,
+        };
+        format!("{figure}\u{a0}{}", self.name)
     }
 
     /// A figure on an axis: as many digits as it needs.
@@ -240,11 +245,12 @@ mod tests {
         assert_eq!(unit.figure(0.0), "0.0");
         assert_eq!(unit.figure(7.0), "7.0e-6");
         assert_eq!(rate(912.0), "0.91\u{a0}kbit/s");
-        assert_eq!(rate(12.0), "12.0\u{a0}bit/s");
+        assert_eq!(rate(12.0), "12\u{a0}bit/s");
         assert_eq!(rate(1e30), "1.0e21\u{a0}Gbit/s");
         assert_eq!(size(2_576_875.0), "2.58\u{a0}MB");
         assert_eq!(time(0.217), "217\u{a0}ms");
-        assert_eq!(time(8.0), "8.00\u{a0}s");
+        assert_eq!(time(0.000_007_3), "7.3\u{a0}µs");
+        assert_eq!(time(8.0), "8\u{a0}s");
     }
 
     #[test]

@@ -395,6 +395,8 @@ fn runs_table(view: &View<'_>, subject: &Subject<'_>, front: &Run) -> Markup {
     let unit = view.unit;
     let left_out = subject.runs.len().saturating_sub(LISTED);
     let label = format!("All runs of {}", subject.name);
+    let most = subject.runs.iter().map(|run| run.written_bytes()).max().unwrap_or(0);
+    let units = (unit, Unit::of_sizes(most as f64));
     html! {
         div.scroll role="region" aria-label=(label) tabindex="0" {
             table {
@@ -408,14 +410,14 @@ fn runs_table(view: &View<'_>, subject: &Subject<'_>, front: &Run) -> Markup {
                     }
                 }
                 tbody {
-                    @for run in subject.runs.iter().take(LISTED) { (run_row(unit, run, std::ptr::eq(*run, front))) }
+                    @for run in subject.runs.iter().take(LISTED) { (run_row(units, run, std::ptr::eq(*run, front))) }
                 }
             }
         }
     }
 }
 
-fn run_row(unit: Unit, run: &Run, in_front: bool) -> Markup {
+fn run_row((unit, sizes): (Unit, Unit), run: &Run, in_front: bool) -> Markup {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
     let (written, received) = (run.written_bytes(), run.received_bytes());
     let samples = samples(run).unwrap_or_default();
@@ -426,7 +428,7 @@ fn run_row(unit: Unit, run: &Run, in_front: bool) -> Markup {
             th scope="row" { (u64::from(run.round) + 1) @if in_front { " (in front)" } }
             td { (unit.figure(run.received_bits_per_s())) }
             td { (unit.figure(run.claimed_bits_per_s())) }
-            td { (text::size(written as f64)) }
+            td { (sizes.with_name(written as f64)) }
             td { @if received < written { (text::size((written - received) as f64)) } @else { "0" } }
             td { (or_none(run.resent_share().map(percent))) }
             td { (or_none(run.min_rtt().map(text::duration))) }
