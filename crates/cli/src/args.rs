@@ -10,6 +10,9 @@ use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
 use anyhow::{Result, bail};
 
+use crate::lab::host::HostArgs;
+use crate::lab::serve::ServeArgs;
+
 const AFTER_HELP: &str = "\
 stdout is the answer, stderr is the talk, the exit code is the verdict:
 0 done and proven, 1 ran and the answer is no, 2 misuse or failure, 130 on Ctrl-C.
@@ -31,7 +34,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Quiz(QuizArgs),
-    Lab(LabArgs),
+    Lab(Box<LabArgs>),
     Link(LinkArgs),
     Dial(Box<DialArgs>),
     Changes(ChangesArgs),
@@ -48,7 +51,7 @@ impl Command {
     pub(crate) fn needs_a_path(&self) -> bool {
         match self {
             Self::Quiz(args) => !args.path.is_empty(),
-            Self::Lab(args) => !args.loopback,
+            Self::Lab(args) => args.command.is_none() && !args.loopback && !args.is_remote(),
             Self::Link(args) => matches!(args.command, LinkCommand::Run(_)),
             Self::Demo(_) => true,
             _ => false,
@@ -145,7 +148,7 @@ impl PathArgs {
     }
 
     /// Whether nothing was said of a path.
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.scenario.is_none()
             && self.rtt.is_none()
             && self.loss.is_none()
@@ -198,8 +201,14 @@ pub(crate) enum MethodWord {
 /// Runs real kernel TCP over an emulated path with each congestion control and each buffer setting,
 /// in turn, several rounds; counts the receiver's bytes over the receiver's time; and says what to
 /// change.
+///
+/// Or over a real path, up to a host that runs `lastbyte lab serve`: `lastbyte lab HOST:PORT --key KEY`,
+/// or `lastbyte lab ssh://USER@HOST`, which starts it there.
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<LabCommand>,
     #[command(flatten)]
     pub(crate) path: PathArgs,
     /// Run over this machine's loopback interface instead: needs no rights, has no loss or delay
@@ -230,6 +239,20 @@ pub(crate) struct LabArgs {
     /// Print JSON Lines, with every sample
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+}
+
+impl LabArgs {
+    /// Whether the far host is another machine.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.host.is_meant(self.path.scenario.as_deref())
+    }
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    Serve(ServeArgs),
 }
 
 /// Make a bad network on this machine, and run programs in it.

@@ -1,6 +1,8 @@
 //! `lastbyte lab`.
 
+pub(crate) mod host;
 mod json;
+pub(crate) mod serve;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +15,10 @@ use lastbyte_lab::{
 use lastbyte_units::grouped;
 
 use crate::apply;
-use crate::args::LabArgs;
+use crate::args::{LabArgs, LabCommand, PathArgs};
 use crate::output::{Align, Progress, Table, mbit, percent, say, talk};
 use crate::verdict::Verdict;
+use host::Far;
 
 /// A run of fewer round trips is mostly slow start.
 const SHORT: u32 = 10;
@@ -26,31 +29,47 @@ pub(crate) const COUNTED: &str =
 
 /// Runs an experiment and prints what it found. The verdict: did every byte of every run arrive?
 pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
-    let plan = plan(args)?;
+    if let Some(LabCommand::Serve(args)) = &args.command {
+        return serve::run(args);
+    }
+    if !args.is_remote() {
+        return run_plan(args, &plan(args, None)?);
+    }
+    let far = Far::open(&args.host, args.path.scenario.as_deref())?;
+    let mut plan = plan(args, Some(&far))?;
+    far.agree(&args.host, &mut plan)?;
+    let verdict = run_plan(args, &plan);
+    far.close();
+    verdict
+}
+
+fn run_plan(args: &LabArgs, plan: &Plan) -> Result<Verdict> {
     let experiment = if args.json {
-        let experiment = json::run(&plan)?;
+        let experiment = json::run(plan)?;
         tell_void(&experiment);
         experiment
     } else {
-        let heading = heading(&plan);
-        let experiment = make(&plan, &mut || {
+        let heading = heading(plan);
+        let experiment = make(plan, &mut || {
             say(&heading);
             say("");
         })?;
         print(&experiment, &Findings::of(&experiment));
         experiment
     };
-    let complete = experiment.runs.iter().all(lastbyte_lab::Run::is_complete);
+    if let Some(cut) = &experiment.ended.cut {
+        talk(&format!("lab: ended early: {cut}"));
+    }
+    let complete = experiment.ended.cut.is_none()
+        && experiment.runs.iter().all(lastbyte_lab::Run::is_complete);
     Ok(Verdict::from(complete && experiment.void.is_empty()))
 }
 
 /// Words to plan: all that can be wrong is found here.
-fn plan(args: &LabArgs) -> Result<Plan> {
-    let path = match (args.loopback, args.path.scenario()?) {
-        (true, None) => Path::Loopback,
-        (true, Some(_)) => bail!("--loopback has no delay, loss or rate: leave the path out"),
-        (false, Some(scenario)) => Path::Link(Box::new(scenario)),
-        (false, None) => Path::Link(Box::new(args.path.must_have_scenario()?)),
+fn plan(args: &LabArgs, far: Option<&Far>) -> Result<Plan> {
+    let path = match far {
+        Some(far) => real_path(args, far)?,
+        None => path_of_this_machine(args)?,
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let parallel = match args.parallel {
@@ -83,6 +102,25 @@ fn plan(args: &LabArgs) -> Result<Plan> {
     })
 }
 
+fn path_of_this_machine(args: &LabArgs) -> Result<Path> {
+    Ok(match (args.loopback, args.path.scenario()?) {
+        (true, None) => Path::Loopback,
+        (true, Some(_)) => bail!("--loopback has no delay, loss or rate: leave the path out"),
+        (false, Some(scenario)) => Path::Link(Box::new(scenario)),
+        (false, None) => Path::Link(Box::new(args.path.must_have_scenario()?)),
+    })
+}
+
+fn real_path(args: &LabArgs, far: &Far) -> Result<Path> {
+    let alone = PathArgs { scenario: None, ..args.path.clone() };
+    ensure!(
+        alone.is_empty() && !args.loopback && args.port == 0,
+        "a real path is as it is: leave --rtt, --loss, --rate, --queue, --set, --loopback and --port out"
+    );
+    ensure!(args.parallel.unwrap_or(1) == 1, "runs over a real path go one after the other");
+    Ok(Path::Remote(Arc::clone(&far.remote)))
+}
+
 /// The congestion controls asked for, or all that may be used.
 fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
     let available = apply::available_congestion();
@@ -103,7 +141,7 @@ fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
         return Ok(once);
     }
     let root = lastbyte_sys::process::effective_user() == 0;
-    if root || *path != Path::Loopback {
+    if root || path.scenario().is_some() {
         return Ok(available);
     }
     let allowed = apply::allowed_congestion();
@@ -139,8 +177,11 @@ pub(crate) fn make(plan: &Plan, begun: &mut dyn FnMut()) -> Result<Experiment> {
 /// What is going to be measured.
 pub(crate) fn heading(plan: &Plan) -> String {
     let place = match plan.path.scenario() {
-        None => "loopback".to_owned(),
-        Some(scenario) => format!("{}: {}", scenario.name, scenario.spec),
+        None if plan.path == Path::Loopback => "loopback".to_owned(),
+        _ => {
+            let words = plan.path.words();
+            format!("{}: {}", words.name, words.words)
+        }
     };
     let time = plan.load.time.map(|time| format!("{} s", time.as_secs()));
     let bytes = plan.load.bytes.map(|bytes| format!("{} bytes", grouped(bytes)));
@@ -186,7 +227,8 @@ fn print(experiment: &Experiment, findings: &Findings) {
 fn tell_void(experiment: &Experiment) {
     for void in &experiment.void {
         let (subject, why) = (&experiment.about.subjects[void.subject], &void.why);
-        talk(&format!("lab: a run of {subject} does not count: {why}; try --parallel 1"));
+        let hint = if experiment.about.parallel > 1 { "; try --parallel 1" } else { "" };
+        talk(&format!("lab: a run of {subject} does not count: {why}{hint}"));
     }
 }
 

@@ -3,8 +3,7 @@
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lastbyte_link::{Host, Report};
-use lastbyte_socket::{Listener, Tune};
+use lastbyte_link::Report;
 
 use crate::error::LabError;
 use crate::plan::Plan;
@@ -57,23 +56,25 @@ pub fn experiment(plan: &Plan, watch: &mut dyn FnMut(Event<'_>)) -> Result<Exper
     rehearse(plan)?;
     let about = about(plan);
     watch(Event::Begun(&about));
-    let mut course = Course { plan, watch, runs: Vec::new(), void: Vec::new(), refused: None };
+    let mut course =
+        Course { plan, watch, runs: Vec::new(), void: Vec::new(), refused: Vec::new(), cut: None };
     let mut rounds = 0;
     let mut subjects: Vec<usize> = (0..plan.subjects.len()).collect();
-    while rounds < plan.rounds.most_rounds && !subjects.is_empty() {
+    while rounds < plan.rounds.most_rounds && !subjects.is_empty() && course.cut.is_none() {
         course.round(rounds, &subjects)?;
         rounds += 1;
         subjects.retain(|subject| !course.is_refused(*subject));
     }
-    let Course { runs, void, refused, .. } = course;
-    match refused {
-        Some((_, error)) if runs.is_empty() => Err(error),
-        _ => Ok(Experiment {
+    let Course { runs, void, mut refused, cut, .. } = course;
+    match (refused.pop(), cut) {
+        (_, Some(cut)) if runs.is_empty() => Err(cut),
+        (Some((_, error)), None) if runs.is_empty() => Err(error),
+        (_, cut) => Ok(Experiment {
             about,
             runs,
             void,
             beside: Vec::new(),
-            ended: Ended { rounds, settled: None, cut: None },
+            ended: Ended { rounds, settled: None, cut: cut.map(|cut| cut.to_string()) },
         }),
     }
 }
@@ -82,8 +83,7 @@ pub fn experiment(plan: &Plan, watch: &mut dyn FnMut(Event<'_>)) -> Result<Exper
 /// found before anything else.
 fn rehearse(plan: &Plan) -> Result<(), LabError> {
     let path = plan.path.up(plan.seed)?;
-    let address = std::net::SocketAddr::new(path.address(Host::Far), plan.port);
-    path.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
+    path.rehearse(plan.port)?;
     path.down()?;
     Ok(())
 }
@@ -112,8 +112,10 @@ struct Course<'a> {
     watch: &'a mut dyn FnMut(Event<'_>),
     runs: Vec<Run>,
     void: Vec<Void>,
-    /// The first subject that could not be run, and why.
-    refused: Option<(usize, LabError)>,
+    /// Subjects that cannot be run, and why.
+    refused: Vec<(usize, LabError)>,
+    /// What ended it before its time.
+    cut: Option<LabError>,
 }
 
 impl Course<'_> {
@@ -130,7 +132,13 @@ impl Course<'_> {
                     Ok(made) => self.believe(made)?,
                     Err(error) if error.is_of_subject() => {
                         self.leave_out(*subject, round, error.to_string());
-                        self.refused.get_or_insert((*subject, error));
+                        self.refused.push((*subject, error));
+                    }
+                    // The next run looks for the far host again.
+                    Err(LabError::Lost(why)) => self.leave_out(*subject, round, why),
+                    Err(error @ LabError::Gone(_)) => {
+                        self.cut = Some(error);
+                        return Ok(());
                     }
                     Err(error) => return Err(error),
                 }
@@ -163,9 +171,9 @@ impl Course<'_> {
         self.void.push(void);
     }
 
-    /// Whether a subject has been left out and never ran.
+    /// Whether a subject has been left out for good: it never ran.
     fn is_refused(&self, subject: usize) -> bool {
-        self.void.iter().any(|void| void.subject == subject)
+        self.refused.iter().any(|(refused, _)| *refused == subject)
             && !self.runs.iter().any(|run| run.subject == subject)
     }
 }

@@ -54,6 +54,8 @@ pub struct Reading {
     pub rate: Option<BitRate>,
     /// Whether to ask for round trips through the load.
     pub asks: bool,
+    /// What the sender may send at most: who sends more is not read on.
+    pub most_bytes: Option<u64>,
 }
 
 /// Counts what comes to its end. A cut connection is no error here: it is in the result.
@@ -68,10 +70,10 @@ pub fn receive(mut stream: Stream, reading: &Reading) -> Result<Received, Socket
     let _ = stream.set_read_timeout(Some(STALLED));
     if reading.asks {
         let (read, write) = stream.into_split();
-        let (read, write) = ask_and_count(read, write, &mut counter, reading.rate);
+        let (read, write) = ask_and_count(read, write, &mut counter, reading);
         stream = read.reunite(write).unwrap_or_else(|_| unreachable!("two halves of one stream"));
     } else {
-        counter.count(&mut stream, reading.rate);
+        counter.count(&mut stream, reading);
     }
     Ok(Received {
         bytes: stream.bytes_read() - before,
@@ -89,7 +91,7 @@ fn ask_and_count(
     mut read: ReadHalf,
     mut write: WriteHalf,
     counter: &mut Counter,
-    rate: Option<BitRate>,
+    reading: &Reading,
 ) -> (ReadHalf, WriteHalf) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     counter.asked = Some(Arc::clone(&asked));
@@ -109,7 +111,7 @@ fn ask_and_count(
             }
             write
         });
-        counter.count(&mut read, rate);
+        counter.count(&mut read, reading);
         drop(stop);
         let write = asker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (read, write)
@@ -146,11 +148,12 @@ impl Counter {
     }
 
     /// Reads to the end. A cut is known by `ended`, a stall by its absence.
-    fn count(&mut self, from: &mut impl Read, rate: Option<BitRate>) {
+    fn count(&mut self, from: &mut impl Read, reading: &Reading) {
         let mut chunk = vec![0; CHUNK];
         let mut total = 0;
-        loop {
-            let room = match rate {
+        let most = reading.most_bytes.unwrap_or(u64::MAX);
+        while total <= most {
+            let room = match reading.rate {
                 Some(rate) => allowed(rate, self.began, total),
                 None => CHUNK,
             };

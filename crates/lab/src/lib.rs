@@ -9,6 +9,7 @@
 //! - [`flow`]: one connection that carries load.
 //! - [`record`]: what an experiment brought, as plain data.
 //! - [`Findings`]: the table and the recommendation.
+//! - [`remote`]: a far host that is another machine.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 
 #![forbid(unsafe_code)]
@@ -18,17 +19,19 @@ mod experiment;
 mod far;
 mod findings;
 pub mod flow;
+mod guests;
 mod path;
 mod plan;
 mod probe;
 pub mod quiz;
 pub mod record;
+pub mod remote;
 mod setting;
 mod subject;
 
 pub use error::LabError;
 pub use experiment::{Event, experiment};
-pub use far::{FarEnd, Task, Token, serve};
+pub use far::{FarEnd, Over, Task, Token, serve};
 pub use findings::{Findings, Recommendation, Row};
 pub use path::{Path, PathUp};
 pub use plan::{Fairness, Load, Plan, Rounds};
