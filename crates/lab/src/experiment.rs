@@ -135,7 +135,9 @@ impl Course<'_> {
                         self.refused.push((*subject, error));
                     }
                     // The next run looks for the far host again.
-                    Err(LabError::Lost(why)) => self.leave_out(*subject, round, why),
+                    Err(error @ LabError::Lost(_)) => {
+                        self.leave_out(*subject, round, error.to_string());
+                    }
                     Err(error @ LabError::Gone(_)) => {
                         self.cut = Some(error);
                         return Ok(());

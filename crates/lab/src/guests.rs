@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use lastbyte_socket::Stream;
+use lastbyte_socket::{Stream, Tune};
 
 /// Keeps count of connections, and cuts the one that has waited longest when one too many waits to
 /// show what it is. So whoever has something to show finds room, however many say nothing.
@@ -50,10 +51,13 @@ impl Guests {
         Some(Guest { guests: self, number })
     }
 
-    /// Cuts all of them.
+    /// Cuts all of them. Bytes on the way to one that does not take them are given up as soon as the
+    /// kernel looks at them again: while the other side's window is closed that is with the next probe.
     pub(crate) fn cut_all(&self) {
+        let give_up = Tune { user_timeout: Some(Duration::from_millis(1)), ..Tune::default() };
         let inside = self.lock();
         for (_, stream) in inside.waiting.iter().chain(&inside.known) {
+            let _ = give_up.apply_to(stream);
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -112,9 +116,8 @@ impl Drop for Guest<'_> {
 mod tests {
     use std::io::Read;
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
-    use lastbyte_socket::{Listener, Tune};
+    use lastbyte_socket::Listener;
 
     use super::*;
 

@@ -209,7 +209,12 @@ impl Remote {
             let stream = match stream {
                 Ok(stream) => stream,
                 Err(error) => {
+                    // Nobody listens: a server that was started again has another key.
+                    let is_over = error.cause.kind() == std::io::ErrorKind::ConnectionRefused;
                     last = Some(error.to_string());
+                    if is_over {
+                        break;
+                    }
                     continue;
                 }
             };
