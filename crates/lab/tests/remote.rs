@@ -277,6 +277,10 @@ fn a_server_for_one_experiment_ends_after_it() {
     let second = Remote::open(server.connect(), "there", server.key.clone(), u64::MAX);
     assert!(matches!(second, Err(RemoteError::Busy)), "{second:?}");
     remote.bye();
+    // One without runs was none.
+    server.says("lost: None");
+    let experiment = experiment(&plan(server.path(), vec![settings(Direction::Up)], 1000));
+    assert!(experiment.unwrap().runs[0].is_complete());
     assert!(holds(|| server.is_over()));
 }
 

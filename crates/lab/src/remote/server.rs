@@ -291,6 +291,11 @@ impl House<'_> {
                 book.lost_at = Some(Instant::now());
                 Some(why)
             }
+            // Who thought better of it has left the place free.
+            Closing::Bye if book.runs == 0 => {
+                book.only = None;
+                None
+            }
             Closing::Bye => {
                 book.done = true;
                 None
