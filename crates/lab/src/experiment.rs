@@ -134,6 +134,11 @@ impl Course<'_> {
                         self.leave_out(*subject, round, error.to_string());
                         self.refused.push((*subject, error));
                     }
+                    // That which fails from the beginning is not tried again and again.
+                    Err(error @ LabError::Lost(_)) if self.runs.is_empty() => {
+                        self.cut = Some(error);
+                        return Ok(());
+                    }
                     // The next run looks for the far host again.
                     Err(error @ LabError::Lost(_)) => {
                         self.leave_out(*subject, round, error.to_string());
@@ -202,7 +207,7 @@ fn at_once(plan: &Plan, batch: &[usize], round: u32) -> Vec<Made> {
 fn make(plan: &Plan, subject: usize, round: u32) -> Made {
     let path = plan.path.up(plan.seed.wrapping_add(round.into()))?;
     let orders = Orders { load: plan.load, latency: plan.latency, port: plan.port };
-    let outcome = plan.subjects[subject].run(&path, &orders)?;
+    let outcome = plan.subjects[subject].run(&path, &orders).map_err(|error| path.judged(error))?;
     let report = path.down()?;
     let link = report.as_ref().map(LinkWords::of);
     let run = Run { subject, round, flows: outcome.flows, latency: outcome.latency, link };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use lastbyte_link::{Host, Link, LinkError, Report, Scenario, Way};
-use lastbyte_socket::{Listener, Tune};
+use lastbyte_socket::{Listener, Operation, Tune};
 
 use crate::error::LabError;
 use crate::far::{self, FarEnd, Over, Task, Token};
@@ -208,6 +208,26 @@ impl PathUp {
         match self.link() {
             Some(link) => link.host(host).set_sysctl(name, value),
             None => Ok(()),
+        }
+    }
+
+    /// What became of a run that failed. On a real path a connection that could not be made, or was
+    /// cut, says nothing of the next run.
+    #[must_use]
+    pub fn judged(&self, error: LabError) -> LabError {
+        match (self, error) {
+            (Self::Remote(_), LabError::Socket(error)) => {
+                let hint = match error.operation {
+                    Operation::Connect => {
+                        " (where a firewall is on the way, give a port that it lets through to \
+                         `lab serve --data-port`)"
+                    }
+                    _ => "",
+                };
+                LabError::Lost(format!("{error}{hint}"))
+            }
+            (Self::Remote(_), LabError::Receiver(error)) => LabError::Lost(error.to_string()),
+            (_, error) => error,
         }
     }
 

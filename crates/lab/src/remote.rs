@@ -347,7 +347,7 @@ impl FarEnd for RemoteFar {
         let mut state = remote.lock();
         match remote.ask(&mut state, &Request::End { number: self.number }, END_WITHIN)? {
             Answer::Done { mut flows } => {
-                if !flows.iter().all(|flow| is_sane(flow, self.streams)) {
+                if !flows.iter().all(|flow| protocol::is_sane(flow, self.streams)) {
                     return Err(LabError::Far("it counted what cannot be".to_owned()));
                 }
                 for sent in flows.iter_mut().filter_map(|flow| flow.sent.as_mut()) {
@@ -370,34 +370,4 @@ impl Drop for RemoteFar {
             remote.lock().channel = None;
         }
     }
-}
-
-/// Whether figures of another host can be reckoned with: none is so large that a sum of them would
-/// not be a number.
-fn is_sane(flow: &Flow, streams: u32) -> bool {
-    const MOST_TIME: Duration = Duration::from_secs(1 << 20);
-    const MOST_BYTES: u64 = 1 << 50;
-    let time = |time: &Duration| *time <= MOST_TIME;
-    let received = flow.received.as_ref().is_none_or(|received| {
-        time(&received.began)
-            && time(&received.time)
-            && received.bytes <= MOST_BYTES
-            && received.tenths.iter().all(|bytes| *bytes <= MOST_BYTES)
-            && received.answers.iter().all(time)
-    });
-    let sent = flow.sent.as_ref().is_none_or(|sent| {
-        let bytes = [Some(sent.written), sent.acked_bytes, sent.sent_bytes, sent.resent_bytes];
-        let shares = sent.limited.shares();
-        let bytes_of = |sample: &crate::record::Sample| {
-            [sample.cwnd_bytes, sample.unacked_bytes, sample.resent_bytes.unwrap_or(0)]
-        };
-        time(&sent.writing)
-            && sent.min_rtt.as_ref().is_none_or(time)
-            && bytes.into_iter().flatten().all(|bytes| bytes <= MOST_BYTES)
-            && shares.iter().all(|(_, share)| (0.0..=1.001).contains(share))
-            && sent.samples.iter().all(|sample| {
-                time(&sample.at) && bytes_of(sample).iter().all(|bytes| *bytes <= MOST_BYTES)
-            })
-    });
-    flow.stream < streams && received && sent
 }

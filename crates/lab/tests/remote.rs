@@ -294,6 +294,20 @@ fn one_experiment_at_a_time() {
     assert!(holds(|| second().is_ok()));
 }
 
+#[test]
+fn a_port_that_is_closed_on_the_way_is_said() {
+    // Control connections go through what stands between; load finds nothing on its address.
+    let server = Serving::start(limits());
+    let at = SocketAddr::from(([127, 0, 0, 2], 0));
+    let between = Between::start_at(at, server.address);
+    let stream = Stream::connect(between.address, &Tune::default(), SOON).unwrap();
+    let remote = Remote::open(stream, "there", server.key.clone(), u64::MAX).unwrap();
+    let mut plan = plan(Path::Remote(remote), vec![settings(Direction::Up)], 1000);
+    plan.latency = false;
+    let error = experiment(&plan).unwrap_err().to_string();
+    assert!(error.contains("--data-port"), "{error}");
+}
+
 // --- what is lost -------------------------------------------------------------------------------
 
 /// Between a near host and a server: can cut what goes through it. Load does not go through it.
@@ -306,7 +320,11 @@ struct Between {
 
 impl Between {
     fn start(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), to)
+    }
+
+    fn start_at(at: SocketAddr, to: SocketAddr) -> Self {
+        let listener = TcpListener::bind(at).unwrap();
         let address = listener.local_addr().unwrap();
         let open = Arc::new(Mutex::new(Vec::new()));
         let said = Arc::new(Mutex::new(Vec::new()));

@@ -300,9 +300,10 @@ impl Ssh {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A master connection of ssh may hold stderr open: what is said later is not waited for.
-        if self.talk.as_ref().is_some_and(JoinHandle::is_finished) {
-            let _ = self.talk.take().map(JoinHandle::join);
+        // What it said last is waited for, but not for a master connection of ssh that stays.
+        let talks = |talk: &JoinHandle<()>| !talk.is_finished();
+        while Instant::now() < until && self.talk.as_ref().is_some_and(talks) {
+            thread::sleep(Duration::from_millis(10));
         }
     }
 }

@@ -98,6 +98,9 @@ fn announce(args: &ServeArgs, local: SocketAddr, key: &Key) {
     let mut addresses = addresses.iter().map(with_port);
     let first = addresses.next().unwrap_or_else(|| format!("HOST:{}", local.port()));
     say(&format!("lastbyte lab {first} --key {key}"));
+    if args.parent_pipe {
+        return;
+    }
     let others: Vec<String> = addresses.collect();
     if !others.is_empty() {
         talk(&format!("lab serve: this host is also {}", others.join(", ")));

@@ -52,6 +52,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -59,7 +60,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::far::{Task, Token};
-use crate::record::Flow;
+use crate::record::{Flow, Sample};
 
 /// The version of the protocol that this program speaks.
 pub const PROTOCOL: u32 = 1;
@@ -157,6 +158,37 @@ pub enum Refusal {
     Unsuited(String),
     /// Anything else.
     Far(String),
+}
+
+/// Whether figures of another host can be reckoned with: none is so large that a sum of them would
+/// not be a number.
+#[must_use]
+pub fn is_sane(flow: &Flow, streams: u32) -> bool {
+    const MOST_TIME: Duration = Duration::from_secs(1 << 20);
+    const MOST_BYTES: u64 = 1 << 50;
+    let time = |time: &Duration| *time <= MOST_TIME;
+    let received = flow.received.as_ref().is_none_or(|received| {
+        time(&received.began)
+            && time(&received.time)
+            && received.bytes <= MOST_BYTES
+            && received.tenths.iter().all(|bytes| *bytes <= MOST_BYTES)
+            && received.answers.iter().all(time)
+    });
+    let sent = flow.sent.as_ref().is_none_or(|sent| {
+        let bytes = [Some(sent.written), sent.acked_bytes, sent.sent_bytes, sent.resent_bytes];
+        let shares = sent.limited.shares();
+        let bytes_of = |sample: &Sample| {
+            [sample.cwnd_bytes, sample.unacked_bytes, sample.resent_bytes.unwrap_or(0)]
+        };
+        time(&sent.writing)
+            && sent.min_rtt.as_ref().is_none_or(time)
+            && bytes.into_iter().flatten().all(|bytes| bytes <= MOST_BYTES)
+            && shares.iter().all(|(_, share)| (0.0..=1.001).contains(share))
+            && sent.samples.iter().all(|sample| {
+                time(&sample.at) && bytes_of(sample).iter().all(|bytes| *bytes <= MOST_BYTES)
+            })
+    });
+    flow.stream < streams && received && sent
 }
 
 /// The other side did not keep to the protocol.
