@@ -4,7 +4,8 @@
 #   scripts/ensure.sh build    a C linker, and Rust as new as Cargo.toml asks
 #   scripts/ensure.sh check    those, and rustfmt, clippy and shellcheck
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
-#   scripts/ensure.sh real     those of python, and iperf3, a C++ compiler, valgrind, chromium
+#   scripts/ensure.sh real     those of python, and iperf3, a C++ compiler, valgrind, chromium, ssh and
+#                              sshd
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
 #
@@ -28,6 +29,8 @@ main() {
     look_for_program g++
     look_for_program valgrind
     look_for_program chromium
+    look_for_program ssh openssh-client
+    look_for_sshd
   fi
   case $kind in python | real | bench) look_for_python ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
@@ -93,6 +96,12 @@ look_for_bench_programs() {
   look_for_program ip iproute2
   look_for_program ping iputils-ping
   look_for_program top procps
+}
+
+# It lies where only root looks. SBIN is for the tests of this script.
+look_for_sshd() {
+  if [[ -x ${SBIN:-/usr/sbin}/sshd ]]; then return; fi
+  look_for_program sshd openssh-server
 }
 
 look_for_dial_programs() {

@@ -45,8 +45,8 @@ nothing_missing_prints_nothing() {
     with_rustup 1.95.0 stable
     with_rust 1.95.0
     with_python
-    with_program shellcheck iperf3 g++ valgrind chromium strace tmux ethtool less vim ip ping top curl go node \
-      apt-get
+    with_program shellcheck iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim ip ping \
+      top curl go node apt-get
     run "$kind"
     ends_with 0
     says_nothing
@@ -141,13 +141,15 @@ nothing_there_without_rights() {
   for sudo in absent refuses; do
     machine "nothing there, no rights: sudo $sudo"
     with_user 1000
-    with_apt gcc libc6-dev rustup curl ca-certificates iperf3 g++ valgrind python3 python3-venv
+    with_apt gcc libc6-dev rustup curl ca-certificates iperf3 g++ valgrind openssh-client openssh-server \
+      python3 python3-venv
     if [[ $sudo == refuses ]]; then with_sudo 1; fi
     run real
     ends_with 2
-    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind, chromium, python3 with venv;"
-    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 g++ valgrind chromium python3 python3-venv \
-curl ca-certificates'"
+    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind, chromium, ssh, sshd, python3 \
+with venv;"
+    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 g++ valgrind chromium openssh-client \
+openssh-server python3 python3-venv curl ca-certificates'"
     says_lines 1
     did_nothing
   done
@@ -223,14 +225,15 @@ check_adds_components_and_shellcheck() {
 }
 
 real_adds_programs_without_a_question() {
-  machine "real: iperf3, g++, valgrind and chromium"
+  machine "real: iperf3, g++, valgrind, chromium, ssh and sshd"
   with_cc
   with_rust 1.95.0
   with_python
-  with_apt iperf3 g++ valgrind chromium
+  with_apt iperf3 g++ valgrind chromium openssh-client openssh-server
   run real
   ends_with 0
-  did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind chromium .frontend noninteractive."
+  did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind chromium openssh-client openssh-server .frontend \
+noninteractive."
 }
 
 python_without_venv_gets_it() {
@@ -252,7 +255,7 @@ bench_names_packages_that_are_not_named_as_their_program() {
   with_rust 1.95.0
   with_apt iproute2 iputils-ping procps
   with_python
-  with_program iperf3 g++ valgrind chromium strace tmux ethtool less vim
+  with_program iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim
   run bench
   ends_with 2
   says "missing: ip, ping, top;"
@@ -386,6 +389,8 @@ apt_installs() {
       curl) with_curl ;;
       rust-clippy) touch "$bin/cargo-clippy" ;;
       shellcheck | iperf3 | g++ | valgrind | chromium) with_program "$package" ;;
+      openssh-client) with_program ssh ;;
+      openssh-server) with_program sshd ;;
       python3-venv) with_python ;;
       rustup)
         if [[ -e $here/rustup-conflicts ]]; then exit 100; fi
@@ -427,7 +432,7 @@ stub() {
 
 run() {
   code=0
-  env -i PATH="$bin" HOME="$here/home" bash "$root/scripts/ensure.sh" "$@" \
+  env -i PATH="$bin" SBIN="$bin" HOME="$here/home" bash "$root/scripts/ensure.sh" "$@" \
     > "$here/stdout" 2> "$here/talk" < /dev/null || code=$?
   expect "prints nothing to stdout" test ! -s "$here/stdout"
 }

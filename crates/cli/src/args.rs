@@ -146,7 +146,7 @@ impl PathArgs {
     }
 
     /// Whether nothing was said of a path.
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.scenario.is_none()
             && self.rtt.is_none()
             && self.loss.is_none()

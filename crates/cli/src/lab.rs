@@ -2,12 +2,15 @@
 
 mod advice;
 mod compare;
+mod host;
 mod keep;
 mod launch;
 mod report;
+mod serve;
 mod table;
 mod words;
 
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +23,11 @@ use lastbyte_lab::{
 use lastbyte_units::{ByteSize, grouped};
 
 use crate::apply::{self, Application};
+use crate::args::PathArgs;
 use crate::ledger::Ledger;
 use crate::output::{Progress, say, talk};
 use crate::verdict::Verdict;
+use host::Far;
 
 pub(crate) use advice::{Advice, Scope, advice};
 use keep::Keeper;
@@ -41,25 +46,37 @@ const USUAL_SECONDS: u64 = 20;
 pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
     match &args.command {
         None => measure(args),
+        Some(LabCommand::Serve(args)) => serve::run(args),
         Some(LabCommand::Show(args)) => show(args),
         Some(LabCommand::Compare(args)) => compare::run(args),
     }
 }
 
 fn measure(args: &LabArgs) -> Result<Verdict> {
-    let plan = plan(args)?;
-    let output = &args.output;
-    if let Some(place) = output.apply {
+    if let Some(place) = args.output.apply {
         // Nobody should learn it after a long experiment.
         let name = apply::default_congestion().context("this machine has no TCP")?;
         apply::check(&Ledger::of_this_user()?, &application(place, Some(name), None))?;
     }
-    if let Some(path) = &output.report {
+    if let Some(path) = &args.output.report {
         report::check(path)?;
     }
+    if !args.is_remote() {
+        return make_and_tell(args, &plan(args, None)?, None);
+    }
+    let far = Far::open(&args.host, args.path.scenario.as_deref())?;
+    let mut plan = plan(args, Some(&far))?;
+    far.agree(&args.host, &mut plan)?;
+    let verdict = make_and_tell(args, &plan, Some(far.address()));
+    far.close();
+    verdict
+}
+
+fn make_and_tell(args: &LabArgs, plan: &Plan, to: Option<IpAddr>) -> Result<Verdict> {
+    let output = &args.output;
     let mut keeper = Keeper::new(output.json, output.save.as_deref())?;
-    let heading = heading(&plan);
-    let experiment = make(&plan, &mut |event| {
+    let heading = heading(plan);
+    let experiment = make(plan, &mut |event| {
         if let (Event::Begun(_), false) = (event, output.json) {
             say(&heading);
             say("");
@@ -67,7 +84,7 @@ fn measure(args: &LabArgs) -> Result<Verdict> {
         keeper.on(event)
     })?;
     let kept = keeper.end(&experiment);
-    let (complete, advice) = tell(&experiment, output)?;
+    let (complete, advice) = tell(&experiment, output, to)?;
     if let Some(place) = output.apply {
         apply_advice(place, &advice.unwrap_or_default())?;
     }
@@ -115,11 +132,15 @@ fn show(args: &ShowArgs) -> Result<Verdict> {
     say(&format!("{}: {}", about.path.name, about.path.words));
     say(&format!("{}, seed {}, Linux {}", about.rounds, about.seed, short(&about.kernel)));
     say("");
-    Ok(tell(&experiment, &output)?.0)
+    Ok(tell(&experiment, &output, None)?.0)
 }
 
 /// Says what was found, whether every byte arrived, and what to do.
-fn tell(experiment: &Experiment, output: &OutputArgs) -> Result<(Verdict, Option<Advice>)> {
+fn tell(
+    experiment: &Experiment,
+    output: &OutputArgs,
+    to: Option<IpAddr>,
+) -> Result<(Verdict, Option<Advice>)> {
     let findings = Findings::of(experiment);
     if !output.json {
         say(COUNTED);
@@ -128,7 +149,7 @@ fn tell(experiment: &Experiment, output: &OutputArgs) -> Result<(Verdict, Option
         say(&table::legend(experiment, &findings));
     }
     warn(experiment, &findings);
-    let advice = advice(&findings, Scope { to: None, machine_wide: output.machine_wide });
+    let advice = advice(&findings, Scope { to, machine_wide: output.machine_wide });
     if let (Some(advice), false) = (&advice, output.json) {
         say("");
         advice.say();
@@ -143,12 +164,10 @@ fn tell(experiment: &Experiment, output: &OutputArgs) -> Result<(Verdict, Option
 }
 
 /// Words to plan: all that can be wrong is found here.
-fn plan(args: &LabArgs) -> Result<Plan> {
-    let path = match (args.loopback, args.path.scenario()?) {
-        (true, None) => Path::Loopback,
-        (true, Some(_)) => bail!("--loopback has no delay, loss or rate: leave the path out"),
-        (false, Some(scenario)) => Path::Link(Box::new(scenario)),
-        (false, None) => Path::Link(Box::new(args.path.must_have_scenario()?)),
+fn plan(args: &LabArgs, far: Option<&Far>) -> Result<Plan> {
+    let path = match far {
+        Some(far) => real_path(args, far)?,
+        None => path_of_this_machine(args)?,
     };
     let runs = &args.runs;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -162,7 +181,7 @@ fn plan(args: &LabArgs) -> Result<Plan> {
         None => Plan::parallel_for(&path, direction, cores),
     };
     ensure!(
-        runs.port == 0 || parallel == 1 || path != Path::Loopback,
+        runs.port == 0 || parallel == 1 || !matches!(path, Path::Loopback),
         "one port serves one run at a time over loopback: leave --parallel or --port out"
     );
     let seconds = match (runs.seconds, runs.bytes) {
@@ -181,8 +200,27 @@ fn plan(args: &LabArgs) -> Result<Plan> {
         seed: args.path.seed,
         port: runs.port,
         parallel,
-        command: std::env::args().collect(),
+        command: command(),
     })
+}
+
+fn path_of_this_machine(args: &LabArgs) -> Result<Path> {
+    Ok(match (args.loopback, args.path.scenario()?) {
+        (true, None) => Path::Loopback,
+        (true, Some(_)) => bail!("--loopback has no delay, loss or rate: leave the path out"),
+        (false, Some(scenario)) => Path::Link(Box::new(scenario)),
+        (false, None) => Path::Link(Box::new(args.path.must_have_scenario()?)),
+    })
+}
+
+fn real_path(args: &LabArgs, far: &Far) -> Result<Path> {
+    let alone = PathArgs { scenario: None, ..args.path.clone() };
+    ensure!(
+        alone.is_empty() && !args.loopback && args.runs.port == 0,
+        "a real path is as it is: leave --rtt, --loss, --rate, --queue, --set, --loopback and --port out"
+    );
+    ensure!(args.runs.parallel.unwrap_or(1) == 1, "runs over a real path go one after the other");
+    Ok(Path::Remote(Arc::clone(&far.remote)))
 }
 
 /// Every combination of the settings asked for.
@@ -267,7 +305,7 @@ fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
         return Ok(once);
     }
     let root = lastbyte_sys::process::effective_user() == 0;
-    if root || *path != Path::Loopback {
+    if root || path.scenario().is_some() {
         return Ok(available);
     }
     let allowed = apply::allowed_congestion();
@@ -313,11 +351,25 @@ pub(crate) fn heading(plan: &Plan) -> String {
     let load = [time, bytes].into_iter().flatten().collect::<Vec<_>>().join(" or ");
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let (rounds, seed, kernel) = (plan.rounds, plan.seed, short(&kernel));
-    let place = match plan.path.scenario() {
-        None => path.name,
-        Some(_) => format!("{}: {}", path.name, path.words),
+    let place = match plan.path {
+        Path::Loopback => path.name,
+        _ => format!("{}: {}", path.name, path.words),
     };
     format!("{place}\n{rounds} of {load}, seed {seed}, Linux {kernel}")
+}
+
+/// The words of the command line, without what nobody else should know.
+fn command() -> Vec<String> {
+    let mut secret = false;
+    let words = std::env::args().map(|word| {
+        let hidden = std::mem::replace(&mut secret, word == "--key");
+        match (hidden, word.split_once('=')) {
+            (true, _) => "...".to_owned(),
+            (false, Some(("--key", _))) => "--key=...".to_owned(),
+            (false, _) => word,
+        }
+    });
+    words.collect()
 }
 
 /// A kernel's version without what its builder added.

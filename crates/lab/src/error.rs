@@ -30,6 +30,12 @@ pub enum LabError {
     /// A program of others was not measured.
     #[error(transparent)]
     Foreign(#[from] crate::foreign::ForeignError),
+    /// The far host was lost in the middle of a run; the next one looks for it again.
+    #[error("the far host was lost: {0}")]
+    Lost(String),
+    /// The far host is not to be found again, or has no more to give: there are no more runs.
+    #[error("there is no far host any more: {0}")]
+    Gone(String),
     /// What needs two hosts of this machine's own cannot be done on this path.
     #[error("{0}")]
     Unsuited(String),

@@ -4,8 +4,7 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lastbyte_link::{Host, Report};
-use lastbyte_socket::{Listener, Tune};
+use lastbyte_link::Report;
 
 use crate::error::LabError;
 use crate::fairness::fairness;
@@ -73,7 +72,7 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
         beside: Vec::new(),
         ended: Ended::default(),
     };
-    let mut course = Course { plan, watch, so_far, refused: None };
+    let mut course = Course { plan, watch, so_far, refused: Vec::new(), gone: None };
     course.tell(Event::Begun(&about));
     let mut subjects: Vec<usize> = (0..plan.subjects.len()).collect();
     while course.so_far.ended.rounds < plan.rounds.most_rounds && !subjects.is_empty() {
@@ -90,7 +89,8 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
         subjects.retain(|subject| !course.is_refused(*subject));
     }
     course.fairness()?;
-    match course.refused {
+    let failed = course.gone.or_else(|| course.refused.pop().map(|(_, error)| error));
+    match failed {
         Some(error) if course.so_far.runs.is_empty() => Err(error),
         _ => Ok(course.so_far),
     }
@@ -100,8 +100,7 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
 /// found before anything else.
 fn rehearse(plan: &Plan) -> Result<(), LabError> {
     let path = plan.path.up(plan.seed)?;
-    let address = std::net::SocketAddr::new(path.address(Host::Far), plan.port);
-    path.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
+    path.rehearse(plan.port)?;
     path.down()?;
     Ok(())
 }
@@ -129,8 +128,10 @@ struct Course<'a> {
     plan: &'a Plan,
     watch: &'a mut Watch<'a>,
     so_far: Experiment,
-    /// Why the first subject that could not be run could not.
-    refused: Option<LabError>,
+    /// Subjects that cannot be run, and why.
+    refused: Vec<(usize, LabError)>,
+    /// Why there is no far host any more.
+    gone: Option<LabError>,
 }
 
 impl Course<'_> {
@@ -157,7 +158,17 @@ impl Course<'_> {
                     Ok(made) => self.believe(made)?,
                     Err(error) if error.is_of_subject() => {
                         self.leave_out(*subject, round, error.to_string());
-                        self.refused.get_or_insert(error);
+                        self.refused.push((*subject, error));
+                    }
+                    // The next run looks for the far host again; what fails from the beginning is not
+                    // tried again and again.
+                    Err(error @ LabError::Lost(_)) if !self.so_far.runs.is_empty() => {
+                        self.leave_out(*subject, round, error.to_string());
+                    }
+                    Err(error @ (LabError::Lost(_) | LabError::Gone(_))) => {
+                        self.so_far.ended.cut.get_or_insert_with(|| error.to_string());
+                        self.gone = Some(error);
+                        return Ok(());
                     }
                     Err(error) => return Err(error),
                 }
@@ -221,9 +232,9 @@ impl Course<'_> {
         self.so_far.void.push(void);
     }
 
-    /// Whether a subject has been left out and never ran.
+    /// Whether a subject has been left out for good: it never ran.
     fn is_refused(&self, subject: usize) -> bool {
-        self.so_far.void.iter().any(|void| void.subject == subject)
+        self.refused.iter().any(|(refused, _)| *refused == subject)
             && !self.so_far.runs.iter().any(|run| run.subject == subject)
     }
 }
@@ -263,7 +274,7 @@ fn at_once(plan: &Plan, batch: &[usize], round: u32) -> Vec<Made> {
 fn make(plan: &Plan, subject: usize, round: u32) -> Made {
     let path = plan.path.up(plan.seed.wrapping_add(round.into()))?;
     let orders = Orders { load: plan.load, latency: plan.latency, port: plan.port };
-    let outcome = plan.subjects[subject].run(&path, &orders)?;
+    let outcome = plan.subjects[subject].run(&path, &orders).map_err(|error| path.judged(error))?;
     let report = path.down()?;
     let link = report.as_ref().map(LinkWords::of);
     let run = Run { subject, round, flows: outcome.flows, latency: outcome.latency, link };

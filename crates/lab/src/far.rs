@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 use crate::flow::{self, Asking, Reading};
+use crate::guests::{Guest, Guests};
 use crate::plan::Load;
 use crate::record::Flow;
+use crate::remote::protocol;
 use crate::setting::Settings;
 
 /// What the far host is asked to do.
@@ -28,8 +30,6 @@ pub struct Task {
     pub load: Load,
     /// Whether receivers ask for round trips through the load.
     pub latency: bool,
-    /// What a connection must show.
-    pub token: Token,
 }
 
 impl Task {
@@ -40,7 +40,7 @@ impl Task {
 }
 
 /// What shows that a connection belongs to a run.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Token(pub [u8; 32]);
 
 /// A secret is not for logs.
@@ -56,9 +56,7 @@ impl Token {
     /// # Errors
     /// Without the kernel's source of chance.
     pub fn new() -> io::Result<Self> {
-        let mut bytes = [0; 32];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-        Ok(Self(bytes))
+        protocol::random().map(Self)
     }
 
     /// Compares in a time that does not depend on where they differ.
@@ -83,6 +81,8 @@ pub(crate) enum Purpose {
 pub(crate) const PREAMBLE: usize = 40;
 /// How long a connection may take to say what it is for.
 const PREAMBLE_WITHIN: Duration = Duration::from_secs(5);
+/// Connections of a run that have not yet said what they are for.
+const MOST_WAITING: usize = 128;
 /// Connections that a run may have at once.
 const MOST_CONNECTIONS: usize = 256;
 /// Between two looks whether the run is over.
@@ -105,11 +105,11 @@ impl Purpose {
 
     /// What the first bytes of a connection mean; `None` for a wrong token, or what this run has
     /// not.
-    fn read(bytes: &[u8; PREAMBLE], task: &Task) -> Option<Self> {
+    fn read(bytes: &[u8; PREAMBLE], task: &Task, expected: &Token) -> Option<Self> {
         let (token, rest) = bytes.split_first_chunk::<32>()?;
         let (kind, number) = rest.split_first_chunk::<4>()?;
         let number = u32::from_be_bytes(number.try_into().ok()?);
-        let known = task.token.is(token);
+        let known = expected.is(token);
         let ways = task.settings.direction.ways();
         let has = |way| ways.contains(&way) && number < task.settings.streams;
         match u32::from_be_bytes(*kind) {
@@ -127,6 +127,9 @@ pub trait FarEnd: Send {
     /// Where it listens.
     fn address(&self) -> SocketAddr;
 
+    /// What a connection of this run must show.
+    fn token(&self) -> Token;
+
     /// Waits for the end of its part and says what it saw: flows of which it knows one side.
     ///
     /// # Errors
@@ -134,32 +137,81 @@ pub trait FarEnd: Send {
     fn end(self: Box<Self>) -> Result<Vec<Flow>, LabError>;
 }
 
-/// Serves one run until `over`, and then until its last connection of load has ended.
+/// How long a run goes on.
+#[derive(Debug, Default)]
+pub struct Over(AtomicU8);
+
+impl Over {
+    const GOES_ON: u8 = 0;
+    const ENDS: u8 = 1;
+    const ABORTED: u8 = 2;
+
+    /// No new connection is served; those of load are, to their end.
+    pub fn end(&self) {
+        let _ =
+            self.0.compare_exchange(Self::GOES_ON, Self::ENDS, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// All connections are cut.
+    pub fn abort(&self) {
+        self.0.store(Self::ABORTED, Ordering::Release);
+    }
+
+    fn goes_on(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::GOES_ON
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::ABORTED
+    }
+}
+
+/// Serves one run until it is over, and then until its last connection of load has ended.
 ///
 /// # Errors
 /// The first option that a connection of load could not be given.
-pub fn serve(listener: &Listener, task: &Task, over: &AtomicBool) -> Result<Vec<Flow>, LabError> {
+pub fn serve(
+    listener: &Listener,
+    task: &Task,
+    token: &Token,
+    over: &Over,
+) -> Result<Vec<Flow>, LabError> {
     let run = Serving {
         task,
+        token,
+        over,
         began: Instant::now(),
         taken: Mutex::new(Vec::new()),
         flows: Mutex::new(Vec::new()),
         failed: Mutex::new(None),
-        connections: AtomicUsize::new(0),
     };
+    let guests = Guests::new(MOST_WAITING, MOST_CONNECTIONS);
     thread::scope(|scope| {
-        while !over.load(Ordering::Acquire) {
-            let Ok(stream) = listener.accept_within(LOOK_EVERY) else { continue };
-            if run.connections.fetch_add(1, Ordering::AcqRel) >= MOST_CONNECTIONS {
-                run.connections.fetch_sub(1, Ordering::AcqRel);
-                continue;
-            }
+        while over.goes_on() {
+            let stream = match listener.accept_within(LOOK_EVERY) {
+                Ok(stream) => stream,
+                Err(error) => {
+                    // Without descriptors the connection waits on, and `accept` does not.
+                    if error.cause.kind() != io::ErrorKind::TimedOut {
+                        thread::sleep(LOOK_EVERY);
+                    }
+                    continue;
+                }
+            };
+            let Some(guest) = guests.enter(&stream) else { continue };
             let run = &run;
-            scope.spawn(move || {
-                // One that says nothing useful is dropped.
-                let _ = run.serve(stream, over);
-                run.connections.fetch_sub(1, Ordering::AcqRel);
-            });
+            // One that says nothing useful is dropped, and so is one too many for the machine.
+            let serve = move || drop(run.serve(stream, &guest));
+            let _ = thread::Builder::new().spawn_scoped(scope, serve);
+        }
+        while !guests.is_empty() {
+            // Strangers that say nothing need not be waited for.
+            if over.is_aborted() {
+                guests.cut_all();
+            } else {
+                guests.cut_waiting();
+            }
+            thread::sleep(LOOK_EVERY / 10);
         }
     });
     let Serving { flows, failed, .. } = run;
@@ -171,25 +223,32 @@ pub fn serve(listener: &Listener, task: &Task, over: &AtomicBool) -> Result<Vec<
 
 struct Serving<'a> {
     task: &'a Task,
+    token: &'a Token,
+    over: &'a Over,
     began: Instant,
     /// Parts of the load that a connection has claimed: each is served once.
     taken: Mutex<Vec<(Way, u32)>>,
     flows: Mutex<Vec<Flow>>,
     failed: Mutex<Option<LabError>>,
-    connections: AtomicUsize,
 }
 
 impl Serving<'_> {
-    fn serve(&self, mut stream: Stream, over: &AtomicBool) -> io::Result<()> {
+    fn serve(&self, mut stream: Stream, guest: &Guest<'_>) -> io::Result<()> {
         let mut preamble = [0; PREAMBLE];
-        read_preamble(&mut stream, &mut preamble, over)?;
-        match Purpose::read(&preamble, self.task) {
+        read_within(&mut stream, &mut preamble, PREAMBLE_WITHIN)?;
+        stream.set_read_timeout(None)?;
+        let purpose = Purpose::read(&preamble, self.task, self.token);
+        if purpose.is_none() || !guest.is_known() {
+            return Ok(());
+        }
+        match purpose {
             Some(Purpose::Up(number)) if self.claim(Way::Up, number) => {
                 let settings = &self.task.settings;
                 let reading = Reading {
                     run_began: self.began,
                     rate: settings.read_rate,
                     asks: self.task.asks(number),
+                    most_bytes: self.task.load.share(number, settings.streams).bytes,
                 };
                 let received = flow::receive(stream, &reading);
                 self.keep(received.map(|received| Flow {
@@ -203,7 +262,7 @@ impl Serving<'_> {
             Some(Purpose::Down(number)) if self.claim(Way::Down, number) => {
                 self.keep(self.send(stream, number));
             }
-            Some(Purpose::Echo) => echo(stream, over)?,
+            Some(Purpose::Echo) => echo(stream, self.over)?,
             _ => {}
         }
         Ok(())
@@ -235,30 +294,33 @@ impl Serving<'_> {
     }
 }
 
-/// Reads the first bytes of a connection, within a time for all of them. Once the run is over they
-/// are not waited for: a probe that was given up on the way says nothing more.
-fn read_preamble(stream: &mut Stream, mut room: &mut [u8], over: &AtomicBool) -> io::Result<()> {
+/// Reads exactly so much, within a time for all of it.
+pub(crate) fn read_within(
+    stream: &mut Stream,
+    mut room: &mut [u8],
+    within: Duration,
+) -> io::Result<()> {
     let began = Instant::now();
-    stream.set_read_timeout(Some(LOOK_EVERY))?;
     while !room.is_empty() {
-        if began.elapsed() > PREAMBLE_WITHIN || over.load(Ordering::Acquire) {
+        let left = within.saturating_sub(began.elapsed());
+        if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        match stream.read(room) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(length) => room = &mut room[length..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+        stream.set_read_timeout(Some(left))?;
+        let length = stream.read(room)?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        room = &mut room[length..];
     }
     Ok(())
 }
 
 /// Sends back what comes, in small pieces, until it ends or the run is over.
-fn echo(mut stream: Stream, over: &AtomicBool) -> io::Result<()> {
+fn echo(mut stream: Stream, over: &Over) -> io::Result<()> {
     stream.set_read_timeout(Some(LOOK_EVERY))?;
     let mut piece = [0; 64];
-    while !over.load(Ordering::Acquire) {
+    while over.goes_on() {
         match stream.read(&mut piece) {
             Ok(0) => break,
             Ok(length) => stream.write_all(&piece[..length])?,

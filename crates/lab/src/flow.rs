@@ -53,6 +53,8 @@ pub struct Reading {
     pub rate: Option<BitRate>,
     /// When to ask for round trips through the load; `None` never.
     pub asks: Option<Asking>,
+    /// What the sender may send at most: who sends more is not read on.
+    pub most_bytes: Option<u64>,
 }
 
 /// When a receiver asks.
@@ -85,10 +87,10 @@ pub fn receive(mut stream: Stream, reading: &Reading) -> Result<Received, Socket
     let _ = stream.set_read_timeout(Some(STALLED));
     if let Some(asking) = reading.asks {
         let (read, write) = stream.into_split();
-        let (read, write) = ask_and_count((read, write), asking, &mut counter, reading.rate);
+        let (read, write) = ask_and_count((read, write), asking, &mut counter, reading);
         stream = read.reunite(write).unwrap_or_else(|_| unreachable!("two halves of one stream"));
     } else {
-        counter.count(&mut stream, reading.rate);
+        counter.count(&mut stream, reading);
     }
     Ok(Received {
         bytes: stream.bytes_read() - before,
@@ -106,7 +108,7 @@ fn ask_and_count(
     (mut read, mut write): (ReadHalf, WriteHalf),
     asking: Asking,
     counter: &mut Counter,
-    rate: Option<BitRate>,
+    reading: &Reading,
 ) -> (ReadHalf, WriteHalf) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     counter.asked = Some(Arc::clone(&asked));
@@ -128,7 +130,7 @@ fn ask_and_count(
             }
             write
         });
-        counter.count(&mut read, rate);
+        counter.count(&mut read, reading);
         drop(stop);
         let write = asker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (read, write)
@@ -165,11 +167,12 @@ impl Counter {
     }
 
     /// Reads to the end. A cut is known by `ended`, a stall by its absence.
-    fn count(&mut self, from: &mut impl Read, rate: Option<BitRate>) {
+    fn count(&mut self, from: &mut impl Read, reading: &Reading) {
         let mut chunk = vec![0; CHUNK];
         let mut total = 0;
-        loop {
-            let room = match rate {
+        let most = reading.most_bytes.unwrap_or(u64::MAX);
+        while total <= most {
+            let room = match reading.rate {
                 Some(rate) => allowed(rate, self.began, total),
                 None => CHUNK,
             };

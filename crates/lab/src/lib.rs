@@ -13,6 +13,7 @@
 //! - [`compare`]: what changed between two experiments.
 //! - [`foreign`]: any program over an emulated path, measured without its help.
 //! - [`page`](mod@page): all of it as one page to show.
+//! - [`remote`]: a far host that is another machine.
 //! - [`quiz`]: does what was written arrive, by four ways of ending a connection?
 
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ mod far;
 mod findings;
 pub mod flow;
 pub mod foreign;
+mod guests;
 pub mod latency;
 pub mod page;
 mod path;
@@ -33,12 +35,13 @@ pub mod probe;
 mod program;
 pub mod quiz;
 pub mod record;
+pub mod remote;
 mod setting;
 mod subject;
 
 pub use error::LabError;
 pub use experiment::{Event, Watch, experiment};
-pub use far::{FarEnd, Task, Token, serve};
+pub use far::{FarEnd, Over, Task, Token, serve};
 pub use findings::{Confidence, Findings, Order, Recommendation, Row, SHARE_LIKE_CUBIC};
 pub use path::{Path, PathUp};
 pub use plan::{Fairness, Load, Plan, Rounds, RoundsError};

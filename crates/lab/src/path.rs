@@ -1,26 +1,39 @@
-//! Where a run happens: over loopback, or over an emulated path.
+//! Where a run happens: over loopback, over an emulated path, or to another host.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use lastbyte_link::{Host, Link, LinkError, Report, Scenario, Way};
-use lastbyte_socket::Listener;
+use lastbyte_socket::{Listener, Operation, Tune};
 use lastbyte_units::BitRate;
 
 use crate::error::LabError;
-use crate::far::{self, FarEnd, Purpose, Task, Token};
+use crate::far::{self, FarEnd, Over, Purpose, Task, Token};
 use crate::probe::Echo;
 use crate::record::{Flow, LinkWay, LinkWords, PathWords};
+use crate::remote::Remote;
 
 /// A path to run over.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Path {
     /// This machine's loopback interface: needs no rights, and has neither delay nor loss.
     Loopback,
     /// An emulated path, made for each run.
     Link(Box<Scenario>),
+    /// A real path, to a host that runs `lab serve`.
+    Remote(Arc<Remote>),
+}
+
+impl PartialEq for Path {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Loopback, Self::Loopback) => true,
+            (Self::Link(one), Self::Link(other)) => one == other,
+            (Self::Remote(one), Self::Remote(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
 }
 
 impl Path {
@@ -29,24 +42,37 @@ impl Path {
     /// # Errors
     /// [`LinkError::Rights`] says what is missing and how to get it.
     pub fn up(&self, seed: u64) -> Result<PathUp, LinkError> {
-        match self {
-            Self::Loopback => Ok(PathUp { link: None }),
-            Self::Link(scenario) => Ok(PathUp { link: Some(Link::up(&scenario.spec, seed)?) }),
-        }
+        Ok(match self {
+            Self::Loopback => PathUp::Loopback,
+            Self::Link(scenario) => PathUp::Link(Box::new(Link::up(&scenario.spec, seed)?)),
+            Self::Remote(remote) => PathUp::Remote(Arc::clone(remote)),
+        })
     }
 
     /// The scenario, where it is an emulated path.
     #[must_use]
     pub fn scenario(&self) -> Option<&Scenario> {
         match self {
-            Self::Loopback => None,
             Self::Link(scenario) => Some(scenario),
+            Self::Loopback | Self::Remote(_) => None,
+        }
+    }
+
+    /// The far host, where it is another one.
+    #[must_use]
+    pub fn remote(&self) -> Option<&Arc<Remote>> {
+        match self {
+            Self::Remote(remote) => Some(remote),
+            Self::Loopback | Self::Link(_) => None,
         }
     }
 
     /// The path in words and figures.
     #[must_use]
     pub fn words(&self) -> PathWords {
+        if let Self::Remote(remote) = self {
+            return remote.words();
+        }
         let Some(scenario) = self.scenario() else {
             return PathWords {
                 name: "loopback".to_owned(),
@@ -73,15 +99,23 @@ impl Path {
 
 /// A path that is there.
 #[derive(Debug)]
-pub struct PathUp {
-    link: Option<Link>,
+pub enum PathUp {
+    /// This machine's loopback interface.
+    Loopback,
+    /// An emulated link.
+    Link(Box<Link>),
+    /// A real path: this machine is the near host, and another one the far host.
+    Remote(Arc<Remote>),
 }
 
 impl PathUp {
     /// The emulated link, where it is one.
     #[must_use]
     pub fn link(&self) -> Option<&Link> {
-        self.link.as_ref()
+        match self {
+            Self::Link(link) => Some(link),
+            Self::Loopback | Self::Remote(_) => None,
+        }
     }
 
     /// What its slower direction carries, where that is known.
@@ -96,28 +130,57 @@ impl PathUp {
         Way::BOTH.iter().filter_map(of).min()
     }
 
-    /// A host's address.
+    /// A host's address, where both hosts are this machine's own.
     #[must_use]
     pub fn address(&self, host: Host) -> IpAddr {
-        match self.link {
-            Some(_) => host.address().into(),
-            None => Ipv4Addr::LOCALHOST.into(),
+        match self {
+            Self::Link(_) => host.address().into(),
+            Self::Loopback | Self::Remote(_) => Ipv4Addr::LOCALHOST.into(),
         }
     }
 
-    /// Makes the far host ready for a run.
+    /// Refuses what needs both hosts to be this machine's own; `why` is said to the user.
     ///
     /// # Errors
-    /// When it cannot listen.
+    /// [`LabError::Unsuited`] on a real path.
+    pub fn must_be_of_this_machine(&self, why: &str) -> Result<(), LabError> {
+        match self {
+            Self::Remote(_) => Err(LabError::Unsuited(why.to_owned())),
+            Self::Loopback | Self::Link(_) => Ok(()),
+        }
+    }
+
+    /// Finds out whether the far host can listen.
+    ///
+    /// # Errors
+    /// When it cannot. A far host that is another one is asked with the first run.
+    pub fn rehearse(&self, port: u16) -> Result<(), LabError> {
+        if let Self::Remote(_) = self {
+            return Ok(());
+        }
+        let address = SocketAddr::new(self.address(Host::Far), port);
+        self.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
+        Ok(())
+    }
+
+    /// Makes the far host ready for a run. Another host chooses its port itself.
+    ///
+    /// # Errors
+    /// When it cannot listen, or does not want to.
     pub fn far(&self, task: &Task, port: u16) -> Result<Box<dyn FarEnd>, LabError> {
+        if let Self::Remote(remote) = self {
+            return Ok(Box::new(remote.run(task)?));
+        }
         let address = SocketAddr::new(self.address(Host::Far), port);
         let tune = task.settings.receiver();
         let listener = self.run(Host::Far, || Listener::listen(address, &tune))??;
         let address = listener.local_addr();
-        let over = Arc::new(AtomicBool::new(false));
+        let token = Token::new().map_err(LabError::Receiver)?;
+        let over = Arc::new(Over::default());
         let (task, told) = (task.clone(), Arc::clone(&over));
-        let thread = self.spawn(Host::Far, "far", move || far::serve(&listener, &task, &told))?;
-        Ok(Box::new(OwnFar { address, over, thread: Some(thread) }))
+        let serve = move || far::serve(&listener, &task, &token, &told);
+        let thread = self.spawn(Host::Far, "far", serve)?;
+        Ok(Box::new(OwnFar { address, token, over, thread: Some(thread) }))
     }
 
     /// The echo of a run on the far host.
@@ -126,7 +189,7 @@ impl PathUp {
         Echo { address, hello, capacity: self.capacity() }
     }
 
-    /// Does `work` on a host and waits for it.
+    /// Does `work` on a host and waits for it; on this machine where the path is no emulated one.
     ///
     /// # Errors
     /// When the host cannot be entered.
@@ -135,13 +198,13 @@ impl PathUp {
         host: Host,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T, LinkError> {
-        match &self.link {
+        match self.link() {
             Some(link) => link.host(host).run(work),
             None => Ok(work()),
         }
     }
 
-    /// Starts a thread on a host.
+    /// Starts a thread on a host; on this machine where the path is no emulated one.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -151,20 +214,40 @@ impl PathUp {
         name: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<Result<T, LinkError>>, LinkError> {
-        match &self.link {
+        match self.link() {
             Some(link) => link.host(host).spawn(name, work),
             None => Ok(std::thread::spawn(|| Ok(work()))),
         }
     }
 
-    /// Sets a network sysctl of a host. Loopback is this machine itself, and is left as it is.
+    /// Sets a network sysctl of a host. A real machine is left as it is.
     ///
     /// # Errors
     /// When the kernel does not take it.
     pub fn set_sysctl(&self, host: Host, name: &str, value: &str) -> Result<(), LinkError> {
-        match &self.link {
+        match self.link() {
             Some(link) => link.host(host).set_sysctl(name, value),
             None => Ok(()),
+        }
+    }
+
+    /// What became of a run that failed. On a real path a connection that could not be made, or was
+    /// cut, says nothing of the next run.
+    #[must_use]
+    pub fn judged(&self, error: LabError) -> LabError {
+        match (self, error) {
+            (Self::Remote(_), LabError::Socket(error)) => {
+                let hint = match error.operation {
+                    Operation::Connect => {
+                        " (where a firewall is on the way, give a port that it lets through to \
+                         `lab serve --data-port`)"
+                    }
+                    _ => "",
+                };
+                LabError::Lost(format!("{error}{hint}"))
+            }
+            (Self::Remote(_), LabError::Receiver(error)) => LabError::Lost(error.to_string()),
+            (_, error) => error,
         }
     }
 
@@ -173,7 +256,10 @@ impl PathUp {
     /// # Errors
     /// When the link had failed on the way.
     pub fn down(self) -> Result<Option<Report>, LinkError> {
-        self.link.map(Link::down).transpose()
+        match self {
+            Self::Link(link) => link.down().map(Some),
+            Self::Loopback | Self::Remote(_) => Ok(None),
+        }
     }
 }
 
@@ -181,7 +267,8 @@ impl PathUp {
 #[derive(Debug)]
 struct OwnFar {
     address: SocketAddr,
-    over: Arc<AtomicBool>,
+    token: Token,
+    over: Arc<Over>,
     thread: Option<FarThread>,
 }
 
@@ -192,8 +279,12 @@ impl FarEnd for OwnFar {
         self.address
     }
 
+    fn token(&self) -> Token {
+        self.token
+    }
+
     fn end(mut self: Box<Self>) -> Result<Vec<Flow>, LabError> {
-        self.over.store(true, Ordering::Release);
+        self.over.end();
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
     }
@@ -202,7 +293,9 @@ impl FarEnd for OwnFar {
 /// A near host that gave up leaves no listener behind.
 impl Drop for OwnFar {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Release);
+        if self.thread.is_some() {
+            self.over.abort();
+        }
     }
 }
 

@@ -57,22 +57,20 @@ impl Subject for Settings {
 
     fn run(&self, path: &PathUp, orders: &Orders) -> Result<Outcome, LabError> {
         prepare(path, self)?;
-        let token = Token::new().map_err(LabError::Receiver)?;
-        let task =
-            Task { settings: self.clone(), load: orders.load, latency: orders.latency, token };
+        let task = Task { settings: self.clone(), load: orders.load, latency: orders.latency };
         let far = path.far(&task, orders.port)?;
-        let address = far.address();
+        let (address, token) = (far.address(), far.token());
         let prober = match orders.latency {
             true => Some(Prober::start(path, path.echo(address, &token))?),
             false => None,
         };
-        let began = Instant::now();
+        let peer = Peer { address, token, run_began: Instant::now() };
         let threads: Vec<_> = self
             .direction
             .ways()
             .iter()
             .flat_map(|way| (0..self.streams).map(move |stream| (*way, stream)))
-            .map(|(way, stream)| start(path, (way, stream), &task, (address, began)))
+            .map(|(way, stream)| start(path, (way, stream), &task, peer))
             .collect::<Result<_, _>>()?;
         let near: Vec<_> = threads.into_iter().map(joined).collect();
         let latency = prober.map(Prober::end);
@@ -87,6 +85,10 @@ impl Subject for Settings {
 /// Sets the maxima of the kernel's own sizing where they are asked for.
 fn prepare(path: &PathUp, settings: &Settings) -> Result<(), LabError> {
     let Buffers::AutoUpTo(limit) = settings.buffers else { return Ok(()) };
+    path.must_be_of_this_machine(
+        "auto with a limit sets sysctls of both hosts, which is for emulated paths: on a real one \
+         use auto or a fixed size, or set net.ipv4.tcp_rmem and tcp_wmem by hand before",
+    )?;
     let limit = limit.bytes();
     for host in [Host::Near, Host::Far] {
         // The kernel's own minima and initial sizes (net/ipv4/tcp.c, tcp_init).
@@ -96,6 +98,14 @@ fn prepare(path: &PathUp, settings: &Settings) -> Result<(), LabError> {
     Ok(())
 }
 
+/// The far host of a run.
+#[derive(Clone, Copy)]
+struct Peer {
+    address: SocketAddr,
+    token: Token,
+    run_began: Instant,
+}
+
 type NearThread = JoinHandle<Result<Result<Flow, LabError>, LinkError>>;
 
 /// Starts the near host's side of one connection.
@@ -103,47 +113,47 @@ fn start(
     path: &PathUp,
     (way, stream): (Way, u32),
     task: &Task,
-    (address, began): (SocketAddr, Instant),
+    peer: Peer,
 ) -> Result<NearThread, LabError> {
     let task = task.clone();
     let work = move || match way {
-        Way::Up => send(address, stream, &task),
-        Way::Down => receive(address, stream, &task, began),
+        Way::Up => send(peer, stream, &task),
+        Way::Down => receive(peer, stream, &task),
     };
     Ok(path.spawn(Host::Near, "near", work)?)
 }
 
-fn send(address: SocketAddr, number: u32, task: &Task) -> Result<Flow, LabError> {
+fn send(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
     let settings = &task.settings;
-    let stream = connect(address, Purpose::Up(number), task)?;
+    let stream = connect(peer, Purpose::Up(number), task)?;
     let load = task.load.share(number, settings.streams);
     let sent = flow::send(stream, load, settings.write_rate)?;
     Ok(Flow { way: Way::Up, stream: number, aside: false, received: None, sent: Some(sent) })
 }
 
-fn receive(
-    address: SocketAddr,
-    number: u32,
-    task: &Task,
-    run_began: Instant,
-) -> Result<Flow, LabError> {
-    let stream = connect(address, Purpose::Down(number), task)?;
-    let asks = task.asks(number);
-    let reading = Reading { run_began, rate: task.settings.read_rate, asks };
+fn receive(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
+    let settings = &task.settings;
+    let stream = connect(peer, Purpose::Down(number), task)?;
+    let reading = Reading {
+        run_began: peer.run_began,
+        rate: settings.read_rate,
+        asks: task.asks(number),
+        most_bytes: task.load.share(number, settings.streams).bytes,
+    };
     let received = flow::receive(stream, &reading)?;
     Ok(Flow { way: Way::Down, stream: number, aside: false, received: Some(received), sent: None })
 }
 
-fn connect(address: SocketAddr, purpose: Purpose, task: &Task) -> Result<Stream, LabError> {
+fn connect(peer: Peer, purpose: Purpose, task: &Task) -> Result<Stream, LabError> {
     let settings = &task.settings;
     let tune = match purpose {
         Purpose::Up(_) => settings.sender(),
         Purpose::Down(_) | Purpose::Echo => settings.receiver(),
     };
-    let stream = Stream::connect(address, &tune, STALLED);
+    let stream = Stream::connect(peer.address, &tune, STALLED);
     let mut stream =
         stream.map_err(|error| LabError::from_socket(error, tune.congestion.as_deref()))?;
-    stream.write_all(&purpose.preamble(&task.token)).map_err(LabError::Receiver)?;
+    stream.write_all(&purpose.preamble(&peer.token)).map_err(LabError::Receiver)?;
     Ok(stream)
 }
 

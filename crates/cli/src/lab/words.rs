@@ -9,12 +9,17 @@ use lastbyte_units::{BitRate, ByteSize};
 
 use crate::apply::Prefix;
 use crate::args::PathArgs;
+use crate::lab::host::HostArgs;
+use crate::lab::serve::ServeArgs;
 
 /// Find the settings that fill a path, counted at the receiver.
 ///
 /// Runs real kernel TCP over an emulated path with each combination of settings, in turn, round
 /// after round, until the order is settled; counts the receiver's bytes over the receiver's time;
 /// says how sure that is, what held each back, and what to change.
+///
+/// Or over a real path, up to a host that runs `lastbyte lab serve`: `lastbyte lab HOST:PORT --key KEY`,
+/// or `lastbyte lab ssh://USER@HOST`, which starts it there.
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct LabArgs {
@@ -31,11 +36,14 @@ pub(crate) struct LabArgs {
     pub(crate) runs: RunsArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
 }
 
 /// What else can be done with experiments.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LabCommand {
+    Serve(ServeArgs),
     Compare(CompareArgs),
     Show(ShowArgs),
 }
@@ -209,6 +217,11 @@ fn maybe<T: FromStr>(text: &str) -> Result<Maybe<T>, T::Err> {
 impl LabArgs {
     /// Whether it makes an emulated path.
     pub(crate) fn needs_a_path(&self) -> bool {
-        self.command.is_none() && !self.loopback
+        self.command.is_none() && !self.loopback && !self.is_remote()
+    }
+
+    /// Whether the far host is another machine.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.host.is_meant(self.path.scenario.as_deref())
     }
 }

@@ -1,0 +1,567 @@
+//! `lab serve`: the far host's part of experiments that others ask for.
+//!
+//! Whoever has the key may have this host send and receive made-up load, within [`Limits`], and
+//! nothing else. Whoever has not gets a nonce, and is cut after [`GREET_WITHIN`], or before that where
+//! too many wait.
+
+use std::io;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use lastbyte_link::Way;
+use lastbyte_socket::{Listener, SocketError, Stream, Tune};
+
+use super::channel::{Channel, ChannelError};
+use super::protocol::{ANSWER_LIMIT, Answer, Key, Opened, ProtocolError, Refusal, Request, Role};
+use super::{kernel, plain};
+use crate::error::LabError;
+use crate::far::{self, Over, Task};
+use crate::guests::{Guest, Guests};
+use crate::record::Flow;
+use crate::setting::Buffers;
+
+/// How long a stranger may take to prove that it has the key, and then to say what it wants.
+const GREET_WITHIN: Duration = Duration::from_secs(5);
+/// Strangers at once: one more cuts the one that has waited longest.
+const MOST_WAITING: usize = 32;
+/// Control connections at once, whatever they are.
+const MOST_CONNECTIONS: usize = 64;
+/// Between two looks whether to end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Between two words about refused strangers.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+/// How long after the time of a run its last bytes may come.
+const DRAIN_WITHIN: Duration = Duration::from_secs(180);
+/// How long a server that serves one experiment waits for a near host that was lost.
+const RETURN_WITHIN: Duration = Duration::from_secs(60);
+/// Connections that may share a load in each direction.
+const MOST_STREAMS: u32 = 64;
+/// Runs of one server.
+const MOST_RUNS: u64 = 10_000;
+
+/// What a server does at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that it takes, and bytes that it sends, over all experiments.
+    pub most_bytes: u64,
+    /// The time that a run may send.
+    pub most_time: Duration,
+    /// How long it serves.
+    pub serve_for: Duration,
+    /// Whether it ends after one experiment.
+    pub once: bool,
+    /// The port for what carries load; 0 lets the kernel choose one for each run.
+    pub data_port: u16,
+}
+
+/// What happens at a server.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Note<'a> {
+    /// Strangers were turned away since the last such word.
+    Refused {
+        /// The last of them.
+        peer: IpAddr,
+        /// Why that one was.
+        why: String,
+        /// How many there were.
+        strangers: u64,
+    },
+    /// An experiment begins, or goes on over another control connection.
+    Opened {
+        /// The near host.
+        peer: IpAddr,
+        /// Its version of the program; what a terminal would obey is escaped.
+        version: &'a str,
+        /// Its kernel, likewise.
+        kernel: &'a str,
+    },
+    /// A run begins.
+    Run {
+        /// What it is.
+        task: &'a Task,
+    },
+    /// A run cannot be.
+    RunRefused {
+        /// Why.
+        why: &'a Refusal,
+    },
+    /// An experiment has ended, or its control connection has.
+    Closed {
+        /// Why; `None` where the near host said that it is over.
+        lost: Option<String>,
+        /// Bytes taken by this server so far.
+        received: u64,
+        /// Bytes sent by this server so far.
+        sent: u64,
+    },
+}
+
+/// Serves experiments.
+#[derive(Debug)]
+pub struct Server {
+    listener: Listener,
+    key: Key,
+    limits: Limits,
+}
+
+impl Server {
+    /// Listens on an address; port 0 lets the kernel choose.
+    ///
+    /// # Errors
+    /// Where it cannot be had.
+    pub fn listen(address: SocketAddr, key: Key, limits: Limits) -> Result<Self, SocketError> {
+        let listener = Listener::listen(address, &Tune::default())?;
+        Ok(Self { listener, key, limits })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop`, or until its time or its one experiment is over. `tell` hears what
+    /// happens, from several threads.
+    pub fn serve(&self, stop: &AtomicBool, tell: &(dyn Fn(Note<'_>) + Sync)) {
+        let guests = Guests::new(MOST_WAITING, MOST_CONNECTIONS);
+        let house = House {
+            server: self,
+            until: Instant::now() + self.limits.serve_for,
+            stop,
+            tell,
+            book: Mutex::new(Book {
+                left: [self.limits.most_bytes; 2],
+                runs: 0,
+                used: [0; 2],
+                open: None,
+                only: None,
+                lost_at: None,
+                done: false,
+            }),
+            refused: Mutex::default(),
+        };
+        thread::scope(|scope| {
+            while house.goes_on() {
+                let stream = match self.listener.accept_within(LOOK_EVERY) {
+                    Ok(stream) => stream,
+                    Err(error) => {
+                        // Without descriptors the connection waits on, and `accept` does not.
+                        if error.cause.kind() != io::ErrorKind::TimedOut {
+                            thread::sleep(LOOK_EVERY);
+                        }
+                        continue;
+                    }
+                };
+                let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical());
+                let (Some(peer), Some(guest)) = (peer, guests.enter(&stream)) else {
+                    house.refuse(None, "too many at once");
+                    continue;
+                };
+                let house = &house;
+                let meet = move || house.meet(stream, peer, &guest);
+                // One too many for the machine is dropped.
+                let _ = thread::Builder::new().spawn_scoped(scope, meet);
+            }
+            // Sessions see by themselves that it is over, and cut their runs.
+            guests.cut_waiting();
+        });
+        house.tell_refused();
+    }
+}
+
+/// A server at work.
+struct House<'a> {
+    server: &'a Server,
+    until: Instant,
+    stop: &'a AtomicBool,
+    tell: &'a (dyn Fn(Note<'_>) + Sync),
+    book: Mutex<Book>,
+    refused: Mutex<Refused>,
+}
+
+/// What has been served. Pairs are up and down, as the near host sees it.
+struct Book {
+    left: [u64; 2],
+    used: [u64; 2],
+    runs: u64,
+    /// The experiment that is on, and what cuts its control connection.
+    open: Option<(String, TcpStream)>,
+    /// The one experiment that is served.
+    only: Option<String>,
+    /// When the near host of that was lost.
+    lost_at: Option<Instant>,
+    /// Whether that is over.
+    done: bool,
+}
+
+#[derive(Default)]
+struct Refused {
+    told_at: Option<Instant>,
+    untold: u64,
+    last: Option<(IpAddr, String)>,
+}
+
+/// Why a session ended.
+enum Closing {
+    Bye,
+    Lost(String),
+}
+
+impl From<ChannelError> for Closing {
+    fn from(error: ChannelError) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+impl House<'_> {
+    /// Hears what a connection wants.
+    fn meet(&self, stream: Stream, peer: IpAddr, guest: &Guest<'_>) {
+        let key = &self.server.key;
+        let opened =
+            Channel::greet(stream, key, Role::Far, GREET_WITHIN).and_then(|mut channel| {
+                // From here on it is nobody whom strangers could crowd out.
+                guest.is_known();
+                Ok((channel.receive_within::<Request>(GREET_WITHIN)?, channel))
+            });
+        match opened {
+            Ok((Request::Open { experiment, version, kernel }, mut channel)) => {
+                if !self.take(&experiment, &channel) {
+                    let _ = channel.send(&Answer::Busy);
+                    self.refuse(Some(peer), "another experiment is on");
+                    return;
+                }
+                let (version, kernel) = (&plain(&version), &plain(&kernel));
+                (self.tell)(Note::Opened { peer, version, kernel });
+                let closing = match self.session(&mut channel) {
+                    Ok(closing) | Err(closing) => closing,
+                };
+                self.give_back(closing);
+            }
+            Ok(_) => self.refuse(Some(peer), &ProtocolError::OutOfTurn.to_string()),
+            Err(ChannelError::Closed) => self.refuse(Some(peer), "it did not show the key"),
+            Err(error) => self.refuse(Some(peer), &error.to_string()),
+        }
+    }
+
+    /// Takes the one place for an experiment. Who comes back with the same takes it from itself.
+    fn take(&self, experiment: &str, channel: &Channel) -> bool {
+        let Ok(second) = channel.stream().as_fd().try_clone_to_owned().map(TcpStream::from) else {
+            return false;
+        };
+        let until = Instant::now() + GREET_WITHIN;
+        loop {
+            let mut book = self.book();
+            let another = |one: &String| one != experiment;
+            if book.only.as_ref().is_some_and(another) {
+                return false;
+            }
+            match &book.open {
+                None => {
+                    if self.server.limits.once {
+                        book.only = Some(experiment.to_owned());
+                    }
+                    book.lost_at = None;
+                    book.open = Some((experiment.to_owned(), second));
+                    return true;
+                }
+                Some((one, _)) if another(one) => return false,
+                Some((_, lost)) => {
+                    let _ = lost.shutdown(Shutdown::Both);
+                }
+            }
+            drop(book);
+            if Instant::now() > until || !self.goes_on() {
+                return false;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn give_back(&self, closing: Closing) {
+        let mut book = self.book();
+        book.open = None;
+        let [received, sent] = book.used;
+        let lost = match closing {
+            Closing::Lost(why) => {
+                book.lost_at = Some(Instant::now());
+                Some(why)
+            }
+            // Who thought better of it has left the place free.
+            Closing::Bye if book.runs == 0 => {
+                book.only = None;
+                None
+            }
+            Closing::Bye => {
+                book.done = true;
+                None
+            }
+        };
+        drop(book);
+        (self.tell)(Note::Closed { lost, received, sent });
+    }
+
+    /// Answers until the near host says that it is over.
+    fn session(&self, channel: &mut Channel) -> Result<Closing, Closing> {
+        channel.send(&Answer::Opened(self.about()))?;
+        let mut runs = 0;
+        loop {
+            let Some(request) = channel.receive(|| self.goes_on())? else {
+                return Ok(Closing::Lost("this server ends".to_owned()));
+            };
+            match request {
+                Request::Ping => channel.send(&Answer::Pong)?,
+                Request::Bye => return Ok(Closing::Bye),
+                Request::Run { number, task } if number == runs => {
+                    runs += 1;
+                    self.run(channel, number, &task)?;
+                }
+                _ => return Err(ChannelError::from(ProtocolError::OutOfTurn).into()),
+            }
+        }
+    }
+
+    fn about(&self) -> Opened {
+        let [most_bytes_up, most_bytes_down] = self.book().left;
+        Opened {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel: kernel(),
+            congestion: congestion_controls(),
+            most_bytes_up,
+            most_bytes_down,
+            most_seconds: self.server.limits.most_time.as_secs(),
+        }
+    }
+
+    fn run(&self, channel: &mut Channel, number: u64, task: &Task) -> Result<(), Closing> {
+        let listener = match self.prepare(channel, task) {
+            Ok(listener) => listener,
+            Err(why) => {
+                (self.tell)(Note::RunRefused { why: &why });
+                return Ok(channel.send(&Answer::Refused(why))?);
+            }
+        };
+        (self.tell)(Note::Run { task });
+        let most_time = self.server.limits.most_time;
+        let until = Instant::now() + task.load.time.unwrap_or(most_time) + DRAIN_WITHIN;
+        let goes_on = || self.goes_on() && Instant::now() < until;
+        let (token, over) = (channel.token(number), Over::default());
+        let served = thread::scope(|scope| {
+            let serving = scope.spawn(|| far::serve(&listener, task, &token, &over));
+            let ended = accompany(channel, (number, &listener), &goes_on, &over, &serving);
+            if ended.is_err() {
+                over.abort();
+            }
+            let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            ended.map(|()| served)
+        })?;
+        self.settle(task, served.as_deref().ok());
+        let answer = match served {
+            Ok(flows) => Answer::Done { flows: fitting(flows) },
+            Err(error) => Answer::Failed(refusal_of(error)),
+        };
+        Ok(channel.send(&answer)?)
+    }
+
+    /// Checks what is asked for, takes its bytes from what is left, and listens for it.
+    fn prepare(&self, channel: &Channel, task: &Task) -> Result<Listener, Refusal> {
+        let limits = &self.server.limits;
+        check(task, limits)?;
+        let Some(own) = channel.local_addr() else {
+            return Err(Refusal::Far("it does not know its own address".to_owned()));
+        };
+        let address = match own.ip().to_canonical() {
+            IpAddr::V4(own) => SocketAddr::new(own.into(), limits.data_port),
+            // With its scope.
+            IpAddr::V6(_) => {
+                let mut address = own;
+                address.set_port(limits.data_port);
+                address
+            }
+        };
+        let settings = &task.settings;
+        let failed =
+            |error| refusal_of(LabError::from_socket(error, Some(settings.congestion.as_str())));
+        let listener = Listener::listen(address, &settings.receiver()).map_err(failed)?;
+        if settings.direction.ways().contains(&Way::Down) {
+            // What cannot be set is known before anything is sent.
+            let congestion = Some(settings.congestion.clone());
+            Tune { congestion, ..Tune::default() }.apply_to(&listener).map_err(failed)?;
+        }
+        self.reserve(task)?;
+        Ok(listener)
+    }
+
+    fn reserve(&self, task: &Task) -> Result<(), Refusal> {
+        let mut book = self.book();
+        let bytes = task.load.bytes.unwrap_or(u64::MAX);
+        for way in task.settings.direction.ways() {
+            let left = book.left[place(*way)];
+            if bytes > left {
+                let why =
+                    format!("of the bytes that it allows {way}, {left} are left (--max-bytes)");
+                return Err(Refusal::Far(why));
+            }
+        }
+        if book.runs >= MOST_RUNS {
+            return Err(Refusal::Far(format!("it has made {MOST_RUNS} runs")));
+        }
+        book.runs += 1;
+        task.settings.direction.ways().iter().for_each(|way| book.left[place(*way)] -= bytes);
+        Ok(())
+    }
+
+    /// Gives back what was not used. Of a run that failed nobody knows how much that was.
+    fn settle(&self, task: &Task, flows: Option<&[Flow]>) {
+        let mut book = self.book();
+        let reserved = task.load.bytes.unwrap_or_default();
+        for way in task.settings.direction.ways() {
+            let of_way = |flow: &&Flow| flow.way == *way;
+            let used = flows
+                .map_or(reserved, |flows| flows.iter().filter(of_way).map(own_bytes).sum::<u64>());
+            book.used[place(*way)] += used;
+            book.left[place(*way)] += reserved.saturating_sub(used);
+        }
+    }
+
+    fn refuse(&self, peer: Option<IpAddr>, why: &str) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.untold += 1;
+        let unknown = IpAddr::from([0, 0, 0, 0]);
+        refused.last = Some((peer.unwrap_or(unknown), why.to_owned()));
+        if refused.told_at.is_none_or(|told_at| told_at.elapsed() >= TELL_EVERY) {
+            self.tell_of(&mut refused);
+        }
+    }
+
+    fn tell_refused(&self) {
+        self.tell_of(&mut self.refused.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn tell_of(&self, refused: &mut Refused) {
+        let Some((peer, why)) = refused.last.take() else { return };
+        let strangers = std::mem::take(&mut refused.untold);
+        refused.told_at = Some(Instant::now());
+        (self.tell)(Note::Refused { peer, why: plain(&why), strangers });
+    }
+
+    fn goes_on(&self) -> bool {
+        if self.stop.load(Ordering::Acquire) || Instant::now() >= self.until {
+            return false;
+        }
+        let book = self.book();
+        let returns = |lost_at: Instant| lost_at.elapsed() < RETURN_WITHIN;
+        !self.server.limits.once || (!book.done && book.lost_at.is_none_or(returns))
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn place(way: Way) -> usize {
+    usize::from(way == Way::Down)
+}
+
+/// What this host received or sent.
+fn own_bytes(flow: &Flow) -> u64 {
+    let received = flow.received.as_ref().map(|received| received.bytes);
+    let sent = || flow.sent.as_ref().map(|sent| sent.written);
+    received.or_else(sent).unwrap_or_default()
+}
+
+type Served<'scope> = ScopedJoinHandle<'scope, Result<Vec<Flow>, LabError>>;
+
+/// Tells the near host where a run is served, and watches the control connection until the run is
+/// over.
+fn accompany(
+    channel: &mut Channel,
+    (number, listener): (u64, &Listener),
+    goes_on: &dyn Fn() -> bool,
+    over: &Over,
+    serving: &Served<'_>,
+) -> Result<(), Closing> {
+    channel.send(&Answer::Listening { port: listener.local_addr().port() })?;
+    let out_of_time = || Closing::Lost("the time for the run is over".to_owned());
+    match channel.receive(goes_on)? {
+        Some(Request::End { number: ended }) if ended == number => over.end(),
+        Some(_) => return Err(ChannelError::from(ProtocolError::OutOfTurn).into()),
+        None => return Err(out_of_time()),
+    }
+    // Nothing may come now; but that the near host is lost must be seen.
+    match channel.receive::<Request>(|| goes_on() && !serving.is_finished())? {
+        Some(_) => Err(ChannelError::from(ProtocolError::OutOfTurn).into()),
+        None if serving.is_finished() => Ok(()),
+        None => Err(out_of_time()),
+    }
+}
+
+/// Whether a run may be. Numbers come from the other host.
+fn check(task: &Task, limits: &Limits) -> Result<(), Refusal> {
+    let settings = &task.settings;
+    let far = |why: String| Err(Refusal::Far(why));
+    if !(1..=MOST_STREAMS).contains(&settings.streams) {
+        return far(format!("1 to {MOST_STREAMS} streams are allowed, not {}", settings.streams));
+    }
+    // TCP_CA_NAME_MAX of <net/tcp.h> is 16, the zero at the end included.
+    let symbol = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !(1..16).contains(&settings.congestion.len()) || !settings.congestion.chars().all(symbol) {
+        return far("that is no name of a congestion control".to_owned());
+    }
+    if matches!(settings.buffers, Buffers::AutoUpTo(_)) {
+        let why =
+            "the sysctls of a real host are left as they are: auto with a limit needs them set";
+        return Err(Refusal::Unsuited(why.to_owned()));
+    }
+    if task.load.bytes.is_none() {
+        return far("a run needs a limit of bytes".to_owned());
+    }
+    if task.load.time.is_some_and(|time| time > limits.most_time) {
+        let most = limits.most_time.as_secs();
+        return far(format!("a run may send for {most} s at most (--max-seconds)"));
+    }
+    Ok(())
+}
+
+/// Flows whose samples fit into an answer.
+fn fitting(mut flows: Vec<Flow>) -> Vec<Flow> {
+    let length = |flows: &Vec<Flow>| serde_json::to_vec(flows).map_or(0, |json| json.len());
+    // Half as many samples tell the same; the sums are not made of them.
+    while length(&flows) > ANSWER_LIMIT - (1 << 10) {
+        for sent in flows.iter_mut().filter_map(|flow| flow.sent.as_mut()) {
+            let mut odd = true;
+            sent.samples.retain(|_| {
+                odd = !odd;
+                !odd
+            });
+        }
+        for received in flows.iter_mut().filter_map(|flow| flow.received.as_mut()) {
+            received.answers.truncate(received.answers.len() / 2);
+        }
+        if flows.iter().all(|flow| flow.sent.as_ref().is_none_or(|sent| sent.samples.len() < 2)) {
+            break;
+        }
+    }
+    flows
+}
+
+fn refusal_of(error: LabError) -> Refusal {
+    match error {
+        LabError::Congestion { name, why } => Refusal::Congestion { name, why },
+        LabError::Unsuited(why) => Refusal::Unsuited(why),
+        error => Refusal::Far(error.to_string()),
+    }
+}
+
+/// The congestion controls that this process may use.
+fn congestion_controls() -> Vec<String> {
+    let root = lastbyte_sys::process::effective_user() == 0;
+    let which = if root { "available" } else { "allowed" };
+    let file = format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control");
+    let names = std::fs::read_to_string(file).unwrap_or_default();
+    names.split_whitespace().map(str::to_owned).collect()
+}
