@@ -19,7 +19,7 @@ pub(super) fn section(view: &View<'_>) -> Markup {
             // A box that scrolls must be reachable by keyboard.
             div.scroll role="region" aria-labelledby="figures" tabindex="0" {
                 table {
-                    caption { "Rates in " (view.unit.name()) ", at the receiver; the highest median first." }
+                    caption { span { "Rates in " (view.unit.name()) ", at the receiver; the highest median first." } }
                     thead { (columns.heads()) }
                     tbody { @for subject in &view.subjects { (columns.row(view, subject)) } }
                 }

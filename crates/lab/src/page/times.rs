@@ -410,7 +410,7 @@ fn runs_table(view: &View<'_>, subject: &Subject<'_>, front: &Run) -> Markup {
     html! {
         div.scroll role="region" aria-label=(label) tabindex="0" {
             table {
-                caption { "Every run; rates in " (unit.name()) "." @if left_out > 0 { " " (left_out) " more are not listed." } }
+                caption { span { "Every run; rates in " (unit.name()) "." @if left_out > 0 { " " (left_out) " more are not listed." } } }
                 thead {
                     tr {
                         @for head in ["round", "received", "claimed", "written", "not received", "resent", "least RTT", "middle RTT", "middle cwnd"] {
