@@ -4,6 +4,7 @@ mod advice;
 mod compare;
 mod keep;
 mod launch;
+mod report;
 mod table;
 mod words;
 
@@ -52,6 +53,9 @@ fn measure(args: &LabArgs) -> Result<Verdict> {
         // Nobody should learn it after a long experiment.
         let name = apply::default_congestion().context("this machine has no TCP")?;
         apply::check(&Ledger::of_this_user()?, &application(place, Some(name), None))?;
+    }
+    if let Some(path) = &output.report {
+        report::check(path)?;
     }
     let mut keeper = Keeper::new(output.json, output.save.as_deref())?;
     let heading = heading(&plan);
@@ -128,6 +132,9 @@ fn tell(experiment: &Experiment, output: &OutputArgs) -> Result<(Verdict, Option
     if let (Some(advice), false) = (&advice, output.json) {
         say("");
         advice.say();
+    }
+    if let Some(path) = &output.report {
+        report::write(path, experiment, &findings, advice.as_ref())?;
     }
     let complete = experiment.runs.iter().all(Run::is_complete)
         && experiment.void.is_empty()

@@ -51,6 +51,8 @@ pub struct Memory {
     pub receive_buffer: u32,
     /// `SK_MEMINFO_SNDBUF`: the send buffer.
     pub send_buffer: u32,
+    /// `SK_MEMINFO_WMEM_QUEUED`: what of it is in use.
+    pub queued: u32,
     /// `SK_MEMINFO_DROPS`: segments dropped for want of room.
     pub drops: u32,
 }
@@ -89,6 +91,7 @@ impl Socket {
                     socket.memory = Some(Memory {
                         receive_buffer: u32_at(value, 4),
                         send_buffer: u32_at(value, 12),
+                        queued: u32_at(value, 20),
                         drops: u32_at(value, 32),
                     });
                 }
@@ -205,7 +208,7 @@ mod tests {
         assert_eq!(socket.congestion.as_deref(), Some("cubic"));
         assert_eq!(socket.info.unwrap().bytes_received, Some(5001));
         assert_eq!(socket.since_data_received, Some(Duration::from_millis(40)));
-        let memory = Memory { receive_buffer: 2, send_buffer: 4, drops: 9 };
+        let memory = Memory { receive_buffer: 2, send_buffer: 4, queued: 6, drops: 9 };
         assert_eq!(socket.memory, Some(memory));
     }
 

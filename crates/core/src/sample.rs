@@ -3,8 +3,11 @@
 //! The struct grows with the kernel (144 bytes in 4.4, 280 in 6.18): a field beyond the length that
 //! this kernel returned is `None`, never zero.
 
+mod limits;
+
 use std::fmt;
-use std::time::Duration;
+
+pub use limits::{LimitedBy, Limits, Moment};
 
 /// TCP connection states, in the words of RFC 9293 section 3.3.2, by Linux's numbers
 /// (`include/net/tcp_states.h`).
@@ -103,18 +106,36 @@ pub struct TcpInfo {
     pub state: State,
     /// `TCPI_OPT_SYN_DATA` of `tcpi_options`, and `tcpi_fastopen_client_fail`.
     pub fast_open: FastOpen,
+    /// `tcpi_delivery_rate_app_limited`: [`TcpInfo::delivery_rate`] was measured on data after which
+    /// there was nothing more to send, and no faster or unhindered measurement came since. A full
+    /// send buffer that is all in flight sets it as well as an idle program. Linux 4.9.
+    pub delivery_rate_app_limited: Option<bool>,
     /// `tcpi_snd_mss`, bytes.
     pub snd_mss: u32,
-    /// `tcpi_unacked`: segments in flight. Zeroed by a reset: no proof of delivery.
+    /// `tcpi_unacked`: segments sent and not cumulatively acknowledged. Zeroed by a reset: no proof
+    /// of delivery.
     pub unacked_segments: u32,
+    /// `tcpi_sacked`: segments of these that the peer has selectively acknowledged (RFC 2018).
+    pub sacked_segments: u32,
+    /// `tcpi_lost`: segments of these that are taken for lost.
+    pub lost_segments: u32,
+    /// `tcpi_retrans`: segments of these that were sent again and are not yet acknowledged.
+    pub retrans_segments: u32,
+    /// `tcpi_last_data_sent`: milliseconds since data was last sent.
+    pub last_data_sent_ms: u32,
     /// `tcpi_rtt`: the smoothed round trip.
     pub rtt_us: u32,
+    /// `tcpi_snd_ssthresh`, segments: slow start ends there (RFC 5681 section 3.1). 2,147,483,647
+    /// before the first loss.
+    pub ssthresh_segments: u32,
     /// `tcpi_snd_cwnd`, segments.
     pub cwnd_segments: u32,
     /// `tcpi_total_retrans`, segments.
     pub total_retrans_segments: u32,
     /// `tcpi_pacing_rate`; `u64::MAX` where nothing paces.
     pub pacing_rate: Option<u64>,
+    /// `tcpi_max_pacing_rate`: the most that `SO_MAX_PACING_RATE` allows; `u64::MAX` is no limit.
+    pub max_pacing_rate: Option<u64>,
     /// `tcpi_bytes_acked`: SYN (on the connecting side) and FIN count one each.
     pub bytes_acked: Option<u64>,
     /// `tcpi_bytes_received`: in order; the peer's FIN counts one.
@@ -135,8 +156,14 @@ pub struct TcpInfo {
     pub bytes_sent: Option<u64>,
     /// `tcpi_bytes_retrans`.
     pub bytes_retrans: Option<u64>,
+    /// `tcpi_reord_seen`: times that data was found to have arrived out of order.
+    pub reordering_seen: Option<u32>,
     /// `tcpi_snd_wnd`: the peer's window as last advertised.
     pub snd_wnd: Option<u32>,
+    /// `tcpi_rcv_wnd`: our own window as last advertised. Linux 6.2.
+    pub rcv_wnd: Option<u32>,
+    /// `tcpi_total_rto`: times that the retransmission timer ran out (RFC 6298). Linux 6.7.
+    pub total_rto: Option<u16>,
 }
 
 impl TcpInfo {
@@ -147,12 +174,19 @@ impl TcpInfo {
         Some(Self {
             state: State::from(*bytes.first()?),
             fast_open: FastOpen::of(*bytes.get(5)?, *bytes.get(7)?),
+            delivery_rate_app_limited: u64_at(bytes, 160).map(|_| app_limited(bytes[7])),
             snd_mss: u32_at(bytes, 16)?,
             unacked_segments: u32_at(bytes, 24)?,
+            sacked_segments: u32_at(bytes, 28)?,
+            lost_segments: u32_at(bytes, 32)?,
+            retrans_segments: u32_at(bytes, 36)?,
+            last_data_sent_ms: u32_at(bytes, 44)?,
             rtt_us: u32_at(bytes, 68)?,
+            ssthresh_segments: u32_at(bytes, 76)?,
             cwnd_segments: u32_at(bytes, 80)?,
             total_retrans_segments: u32_at(bytes, 100)?,
             pacing_rate: u64_at(bytes, 104),
+            max_pacing_rate: u64_at(bytes, 112),
             bytes_acked: u64_at(bytes, 120),
             bytes_received: u64_at(bytes, 128),
             notsent_bytes: u32_at(bytes, 144),
@@ -163,9 +197,22 @@ impl TcpInfo {
             sndbuf_limited_us: u64_at(bytes, 184),
             bytes_sent: u64_at(bytes, 200),
             bytes_retrans: u64_at(bytes, 208),
+            reordering_seen: u32_at(bytes, 220),
             snd_wnd: u32_at(bytes, 228),
+            rcv_wnd: u32_at(bytes, 232),
+            total_rto: u16_at(bytes, 240),
         })
     }
+}
+
+/// The first of the bit fields, counted from the end where compilers begin.
+fn app_limited(fields: u8) -> bool {
+    fields & if cfg!(target_endian = "big") { 128 } else { 1 } != 0
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    let field = bytes.get(offset..offset + 2)?;
+    Some(u16::from_ne_bytes(field.try_into().ok()?))
 }
 
 fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
@@ -176,105 +223,6 @@ fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
 fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     let field = bytes.get(offset..offset + 8)?;
     Some(u64::from_ne_bytes(field.try_into().ok()?))
-}
-
-/// What held a flow back in an interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LimitedBy {
-    /// The program had nothing to send.
-    Application,
-    /// Our send buffer was full, and fixed: the kernel may not make it larger.
-    SendBuffer,
-    /// The peer's receive window.
-    ReceiveWindow,
-    /// The congestion window: what the algorithm allows to be in flight.
-    CongestionWindow,
-    /// The rate at which the algorithm spaces packets out, the window not being full.
-    Pacing,
-}
-
-impl LimitedBy {
-    /// All of them, in the order of [`Limits::shares`].
-    pub const ALL: [Self; 5] = [
-        Self::Application,
-        Self::SendBuffer,
-        Self::ReceiveWindow,
-        Self::CongestionWindow,
-        Self::Pacing,
-    ];
-}
-
-impl fmt::Display for LimitedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Application => "application",
-            Self::SendBuffer => "send buffer",
-            Self::ReceiveWindow => "receive window",
-            Self::CongestionWindow => "congestion window",
-            Self::Pacing => "pacing",
-        })
-    }
-}
-
-/// Time spent under each limit, added up from consecutive samples of one sending socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    times: [Duration; 5],
-}
-
-impl Limits {
-    /// Adds the interval between two samples, `elapsed` apart.
-    ///
-    /// The kernel's clocks give the receive window, the send buffer, and the time without data.
-    /// What is left of the interval goes to the congestion window when the flight fills it, to the
-    /// send buffer when that is fixed (`send_buffer_fixed`, from `SO_BUF_LOCK`) and fully in flight,
-    /// and otherwise to pacing: `tcpi_sndbuf_limited` alone stays 0 for a program that writes faster
-    /// than a fixed buffer drains.
-    pub fn add(
-        &mut self,
-        before: &TcpInfo,
-        after: &TcpInfo,
-        elapsed: Duration,
-        send_buffer_fixed: bool,
-    ) {
-        let grown = |field: fn(&TcpInfo) -> Option<u64>| {
-            let grown = field(after).zip(field(before)).map(|(a, b)| a.saturating_sub(b));
-            Duration::from_micros(grown.unwrap_or(0)).min(elapsed)
-        };
-        let window = grown(|info| info.rwnd_limited_us);
-        let buffer = grown(|info| info.sndbuf_limited_us).min(elapsed - window);
-        let busy = if after.busy_us.is_some() { grown(|info| info.busy_us) } else { elapsed };
-        let rest = busy.saturating_sub(window + buffer);
-        self.times[0] += elapsed.saturating_sub(busy.max(window + buffer));
-        self.times[1] += buffer;
-        self.times[2] += window;
-        self.times[rest_belongs_to(after, send_buffer_fixed)] += rest;
-    }
-
-    /// The share of time under each limit, 0 to 1, in the order of [`LimitedBy::ALL`].
-    #[must_use]
-    pub fn shares(&self) -> [f64; 5] {
-        let total: Duration = self.times.iter().sum();
-        let total = total.as_secs_f64().max(f64::MIN_POSITIVE);
-        self.times.map(|time| time.as_secs_f64() / total)
-    }
-
-    /// The limit with the largest share; `None` before any interval was added.
-    #[must_use]
-    pub fn first(&self) -> Option<(LimitedBy, f64)> {
-        let shares = LimitedBy::ALL.into_iter().zip(self.shares());
-        shares.filter(|(_, share)| *share > 0.0).max_by(|a, b| a.1.total_cmp(&b.1))
-    }
-}
-
-fn rest_belongs_to(info: &TcpInfo, send_buffer_fixed: bool) -> usize {
-    let window_full = info.unacked_segments + 1 >= info.cwnd_segments;
-    match (window_full, send_buffer_fixed, info.notsent_bytes) {
-        (true, _, _) => 3,
-        (false, true, Some(0..=65_535)) => 1,
-        (false, _, _) => 4,
-    }
 }
 
 #[cfg(test)]
@@ -290,10 +238,16 @@ mod tests {
             }
         };
         put(16, &1448_u32.to_ne_bytes());
+        for (at, value) in [(28, 3_u32), (32, 2), (36, 1), (44, 40), (76, 167), (220, 6)] {
+            put(at, &value.to_ne_bytes());
+        }
         put(68, &217_000_u32.to_ne_bytes());
+        put(112, &1_250_000_u64.to_ne_bytes());
         put(128, &5001_u64.to_ne_bytes());
         put(176, &77_u64.to_ne_bytes());
         put(228, &65_160_u32.to_ne_bytes());
+        put(232, &65_536_u32.to_ne_bytes());
+        put(240, &4_u16.to_ne_bytes());
         bytes
     }
 
@@ -304,10 +258,18 @@ mod tests {
         assert_eq!((whole.snd_mss, whole.rtt_us), (1448, 217_000));
         assert_eq!(whole.bytes_received, Some(5001));
         assert_eq!(whole.rwnd_limited_us, Some(77));
-        assert_eq!(whole.snd_wnd, Some(65_160));
+        assert_eq!((whole.snd_wnd, whole.rcv_wnd), (Some(65_160), Some(65_536)));
+        let segments = (whole.sacked_segments, whole.lost_segments, whole.retrans_segments);
+        assert_eq!(segments, (3, 2, 1));
+        assert_eq!((whole.last_data_sent_ms, whole.ssthresh_segments), (40, 167));
+        assert_eq!(whole.max_pacing_rate, Some(1_250_000));
+        assert_eq!((whole.reordering_seen, whole.total_rto), (Some(6), Some(4)));
         let old = TcpInfo::parse(&bytes(144)).unwrap();
         assert_eq!(old.bytes_received, Some(5001));
         assert_eq!((old.notsent_bytes, old.rwnd_limited_us, old.snd_wnd), (None, None, None));
+        assert_eq!((old.delivery_rate_app_limited, old.rcv_wnd, old.total_rto), (None, None, None));
+        assert_eq!(TcpInfo::parse(&bytes(236)).unwrap().rcv_wnd, Some(65_536));
+        assert_eq!(TcpInfo::parse(&bytes(241)).unwrap().total_rto, None);
         assert_eq!(TcpInfo::parse(&bytes(103)), None);
         assert!(TcpInfo::parse(&bytes(104)).is_some());
         assert_eq!(TcpInfo::parse(&[]), None);
@@ -330,6 +292,19 @@ mod tests {
         assert_eq!(told(7, 3), FastOpen::SynRetransmitted);
     }
 
+    #[test]
+    fn the_bit_of_the_delivery_rate_is_read_where_there_is_a_rate() {
+        let told = |length: usize, fields: u8| {
+            let mut bytes = bytes(length);
+            bytes[7] = fields;
+            TcpInfo::parse(&bytes).unwrap().delivery_rate_app_limited
+        };
+        let (first, others) = if cfg!(target_endian = "big") { (128, 96) } else { (1, 6) };
+        assert_eq!(told(280, first), Some(true));
+        assert_eq!(told(280, others), Some(false));
+        assert_eq!(told(167, first), None);
+    }
+
     /// What a fuzzer has found worth keeping: `fuzz/corpus/tcp_info`.
     #[test]
     #[cfg_attr(miri, ignore = "Miri lets nobody look for a file")]
@@ -339,41 +314,5 @@ mod tests {
             let bytes = std::fs::read(entry.unwrap().path()).unwrap();
             assert_eq!(TcpInfo::parse(&bytes).is_some(), bytes.len() >= 104, "{}", bytes.len());
         }
-    }
-
-    fn at(busy: u64, rwnd: u64, sndbuf: u64, (unacked, cwnd): (u32, u32)) -> TcpInfo {
-        let mut info = TcpInfo::parse(&bytes(280)).unwrap();
-        info.busy_us = Some(busy);
-        info.rwnd_limited_us = Some(rwnd);
-        info.sndbuf_limited_us = Some(sndbuf);
-        (info.unacked_segments, info.cwnd_segments) = (unacked, cwnd);
-        info.notsent_bytes = Some(0);
-        info
-    }
-
-    fn first(after: &TcpInfo, fixed: bool) -> LimitedBy {
-        let mut limits = Limits::default();
-        limits.add(&at(0, 0, 0, (0, 10)), after, Duration::from_millis(100), fixed);
-        assert!((limits.shares().iter().sum::<f64>() - 1.0).abs() < 1e-9);
-        limits.first().unwrap().0
-    }
-
-    #[test]
-    fn each_limit_is_named() {
-        assert_eq!(first(&at(10_000, 0, 0, (0, 10)), false), LimitedBy::Application);
-        assert_eq!(first(&at(100_000, 90_000, 0, (5, 10)), false), LimitedBy::ReceiveWindow);
-        assert_eq!(first(&at(100_000, 0, 90_000, (5, 10)), true), LimitedBy::SendBuffer);
-        assert_eq!(first(&at(100_000, 0, 0, (10, 10)), true), LimitedBy::CongestionWindow);
-        assert_eq!(first(&at(100_000, 0, 0, (5, 10)), true), LimitedBy::SendBuffer);
-        assert_eq!(first(&at(100_000, 0, 0, (5, 10)), false), LimitedBy::Pacing);
-        assert_eq!(Limits::default().first(), None);
-    }
-
-    #[test]
-    fn clocks_that_run_ahead_do_not_exceed_the_interval() {
-        let mut limits = Limits::default();
-        let elapsed = Duration::from_millis(100);
-        limits.add(&at(0, 0, 0, (0, 10)), &at(u64::MAX, u64::MAX, 9, (0, 10)), elapsed, false);
-        assert_eq!(limits.times.iter().sum::<Duration>(), elapsed);
     }
 }

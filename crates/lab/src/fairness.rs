@@ -314,3 +314,89 @@ impl Beside {
         self.subject_bits_per_s / (self.subject_bits_per_s + self.cubic_bits_per_s)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lastbyte_link::Scenario;
+
+    use super::*;
+
+    /// So many bytes in each tenth of a second.
+    fn steady(began_ms: u64, tenths: usize, bytes: u64) -> Received {
+        Received {
+            bytes: bytes * tenths as u64,
+            began: Duration::from_millis(began_ms),
+            time: Duration::from_millis(100 * tenths as u64),
+            end: None,
+            tenths: vec![bytes; tenths],
+            receive_buffer_bytes: None,
+            answers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_the_time_in_which_both_are_there_counts() {
+        let mut subject = steady(0, 100, 10_000);
+        subject.tenths[..30].fill(1_000_000);
+        let cubic = steady(1_000, 80, 20_000);
+        let rtt = Duration::from_millis(40);
+        let (subject, cubic) = ([subject], [cubic]);
+        let window = Window::of(&subject, &cubic, rtt).unwrap();
+        // From 1 s to 9 s, without its first quarter.
+        assert_eq!(window, Window { from: 31, to: 90 });
+        assert!((window.rate(&subject) - 0.8e6).abs() < 1e-3);
+        assert!((window.rate(&cubic) - 1.6e6).abs() < 1e-3);
+        // Ten round trips of half a second would leave nothing: half of the time is left.
+        let long = Window::of(&subject, &cubic, Duration::from_millis(500)).unwrap();
+        assert_eq!(long, Window { from: 51, to: 90 });
+    }
+
+    #[test]
+    fn flows_that_never_met_share_nothing() {
+        let rtt = Duration::from_millis(40);
+        let (one, other) = ([steady(0, 10, 1)], [steady(2_000, 10, 1)]);
+        assert!(Window::of(&one, &other, rtt).is_err());
+        assert!(Window::of(&one, &[], rtt).is_err());
+        assert!(Window::of(&[], &other, rtt).is_err());
+    }
+
+    #[test]
+    fn a_path_with_a_rate_is_measured_with_two_queues() {
+        let path = |toml| Path::Link(Box::new(Scenario::parse("t", toml).unwrap()));
+        assert_eq!(queues(&Path::Loopback), [None]);
+        assert_eq!(queues(&path("rtt = '1ms'")), [None]);
+        let rated = path("rtt = '40ms'\nrate = '20mbit'\nqueue = '2s'");
+        assert_eq!(queues(&rated), [Some(1.0), Some(4.0)]);
+        let spec = |path: &Path| path.scenario().unwrap().spec.clone();
+        let changed = spec(&with_queue(&rated, Some(4.0)));
+        for way in Way::BOTH {
+            assert_eq!(changed.direction(way).queue, Some(Queue::Bdp(4.0)));
+        }
+        assert_eq!(spec(&with_queue(&rated, None)), spec(&rated));
+    }
+
+    #[test]
+    fn shares_are_by_subject_and_queue() {
+        let one = |subject, queue_bdp, subject_bits_per_s| Beside {
+            subject,
+            round: 0,
+            queue_bdp,
+            subject_bits_per_s,
+            cubic_bits_per_s: 4e6,
+        };
+        let all = [
+            one(0, Some(4.0), 1e6),
+            one(0, Some(1.0), 4e6),
+            one(0, Some(1.0), 12e6),
+            one(1, None, 4e6),
+        ];
+        let shares = Share::of(&all, 0);
+        assert_eq!(
+            shares.iter().map(|one| one.queue_bdp).collect::<Vec<_>>(),
+            [Some(1.0), Some(4.0)]
+        );
+        assert_eq!(shares[0].share, Summary::of(&[0.5, 0.75]).unwrap());
+        assert_eq!(Share::of(&all, 1)[0].queue_bdp, None);
+        assert_eq!(Share::of(&all, 2), []);
+    }
+}

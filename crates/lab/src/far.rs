@@ -13,7 +13,7 @@ use lastbyte_socket::{Listener, SocketError, Stream};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::flow::{self, Reading};
+use crate::flow::{self, Asking, Reading};
 use crate::plan::Load;
 use crate::record::Flow;
 use crate::setting::Settings;
@@ -30,6 +30,13 @@ pub struct Task {
     pub latency: bool,
     /// What a connection must show.
     pub token: Token,
+}
+
+impl Task {
+    /// When the receiver of one of its connections asks.
+    pub(crate) fn asks(&self, stream: u32) -> Option<Asking> {
+        self.latency.then(|| Asking::in_turn(stream, self.settings.streams))
+    }
 }
 
 /// What shows that a connection belongs to a run.
@@ -182,7 +189,7 @@ impl Serving<'_> {
                 let reading = Reading {
                     run_began: self.began,
                     rate: settings.read_rate,
-                    asks: self.task.latency,
+                    asks: self.task.asks(number),
                 };
                 let received = flow::receive(stream, &reading);
                 self.keep(received.map(|received| Flow {

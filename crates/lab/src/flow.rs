@@ -7,13 +7,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lastbyte_core::sample::{LimitedBy, Limits, TcpInfo};
+use lastbyte_core::sample::{LimitedBy, Limits, Moment, TcpInfo};
 use lastbyte_socket::{
     Delivery, End, FinishOptions, ReadHalf, Receipt, Sampler, SocketError, Stream, WriteHalf,
 };
@@ -21,6 +20,7 @@ use lastbyte_sys::poll;
 use lastbyte_units::BitRate;
 
 use crate::plan::Load;
+use crate::probe::PROBE_EVERY;
 use crate::record::{Ending, LimitWord, Limited, Received, RoundTrip, Sample, Sent};
 
 /// Between two samples of the kernel's view.
@@ -37,8 +37,6 @@ const FRAME: usize = 16 * 1024;
 const CHUNK: usize = 8 * FRAME;
 /// The number at the head of a frame.
 const HEAD: usize = 4;
-/// Between two questions.
-const ASK_EVERY: Duration = Duration::from_millis(100);
 /// How long a sender sleeps at most, so that it sees questions and the end of its time.
 const NAP: Duration = Duration::from_millis(20);
 /// Between two looks for questions.
@@ -53,8 +51,26 @@ pub struct Reading {
     pub run_began: Instant,
     /// The rate at which the program reads; `None` for as fast as it can.
     pub rate: Option<BitRate>,
-    /// Whether to ask for round trips through the load.
-    pub asks: bool,
+    /// When to ask for round trips through the load; `None` never.
+    pub asks: Option<Asking>,
+}
+
+/// When a receiver asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asking {
+    /// For the first time.
+    pub first: Duration,
+    /// And then again, after so long each time.
+    pub every: Duration,
+}
+
+impl Asking {
+    /// One connection of several that take turns: together they ask as often as probes are sent.
+    #[must_use]
+    pub fn in_turn(stream: u32, streams: u32) -> Self {
+        let after = |turns: u32| PROBE_EVERY.saturating_mul(turns.max(1));
+        Self { first: after(stream.saturating_add(1)), every: after(streams) }
+    }
 }
 
 /// Counts what comes to its end. A cut connection is no error here: it is in the result.
@@ -67,9 +83,9 @@ pub fn receive(mut stream: Stream, reading: &Reading) -> Result<Received, Socket
     let mut counter = Counter::new(began);
     // A read that waits for ever is a sender that vanished.
     let _ = stream.set_read_timeout(Some(STALLED));
-    if reading.asks {
+    if let Some(asking) = reading.asks {
         let (read, write) = stream.into_split();
-        let (read, write) = ask_and_count(read, write, &mut counter, reading.rate);
+        let (read, write) = ask_and_count((read, write), asking, &mut counter, reading.rate);
         stream = read.reunite(write).unwrap_or_else(|_| unreachable!("two halves of one stream"));
     } else {
         counter.count(&mut stream, reading.rate);
@@ -87,8 +103,8 @@ pub fn receive(mut stream: Stream, reading: &Reading) -> Result<Received, Socket
 
 /// Reads with one thread and asks with another.
 fn ask_and_count(
-    mut read: ReadHalf,
-    mut write: WriteHalf,
+    (mut read, mut write): (ReadHalf, WriteHalf),
+    asking: Asking,
     counter: &mut Counter,
     rate: Option<BitRate>,
 ) -> (ReadHalf, WriteHalf) {
@@ -98,7 +114,9 @@ fn ask_and_count(
         let (stop, stopped) = mpsc::channel::<()>();
         let asker = scope.spawn(|| {
             let stopped = stopped;
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ASK_EVERY) {
+            let mut wait = asking.first;
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(wait) {
+                wait = asking.every;
                 let number = {
                     let mut asked = lock(&asked);
                     asked.push(Instant::now());
@@ -217,15 +235,16 @@ fn allowed(rate: BitRate, began: Instant, total: u64) -> usize {
 /// When the kernel does not answer about the connection.
 pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sent, SocketError> {
     let sampler = stream.sampler()?;
-    let fixed = stream.granted()?.send_buffer_fixed;
     let before = stream.written();
     let started = Instant::now();
-    let waited = AtomicU64::new(0);
+    let waiting = Waiting::default();
+    let waits = &waiting;
     let (written, watched) = thread::scope(|scope| {
         let (stop, stopped) = mpsc::channel::<()>();
-        let watcher = scope.spawn(move || watch(&sampler, started, fixed == Some(true), &stopped));
-        let mut writer = Writer::new(&mut stream, started, &waited);
+        let watcher = scope.spawn(move || watch(&sampler, started, waits, &stopped));
+        let mut writer = Writer::new(&mut stream, started, waits);
         let outcome = writer.write(load, rate);
+        waits.end();
         let writing = started.elapsed();
         let granted = stream.granted();
         let options = FinishOptions {
@@ -267,8 +286,7 @@ pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sen
 struct Writer<'a> {
     stream: &'a mut Stream,
     started: Instant,
-    /// How long it has waited for room in the send buffer, in nanoseconds.
-    waited: &'a AtomicU64,
+    waiting: &'a Waiting,
     chunk: Vec<u8>,
     /// Where in the chunk the next byte lies.
     at: usize,
@@ -284,7 +302,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(stream: &'a mut Stream, started: Instant, waited: &'a AtomicU64) -> Self {
+    fn new(stream: &'a mut Stream, started: Instant, waiting: &'a Waiting) -> Self {
         let mut chunk = vec![0x5A; CHUNK];
         for frame in chunk.chunks_mut(FRAME) {
             frame[..HEAD].fill(0);
@@ -292,7 +310,7 @@ impl<'a> Writer<'a> {
         Self {
             stream,
             started,
-            waited,
+            waiting,
             chunk,
             at: 0,
             written: 0,
@@ -377,11 +395,7 @@ impl<'a> Writer<'a> {
 
     fn wait(&self, load: Load) -> io::Result<()> {
         let left = load.time.map_or(NAP, |time| time.saturating_sub(self.started.elapsed()));
-        let began = Instant::now();
-        self.stream.wait(false, true, left.min(NAP))?;
-        let waited = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.waited.fetch_add(waited, Ordering::Relaxed);
-        Ok(())
+        self.waiting.during(|| self.stream.wait(false, true, left.min(NAP)))
     }
 
     fn look_for_questions(&mut self) {
@@ -408,28 +422,69 @@ impl<'a> Writer<'a> {
 fn watch(
     sampler: &Sampler,
     started: Instant,
-    fixed: bool,
+    waiting: &Waiting,
     stopped: &mpsc::Receiver<()>,
 ) -> (Vec<Sample>, Limits, Option<TcpInfo>) {
     let mut samples = Vec::new();
     let mut limits = Limits::default();
-    let mut before: Option<(Duration, TcpInfo)> = None;
+    let mut before: Option<(Duration, Moment, Option<Duration>)> = None;
     loop {
         let last = !matches!(stopped.recv_timeout(SAMPLE_EVERY), Err(RecvTimeoutError::Timeout));
-        let Ok(info) = sampler.info() else { return (samples, limits, before.map(|one| one.1)) };
-        let at = started.elapsed();
+        let Ok(moment) = sampler.moment() else {
+            return (samples, limits, before.map(|(_, moment, _)| moment.info));
+        };
+        let (at, waited) = (started.elapsed(), waiting.so_far());
         let mut limited_by = None;
-        if let Some((then, before)) = before.filter(|_| !last) {
+        if let Some((then, before, had_waited)) = before.filter(|_| !last) {
+            let waited = waited.zip(had_waited).map(|(now, then)| now.saturating_sub(then));
             let mut interval = Limits::default();
-            interval.add(&before, &info, at - then, fixed);
-            limits.add(&before, &info, at - then, fixed);
+            interval.add(&before, &moment, at - then, waited);
             limited_by = interval.first().map(|(limit, _)| LimitWord::from(limit));
+            limits += interval;
         }
-        samples.push(Sample::of(at, &info, limited_by));
-        before = Some((at, info));
+        samples.push(Sample::of(at, &moment.info, limited_by));
+        before = Some((at, moment, waited));
         if last {
-            return (samples, limits, Some(info));
+            return (samples, limits, Some(moment.info));
         }
+    }
+}
+
+/// How long a writer has waited for room in the send buffer, for another thread to know.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Waits>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    /// In waits that are over.
+    before: Duration,
+    /// When the wait began that is not.
+    since: Option<Instant>,
+    /// Nothing more will be written.
+    ended: bool,
+}
+
+impl Waiting {
+    /// Waits, and counts it.
+    fn during<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        lock(&self.0).since = Some(began);
+        let done = wait();
+        let mut waits = lock(&self.0);
+        waits.since = None;
+        waits.before += began.elapsed();
+        done
+    }
+
+    fn end(&self) {
+        lock(&self.0).ended = true;
+    }
+
+    /// The sum; `None` once nothing more is written.
+    fn so_far(&self) -> Option<Duration> {
+        let waits = *lock(&self.0);
+        let now = waits.since.map(|since| since.elapsed()).unwrap_or_default();
+        (!waits.ended).then_some(waits.before + now)
     }
 }
 

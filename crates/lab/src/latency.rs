@@ -25,15 +25,15 @@
 //!   over TLS, because that is what people use): a figure here is higher than one through a server
 //!   that has to think, and there is no `tls_f`.
 //! - A self probe's answer is the head of the next frame of 16 KiB that the load's sender writes, as a
-//!   stream of HTTP/2 beside the load would have to wait for the frame that is being written. All
-//!   connections of a load are asked, not one of them by chance (section 5.3).
+//!   stream of HTTP/2 beside the load would have to wait for the frame that is being written. The
+//!   connections of a load are asked in turn, not one of them by chance (section 5.3).
 //! - Ten probes a second of each kind instead of up to a hundred (MPS, section 5.2): the load's rate is
 //!   the first result of a run, and the probes cost it less than 1 %.
 //! - A load of a program of others has no self probes: the figure is that of the foreign probes alone.
 
 use std::time::Duration;
 
-use lastbyte_stats::{Summary, quantile};
+use lastbyte_stats::{Summary, quantile, trimmed_mean};
 
 use crate::record::{Flow, Latency, RoundTrip};
 
@@ -45,7 +45,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const COMPARED: u32 = 4;
 /// Their standard deviation at most, as a share of the last (SDT).
 const STABLE: f64 = 0.05;
-/// Samples above this quantile are left out of a mean (TMP).
+/// Of each kind of probe this share counts, the shortest ones (TMP).
 const TRIMMED: f64 = 0.95;
 
 /// How runs of one subject answered under load. Times in seconds.
@@ -151,7 +151,7 @@ impl Latency {
     }
 
     fn rpm_until(&self, end: Duration) -> Option<f64> {
-        let mean = |kind: &[RoundTrip]| trimmed_mean(&self.counted(kind, end));
+        let mean = |kind: &[RoundTrip]| trimmed_mean(&self.counted(kind, end), TRIMMED);
         let per_minute = |seconds: f64| 60.0 / seconds;
         let foreign = per_minute(f64::midpoint(mean(&self.handshakes)?, mean(&self.beside)?));
         if self.inside.is_empty() {
@@ -172,7 +172,8 @@ impl Latency {
         let answers = flows.iter().filter_map(|flow| flow.received.as_ref());
         self.inside = answers.flat_map(|received| received.answers.clone()).collect();
         self.inside.sort_by_key(|trip| trip.at);
-        self.load = flows.iter().filter_map(on_for).min().unwrap_or_default();
+        let load = flows.iter().filter(|flow| !flow.aside);
+        self.load = load.filter_map(on_for).min().unwrap_or_default();
         self
     }
 }
@@ -184,16 +185,89 @@ fn on_for(flow: &Flow) -> Option<Duration> {
     wrote.or_else(|| flow.received.as_ref().map(|received| received.time))
 }
 
-/// The mean of the samples up to a quantile of them; `None` without samples.
-fn trimmed_mean(samples: &[f64]) -> Option<f64> {
-    let samples = sorted(samples.to_vec());
-    let most = quantile(&samples, TRIMMED)?;
-    let kept = samples.iter().take_while(|sample| **sample <= most);
-    let (sum, count) = kept.fold((0.0, 0_u32), |(sum, count), one| (sum + one, count + 1));
-    Some(sum / f64::from(count.max(1)))
-}
-
 fn sorted(mut samples: Vec<f64>) -> Vec<f64> {
     samples.sort_by(f64::total_cmp);
     samples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// A probe of each kind every 100 ms.
+    fn probed(load: Duration, took: impl Fn(Duration) -> [u64; 3]) -> Latency {
+        let mut latency = Latency { idle: vec![ms(20), ms(20)], load, ..Latency::default() };
+        for tenth in 0..=u64::try_from(load.as_millis() / 100).unwrap() {
+            let at = ms(tenth * 100);
+            let trip = |one: u64| RoundTrip { at, took: ms(one) };
+            let [handshake, beside, inside] = took(at).map(trip);
+            latency.handshakes.push(handshake);
+            latency.beside.push(beside);
+            latency.inside.push(inside);
+        }
+        latency
+    }
+
+    #[test]
+    fn the_figure_of_section_5_3_1_2() {
+        let latency = probed(ms(10_000), |_| [50, 100, 200]);
+        let rpm = latency.rpm().unwrap();
+        // (60000 / 75 + 60000 / 200) / 2
+        assert!((rpm - 550.0).abs() < 1e-9, "{rpm}");
+        let one = Responsiveness::of([&latency]).unwrap();
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        near(one.idle_p50, 0.020);
+        near(one.loaded_p50, 0.075);
+        near(one.added_p95, 0.080);
+        near(one.inflation_p95, 5.0);
+        near(one.inside_p95.unwrap(), 0.2);
+        near(one.rpm.median, 550.0);
+        assert_eq!((one.samples, one.confidence), (80, Confidence::High));
+    }
+
+    #[test]
+    fn without_self_probes_the_foreign_ones_stand_alone() {
+        let mut latency = probed(ms(10_000), |_| [50, 100, 200]);
+        latency.inside.clear();
+        assert!((latency.rpm().unwrap() - 800.0).abs() < 1e-9);
+        assert_eq!(Responsiveness::of([&latency]).unwrap().inside_p50, None);
+    }
+
+    #[test]
+    fn what_was_before_the_queue_filled_or_after_the_load_does_not_count() {
+        for load in [3_000, 10_000] {
+            let counted = (load - 4_000.min(load / 2))..load;
+            let mut latency = probed(ms(load), |at| {
+                let counts = counted.contains(&u64::try_from(at.as_millis()).unwrap());
+                [if counts { 500 } else { 20 }; 3]
+            });
+            latency.handshakes.push(RoundTrip { at: ms(load + 500), took: ms(9_000) });
+            assert!((latency.rpm().unwrap() - 120.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_figure_is_as_sure_as_it_is_stable() {
+        let steady = |load| probed(ms(load), |_| [50, 50, 50]);
+        assert_eq!(steady(7_000).confidence(), Confidence::Low);
+        assert_eq!(steady(8_000).confidence(), Confidence::High);
+        let growing =
+            probed(ms(10_000), |at| [u64::try_from(at.as_millis()).unwrap() / 10 + 20; 3]);
+        assert_eq!(growing.confidence(), Confidence::Medium);
+        let both = Responsiveness::of([&steady(10_000), &growing]).unwrap();
+        assert_eq!(both.confidence, Confidence::Medium);
+    }
+
+    #[test]
+    fn without_answers_there_is_no_figure() {
+        let idle = Latency { idle: vec![ms(20)], load: ms(10_000), ..Latency::default() };
+        assert_eq!(Responsiveness::of([&idle]), None);
+        let unknown = Latency { idle: Vec::new(), ..probed(ms(10_000), |_| [50; 3]) };
+        assert_eq!(Responsiveness::of([&unknown]), None);
+        assert_eq!(Responsiveness::of([]), None);
+    }
 }

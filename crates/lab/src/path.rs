@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use lastbyte_link::{Host, Link, LinkError, Report, Scenario, Spec, Way};
+use lastbyte_link::{Host, Link, LinkError, Report, Scenario, Way};
 use lastbyte_socket::Listener;
 use lastbyte_units::BitRate;
 
@@ -30,11 +30,8 @@ impl Path {
     /// [`LinkError::Rights`] says what is missing and how to get it.
     pub fn up(&self, seed: u64) -> Result<PathUp, LinkError> {
         match self {
-            Self::Loopback => Ok(PathUp { link: None, capacity: None }),
-            Self::Link(scenario) => Ok(PathUp {
-                link: Some(Link::up(&scenario.spec, seed)?),
-                capacity: capacity(&scenario.spec),
-            }),
+            Self::Loopback => Ok(PathUp { link: None }),
+            Self::Link(scenario) => Ok(PathUp { link: Some(Link::up(&scenario.spec, seed)?) }),
         }
     }
 
@@ -74,21 +71,10 @@ impl Path {
     }
 }
 
-/// The rate of the slower direction, where one has a rate.
-fn capacity(spec: &Spec) -> Option<BitRate> {
-    let of = |way: &Way| {
-        let direction = spec.direction(*way);
-        let policed = direction.policer.map(|policer| policer.rate);
-        [direction.mean_rate(), policed].into_iter().flatten().min()
-    };
-    Way::BOTH.iter().filter_map(of).min()
-}
-
 /// A path that is there.
 #[derive(Debug)]
 pub struct PathUp {
     link: Option<Link>,
-    capacity: Option<BitRate>,
 }
 
 impl PathUp {
@@ -101,7 +87,13 @@ impl PathUp {
     /// What its slower direction carries, where that is known.
     #[must_use]
     pub fn capacity(&self) -> Option<BitRate> {
-        self.capacity
+        let spec = self.link()?.spec();
+        let of = |way: &Way| {
+            let direction = spec.direction(*way);
+            let policed = direction.policer.map(|policer| policer.rate);
+            [direction.mean_rate(), policed].into_iter().flatten().min()
+        };
+        Way::BOTH.iter().filter_map(of).min()
     }
 
     /// A host's address.
@@ -131,7 +123,7 @@ impl PathUp {
     /// The echo of a run on the far host.
     pub(crate) fn echo(&self, address: SocketAddr, token: &Token) -> Echo {
         let hello = Purpose::Echo.preamble(token).to_vec();
-        Echo { address, hello, capacity: self.capacity }
+        Echo { address, hello, capacity: self.capacity() }
     }
 
     /// Does `work` on a host and waits for it.

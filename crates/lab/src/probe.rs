@@ -304,3 +304,22 @@ fn send_back(stream: &mut Stream) -> bool {
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn probes_take_a_small_share_of_a_slow_path() {
+        let every = |rate: &str| {
+            let capacity = Some(rate.parse().unwrap());
+            Echo { capacity, ..Echo::at((Ipv4Addr::LOCALHOST, 1).into()) }.every()
+        };
+        assert_eq!(every("20mbit"), PROBE_EVERY);
+        assert_eq!(every("640kbit"), PROBE_EVERY);
+        assert_eq!(every("64kbit"), Duration::from_secs(1));
+        assert_eq!(every("1bit"), Duration::from_secs(10));
+    }
+}

@@ -128,7 +128,8 @@ fn receive(
     run_began: Instant,
 ) -> Result<Flow, LabError> {
     let stream = connect(address, Purpose::Down(number), task)?;
-    let reading = Reading { run_began, rate: task.settings.read_rate, asks: task.latency };
+    let asks = task.asks(number);
+    let reading = Reading { run_began, rate: task.settings.read_rate, asks };
     let received = flow::receive(stream, &reading)?;
     Ok(Flow { way: Way::Down, stream: number, aside: false, received: Some(received), sent: None })
 }

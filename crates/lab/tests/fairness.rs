@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lastbyte_lab::fairness::{Share, fairness};
+use lastbyte_lab::fairness::{Share, beside, fairness};
 use lastbyte_lab::{
     Buffers, Direction, Event, Fairness, LabError, Load, Path, Plan, Rounds, Settings, Subject,
 };
@@ -16,11 +16,12 @@ fn plan(path: &str, settings: &[Settings], seconds: f64) -> Plan {
     let path = Path::Link(Box::new(Scenario::parse("test", path).unwrap()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Plan {
+        command: Vec::new(),
         parallel: Plan::parallel_for(&path, Direction::Up, cores).min(4),
         path,
         subjects: settings.iter().map(|one| Arc::new(one.clone()) as Arc<dyn Subject>).collect(),
         load: Load::time(Duration::from_secs_f64(seconds)),
-        rounds: Rounds::exactly(1),
+        rounds: Rounds::exactly(3),
         latency: false,
         fairness: Fairness::Always,
         seed: 1,
@@ -33,6 +34,55 @@ fn named(congestion: &str) -> Settings {
 }
 
 #[test]
+fn two_flows_share_what_the_link_carries() {
+    let both = Settings { direction: Direction::Both, ..named("reno") };
+    let plan = plan("rtt = '20ms'\nrate = '20mbit'", &[named("cubic"), both], 2.0);
+    for (subject, queue, ways) in [(0, Some(1.0), 1.0), (1, Some(4.0), 2.0)] {
+        let one = match beside(&plan, subject, queue, 0) {
+            Ok(one) => one,
+            Err(LabError::Link(error @ LinkError::Rights { .. })) => {
+                return eprintln!("NOT TESTED: {error}");
+            }
+            Err(error) => panic!("{error}"),
+        };
+        eprintln!("{one:?}");
+        let sum = one.subject_bits_per_s + one.cubic_bits_per_s;
+        let carries = 20e6 * 1448.0 / 1500.0 * ways;
+        assert!((0.85..1.03).contains(&(sum / carries)), "{sum} of {carries}");
+        assert!(one.subject_bits_per_s > 0.0 && one.cubic_bits_per_s > 0.0);
+        assert_eq!((one.subject, one.round, one.queue_bdp), (subject, 0, queue));
+    }
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn who_takes_what_at_which_queue() {
+    let subjects = ["cubic", "bbr"].map(named);
+    let plan = plan("rtt = '40ms'\nrate = '20mbit'", &subjects, 15.0);
+    let mut watch = |event: Event<'_>| {
+        if let Event::Void(void) = event {
+            eprintln!("void: {void:?}");
+        }
+        ControlFlow::Continue(())
+    };
+    let all = match fairness(&plan, &[0, 1], &mut watch) {
+        Ok(all) => all,
+        Err(LabError::Link(error @ LinkError::Rights { .. })) => {
+            return eprintln!("NOT TESTED: {error}");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(all.len(), 12);
+    let median = |subject: usize, queue: usize| Share::of(&all, subject)[queue].share.median;
+    for queue in [0, 1] {
+        assert!((0.35..0.65).contains(&median(0, queue)), "{all:?}");
+    }
+    // What does not back off at loss takes nearly all of a short queue; what keeps its own queue
+    // short gets little beside one that fills a long one.
+    assert!(median(1, 0) > 0.7 && median(1, 1) < 0.5, "{all:?}");
+}
+
+#[test]
 #[ignore = "takes minutes: figures to look at"]
 fn table() {
     let subjects = ["cubic", "reno", "bbr"].map(named);
@@ -42,10 +92,13 @@ fn table() {
         ("rtt = '40ms'\nrate = '20mbit'", 30.0, 3),
     ] {
         let plan = Plan { rounds: Rounds::exactly(rounds), ..plan(path, &subjects, seconds) };
-        let mut watch = |event: Event<'_>| match event {
-            Event::Void(void) => eprintln!("void: {void:?}"),
-            Event::Repeating { subject, why } => eprintln!("again {subject}: {why}"),
-            _ => {}
+        let mut watch = |event: Event<'_>| {
+            match event {
+                Event::Void(void) => eprintln!("void: {void:?}"),
+                Event::Repeating { subject, why } => eprintln!("again {subject}: {why}"),
+                _ => {}
+            }
+            ControlFlow::Continue(())
         };
         let all = match fairness(&plan, &[0, 1, 2], &mut watch) {
             Ok(all) => all,

@@ -38,10 +38,12 @@ fn a_peer_that_resets_in_the_middle_ends_the_run_with_the_truth() {
     assert!(sent.writing < Duration::from_secs(60), "60 s were not waited for");
     let failure = sent.failure.unwrap();
     assert!(failure.contains("RST") || failure.contains("reset"), "{failure}");
-    assert!(["written", "sent"].contains(&sent.level.as_str()), "{}", sent.level);
-    // Data may still have come in between the count and the reset.
+    // Data may still have come in between the count and the reset; all of it, where the writer had
+    // to wait for a processor.
     let acked = sent.acked_bytes.unwrap();
-    assert!(acked >= 1_000_000 && had >= 1_000_000 && acked < sent.written);
+    assert!(acked >= 1_000_000 && had >= 1_000_000 && acked <= sent.written);
+    let level = if acked < sent.written { ["written", "sent"] } else { ["sent", "acked"] };
+    assert!(level.contains(&sent.level.as_str()), "{}", sent.level);
 }
 
 #[test]
@@ -49,7 +51,7 @@ fn a_receiver_whose_sender_resets_says_so() {
     let listener = loopback();
     let address = listener.local_addr();
     let receiver = thread::spawn(move || {
-        let reading = Reading { run_began: Instant::now(), rate: None, asks: false };
+        let reading = Reading { run_began: Instant::now(), rate: None, asks: None };
         flow::receive(listener.accept().unwrap(), &reading).unwrap()
     });
     let mut stream = connect(address);

@@ -18,7 +18,7 @@ use crate::wire::{Request, Requests, Wire};
 pub struct Link {
     near: End,
     far: End,
-    mtu: u32,
+    spec: Spec,
     carrier: Option<Carrier>,
 }
 
@@ -86,7 +86,7 @@ impl Link {
         let (up, down) = ((port(&near, &up)?, up), (port(&far, &down)?, down));
         let carrier = Wire::new(up, down).and_then(Carrier::start);
         let carrier = carrier.map_err(LinkError::at("starting the carrier"))?;
-        Ok(Self { near, far, mtu: spec.largest_packet(), carrier: Some(carrier) })
+        Ok(Self { near, far, spec: spec.clone(), carrier: Some(carrier) })
     }
 
     /// The near host.
@@ -110,6 +110,12 @@ impl Link {
         }
     }
 
+    /// What the path was made as; not what [`Link::become_path`] has made of it.
+    #[must_use]
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
     /// What the path has done so far.
     ///
     /// # Errors
@@ -127,8 +133,9 @@ impl Link {
     /// When the path makes no sense or has another MTU, or the carrier has failed.
     pub fn become_path(&self, spec: &Spec) -> Result<(), LinkError> {
         spec.check().map_err(LinkError::Spec)?;
-        if spec.largest_packet() != self.mtu {
-            return Err(LinkError::Spec(SpecError::OtherMtu(self.mtu)));
+        let mtu = self.spec.largest_packet();
+        if spec.largest_packet() != mtu {
+            return Err(LinkError::Spec(SpecError::OtherMtu(mtu)));
         }
         self.ask(|answer| Request::Become(Box::new(spec.clone()), answer))
     }

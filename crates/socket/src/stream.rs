@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lastbyte_core::finish::FinishOptions;
-use lastbyte_core::sample::{State, TcpInfo};
+use lastbyte_core::sample::{Moment, State, TcpInfo};
 use lastbyte_core::{End, Kind, Receipt};
 use lastbyte_sys::{poll, socket};
 
@@ -384,5 +384,18 @@ impl Sampler {
     /// When the kernel does not answer for this socket.
     pub fn info(&self) -> io::Result<TcpInfo> {
         book::info(&self.fd)
+    }
+
+    /// The same, with the send buffer and what of it is in use, where the kernel tells: what
+    /// [`lastbyte_core::sample::Limits`] judges by.
+    ///
+    /// # Errors
+    /// As [`Sampler::info`].
+    pub fn moment(&self) -> io::Result<Moment> {
+        Ok(Moment {
+            info: self.info()?,
+            send_buffer: socket::send_buffer(&self.fd).ok().map(i32::unsigned_abs),
+            queued: socket::send_queue(&self.fd).ok(),
+        })
     }
 }

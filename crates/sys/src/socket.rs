@@ -31,6 +31,9 @@ pub const RECEIVE_BUFFER_LOCKED: i32 = 2;
 /// Not in the `libc` crate for every target: `include/uapi/asm-generic/socket.h`, Linux 5.14.
 const SO_BUF_LOCK: libc::c_int = 72;
 
+/// Not in the `libc` crate for every target: `include/uapi/asm-generic/socket.h`, Linux 4.12.
+const SO_MEMINFO: libc::c_int = 55;
+
 /// Not in the `libc` crate for every target: `include/uapi/asm-generic/socket.h`.
 const SO_MAX_PACING_RATE: libc::c_int = 47;
 
@@ -285,6 +288,19 @@ pub fn force_receive_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
 /// `ENOPROTOOPT` on an older kernel.
 pub fn buffer_lock(fd: &impl AsFd) -> io::Result<i32> {
     get_int(fd, libc::SOL_SOCKET, SO_BUF_LOCK)
+}
+
+/// What lies in the send buffer, in the bytes that the kernel counts against its size
+/// ([`send_buffer`]): overhead included (`SO_MEMINFO`, `SK_MEMINFO_WMEM_QUEUED`, Linux 4.12).
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel.
+pub fn send_queue(fd: &impl AsFd) -> io::Result<u32> {
+    /// `SK_MEMINFO_WMEM_QUEUED` (`include/uapi/linux/sock_diag.h`), in words of 4 bytes.
+    const QUEUED: usize = 5;
+    let words: [u8; 36] = get_bytes(fd, libc::SOL_SOCKET, SO_MEMINFO)?;
+    let word = words.as_chunks::<4>().0.get(QUEUED).copied();
+    Ok(u32::from_ne_bytes(word.unwrap_or_default()))
 }
 
 /// What `close` does with unsent data (`SO_LINGER`): `None` returns at once and goes on in the

@@ -33,7 +33,7 @@ impl Advice {
     /// Prints it.
     pub(crate) fn say(&self) {
         for sentence in &self.sentences {
-            say(sentence);
+            wrapped(sentence).iter().for_each(|line| say(line));
         }
         for way in &self.ways {
             let mut scope = format!("{}:", way.scope);
@@ -43,6 +43,25 @@ impl Advice {
             }
         }
     }
+}
+
+/// A sentence in lines that fit on most terminals.
+fn wrapped(sentence: &str) -> Vec<String> {
+    const WIDTH: usize = 90;
+    let mut lines = vec![String::new()];
+    for word in sentence.split(' ') {
+        let line = lines.last().map_or(0, |line| line.chars().count());
+        if line > 0 && line + 1 + word.chars().count() > WIDTH {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
 }
 
 /// What follows from the findings; `None` where there is nothing to choose between.
@@ -73,9 +92,12 @@ fn advise_congestion(
         return;
     };
     match told.confidence {
-        Confidence::Alike => advice
-            .sentences
-            .push(format!("{name} and {other} are alike here, within 5 %: change nothing.")),
+        Confidence::Alike => {
+            advice.sentences.push(format!(
+                "{name} and {other} are alike here, within 5 %: change nothing for the rate's sake."
+            ));
+            advice.sentences.extend(round_trips(best, next));
+        }
         Confidence::Open | Confidence::Alone => advice.sentences.push(format!(
             "{name} and {other} are too close to tell apart, or too few rounds: change nothing yet."
         )),
@@ -86,12 +108,12 @@ fn advise_congestion(
                 mbit(best.received.median),
                 mbit(next.received.median)
             );
-            advice.sentences.extend(match told.is_withheld() {
-                true => vec![
-                    format!("{name} is faster here: {figures}. It is not advised, as nobody has"),
-                    "measured what it does to others on the path: see --fairness.".to_owned(),
-                ],
-                false => vec![format!("Use {name} at the sender: {figures}.")],
+            advice.sentences.push(match told.is_withheld() {
+                true => format!(
+                    "{name} is faster here: {figures}. It is not advised, as nobody has measured \
+                     what it does to others on the path: see --fairness."
+                ),
+                false => format!("Use {name} at the sender: {figures}."),
             });
             if told.confidence == Confidence::Likely {
                 advice.sentences.push(
@@ -108,6 +130,29 @@ fn advise_congestion(
             }
         }
     }
+}
+
+/// Where two that carry alike are told apart by what waits behind them.
+fn round_trips(best: &Row, next: &Row) -> Option<String> {
+    /// A round trip that is so many times the other is worth a word.
+    const WORTH: f64 = 1.5;
+    let (one, other) = (best.latency.as_ref()?, next.latency.as_ref()?);
+    let (short, long) = if one.loaded_p95 <= other.loaded_p95 {
+        ((best, one), (next, other))
+    } else {
+        ((next, other), (best, one))
+    };
+    let ms = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
+    (long.1.loaded_p95 > short.1.loaded_p95 * WORTH).then(|| {
+        format!(
+            "But with {} 95 of 100 round trips beside it take at most {}, with {} {} (idle {}).",
+            short.0.congestion().unwrap_or_default(),
+            ms(short.1.loaded_p95),
+            long.0.congestion().unwrap_or_default(),
+            ms(long.1.loaded_p95),
+            ms(short.1.idle_p50)
+        )
+    })
 }
 
 fn advise_ways(advice: &mut Advice, name: &str, scope: Scope) {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use lastbyte_core::diag::{Memory, Socket};
-use lastbyte_core::sample::{Limits, State, TcpInfo};
+use lastbyte_core::sample::{Limits, Moment, State, TcpInfo};
 
 /// One connection, as the kernel of one of its hosts saw it. Times count from the beginning that the
 /// watch was given.
@@ -62,6 +62,18 @@ pub struct Sample {
     pub at: Duration,
     /// `struct tcp_info`.
     pub info: TcpInfo,
+    /// The buffers then.
+    pub memory: Option<Memory>,
+}
+
+impl Sample {
+    fn moment(&self) -> Moment {
+        Moment {
+            info: self.info,
+            send_buffer: self.memory.map(|memory| memory.send_buffer),
+            queued: self.memory.map(|memory| memory.queued),
+        }
+    }
 }
 
 impl Connection {
@@ -72,14 +84,14 @@ impl Connection {
         Some(sent.saturating_sub(again))
     }
 
-    /// What held its sending back, from one sample to the next. The kernel does not tell others whether
-    /// a send buffer is fixed (`SO_BUF_LOCK`): one that is, and full, is called pacing here.
+    /// What held its sending back, from one sample to the next, as far as the fill of its buffers tells:
+    /// whether the program waited for room is not known to others.
     #[must_use]
     pub fn limits(&self) -> Limits {
         let mut limits = Limits::default();
         for both in self.samples.windows(2) {
             let elapsed = both[1].at.saturating_sub(both[0].at);
-            limits.add(&both[0].info, &both[1].info, elapsed, false);
+            limits.add(&both[0].moment(), &both[1].moment(), elapsed, None);
         }
         limits
     }
@@ -257,7 +269,7 @@ impl Book {
         let due = connection.samples.last().is_none_or(|last| at >= last.at + every);
         let sampled = room && (due || info.state == State::Close);
         if sampled {
-            connection.samples.push(Sample { at, info });
+            connection.samples.push(Sample { at, info, memory: socket.memory });
         }
         self.samples += usize::from(sampled);
         let counts = |info: TcpInfo| (info.bytes_received, info.bytes_acked, info.bytes_sent);

@@ -321,7 +321,10 @@ fn the_lines_do_what_they_say() {
     let Some(host) = Host::new(HOST) else { return };
     let lines = |to: Option<&str>| {
         let to = to.map(|to| to.parse().unwrap());
-        host.run(|| route_ways(to, OTHER)).into_iter().flat_map(|way| way.lines).collect::<Vec<_>>()
+        host.run(|| ways::route_ways(to, OTHER))
+            .into_iter()
+            .flat_map(|way| way.lines)
+            .collect::<Vec<_>>()
     };
     let mut all = Vec::new();
     for (to, expected) in [
