@@ -65,7 +65,7 @@ const WORDS: [(&str, &str); 9] = [
     (
         "claimed",
         "bytes that write() took, over the time until its last return. They may still lie in the sender's buffer, \
-         so it is more than what arrived",
+         so it may be more than what arrived",
     ),
     (
         "written",

@@ -99,6 +99,7 @@ fn rounds(view: &View<'_>) -> Markup {
     let planned = if least == most { most.to_string() } else { format!("{least} to {most}") };
     let settled = match ended.settled {
         Some(true) => "yes: the place of each against the best is told",
+        Some(false) if ended.cut.is_some() => "no: it was cut short before",
         Some(false) => "no: the most rounds allowed were not enough to tell the subjects apart",
         None => "not asked: the number of rounds was given",
     };

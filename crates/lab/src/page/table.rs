@@ -19,13 +19,15 @@ pub(super) fn section(view: &View<'_>) -> Markup {
             // A box that scrolls must be reachable by keyboard.
             div.scroll role="region" aria-labelledby="figures" tabindex="0" {
                 table {
-                    caption { "Rates in " (view.unit.name()) ", at the receiver; the highest median first." }
+                    caption { span { "Rates in " (view.unit.name()) ", at the receiver; the highest median first." } }
                     thead { (columns.heads()) }
                     tbody { @for subject in &view.subjects { (columns.row(view, subject)) } }
                 }
             }
             p.note {
-                "Of limit: the median's share of the most TCP payload that the path can carry. "
+                @if columns.limit {
+                    "Of limit: the median's share of the most TCP payload that the path can carry. "
+                }
                 @if columns.against {
                     "Against the best: between which bounds the true difference to the best lies, in all looks and "
                     "for all rivals at once; for the best itself, its lead over the next best. "
@@ -94,7 +96,7 @@ impl Columns {
                     (cell(latency.map(|one| time(one.idle_p50))))
                     td {
                         @if let Some(latency) = latency {
-                            (time(latency.loaded_p50)) small { "p95 " (time(latency.loaded_p95)) }
+                            (time(latency.loaded_p50)) small { "p95\u{a0}" (time(latency.loaded_p95)) }
                         } @else { (NONE) }
                     }
                     td { @if let Some(latency) = latency { (per_minute(latency)) } @else { (NONE) } }
@@ -132,7 +134,7 @@ fn against(row: &Row) -> Markup {
         (Place::Worse, false) => "worse",
         (Place::Alike, true) => "best, with others",
         (Place::Alike, false) => "alike",
-        (_, true) => "best; next not told apart",
+        (_, true) => "best, not told apart",
         (_, false) => "not told apart",
     };
     html! { (interval.as_deref().unwrap_or(NONE)) small { (word) } }
@@ -140,8 +142,8 @@ fn against(row: &Row) -> Markup {
 
 fn per_minute(latency: &Responsiveness) -> Markup {
     let word = match latency.confidence {
-        Confidence::Low => "the load was short",
-        Confidence::Medium => "it varied",
+        Confidence::Low => "short\u{a0}load",
+        Confidence::Medium => "it\u{a0}varied",
         Confidence::High => "steady",
     };
     html! { (number(latency.rpm.median)) small { (word) } }

@@ -108,12 +108,15 @@ fn block(view: &View<'_>, subject: &Subject<'_>, scales: &Scales) -> Markup {
             p.note {
                 "In front: round " (u64::from(front.round) + 1) ", "
                 (view.unit.with_name(front.received_bits_per_s()))
-                ". Faint: " (count(others.len(), "other run"))
-                @if others.len() + 1 < subject.runs.len() { " of " (subject.runs.len() - 1) }
                 "."
+                @if !others.is_empty() {
+                    " Faint: " (count(others.len(), "other run"))
+                    @if others.len() + 1 < subject.runs.len() { " of " (subject.runs.len() - 1) }
+                    "."
+                }
                 @if flows > 1 {
                     " Throughput is the sum of " (flows) " connections; round trip, window and limit are those of "
-                    "the first one that the sender's kernel was asked about."
+                    "the one that carried most."
                 }
             }
             (rate_panel(view, subject, (front, &others), scales))
@@ -379,10 +382,17 @@ fn throughput(run: &Run) -> Vec<(f64, f64)> {
     sums.into_iter().enumerate().map(point).collect()
 }
 
-/// The samples of the first connection that has some.
+/// The samples of the connection that carried most, of those that have some: a program of others may
+/// have one that only talks.
 fn samples(run: &Run) -> Option<&[Sample]> {
-    let sent = run.flows.iter().filter_map(|flow| flow.sent.as_ref());
-    sent.map(|sent| sent.samples.as_slice()).find(|samples| !samples.is_empty())
+    let sampled = run.flows.iter().filter_map(|flow| {
+        let samples = flow.sent.as_ref()?.samples.as_slice();
+        let bytes = flow.received.as_ref().map_or(0, |received| received.bytes);
+        (!samples.is_empty()).then_some((bytes, samples))
+    });
+    // Of those that are alike, the first.
+    let most = sampled.reduce(|most, one| if one.0 > most.0 { one } else { most });
+    most.map(|(_, samples)| samples)
 }
 
 fn sampled(run: &Run, plane: &Plane, most: usize, figure: impl Fn(&Sample) -> f64) -> String {
@@ -400,10 +410,10 @@ fn runs_table(view: &View<'_>, subject: &Subject<'_>, front: &Run) -> Markup {
     html! {
         div.scroll role="region" aria-label=(label) tabindex="0" {
             table {
-                caption { "Every run; rates in " (unit.name()) "." @if left_out > 0 { " " (left_out) " more are not listed." } }
+                caption { span { "Every run; rates in " (unit.name()) "." @if left_out > 0 { " " (left_out) " more are not listed." } } }
                 thead {
                     tr {
-                        @for head in ["round", "received", "claimed", "written", "lost of it", "resent", "least RTT", "middle RTT", "middle cwnd"] {
+                        @for head in ["round", "received", "claimed", "written", "not received", "resent", "least RTT", "middle RTT", "middle cwnd"] {
                             th scope="col" { (head) }
                         }
                         th scope="col" { "end" }
