@@ -1,26 +1,28 @@
 //! Connections of strangers: how many there may be, and who has to go.
 
-use std::collections::VecDeque;
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lastbyte_socket::{Stream, Tune};
 
-/// Keeps count of connections, and cuts the one that has waited longest when one too many waits to
-/// show what it is. So whoever has something to show finds room, however many say nothing.
+/// Keeps count of connections, and cuts one when one too many waits to show what it is: of the host
+/// that has most of those that wait, the one that has waited longest. So whoever has something to show
+/// finds room, however many say nothing.
 #[derive(Debug)]
 pub(crate) struct Guests {
     most_waiting: usize,
     most: usize,
     inside: Mutex<Inside>,
+    left: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Inside {
     next: u64,
-    waiting: VecDeque<(u64, TcpStream)>,
+    /// The longest first.
+    waiting: Vec<(u64, Option<IpAddr>, TcpStream)>,
     known: Vec<(u64, TcpStream)>,
     /// Those that were cut, and have not yet gone.
     cut: usize,
@@ -29,25 +31,26 @@ struct Inside {
 impl Guests {
     /// Room for so many that wait, and for so many in all. Each takes two descriptors.
     pub(crate) fn new(most_waiting: usize, most: usize) -> Self {
-        Self { most_waiting, most, inside: Mutex::default() }
+        Self { most_waiting, most, inside: Mutex::default(), left: Condvar::new() }
     }
 
-    /// Lets a connection in; `None` where there is no room at all.
+    /// Lets a connection in; `None` where there is no room for it. Those that were cut are waited for.
     pub(crate) fn enter(&self, stream: &Stream) -> Option<Guest<'_>> {
+        /// What was cut has nothing more to do than to notice it.
+        const LEAVE_WITHIN: Duration = Duration::from_secs(1);
         let second = TcpStream::from(stream.as_fd().try_clone_to_owned().ok()?);
-        let mut inside = self.lock();
-        if inside.waiting.len() + inside.known.len() + inside.cut >= self.most {
+        let is_full = |inside: &mut Inside| inside.cut > 0 && inside.count() >= self.most;
+        let waited = self.left.wait_timeout_while(self.lock(), LEAVE_WITHIN, is_full);
+        let (mut inside, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if inside.count() >= self.most {
             return None;
         }
-        if inside.waiting.len() >= self.most_waiting
-            && let Some((_, longest)) = inside.waiting.pop_front()
-        {
-            let _ = longest.shutdown(Shutdown::Both);
-            inside.cut += 1;
+        if inside.waiting.len() >= self.most_waiting {
+            inside.cut_one();
         }
         let number = inside.next;
         inside.next += 1;
-        inside.waiting.push_back((number, second));
+        inside.waiting.push((number, stream.peer_addr().map(network), second));
         Some(Guest { guests: self, number })
     }
 
@@ -56,7 +59,8 @@ impl Guests {
     pub(crate) fn cut_all(&self) {
         let give_up = Tune { user_timeout: Some(Duration::from_millis(1)), ..Tune::default() };
         let inside = self.lock();
-        for (_, stream) in inside.waiting.iter().chain(&inside.known) {
+        let waiting = inside.waiting.iter().map(|(_, _, stream)| stream);
+        for stream in waiting.chain(inside.known.iter().map(|(_, stream)| stream)) {
             let _ = give_up.apply_to(stream);
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -64,19 +68,43 @@ impl Guests {
 
     /// Cuts those that have not shown what they are.
     pub(crate) fn cut_waiting(&self) {
-        for (_, stream) in &self.lock().waiting {
+        for (_, _, stream) in &self.lock().waiting {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
     /// Whether nobody is there.
     pub(crate) fn is_empty(&self) -> bool {
-        let inside = self.lock();
-        inside.waiting.is_empty() && inside.known.is_empty() && inside.cut == 0
+        self.lock().count() == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    fn count(&self) -> usize {
+        self.waiting.len() + self.known.len() + self.cut
+    }
+
+    fn cut_one(&mut self) {
+        let of = |host: Option<IpAddr>| {
+            self.waiting.iter().filter(|(_, other, _)| *other == host).count()
+        };
+        let most = self.waiting.iter().map(|(_, host, _)| of(*host)).max().unwrap_or_default();
+        if let Some(place) = self.waiting.iter().position(|(_, host, _)| of(*host) == most) {
+            let _ = self.waiting.remove(place).2.shutdown(Shutdown::Both);
+            self.cut += 1;
+        }
+    }
+}
+
+/// What one host has for itself: an address of IPv4, or the first half of one of IPv6.
+fn network(peer: SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        ip => ip,
     }
 }
 
@@ -91,11 +119,10 @@ impl Guest<'_> {
     /// It has shown what it is, and is no longer cut for others; `false` where it was already.
     pub(crate) fn is_known(&self) -> bool {
         let mut inside = self.guests.lock();
-        let place = inside.waiting.iter().position(|(number, _)| *number == self.number);
-        let Some(known) = place.and_then(|place| inside.waiting.remove(place)) else {
-            return false;
-        };
-        inside.known.push(known);
+        let place = inside.waiting.iter().position(|(number, _, _)| *number == self.number);
+        let Some(place) = place else { return false };
+        let (number, _, stream) = inside.waiting.remove(place);
+        inside.known.push((number, stream));
         true
     }
 }
@@ -104,11 +131,12 @@ impl Drop for Guest<'_> {
     fn drop(&mut self) {
         let mut inside = self.guests.lock();
         let before = inside.waiting.len() + inside.known.len();
-        inside.waiting.retain(|(number, _)| *number != self.number);
+        inside.waiting.retain(|(number, _, _)| *number != self.number);
         inside.known.retain(|(number, _)| *number != self.number);
         if inside.waiting.len() + inside.known.len() == before {
             inside.cut -= 1;
         }
+        self.guests.left.notify_all();
     }
 }
 
@@ -120,6 +148,26 @@ mod tests {
     use lastbyte_socket::Listener;
 
     use super::*;
+
+    #[test]
+    fn who_has_many_loses_one() {
+        let here = (Ipv4Addr::UNSPECIFIED, 0).into();
+        let listener = Listener::listen(here, &Tune::default()).unwrap();
+        let port = listener.local_addr().port();
+        let mut clients = Vec::new();
+        let mut accept = |from: u8| {
+            let sources = vec![Ipv4Addr::new(127, 0, 0, from).into()];
+            let how = lastbyte_socket::ConnectOptions { sources, ..Default::default() };
+            let there = (Ipv4Addr::LOCALHOST, port).into();
+            let client = Stream::connect_with(there, &how, Duration::from_secs(5)).unwrap();
+            clients.push(client);
+            listener.accept().unwrap()
+        };
+        let streams = [2, 3, 3, 3].map(&mut accept);
+        let guests = Guests::new(3, 9);
+        let entered = streams.each_ref().map(|stream| guests.enter(stream).unwrap());
+        assert_eq!(entered.map(|guest| guest.is_known()), [true, false, true, true]);
+    }
 
     #[test]
     fn who_waited_longest_goes() {

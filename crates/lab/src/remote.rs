@@ -134,7 +134,7 @@ impl Remote {
             name: self.name.clone(),
             emulated: false,
             words: format!(
-                "to {} (lastbyte {version}, Linux {kernel}), idle round trip {:.1} ms",
+                "to {} (lastbyte {version}, Linux {kernel}), idle round trip {:.2} ms",
                 self.address.ip().to_canonical(),
                 self.rtt.as_secs_f64() * 1e3
             ),
