@@ -108,32 +108,40 @@ fn every_byte_of_a_lab_is_counted_and_every_figure_has_its_unit() {
     let told = answer_within(lab.args(["--congestion", "cubic,reno", "--json"]), LATER);
     let lines = told.with_code(0).json_lines();
     let kinds: Vec<&str> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["plan", "run", "run", "run", "run", "summary", "summary"]);
-    for line in &lines {
-        assert_eq!(line["schema"], 1);
-        assert_keys_have_units(line);
-    }
+    assert_eq!(kinds, ["plan", "run", "run", "run", "run", "ended", "summary", "summary"]);
+    assert_eq!(lines[0]["schema"], 2);
+    lines.iter().for_each(assert_keys_have_units);
 
     let plan = &lines[0];
-    assert_eq!((&plan["rtt_ms"], &plan["load_bytes"]), (&20.0.into(), &1_048_576.into()));
-    assert_eq!((&plan["rate_bits_per_s"], &plan["rounds"]), (&50_000_000.into(), &2.into()));
-    assert_eq!(plan["queue_bytes"], 125_000, "20 ms of 50 Mbit/s");
+    let path = &plan["path"];
+    assert_eq!((&path["rtt_s"], &plan["load_bytes"]), (&0.02.into(), &1_048_576.into()));
+    assert_eq!((&path["up_bits_per_s"], &plan["most_rounds"]), (&50_000_000.into(), &2.into()));
+    assert_eq!(path["up_queue_bytes"], 125_000, "20 ms of 50 Mbit/s");
 
     let mut seen = BTreeSet::new();
     for run in &lines[1..5] {
-        seen.insert((run["congestion"].as_str().unwrap(), run["round"].as_u64().unwrap()));
-        for key in ["received_bytes", "written_bytes", "acked_bytes"] {
-            assert_eq!(run[key], 1_048_576, "{key} of {run:#}");
+        seen.insert((run["name"].as_str().unwrap(), run["round"].as_u64().unwrap()));
+        let (received, sent) = (&run["flows"][0]["received"], &run["flows"][0]["sent"]);
+        for bytes in [
+            &run["received_bytes"],
+            &run["written_bytes"],
+            &received["received_bytes"],
+            &sent["acked_bytes"],
+        ] {
+            assert_eq!(*bytes, 1_048_576, "{run:#}");
         }
-        assert_eq!((&run["complete"], &run["reader_saw"]), (&true.into(), &"FIN".into()));
-        let tenths = run["received_bytes_per_100_ms"].as_array().unwrap();
+        assert_eq!((&run["complete"], &received["end"]), (&true.into(), &"fin".into()));
+        let tenths = received["received_bytes_per_100_ms"].as_array().unwrap();
         let sum: u64 = tenths.iter().map(|bytes| bytes.as_u64().unwrap()).sum();
         assert_eq!(sum, 1_048_576, "the tenths of a second make up the whole");
-        assert!(!run["samples"].as_array().unwrap().is_empty());
+        assert!(!sent["samples"].as_array().unwrap().is_empty());
     }
-    assert_eq!(seen, [("cubic", 0), ("cubic", 1), ("reno", 0), ("reno", 1)].into());
+    assert_eq!(
+        seen,
+        [("cubic auto", 0), ("cubic auto", 1), ("reno auto", 0), ("reno auto", 1)].into()
+    );
 
-    for summary in &lines[5..] {
+    for summary in &lines[6..] {
         assert_eq!((&summary["runs"], &summary["complete_runs"]), (&2.into(), &2.into()));
         let rate = |key: &str| summary[key].as_f64().unwrap();
         let (min, max) = (rate("min_bits_per_s"), rate("max_bits_per_s"));
@@ -179,9 +187,24 @@ fn each_round_of_a_lab_has_its_own_port_in_its_own_network() {
 #[track_caller]
 fn assert_keys_have_units(line: &Value) {
     /// Counts, whose key is the unit.
-    const COUNTS: [&str; 7] =
-        ["schema", "round", "rounds", "runs", "complete_runs", "parallel", "seed"];
-    const UNITS: [&str; 7] = ["_bytes", "_packets", "_segments", "_share", "_s", "_ms", "_us"];
+    const COUNTS: [&str; 14] = [
+        "schema",
+        "round",
+        "rounds",
+        "least_rounds",
+        "most_rounds",
+        "runs",
+        "complete_runs",
+        "parallel",
+        "seed",
+        "subject",
+        "stream",
+        "streams",
+        "unanswered",
+        "round_trips_per_minute",
+    ];
+    const UNITS: [&str; 9] =
+        ["_bytes", "_packets", "_segments", "_share", "_ratio", "_bdp", "_s", "_ms", "_us"];
     let Value::Object(pairs) = line else { panic!("no object: {line}") };
     for (key, value) in pairs {
         let has_unit = UNITS.iter().any(|unit| key.ends_with(unit));

@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lastbyte_lab::{
-    Command, Direction, Event, Experiment, Findings, Load, Path, Plan, Program, Run, Settings,
-    Subject, record,
+    Command, Direction, Event, Experiment, Fairness, Findings, Load, Path, Plan, Program, Run,
+    Settings, Subject, record,
 };
+use lastbyte_link::Way;
 use lastbyte_units::{ByteSize, grouped};
 
 use crate::apply::{self, Application};
@@ -33,7 +34,7 @@ pub(crate) use advice::{Advice, Scope, advice};
 use keep::Keeper;
 pub(crate) use table::{COUNTED, table};
 pub(crate) use words::LabArgs;
-use words::{ApplyWord, LabCommand, MatrixArgs, OutputArgs, ShowArgs};
+use words::{ApplyWord, FairnessWord, LabCommand, MatrixArgs, OutputArgs, ShowArgs};
 
 /// A run of fewer round trips is mostly slow start.
 const SHORT: u32 = 10;
@@ -170,6 +171,10 @@ fn plan(args: &LabArgs, far: Option<&Far>) -> Result<Plan> {
         None => path_of_this_machine(args)?,
     };
     let runs = &args.runs;
+    ensure!(
+        far.is_none() || runs.fairness != FairnessWord::Always,
+        "fairness takes two flows over one bottleneck that is known: emulate the path"
+    );
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let direction = if args.matrix.direction.contains(&Direction::Both) {
         Direction::Both
@@ -191,12 +196,12 @@ fn plan(args: &LabArgs, far: Option<&Far>) -> Result<Plan> {
     let load =
         Load { time: seconds.map(Duration::from_secs), bytes: runs.bytes.map(ByteSize::bytes) };
     Ok(Plan {
-        subjects: subjects(&args.matrix, &path)?,
+        subjects: subjects(&args.matrix, &path, far)?,
         path,
         load,
         rounds: runs.rounds,
         latency: !runs.no_latency,
-        fairness: runs.fairness.into(),
+        fairness: if far.is_some() { Fairness::Never } else { runs.fairness.into() },
         seed: args.path.seed,
         port: runs.port,
         parallel,
@@ -224,9 +229,9 @@ fn real_path(args: &LabArgs, far: &Far) -> Result<Path> {
 }
 
 /// Every combination of the settings asked for.
-fn subjects(matrix: &MatrixArgs, path: &Path) -> Result<Vec<Arc<dyn Subject>>> {
+fn subjects(matrix: &MatrixArgs, path: &Path, far: Option<&Far>) -> Result<Vec<Arc<dyn Subject>>> {
     let mut all: Vec<Settings> = Vec::new();
-    for name in congestion(&matrix.congestion, path)? {
+    for name in congestion(matrix, path, far)? {
         all.extend(matrix.buffer.iter().map(|buffers| Settings::new(&name, *buffers)));
     }
     all = each(all, &matrix.direction, |one, direction| one.direction = direction)?;
@@ -285,13 +290,24 @@ fn each<T: Copy>(
 }
 
 /// The congestion controls asked for, or all that may be used.
-fn congestion(asked: &[String], path: &Path) -> Result<Vec<String>> {
-    let available = apply::available_congestion();
+fn congestion(matrix: &MatrixArgs, path: &Path, far: Option<&Far>) -> Result<Vec<String>> {
+    let asked = &matrix.congestion;
+    // Who sends must have it.
+    let up = matrix.direction.iter().any(|direction| direction.ways().contains(&Way::Up));
+    let down = matrix.direction.iter().any(|direction| direction.ways().contains(&Way::Down));
+    let mut available = match far {
+        Some(far) if !up => far.remote.about().congestion.clone(),
+        _ => apply::available_congestion(),
+    };
+    if let Some(far) = far.filter(|_| up && down) {
+        available.retain(|name| far.remote.about().congestion.contains(name));
+    }
     let all = asked.is_empty() || asked.iter().any(|name| name == "all");
     for name in asked.iter().filter(|name| *name != "all") {
         ensure!(
             available.contains(name),
-            "congestion control `{name}` is not known: this kernel offers {}",
+            "congestion control `{name}` is not known: {} offers {}",
+            if far.is_some() { "who sends" } else { "this kernel" },
             available.join(", ")
         );
     }
@@ -361,7 +377,7 @@ pub(crate) fn heading(plan: &Plan) -> String {
 /// The words of the command line, without what nobody else should know.
 fn command() -> Vec<String> {
     let mut secret = false;
-    let words = std::env::args().map(|word| {
+    let words = std::env::args().skip(1).map(|word| {
         let hidden = std::mem::replace(&mut secret, word == "--key");
         match (hidden, word.split_once('=')) {
             (true, _) => "...".to_owned(),
@@ -369,7 +385,7 @@ fn command() -> Vec<String> {
             (false, _) => word,
         }
     });
-    words.collect()
+    std::iter::once("lastbyte".to_owned()).chain(words).collect()
 }
 
 /// A kernel's version without what its builder added.

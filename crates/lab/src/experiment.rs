@@ -191,6 +191,7 @@ impl Course<'_> {
             self.tell(Event::Repeating { subject: run.subject, why: &why });
             (run, report) = make(self.plan, run.subject, run.round)?;
         }
+        run.repeated = repeats;
         self.tell(Event::Counted(&run));
         self.so_far.runs.push(run);
         Ok(())
@@ -277,6 +278,7 @@ fn make(plan: &Plan, subject: usize, round: u32) -> Made {
     let outcome = plan.subjects[subject].run(&path, &orders).map_err(|error| path.judged(error))?;
     let report = path.down()?;
     let link = report.as_ref().map(LinkWords::of);
-    let run = Run { subject, round, flows: outcome.flows, latency: outcome.latency, link };
+    let run =
+        Run { subject, round, flows: outcome.flows, latency: outcome.latency, link, repeated: 0 };
     Ok((run, report))
 }

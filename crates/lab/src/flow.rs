@@ -1,6 +1,6 @@
 //! One connection that carries load: its sender, and its receiver, which counts.
 //!
-//! The load is a sequence of frames of [`FRAME`] bytes. The first four of each are a number: that
+//! The load is a sequence of frames of 16 KiB. The first four of each are a number: that
 //! of the receiver's question which it answers, or 0. So the receiver can ask for a round trip
 //! through all that the load has filled, the sender's own buffer included, on the very connection
 //! that carries it.

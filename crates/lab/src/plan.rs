@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lastbyte_link::Way;
 use serde::{Deserialize, Serialize};
 
 use crate::path::Path;
@@ -47,7 +48,12 @@ impl Plan {
     pub fn parallel_for(path: &Path, direction: Direction, cores: usize) -> usize {
         let rate = path.scenario().and_then(|scenario| {
             let spec = &scenario.spec;
-            let (up, down) = (spec.up.rate?.bits_per_s(), spec.down.rate?.bits_per_s());
+            let rate = |way: Way| {
+                let direction = spec.direction(way);
+                let policed = direction.policer.map(|policer| policer.rate);
+                [direction.mean_rate(), policed].into_iter().flatten().min()
+            };
+            let (up, down) = (rate(Way::Up)?.bits_per_s(), rate(Way::Down)?.bits_per_s());
             Some(match direction {
                 Direction::Up => up,
                 Direction::Down => down,

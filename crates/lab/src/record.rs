@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::{Load, Rounds};
 use crate::setting::Setting;
 
-pub use file::{Line, ReadError, RunLine, read};
+pub use file::{Line, ReadError, RunLine, SummaryLine, read};
 
 /// The version of the records that this program writes, and the one that it reads.
 pub const SCHEMA: u32 = 2;
@@ -105,6 +105,13 @@ pub struct Run {
     pub latency: Option<Latency>,
     /// What the link did, where there was one.
     pub link: Option<LinkWords>,
+    /// How often it was made before, and did not count because its link missed its promise.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repeated: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A run that does not count.
@@ -218,6 +225,7 @@ pub struct Sent {
     #[serde(rename = "min_rtt_s", with = "seconds_or_none")]
     pub min_rtt: Option<Duration>,
     /// The share of time under each limit.
+    #[serde(rename = "limited_share")]
     pub limited: Limited,
     /// The kernel's view, every 100 ms.
     pub samples: Vec<Sample>,
@@ -331,7 +339,9 @@ pub struct LinkWords {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "as in `lastbyte_link::DirectionReport`")]
 pub struct LinkWay {
+    #[serde(rename = "arrived_packets")]
     pub packets: u64,
+    #[serde(rename = "arrived_bytes")]
     pub bytes: u64,
     pub lost_packets: u64,
     pub dropped_packets: u64,

@@ -116,11 +116,15 @@ fn start(
     peer: Peer,
 ) -> Result<NearThread, LabError> {
     let task = task.clone();
+    let name = match way {
+        Way::Up => "sender",
+        Way::Down => "receiver",
+    };
     let work = move || match way {
         Way::Up => send(peer, stream, &task),
         Way::Down => receive(peer, stream, &task),
     };
-    Ok(path.spawn(Host::Near, "near", work)?)
+    Ok(path.spawn(Host::Near, name, work)?)
 }
 
 fn send(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {

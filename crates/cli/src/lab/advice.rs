@@ -22,6 +22,8 @@ pub(crate) struct Scope {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Advice {
     pub(crate) sentences: Vec<String>,
+    /// What to know before it is done.
+    pub(crate) warnings: Vec<String>,
     pub(crate) ways: Vec<apply::Way>,
     /// The congestion control to use, where one is advised.
     pub(crate) congestion: Option<String>,
@@ -32,7 +34,7 @@ pub(crate) struct Advice {
 impl Advice {
     /// Prints it.
     pub(crate) fn say(&self) {
-        for sentence in &self.sentences {
+        for sentence in self.sentences.iter().chain(&self.warnings) {
             wrapped(sentence).iter().for_each(|line| say(line));
         }
         for way in &self.ways {
@@ -123,7 +125,7 @@ fn advise_congestion(
                 );
             }
             if told.may_take {
-                advice.sentences.extend(what_it_takes(best, next, &told.shares));
+                advice.warnings.extend(what_it_takes(best, next, &told.shares));
             }
             if !told.is_withheld() {
                 advise_ways(advice, name, scope);

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use lastbyte_lab::record::{About, Line};
-use lastbyte_lab::{Event, Experiment};
+use lastbyte_lab::record::{About, Line, SummaryLine};
+use lastbyte_lab::{Event, Experiment, Findings};
 
 use crate::output::talk;
 
@@ -55,7 +55,12 @@ impl Keeper {
 
     /// The last line. An answer that is not whole is a failure.
     pub(crate) fn end(mut self, experiment: &Experiment) -> Result<()> {
-        let flow = self.write(&Line::Ended(&experiment.ended));
+        let mut flow = self.write(&Line::Ended(&experiment.ended));
+        for row in &Findings::of(experiment).rows {
+            if flow.is_continue() {
+                flow = self.write(&Line::Summary(Box::new(SummaryLine::of(row))));
+            }
+        }
         if let Some((path, file)) = &self.file
             && let Err(error) = file.sync_all()
             // Pipes and devices cannot be.

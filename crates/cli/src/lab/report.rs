@@ -29,7 +29,7 @@ pub(crate) fn write(
     let told = advice.map(|advice| page::Advice {
         conclusion: advice.sentences.clone(),
         ways: advice.ways.iter().map(|way| (way.scope.to_owned(), way.lines.clone())).collect(),
-        warnings: Vec::new(),
+        warnings: advice.warnings.clone(),
     });
     let text = page(experiment, findings, &told.unwrap_or_default());
     let beside = beside(path);

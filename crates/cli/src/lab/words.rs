@@ -217,7 +217,11 @@ fn maybe<T: FromStr>(text: &str) -> Result<Maybe<T>, T::Err> {
 impl LabArgs {
     /// Whether it makes an emulated path.
     pub(crate) fn needs_a_path(&self) -> bool {
-        self.command.is_none() && !self.loopback && !self.is_remote()
+        self.command.is_none()
+            && !self.loopback
+            && !self.is_remote()
+            // A change to this machine is made with its own rights, not with those over a path.
+            && self.output.apply.is_none()
     }
 
     /// Whether the far host is another machine.

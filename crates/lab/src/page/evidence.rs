@@ -70,6 +70,7 @@ fn certificate(view: &View<'_>) -> Markup {
         time(worst / 1e3)
     };
     let drops = links.iter().fold(0_u64, |sum, link| sum.saturating_add(link.device_drops_packets));
+    let repeated = view.experiment.runs.iter().filter(|run| run.repeated > 0).count();
     let packets = links.iter().fold(0_u64, |sum, link| {
         sum.saturating_add(link.up.packets).saturating_add(link.down.packets)
     });
@@ -84,6 +85,7 @@ fn certificate(view: &View<'_>) -> Markup {
             dt { "late, 99 of 100" } dd { "at most " (worst(|link| link.late_p99_ms)) ", in the worst run" }
             dt { "late, the latest" } dd { (worst(|link| link.late_max_ms)) }
             dt { "dropped unasked" } dd { (lastbyte_units::grouped(drops)) " packets" }
+            dt { "runs repeated" } dd { (repeated) }
         }
     }
 }

@@ -7,12 +7,19 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use lastbyte_stats::Place;
 use serde::{Deserialize, Serialize};
 
-use super::{About, Beside, Ended, Experiment, Run, SCHEMA, Void};
+use crate::remote::protocol::is_sane;
+
+use super::{About, Beside, Ended, Experiment, Limited, Run, SCHEMA, Void};
+use crate::findings::Row;
+use crate::setting::Buffers;
 
 /// The longest line that is read: a run of a thousand connections for an hour.
 const LONGEST_LINE: u64 = 1 << 30;
+/// More than a plan may ask for.
+const MOST_ROUNDS: u32 = 100_000;
 
 /// One line, to be written.
 #[derive(Debug, Serialize)]
@@ -28,6 +35,95 @@ pub enum Line<'a> {
     Beside(&'a Beside),
     /// How it ended: without this line it was cut.
     Ended(&'a Ended),
+    /// What was found of a subject, for readers that compute nothing.
+    Summary(Box<SummaryLine<'a>>),
+}
+
+/// What was found of a subject.
+#[derive(Debug, Serialize)]
+pub struct SummaryLine<'a> {
+    name: String,
+    congestion: Option<&'a str>,
+    buffers: Option<Buffers>,
+    runs: usize,
+    complete_runs: usize,
+    median_bits_per_s: f64,
+    min_bits_per_s: f64,
+    max_bits_per_s: f64,
+    limit_bits_per_s: Option<f64>,
+    claimed_bits_per_s: f64,
+    best: bool,
+    place: Option<&'static str>,
+    against_best_low_ratio: Option<f64>,
+    against_best_high_ratio: Option<f64>,
+    resent_share: Option<f64>,
+    resent_needlessly_share: Option<f64>,
+    limited_share: Limited,
+    rtt_idle_p50_s: Option<f64>,
+    rtt_loaded_p50_s: Option<f64>,
+    rtt_loaded_p95_s: Option<f64>,
+    round_trips_per_minute: Option<f64>,
+    buffer_cap_bits_per_s: Option<f64>,
+    beside_cubic: Vec<BesideLine>,
+}
+
+/// A subject's part beside a flow of cubic.
+#[derive(Debug, Serialize)]
+struct BesideLine {
+    queue_bdp: Option<f64>,
+    median_share: f64,
+    min_share: f64,
+    max_share: f64,
+    runs: usize,
+}
+
+impl<'a> SummaryLine<'a> {
+    /// Of a row of the table.
+    #[must_use]
+    pub fn of(row: &'a Row) -> Self {
+        let latency = row.latency.as_ref();
+        let interval = row.standing.and_then(|standing| standing.interval);
+        Self {
+            name: row.setting.to_string(),
+            congestion: row.congestion(),
+            buffers: row.buffers(),
+            runs: row.samples.len(),
+            complete_runs: row.complete,
+            median_bits_per_s: row.received.median,
+            min_bits_per_s: row.received.min,
+            max_bits_per_s: row.received.max,
+            limit_bits_per_s: row.limit_bits_per_s,
+            claimed_bits_per_s: row.claimed,
+            best: row.next.is_some(),
+            place: row.standing.map(|standing| match standing.place {
+                Place::Best => "best",
+                Place::Worse => "worse",
+                Place::Alike => "alike",
+                _ => "open",
+            }),
+            against_best_low_ratio: interval.map(|it| it.low),
+            against_best_high_ratio: interval.map(|it| it.high),
+            resent_share: row.resent,
+            resent_needlessly_share: row.resent_needlessly,
+            limited_share: row.limited,
+            rtt_idle_p50_s: latency.map(|it| it.idle_p50),
+            rtt_loaded_p50_s: latency.map(|it| it.loaded_p50),
+            rtt_loaded_p95_s: latency.map(|it| it.loaded_p95),
+            round_trips_per_minute: latency.map(|it| it.rpm.median),
+            buffer_cap_bits_per_s: row.cap,
+            beside_cubic: row
+                .shares
+                .iter()
+                .map(|share| BesideLine {
+                    queue_bdp: share.queue_bdp,
+                    median_share: share.share.median,
+                    min_share: share.share.min,
+                    max_share: share.share.max,
+                    runs: share.share.n,
+                })
+                .collect(),
+        }
+    }
 }
 
 /// A run, and what follows from it, for readers that compute nothing.
@@ -159,7 +255,14 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
             (Err(_), None) if line == 1 => return Err(no_plan()),
             (Err(error), _) => return Err(error),
             (Ok(_), None) => return Err(no_plan()),
-            (Ok(Known::Run(run)), Some(experiment)) => experiment.runs.push(*run),
+            (Ok(Known::Run(run)), Some(experiment)) => {
+                if !run.flows.iter().all(|flow| is_sane(flow, u32::MAX)) || run.round > MOST_ROUNDS
+                {
+                    let cause = "figures that no run has".to_owned();
+                    return Err(ReadError::Line { path: path.to_owned(), line, cause });
+                }
+                experiment.runs.push(*run);
+            }
             (Ok(Known::Void(void)), Some(experiment)) => experiment.void.push(void),
             (Ok(Known::Beside(beside)), Some(experiment)) => experiment.beside.push(beside),
             (Ok(Known::Ended(how)), Some(experiment)) => {
@@ -219,7 +322,7 @@ mod tests {
     }
 
     fn run(round: u32) -> Run {
-        Run { subject: 0, round, flows: Vec::new(), latency: None, link: None }
+        Run { subject: 0, round, flows: Vec::new(), latency: None, link: None, repeated: 0 }
     }
 
     fn written(lines: &[Line<'_>]) -> Vec<u8> {
