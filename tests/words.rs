@@ -124,7 +124,13 @@ fn words_that_do_not_fit_together_are_named() {
     refused(&["lab", "--rate", "1mbit", "--queue", "0bdp"], &["--queue", "0bdp"]);
     refused(&["lab", "--loopback", "usa-malaysia"], &["--loopback", "path"]);
     refused(&["lab", "--loopback", "--rtt", "1ms"], &["--loopback", "path"]);
-    refused(&["lab", "--loopback", "--seconds", "1", "--bytes", "1"], &["--seconds", "--bytes"]);
+    refused(&["lab", "--loopback", "--rounds", "5..2"], &["--rounds", "5..2", "5..10"]);
+    refused(&["lab", "--loopback", "--subject", "true"], &["--subject", "path"]);
+    refused(&["lab", "--loopback", "--far", "true"], &["--subject"]);
+    refused(&["lab", "--loopback", "--direction", "left"], &["`left`", "up, down or both"]);
+    refused(&["lab", "--loopback", "--apply", "here"], &["--apply", "route:PREFIX"]);
+    refused(&["lab", "compare", "/dev/null", "/dev/null"], &["/dev/null", "no experiment"]);
+    refused(&["lab", "show", "/nowhere"], &["/nowhere"]);
     let two = ["lab", "--loopback", "--port", "9", "--parallel", "2"];
     refused(&two, &["--parallel", "--port"]);
     refused(&["link", "run", "usa-malaysia"], &["<COMMAND>"]);
@@ -288,6 +294,9 @@ const COMMANDS: &[&[&str]] = &[
     &["link", "down"],
     &["link", "list"],
     &["link", "scenarios"],
+    &["lab", "serve"],
+    &["lab", "compare"],
+    &["lab", "show"],
     &["dial"],
     &["changes"],
     &["undo"],
@@ -312,7 +321,7 @@ fn every_command_has_help_on_stdout_that_fits_the_terminal() {
 
 #[test]
 fn the_list_of_commands_here_is_complete() {
-    for place in [&[][..], &["link"]] {
+    for place in [&[][..], &["link"], &["lab"]] {
         let help = answer(lastbyte(place).arg("--help")).with_code(0).stdout;
         let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
         for line in commands.take_while(|line| !line.is_empty()) {

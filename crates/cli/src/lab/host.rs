@@ -23,7 +23,7 @@ use crate::output::talk;
 
 /// Options for a real path: `lastbyte lab serve` on another host prints the words.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "A real path, to HOST:PORT of `lab serve`, or ssh://USER@HOST")]
+#[command(next_help_heading = "A real path, to HOST:PORT or ssh://USER@HOST")]
 pub(crate) struct HostArgs {
     /// The key that `lab serve` has printed. Others on this machine can see it here: see --key-file,
     /// and LASTBYTE_LAB_KEY in the environment

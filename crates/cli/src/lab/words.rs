@@ -75,7 +75,7 @@ pub(crate) struct ShowArgs {
 
 /// What is compared: every combination of these.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "What to compare: each combination, values separated by commas")]
+#[command(next_help_heading = "What to compare, values separated by commas")]
 pub(crate) struct MatrixArgs {
     /// Congestion controls, or all [default: all that this kernel offers]
     #[arg(long, value_delimiter = ',', value_name = "NAME")]

@@ -137,7 +137,7 @@ fn run(subject: usize, round: usize, samples: usize) -> Value {
                 "acked_bytes": bytes, "failure": null, "congestion": "bbr", "send_buffer_bytes": 4_194_304,
                 "send_buffer_fixed": false, "sent_bytes": bytes + bytes / 100,
                 "resent_bytes": bytes / 100, "min_rtt_s": 0.217,
-                "limited": {
+                "limited_share": {
                     "application": 0.01, "send_buffer": 0.1 * (subject % 4) as f64, "receive_window": 0.05,
                     "congestion_window": 0.4, "pacing": 0.3, "unknown": 0.02,
                 },
@@ -171,7 +171,7 @@ fn whole(figure: f64) -> u64 {
 
 fn way() -> Value {
     json!({
-        "packets": 40_000, "bytes": 60_000_000, "lost_packets": 11, "dropped_packets": 5, "policed_packets": 0,
+        "arrived_packets": 40_000, "arrived_bytes": 60_000_000, "lost_packets": 11, "dropped_packets": 5, "policed_packets": 0,
         "marked_packets": 0, "queued_p50_ms": 1.0, "queued_p99_ms": 2.0,
     })
 }
