@@ -20,7 +20,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-dial bench-finish bench-lab bench-link install uninstall clean
+  bench-dial bench-finish bench-lab bench-link reports install uninstall clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
@@ -130,6 +130,9 @@ bench-lab: build ## Measure the lab against the reference case and iperf3 (15 mi
 bench-link: build ## Measure links: speed, truth, what they leave behind (35 minutes, root)
 	@scripts/ensure.sh bench
 	bench/link.sh
+
+reports: build ## Measure five scenarios and write the pages in docs/reports (30 minutes, root)
+	bench/reports.sh
 
 header: ## Write crates/capi/include/lastbyte.h anew, from the sources in Rust
 	@scripts/ensure.sh build

@@ -85,7 +85,7 @@ fn plan(path: &Path, names: &[String], seconds: Duration, rounds: u32) -> Plan {
         load: Load::time(seconds),
         rounds: Rounds::exactly(rounds),
         latency: false,
-        fairness: Fairness::Never,
+        fairness: Fairness::WhereAdvised,
         seed: 1,
         port: 0,
         parallel: Plan::parallel_for(path, Direction::Up, cores),

@@ -348,6 +348,12 @@ pub(crate) fn make(
                 let running = running.join(", ");
                 progress.show(&format!("{done} of at most {of} runs done; now {running}"));
             }
+            Event::RunningBeside { done, of, subjects: running } => {
+                let running: Vec<String> =
+                    running.iter().map(|subject| subjects[*subject].to_string()).collect();
+                let running = running.join(", ");
+                progress.show(&format!("beside cubic, {done} of {of} runs done; now {running}"));
+            }
             Event::Repeating { subject, why } => {
                 progress.wipe();
                 talk(&format!("lab: {} is run again, alone: {why}", subjects[*subject]));

@@ -31,6 +31,15 @@ pub enum Event<'a> {
         /// The places of the running subjects in the plan.
         subjects: &'a [usize],
     },
+    /// The same, beside a flow of cubic.
+    RunningBeside {
+        /// Runs done.
+        done: usize,
+        /// Runs planned.
+        of: usize,
+        /// The places of the running subjects in the plan.
+        subjects: &'a [usize],
+    },
     /// A run counts.
     Counted(&'a Run),
     /// A run does not count.

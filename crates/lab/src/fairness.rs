@@ -55,40 +55,38 @@ pub fn fairness(
 ) -> Result<Vec<Beside>, LabError> {
     let queues = queues(&plan.path);
     let pairs = which.iter().flat_map(|subject| queues.iter().map(move |queue| (*subject, *queue)));
-    let mut pairs: Vec<Pair> = pairs
+    let pairs: Vec<Pair> = pairs
         .filter_map(|(subject, queue)| Some(Pair { subject, queue, settings: own(plan, subject)? }))
         .collect();
-    let rounds = plan.rounds.least_rounds.min(ROUNDS);
-    let of = pairs.len() * rounds as usize;
-    let mut all = Vec::with_capacity(of);
-    let mut done = 0;
-    for round in 0..rounds {
-        for batch in pairs.chunks(plan.parallel.max(1)) {
-            let subjects: Vec<usize> = batch.iter().map(|pair| pair.subject).collect();
-            if watch(Event::Running { done, of, subjects: &subjects }).is_break() {
-                return Ok(all);
-            }
-            for (pair, made) in batch.iter().zip(at_once(plan, batch, round)) {
-                match made.and_then(|made| pair.believed(plan, round, made, watch)) {
-                    Ok(beside) => {
-                        let told = watch(Event::Beside(&beside));
-                        all.push(beside);
-                        if told.is_break() {
-                            return Ok(all);
-                        }
-                    }
-                    Err(error) if error.is_of_subject() => {
-                        let (subject, why) = (pair.subject, error.to_string());
-                        // Whoever ends it is asked again by what comes next.
-                        let _ = watch(Event::Void(&Void { subject, round, why }));
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            done += batch.len();
+    let mut jobs: Vec<(&Pair, u32)> = Vec::new();
+    for round in 0..plan.rounds.least_rounds.min(ROUNDS) {
+        let mut turn: Vec<&Pair> = pairs.iter().collect();
+        turn.rotate_left(round as usize % pairs.len().max(1));
+        jobs.extend(turn.into_iter().map(|pair| (pair, round)));
+    }
+    let mut all = Vec::with_capacity(jobs.len());
+    for (number, batch) in jobs.chunks(plan.parallel.max(1)).enumerate() {
+        let (done, of) = (number * plan.parallel.max(1), jobs.len());
+        let subjects: Vec<usize> = batch.iter().map(|(pair, _)| pair.subject).collect();
+        if watch(Event::RunningBeside { done, of, subjects: &subjects }).is_break() {
+            return Ok(all);
         }
-        if !pairs.is_empty() {
-            pairs.rotate_left(1);
+        for ((pair, round), made) in batch.iter().zip(at_once(plan, batch)) {
+            match made.and_then(|made| pair.believed(plan, *round, made, watch)) {
+                Ok(beside) => {
+                    let told = watch(Event::Beside(&beside));
+                    all.push(beside);
+                    if told.is_break() {
+                        return Ok(all);
+                    }
+                }
+                Err(error) if error.is_of_subject() => {
+                    let (subject, why) = (pair.subject, error.to_string());
+                    // Whoever ends it is asked again by what comes next.
+                    let _ = watch(Event::Void(&Void { subject, round: *round, why }));
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
     Ok(all)
@@ -116,10 +114,13 @@ fn own(plan: &Plan, subject: usize) -> Option<Settings> {
 type Made = Result<(Beside, Option<Report>), LabError>;
 
 /// Runs of one batch, side by side.
-fn at_once(plan: &Plan, batch: &[Pair], round: u32) -> Vec<Made> {
+fn at_once(plan: &Plan, batch: &[(&Pair, u32)]) -> Vec<Made> {
     thread::scope(|scope| {
-        let threads: Vec<_> =
-            batch.iter().map(|pair| scope.spawn(move || pair.make(plan, round))).collect();
+        let start = |(pair, round): &(&Pair, u32)| {
+            let (pair, round) = (*pair, *round);
+            scope.spawn(move || pair.make(plan, round))
+        };
+        let threads: Vec<_> = batch.iter().map(start).collect();
         threads.into_iter().map(joined).collect()
     })
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use lastbyte_lab::fairness::Share;
 use lastbyte_lab::{Buffers, Confidence, Findings, Recommendation, Row};
+use lastbyte_stats::Place;
 use lastbyte_units::ByteSize;
 
 use crate::apply;
@@ -77,6 +78,9 @@ pub(crate) fn advice(findings: &Findings, scope: Scope) -> Option<Advice> {
     Some(advice)
 }
 
+/// A gain of less is not worth what any change costs.
+const WORTH_A_CHANGE: f64 = 1.10;
+
 fn advise_congestion(
     advice: &mut Advice,
     findings: &Findings,
@@ -98,24 +102,33 @@ fn advise_congestion(
             advice.sentences.push(format!(
                 "{name} and {other} are alike here, within 5 %: change nothing for the rate's sake."
             ));
-            advice.sentences.extend(round_trips(best, next));
+            advice.sentences.extend(round_trips(findings, best));
         }
         Confidence::Open | Confidence::Alone => advice.sentences.push(format!(
             "{name} and {other} are too close to tell apart, or too few rounds: change nothing yet."
         )),
         Confidence::Certain | Confidence::Likely => {
             let gain = best.received.median / next.received.median;
+            let little = gain < WORTH_A_CHANGE;
             let figures = format!(
-                "{} Mbit/s, {gain:.1} times {other} ({})",
+                "{} Mbit/s, {} {other} ({})",
                 mbit(best.received.median),
+                if gain < 1.95 {
+                    format!("{:.0} % more than", (gain - 1.0) * 100.0)
+                } else {
+                    format!("{gain:.1} times")
+                },
                 mbit(next.received.median)
             );
-            advice.sentences.push(match told.is_withheld() {
-                true => format!(
+            advice.sentences.push(match (told.is_withheld(), little) {
+                (true, _) => format!(
                     "{name} is faster here: {figures}. It is not advised, as nobody has measured \
                      what it does to others on the path: see --fairness."
                 ),
-                false => format!("Use {name} at the sender: {figures}."),
+                (false, true) => format!(
+                    "{name} is ahead here, and by little: {figures}. That is hardly worth a change."
+                ),
+                (false, false) => format!("Use {name} at the sender: {figures}."),
             });
             if told.confidence == Confidence::Likely {
                 advice.sentences.push(
@@ -127,32 +140,33 @@ fn advise_congestion(
             if told.may_take {
                 advice.warnings.extend(what_it_takes(best, next, &told.shares));
             }
-            if !told.is_withheld() {
+            if !told.is_withheld() && !little {
                 advise_ways(advice, name, scope);
             }
         }
     }
 }
 
-/// Where two that carry alike are told apart by what waits behind them.
-fn round_trips(best: &Row, next: &Row) -> Option<String> {
+/// Where subjects that carry alike are told apart by what waits behind them.
+fn round_trips(findings: &Findings, best: &Row) -> Option<String> {
     /// A round trip that is so many times the other is worth a word.
     const WORTH: f64 = 1.5;
-    let (one, other) = (best.latency.as_ref()?, next.latency.as_ref()?);
-    let (short, long) = if one.loaded_p95 <= other.loaded_p95 {
-        ((best, one), (next, other))
-    } else {
-        ((next, other), (best, one))
+    let p95 = |row: &Row| row.latency.as_ref().map(|latency| latency.loaded_p95);
+    let alike = |row: &&Row| {
+        row.standing.is_some_and(|it| matches!(it.place, Place::Alike | Place::Best))
     };
+    let rows = findings.rows.iter().filter(alike).filter_map(|row| Some((row, p95(row)?)));
+    let (short, least) = rows.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (long, idle) = (p95(best)?, short.latency.as_ref()?.idle_p50);
     let ms = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
-    (long.1.loaded_p95 > short.1.loaded_p95 * WORTH).then(|| {
+    (long > least * WORTH).then(|| {
         format!(
             "But with {} 95 of 100 round trips beside it take at most {}, with {} {} (idle {}).",
-            short.0.congestion().unwrap_or_default(),
-            ms(short.1.loaded_p95),
-            long.0.congestion().unwrap_or_default(),
-            ms(long.1.loaded_p95),
-            ms(short.1.idle_p50)
+            short.setting,
+            ms(least),
+            best.setting,
+            ms(long),
+            ms(idle)
         )
     })
 }

@@ -13,10 +13,23 @@ use crate::output::talk;
 
 /// Whether a page can be written there: nobody should learn it after a long experiment.
 pub(crate) fn check(path: &Path) -> Result<()> {
-    ensure!(path.file_name().is_some(), "--report {}: that is no file", path.display());
+    ensure!(
+        path.file_name().is_some() && !path.is_dir(),
+        "--report {}: that is no file",
+        path.display()
+    );
+    let told = || format!("--report {}", path.display());
+    if is_device(path) {
+        return File::options().write(true).open(path).map(drop).with_context(told);
+    }
     let beside = beside(path);
-    File::create(&beside).with_context(|| format!("--report {}", path.display()))?;
-    fs::remove_file(&beside).with_context(|| format!("--report {}", path.display()))
+    File::create(&beside).with_context(told)?;
+    fs::remove_file(&beside).with_context(told)
+}
+
+/// What is no regular file is written to, and never replaced.
+fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file())
 }
 
 /// Writes the page: whole, or what was there before stays.
@@ -32,16 +45,21 @@ pub(crate) fn write(
         warnings: advice.warnings.clone(),
     });
     let text = page(experiment, findings, &told.unwrap_or_default());
-    let beside = beside(path);
-    let written = File::create(&beside).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    });
-    if written.is_err() {
-        // What is there of it is no page.
-        let _ = fs::remove_file(&beside);
-    }
+    let written = if is_device(path) {
+        File::options().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()))
+    } else {
+        let beside = beside(path);
+        let moved = File::create(&beside).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&beside, path)
+        });
+        if moved.is_err() {
+            // What is there of it is no page.
+            let _ = fs::remove_file(&beside);
+        }
+        moved
+    };
     written.with_context(|| format!("--report {}", path.display()))?;
     talk(&format!("lab: {} shows it: {} kB", path.display(), text.len() / 1000));
     Ok(())

@@ -106,8 +106,11 @@ fn name(row: &Row) -> String {
 
 /// By how much it is behind the best, or the best ahead of the next, with the interval of that.
 fn against_best(row: &Row) -> String {
-    let by = |ratio: f64| format!("{:+.0}", (ratio - 1.0) * 100.0);
-    let spread = |low: f64, high: f64| format!("{} to {} %", by(low), by(high));
+    let by = |ratio: f64| format!("{:+.0}", (ratio - 1.0) * 100.0).replace("-0", "+0");
+    let spread = |low: f64, high: f64| match (by(low), by(high)) {
+        (low, high) if low == high => format!("{low} %"),
+        (low, high) => format!("{low} to {high} %"),
+    };
     match (row.next, row.standing) {
         (Some(next), _) => match (next.place, next.interval) {
             (Place::Alike, _) => "best, with others".to_owned(),
