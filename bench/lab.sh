@@ -37,7 +37,7 @@ truth() {
     subjects=(--subject "iperf3 -c far -4 -t $seconds -C $congestion" --far "iperf3 -s -1")
     if command -v "$xfr" > /dev/null; then
       subjects+=(--subject "$xfr far -4 -q --no-tui --no-update-check -t $seconds --congestion $congestion"
-        --far "$xfr serve --one-off --no-mdns --no-update-check")
+        --far "$xfr serve --one-off --no-mdns")
     fi
     echo "# ${where}, $congestion, $seconds s: the lab's own sender, iperf3 and xfr"
     # iperf3 leaves bytes behind: that is what the verdict says.

@@ -186,17 +186,21 @@ fn each_round_of_a_lab_has_its_own_port_in_its_own_network() {
 #[test]
 fn a_full_disk_is_said_and_what_was_measured_is_shown() {
     let congestion = support::congestion_controls("allowed")[0].clone();
-    let words = ["lab", "--loopback", "--bytes", "1kB", "--rounds", "2", "--congestion", &congestion];
+    let words =
+        ["lab", "--loopback", "--bytes", "1kB", "--rounds", "2", "--congestion", &congestion];
     let lab = |more: &[&str]| answer_within(lastbyte(words).args(more), LATER);
     for option in ["--save", "--report"] {
         let told = lab(&[option, "/dev/full"]).with_code(2);
         assert!(told.stdout.contains("2,000 bytes written, 2,000 received"), "{told:#?}");
-        assert!(told.stderr.contains("/dev/full") && told.stderr.contains("No space left"), "{told:#?}");
-        assert!(!std::fs::metadata("/dev/full").unwrap().is_file(), "a device stays one");
+        assert!(
+            told.stderr.contains("/dev/full") && told.stderr.contains("No space left"),
+            "{told:#?}"
+        );
+        assert!(!fs::metadata("/dev/full").unwrap().is_file(), "a device stays one");
     }
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut lab = lastbyte(words);
-    let status = lab.arg("--json").stdout(full).stderr(std::process::Stdio::null()).status().unwrap();
+    let status = lab.arg("--json").stdout(full).stderr(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(2));
 }
 
@@ -204,16 +208,18 @@ fn a_full_disk_is_said_and_what_was_measured_is_shown() {
 fn what_is_saved_is_shown_and_compared() {
     let folder = support::Scratch::new();
     let congestion = support::congestion_controls("allowed")[0].clone();
-    let words = ["lab", "--loopback", "--bytes", "100kB", "--rounds", "4", "--congestion", &congestion];
+    let words =
+        ["lab", "--loopback", "--bytes", "100kB", "--rounds", "4", "--congestion", &congestion];
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     for name in ["a.json", "b.json"] {
         answer_within(lastbyte(words).args(["--save", &file(name)]), LATER).with_code(0);
     }
     let page = file("page.html");
-    let told = answer_within(&mut lastbyte(["lab", "show", &file("a.json"), "--report", &page]), LATER);
+    let told =
+        answer_within(&mut lastbyte(["lab", "show", &file("a.json"), "--report", &page]), LATER);
     let told = told.with_code(0);
     assert!(told.stdout.contains("400,000 bytes written, 400,000 received"), "{told:#?}");
-    assert!(std::fs::read_to_string(page).unwrap().starts_with("<!DOCTYPE html>"));
+    assert!(fs::read_to_string(page).unwrap().starts_with("<!DOCTYPE html>"));
     let compare = ["lab", "compare", &file("a.json"), &file("b.json"), "--json"];
     let lines = answer_within(&mut lastbyte(compare), LATER).json_lines();
     let received = lines.iter().find(|line| line["measure"] == "received_bits_per_s").unwrap();

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lastbyte_lab::{
-    Command, Direction, Event, Experiment, Fairness, Findings, Load, Path, Plan, Program, Run,
-    Settings, Subject, record,
+    Command, Event, Experiment, Fairness, Findings, Load, Path, Plan, Program, Run, Settings,
+    Subject, record,
 };
 use lastbyte_link::Way;
 use lastbyte_units::{ByteSize, grouped};
@@ -40,6 +40,8 @@ use words::{ApplyWord, FairnessWord, LabCommand, MatrixArgs, OutputArgs, ShowArg
 const SHORT: u32 = 10;
 /// More combinations than anybody waits for.
 const MOST_SUBJECTS: usize = 256;
+/// As many as `--parallel` allows.
+const MOST_PARALLEL: usize = 64;
 /// The load of a run where nothing is said.
 const USUAL_SECONDS: u64 = 20;
 
@@ -56,6 +58,10 @@ pub(crate) fn run(args: &LabArgs) -> Result<Verdict> {
 fn measure(args: &LabArgs) -> Result<Verdict> {
     if let Some(place) = args.output.apply {
         // Nobody should learn it after a long experiment.
+        ensure!(
+            args.matrix.direction.iter().any(|direction| direction.ways().contains(&Way::Up)),
+            "--apply changes this machine, and the sender is the far host"
+        );
         let name = apply::default_congestion().context("this machine has no TCP")?;
         apply::check(&Ledger::of_this_user()?, &application(place, Some(name), None))?;
     }
@@ -158,8 +164,9 @@ fn tell(
     if let Some(path) = &output.report {
         report::write(path, experiment, &findings, advice.as_ref())?;
     }
-    let complete = experiment.runs.iter().all(Run::is_complete)
-        && experiment.void.is_empty()
+    let complete = !experiment.runs.is_empty()
+        && experiment.runs.iter().all(Run::is_complete)
+        && experiment.void.iter().all(|void| void.beside)
         && experiment.ended.cut.is_none();
     Ok((Verdict::from(complete), advice))
 }
@@ -176,14 +183,13 @@ fn plan(args: &LabArgs, far: Option<&Far>) -> Result<Plan> {
         "fairness takes two flows over one bottleneck that is known: emulate the path"
     );
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let direction = if args.matrix.direction.contains(&Direction::Both) {
-        Direction::Both
-    } else {
-        args.matrix.direction.first().copied().unwrap_or_default()
-    };
     let parallel = match runs.parallel {
         Some(parallel) => parallel as usize,
-        None => Plan::parallel_for(&path, direction, cores),
+        None => {
+            let directions = args.matrix.direction.iter();
+            let each = directions.map(|direction| Plan::parallel_for(&path, *direction, cores));
+            each.min().unwrap_or(1).min(MOST_PARALLEL)
+        }
     };
     ensure!(
         runs.port == 0 || parallel == 1 || !matches!(path, Path::Loopback),
@@ -299,6 +305,7 @@ fn congestion(matrix: &MatrixArgs, path: &Path, far: Option<&Far>) -> Result<Vec
         Some(far) if !up => far.remote.about().congestion.clone(),
         _ => apply::available_congestion(),
     };
+    let far_alone = far.is_some() && !up;
     if let Some(far) = far.filter(|_| up && down) {
         available.retain(|name| far.remote.about().congestion.contains(name));
     }
@@ -321,10 +328,11 @@ fn congestion(matrix: &MatrixArgs, path: &Path, far: Option<&Far>) -> Result<Vec
         return Ok(once);
     }
     let root = lastbyte_sys::process::effective_user() == 0;
-    if root || path.scenario().is_some() {
+    if root || far_alone || path.scenario().is_some() {
         return Ok(available);
     }
-    let allowed = apply::allowed_congestion();
+    let mut allowed = apply::allowed_congestion();
+    allowed.retain(|name| available.contains(name));
     let left_out: Vec<_> = available.iter().filter(|name| !allowed.contains(name)).collect();
     if !left_out.is_empty() {
         let names: Vec<&str> = left_out.iter().map(|name| name.as_str()).collect();
@@ -383,7 +391,8 @@ pub(crate) fn heading(plan: &Plan) -> String {
 /// The words of the command line, without what nobody else should know.
 fn command() -> Vec<String> {
     let mut secret = false;
-    let words = std::env::args().skip(1).map(|word| {
+    let words = std::env::args_os().skip(1).map(|word| {
+        let word = word.to_string_lossy().into_owned();
         let hidden = std::mem::replace(&mut secret, word == "--key");
         match (hidden, word.split_once('=')) {
             (true, _) => "...".to_owned(),
@@ -403,13 +412,14 @@ fn short(release: &str) -> &str {
 fn warn(experiment: &Experiment, findings: &Findings) {
     for void in &experiment.void {
         let (subject, why) = (&experiment.about.subjects[void.subject], &void.why);
-        talk(&format!("lab: a run of {subject} does not count: {why}"));
+        let beside = if void.beside { " beside a flow of cubic" } else { "" };
+        talk(&format!("lab: a run of {subject}{beside} does not count: {why}"));
     }
     if let Some(why) = &experiment.ended.cut {
         talk(&format!("lab: ended before its time: {why}"));
     }
     if let Some(rtt) = experiment.about.path.rtt
-        && experiment.runs.iter().any(|run| run.time() < rtt * SHORT)
+        && experiment.runs.iter().any(|run| run.time() < rtt.saturating_mul(SHORT))
     {
         talk(&format!("lab: runs of under {SHORT} round trips tell of the start, not the path"));
     }

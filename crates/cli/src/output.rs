@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Prints a line of the answer. When nobody reads it any more (`| head`), the program ends quietly.
 pub(crate) fn say(line: &str) {
     let mut stdout = io::stdout().lock();
-    let printed = writeln!(stdout, "{}", line.trim_end()).and_then(|()| stdout.flush());
+    let printed = writeln!(stdout, "{}", plain(line.trim_end())).and_then(|()| stdout.flush());
     match printed {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
@@ -26,7 +26,17 @@ pub(crate) fn say_json(value: &impl Serialize) -> anyhow::Result<()> {
 
 /// Prints a line of talk. That nobody may hear it is no failure.
 pub(crate) fn talk(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", plain(line));
+}
+
+/// A text without what would command the terminal or turn text around: control characters but the end
+/// of a line, and those that set directions. Names, files, peers and programs may bring them.
+fn plain(text: &str) -> std::borrow::Cow<'_, str> {
+    let commands = |one: char| {
+        (one.is_control() && one != '\n' && one != '\t')
+            || matches!(one, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.contains(commands) { text.replace(commands, "\u{FFFD}").into() } else { text.into() }
 }
 
 /// A line on the terminal that says what is going on, and is wiped by the next. Nothing where
@@ -44,7 +54,7 @@ impl Progress {
     pub(crate) fn show(&self, line: &str) {
         if self.shown {
             // Longer than a line could not be wiped.
-            let line: String = line.chars().take(78).collect();
+            let line: String = plain(line).chars().filter(|one| *one != '\n').take(78).collect();
             let _ = write!(io::stderr().lock(), "\r\x1b[K{line}");
         }
     }

@@ -92,12 +92,20 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
         if course.so_far.ended.rounds >= plan.rounds.least_rounds
             && let Some(order) = Order::of(&course.so_far)
         {
-            course.so_far.ended.settled = Some(order.is_settled());
             subjects = order.next();
+            // Nothing is known of those whose runs did not count: they have to run.
+            let unseen = (0..plan.subjects.len()).filter(|subject| {
+                order.standing(*subject).is_none() && !course.is_refused(*subject)
+            });
+            let unseen: Vec<usize> = unseen.collect();
+            course.so_far.ended.settled = Some(order.is_settled() && unseen.is_empty());
+            subjects.extend(unseen);
         }
         subjects.retain(|subject| !course.is_refused(*subject));
     }
-    course.fairness()?;
+    if let Err(error) = course.fairness() {
+        course.so_far.ended.cut.get_or_insert_with(|| error.to_string());
+    }
     let failed = course.gone.or_else(|| course.refused.pop().map(|(_, error)| error));
     match failed {
         Some(error) if course.so_far.runs.is_empty() => Err(error),
@@ -163,8 +171,8 @@ impl Course<'_> {
             let done = self.so_far.runs.len() + self.so_far.void.len();
             self.tell(Event::Running { done, of, subjects: batch });
             for (subject, made) in batch.iter().zip(at_once(self.plan, batch, round)) {
-                match made {
-                    Ok(made) => self.believe(made)?,
+                match made.and_then(|made| self.believe(made)) {
+                    Ok(()) => {}
                     Err(error) if error.is_of_subject() => {
                         self.leave_out(*subject, round, error.to_string());
                         self.refused.push((*subject, error));
@@ -177,6 +185,11 @@ impl Course<'_> {
                     Err(error @ (LabError::Lost(_) | LabError::Gone(_))) => {
                         self.so_far.ended.cut.get_or_insert_with(|| error.to_string());
                         self.gone = Some(error);
+                        return Ok(());
+                    }
+                    // What was measured is not thrown away for what came later.
+                    Err(error) if !self.so_far.runs.is_empty() => {
+                        self.so_far.ended.cut.get_or_insert_with(|| error.to_string());
                         return Ok(());
                     }
                     Err(error) => return Err(error),
@@ -211,7 +224,14 @@ impl Course<'_> {
         let which = match self.plan.fairness {
             _ if self.so_far.ended.cut.is_some() => Vec::new(),
             Fairness::Never => Vec::new(),
-            Fairness::Always => best_of_each(&Findings::of(&self.so_far)),
+            Fairness::Always => {
+                let findings = Findings::of(&self.so_far);
+                let mut which = best_of_each(&findings);
+                let best =
+                    findings.recommendation.as_ref().map(|told| findings.rows[told.best].subject);
+                which.extend(best.filter(|best| !which.contains(best)));
+                which
+            }
             Fairness::WhereAdvised => {
                 let findings = Findings::of(&self.so_far);
                 let owes = findings.recommendation.as_ref().and_then(Recommendation::owes_shares);
@@ -237,7 +257,7 @@ impl Course<'_> {
     }
 
     fn leave_out(&mut self, subject: usize, round: u32, why: String) {
-        let void = Void { subject, round, why };
+        let void = Void { subject, round, why, beside: false };
         self.tell(Event::Void(&void));
         self.so_far.void.push(void);
     }

@@ -83,7 +83,7 @@ pub fn fairness(
                 Err(error) if error.is_of_subject() => {
                     let (subject, why) = (pair.subject, error.to_string());
                     // Whoever ends it is asked again by what comes next.
-                    let _ = watch(Event::Void(&Void { subject, round: *round, why }));
+                    let _ = watch(Event::Void(&Void { subject, round: *round, why, beside: true }));
                 }
                 Err(error) => return Err(error),
             }
@@ -116,11 +116,10 @@ type Made = Result<(Beside, Option<Report>), LabError>;
 /// Runs of one batch, side by side.
 fn at_once(plan: &Plan, batch: &[(&Pair, u32)]) -> Vec<Made> {
     thread::scope(|scope| {
-        let start = |(pair, round): &(&Pair, u32)| {
-            let (pair, round) = (*pair, *round);
-            scope.spawn(move || pair.make(plan, round))
-        };
-        let threads: Vec<_> = batch.iter().map(start).collect();
+        let mut threads = Vec::with_capacity(batch.len());
+        for (pair, round) in batch {
+            threads.push(scope.spawn(move || pair.make(plan, *round)));
+        }
         threads.into_iter().map(joined).collect()
     })
 }

@@ -1,7 +1,7 @@
 //! The far host's part of a run: it listens, and each connection that shows the run's token gets
 //! what it asks for.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -161,7 +161,7 @@ impl Over {
         self.0.load(Ordering::Acquire) == Self::GOES_ON
     }
 
-    fn is_aborted(&self) -> bool {
+    pub(crate) fn is_aborted(&self) -> bool {
         self.0.load(Ordering::Acquire) == Self::ABORTED
     }
 }
@@ -249,6 +249,8 @@ impl Serving<'_> {
                     rate: settings.read_rate,
                     asks: self.task.asks(number),
                     most_bytes: self.task.load.share(number, settings.streams).bytes,
+                    until: flow::until(self.task.load),
+                    given_up: Some(self.over),
                 };
                 let received = flow::receive(stream, &reading);
                 self.keep(received.map(|received| Flow {
@@ -316,14 +318,24 @@ pub(crate) fn read_within(
     Ok(())
 }
 
-/// Sends back what comes, in small pieces, until it ends or the run is over.
+/// Sends back what comes, until it ends or the run is over. A probe is one byte: who sends many, or
+/// stays for long, or does not take the answer, is no probe.
 fn echo(mut stream: Stream, over: &Over) -> io::Result<()> {
+    const MOST_BYTES: u64 = 64;
+    const MOST_TIME: Duration = Duration::from_secs(15);
+    let began = Instant::now();
+    let before = stream.bytes_read();
     stream.set_read_timeout(Some(LOOK_EVERY))?;
     let mut piece = [0; 64];
-    while over.goes_on() {
+    while over.goes_on() && began.elapsed() < MOST_TIME && stream.bytes_read() - before < MOST_BYTES
+    {
         match stream.read(&mut piece) {
             Ok(0) => break,
-            Ok(length) => stream.write_all(&piece[..length])?,
+            Ok(length) => {
+                if stream.write_now(&piece[..length])? < length {
+                    break;
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }

@@ -248,7 +248,8 @@ fn rule(experiment: &Experiment) -> Rule {
     let (least, most) = (rounds.least_rounds as usize, rounds.most_rounds as usize);
     // What was cut is judged by what there is.
     let most = if experiment.ended.cut.is_some() { experiment.ended.rounds as usize } else { most };
-    Rule { least_rounds: least.min(most), most_rounds: most, ..Rule::default() }
+    // One round alone tells nothing of how they vary.
+    Rule { least_rounds: least.max(2).min(most), most_rounds: most, ..Rule::default() }
 }
 
 /// The figures of one subject in the order of rounds.
@@ -347,11 +348,7 @@ impl Recommendation {
             next,
             confidence,
             may_take: congestion.is_none_or(|name| !SHARE_LIKE_CUBIC.contains(&name)),
-            shares: rows
-                .iter()
-                .filter(|row| same(row))
-                .flat_map(|row| row.shares.clone())
-                .collect(),
+            shares: rows[best].shares.clone(),
             buffers_alike: others().filter(|place| alike(&rows[*place])).collect(),
             buffers_costly: others().filter(|place| !alike(&rows[*place])).collect(),
         })

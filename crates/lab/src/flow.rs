@@ -19,6 +19,7 @@ use lastbyte_socket::{
 use lastbyte_sys::poll;
 use lastbyte_units::BitRate;
 
+use crate::far::Over;
 use crate::plan::Load;
 use crate::probe::PROBE_EVERY;
 use crate::record::{Ending, LimitWord, Limited, Received, RoundTrip, Sample, Sent};
@@ -46,7 +47,7 @@ const MOST_QUESTIONS: usize = 64;
 
 /// How a receiver reads.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading {
+pub struct Reading<'a> {
     /// When the run began on this host.
     pub run_began: Instant,
     /// The rate at which the program reads; `None` for as fast as it can.
@@ -55,6 +56,11 @@ pub struct Reading {
     pub asks: Option<Asking>,
     /// What the sender may send at most: who sends more is not read on.
     pub most_bytes: Option<u64>,
+    /// When it must be over: what is there later is left. Without it a sender that never quite stalls
+    /// has no end, nor has a reader that is slower than what waits for it.
+    pub until: Option<Instant>,
+    /// Whether the run is given up meanwhile.
+    pub given_up: Option<&'a Over>,
 }
 
 /// When a receiver asks.
@@ -75,11 +81,17 @@ impl Asking {
     }
 }
 
+/// When the receiver of a load must have it all; `None` for a load that is bytes alone.
+pub(crate) fn until(load: Load) -> Option<Instant> {
+    let time = load.time?.saturating_add(FINISH_WITHIN).saturating_add(2 * STALLED);
+    Instant::now().checked_add(time)
+}
+
 /// Counts what comes to its end. A cut connection is no error here: it is in the result.
 ///
 /// # Errors
 /// When the kernel does not answer about the connection.
-pub fn receive(mut stream: Stream, reading: &Reading) -> Result<Received, SocketError> {
+pub fn receive(mut stream: Stream, reading: &Reading<'_>) -> Result<Received, SocketError> {
     let before = stream.bytes_read();
     let began = Instant::now();
     let mut counter = Counter::new(began);
@@ -108,7 +120,7 @@ fn ask_and_count(
     (mut read, mut write): (ReadHalf, WriteHalf),
     asking: Asking,
     counter: &mut Counter,
-    reading: &Reading,
+    reading: &Reading<'_>,
 ) -> (ReadHalf, WriteHalf) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     counter.asked = Some(Arc::clone(&asked));
@@ -167,11 +179,15 @@ impl Counter {
     }
 
     /// Reads to the end. A cut is known by `ended`, a stall by its absence.
-    fn count(&mut self, from: &mut impl Read, reading: &Reading) {
+    fn count(&mut self, from: &mut impl Read, reading: &Reading<'_>) {
         let mut chunk = vec![0; CHUNK];
         let mut total = 0;
         let most = reading.most_bytes.unwrap_or(u64::MAX);
-        while total <= most {
+        let is_over = || {
+            reading.until.is_some_and(|until| Instant::now() > until)
+                || reading.given_up.is_some_and(Over::is_aborted)
+        };
+        while total <= most && !is_over() {
             let room = match reading.rate {
                 Some(rate) => allowed(rate, self.began, total),
                 None => CHUNK,

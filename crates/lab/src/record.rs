@@ -123,6 +123,9 @@ pub struct Void {
     pub round: u32,
     /// Why not.
     pub why: String,
+    /// Whether it was one beside a flow of cubic.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub beside: bool,
 }
 
 /// How the rounds ended.

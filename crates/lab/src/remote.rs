@@ -353,7 +353,10 @@ impl FarEnd for RemoteFar {
         let mut state = remote.lock();
         match remote.ask(&mut state, &Request::End { number: self.number }, END_WITHIN)? {
             Answer::Done { mut flows } => {
-                if !flows.iter().all(|flow| protocol::is_sane(flow, self.streams)) {
+                let most = 2 * self.streams as usize;
+                if flows.len() > most
+                    || !flows.iter().all(|flow| protocol::is_sane(flow, self.streams))
+                {
                     return Err(LabError::Far("it counted what cannot be".to_owned()));
                 }
                 for sent in flows.iter_mut().filter_map(|flow| flow.sent.as_mut()) {

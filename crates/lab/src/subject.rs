@@ -85,17 +85,24 @@ impl Subject for Settings {
 /// Sets the maxima of the kernel's own sizing where they are asked for.
 fn prepare(path: &PathUp, settings: &Settings) -> Result<(), LabError> {
     let Buffers::AutoUpTo(limit) = settings.buffers else { return Ok(()) };
-    path.must_be_of_this_machine(
-        "auto with a limit sets sysctls of both hosts, which is for emulated paths: on a real one \
-         use auto or a fixed size, or set net.ipv4.tcp_rmem and tcp_wmem by hand before",
-    )?;
+    if path.link().is_none() {
+        let why = "auto with a limit sets sysctls of both hosts, which is for emulated paths: \
+                   elsewhere use auto or a fixed size, or set net.ipv4.tcp_rmem and tcp_wmem by hand \
+                   before";
+        return Err(LabError::Unsuited(why.to_owned()));
+    }
     let limit = limit.bytes();
     for host in [Host::Near, Host::Far] {
         // The kernel's own minima and initial sizes (net/ipv4/tcp.c, tcp_init).
-        path.set_sysctl(host, "ipv4/tcp_wmem", &format!("4096 16384 {limit}"))?;
-        path.set_sysctl(host, "ipv4/tcp_rmem", &format!("4096 131072 {limit}"))?;
+        path.set_sysctl(host, "ipv4/tcp_wmem", &sizes(16_384, limit))?;
+        path.set_sysctl(host, "ipv4/tcp_rmem", &sizes(131_072, limit))?;
     }
     Ok(())
+}
+
+/// The least, the first and the greatest size of a buffer that the kernel sizes.
+fn sizes(first: u64, limit: u64) -> String {
+    format!("{} {} {limit}", limit.min(4096), first.min(limit))
 }
 
 /// The far host of a run.
@@ -143,6 +150,8 @@ fn receive(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
         rate: settings.read_rate,
         asks: task.asks(number),
         most_bytes: task.load.share(number, settings.streams).bytes,
+        until: flow::until(task.load),
+        given_up: None,
     };
     let received = flow::receive(stream, &reading)?;
     Ok(Flow { way: Way::Down, stream: number, aside: false, received: Some(received), sent: None })
@@ -169,12 +178,10 @@ fn joined(thread: NearThread) -> Result<Flow, LabError> {
 fn merged(mut near: Vec<Flow>, far: Vec<Flow>) -> Vec<Flow> {
     for other in far {
         let same = |flow: &&mut Flow| (flow.way, flow.stream) == (other.way, other.stream);
-        match near.iter_mut().find(same) {
-            Some(flow) => {
-                flow.received = flow.received.take().or(other.received);
-                flow.sent = flow.sent.take().or(other.sent);
-            }
-            None => near.push(other),
+        // The near host knows all connections that there were.
+        if let Some(flow) = near.iter_mut().find(same) {
+            flow.received = flow.received.take().or(other.received);
+            flow.sent = flow.sent.take().or(other.sent);
         }
     }
     near

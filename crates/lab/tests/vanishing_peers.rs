@@ -51,8 +51,14 @@ fn a_receiver_whose_sender_resets_says_so() {
     let listener = loopback();
     let address = listener.local_addr();
     let receiver = thread::spawn(move || {
-        let reading =
-            Reading { run_began: Instant::now(), rate: None, asks: None, most_bytes: None };
+        let reading = Reading {
+            run_began: Instant::now(),
+            rate: None,
+            asks: None,
+            most_bytes: None,
+            until: None,
+            given_up: None,
+        };
         flow::receive(listener.accept().unwrap(), &reading).unwrap()
     });
     let mut stream = connect(address);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use lastbyte_lab::fairness::Share;
-use lastbyte_lab::{Buffers, Confidence, Findings, Recommendation, Row};
+use lastbyte_lab::{Buffers, Confidence, Direction, Findings, Recommendation, Row};
 use lastbyte_stats::Place;
 use lastbyte_units::ByteSize;
 
@@ -141,7 +141,12 @@ fn advise_congestion(
                 advice.warnings.extend(what_it_takes(best, next, &told.shares));
             }
             if !told.is_withheld() && !little {
-                advise_ways(advice, name, scope);
+                advise_ways(
+                    advice,
+                    name,
+                    best.own().map(|it| it.direction).unwrap_or_default(),
+                    scope,
+                );
             }
         }
     }
@@ -152,9 +157,8 @@ fn round_trips(findings: &Findings, best: &Row) -> Option<String> {
     /// A round trip that is so many times the other is worth a word.
     const WORTH: f64 = 1.5;
     let p95 = |row: &Row| row.latency.as_ref().map(|latency| latency.loaded_p95);
-    let alike = |row: &&Row| {
-        row.standing.is_some_and(|it| matches!(it.place, Place::Alike | Place::Best))
-    };
+    let alike =
+        |row: &&Row| row.standing.is_some_and(|it| matches!(it.place, Place::Alike | Place::Best));
     let rows = findings.rows.iter().filter(alike).filter_map(|row| Some((row, p95(row)?)));
     let (short, least) = rows.min_by(|a, b| a.1.total_cmp(&b.1))?;
     let (long, idle) = (p95(best)?, short.latency.as_ref()?.idle_p50);
@@ -171,7 +175,12 @@ fn round_trips(findings: &Findings, best: &Row) -> Option<String> {
     })
 }
 
-fn advise_ways(advice: &mut Advice, name: &str, scope: Scope) {
+fn advise_ways(advice: &mut Advice, name: &str, direction: Direction, scope: Scope) {
+    if direction == Direction::Down {
+        let how = "The sender is the far host: the change is to be made there.";
+        advice.sentences.push(how.to_owned());
+        return;
+    }
     if apply::default_congestion().as_deref() == Some(name) {
         advice.sentences.push(format!("({name} is this machine's default already.)"));
     }
@@ -186,6 +195,11 @@ fn advise_ways(advice: &mut Advice, name: &str, scope: Scope) {
 fn what_it_takes(best: &Row, next: &Row, shares: &[Share]) -> Vec<String> {
     let resent = |row: &Row| row.resent.map_or_else(|| "?".to_owned(), percent);
     let (name, other) = (best.congestion().unwrap_or_default(), next.congestion().unwrap_or("?"));
+    let streams = best.own().map_or(1, |settings| settings.streams);
+    let fair = match streams {
+        1 => "half".to_owned(),
+        streams => format!("{streams} of {}", streams + 1),
+    };
     let mut sentences =
         vec![format!("It resends {} of its bytes ({other} {}).", resent(best), resent(next))];
     for share in shares {
@@ -195,7 +209,7 @@ fn what_it_takes(best: &Row, next: &Row, shares: &[Share]) -> Vec<String> {
         };
         let (took, left) = (percent(share.share.median), percent(1.0 - share.share.median));
         sentences.push(format!(
-            "Beside a flow of cubic, {queue}, {name} takes {took} and leaves it {left} (half is fair; {} \
+            "Beside a flow of cubic, {queue}, {name} takes {took} and leaves it {left} ({fair} is fair; {} \
              to {} in {} rounds).",
             percent(share.share.min),
             percent(share.share.max),

@@ -268,7 +268,8 @@ impl Ssh {
         command.arg("-T").args(port.map(|port| format!("-p{port}"))).args(["--", target]);
         // The words go through a shell there; none of them comes from elsewhere.
         command.arg(format!(
-            "{} lab serve --once --parent-pipe --max-bytes {}",
+            // It ends with us in any case, and this host sets the limits.
+            "{} lab serve --once --parent-pipe --max-seconds 3600 --for 720h --max-bytes {}",
             args.remote_command,
             args.max_bytes.bytes()
         ));

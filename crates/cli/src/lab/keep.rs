@@ -25,8 +25,12 @@ impl Keeper {
     /// A file that cannot be made is known before anything is measured.
     pub(crate) fn new(json: bool, save: Option<&Path>) -> Result<Self> {
         let open = |path: &Path| {
-            let file = File::create(path).with_context(|| format!("--save {}", path.display()))?;
-            anyhow::Ok((path.to_owned(), file))
+            // What is there stays until there is something better.
+            let file = File::options().write(true).create(true).truncate(false).open(path);
+            anyhow::Ok((
+                path.to_owned(),
+                file.with_context(|| format!("--save {}", path.display()))?,
+            ))
         };
         Ok(Self { about: None, stdout: json, file: save.map(open).transpose()?, failed: None })
     }
@@ -37,6 +41,10 @@ impl Keeper {
         match event {
             Event::Begun(about) => {
                 self.about = Some((*about).clone());
+                if let Some((_, file)) = &self.file {
+                    // A pipe or a device has no length; what cannot be written is told by writing.
+                    let _ = file.set_len(0);
+                }
                 self.write(&Line::Plan(about))
             }
             Event::Counted(run) => match self.about.take() {

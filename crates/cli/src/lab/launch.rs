@@ -27,25 +27,43 @@ impl Launch for Guests {
             init.stdin(Stdio::null()).stdout(out).stderr(err);
         });
         let guest = guest.map_err(|error| LaunchError::of(command, format!("{error:#}")))?;
-        Ok(Box::new(KeptGuest { command: command.to_vec(), guest, stdout, stderr }))
+        let guest = Some(guest);
+        Ok(Box::new(KeptGuest {
+            command: command.to_vec(),
+            guest,
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+        }))
     }
 }
 
 struct KeptGuest {
     command: Vec<String>,
-    guest: Guest,
-    stdout: Tail,
-    stderr: Tail,
+    guest: Option<Guest>,
+    stdout: Option<Tail>,
+    stderr: Option<Tail>,
+}
+
+/// Nothing outlives what went wrong.
+impl Drop for KeptGuest {
+    fn drop(&mut self) {
+        if let Some(guest) = self.guest.take().filter(|guest| !guest.has_ended()) {
+            // It is told to end; whether it does is nobody's to know any more.
+            let _ = guest.end();
+        }
+    }
 }
 
 impl Running for KeptGuest {
     fn has_ended(&mut self) -> bool {
-        self.guest.has_ended()
+        self.guest.as_ref().is_none_or(Guest::has_ended)
     }
 
-    fn end(self: Box<Self>) -> Result<Exit, LaunchError> {
-        let code = if self.guest.has_ended() { self.guest.wait() } else { self.guest.end_as() };
+    fn end(mut self: Box<Self>) -> Result<Exit, LaunchError> {
+        let Some(guest) = self.guest.take() else { unreachable!("ended once") };
+        let code = if guest.has_ended() { guest.wait() } else { guest.end_as() };
         let code = code.map_err(|error| LaunchError::of(&self.command, format!("{error:#}")))?;
-        Ok(Exit { code, stdout: self.stdout.take(), stderr: self.stderr.take() })
+        let said = |tail: Option<Tail>| tail.map(Tail::take).unwrap_or_default();
+        Ok(Exit { code, stdout: said(self.stdout.take()), stderr: said(self.stderr.take()) })
     }
 }

@@ -157,8 +157,9 @@ pub(crate) fn legend(experiment: &Experiment, findings: &Findings) -> String {
         grouped(received),
         experiment.runs.len()
     );
-    if let Some(limit) = findings.rows.iter().find_map(|row| row.limit_bits_per_s) {
-        text += &format!("\nThe limit is {} Mbit/s: 1448 of every 1500 bytes.", mbit(limit));
+    let limits: Vec<f64> = findings.rows.iter().filter_map(|row| row.limit_bits_per_s).collect();
+    if let Some(limit) = limits.first().filter(|first| limits.iter().all(|limit| limit == *first)) {
+        text += &format!("\nThe limit is {} Mbit/s: the payload of full packets.", mbit(*limit));
     }
     text += &how_it_ended(experiment, findings);
     for row in &findings.rows {

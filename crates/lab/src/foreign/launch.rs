@@ -157,7 +157,8 @@ impl Launch for InNamespace {
                 let pid = i32::try_from(pid).map_err(|error| LaunchError::of(command, error))?;
                 let (stdout, stderr) = tails.map_err(failed)?;
                 let command = command.to_vec();
-                Ok(Box::new(Program { command, thread, pid, stdout, stderr }))
+                let (stdout, stderr) = (Some(stdout), Some(stderr));
+                Ok(Box::new(Program { command, thread: Some(thread), pid, stdout, stderr }))
             }
             Err(_) => Err(match joined(thread) {
                 Ok(status) => LaunchError::of(command, status.to_string()),
@@ -182,29 +183,45 @@ type Outcome = Result<io::Result<ExitStatus>, LinkError>;
 
 struct Program {
     command: Vec<String>,
-    thread: JoinHandle<Outcome>,
+    thread: Option<JoinHandle<Outcome>>,
     pid: i32,
-    stdout: Tail,
-    stderr: Tail,
+    stdout: Option<Tail>,
+    stderr: Option<Tail>,
 }
 
-impl Running for Program {
-    fn has_ended(&mut self) -> bool {
-        self.thread.is_finished()
-    }
-
-    fn end(self: Box<Self>) -> Result<Exit, LaunchError> {
-        if !self.thread.is_finished()
+impl Program {
+    /// Ends it, if it has not ended.
+    fn kill(&self) {
+        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
             && let Ok(pidfd) = process::pidfd_open(self.pid)
         {
             // It may have ended meanwhile; a pidfd never means another process.
             let _ = process::pidfd_send_signal(&pidfd, process::SIGKILL);
         }
-        let status = joined(self.thread);
+    }
+}
+
+/// Nothing outlives what went wrong.
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Running for Program {
+    fn has_ended(&mut self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn end(mut self: Box<Self>) -> Result<Exit, LaunchError> {
+        self.kill();
+        let Some(thread) = self.thread.take() else { unreachable!("ended once") };
+        let status = joined(thread);
         let status = status.map_err(|cause| LaunchError::of(&self.command, cause))?;
         let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
         let code = u8::try_from(code.unwrap_or(255)).unwrap_or(255);
-        Ok(Exit { code, stdout: self.stdout.take(), stderr: self.stderr.take() })
+        let said = |tail: Option<Tail>| tail.map(Tail::take).unwrap_or_default();
+        Ok(Exit { code, stdout: said(self.stdout.take()), stderr: said(self.stderr.take()) })
     }
 }
 

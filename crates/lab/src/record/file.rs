@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::remote::protocol::is_sane;
 
-use super::{About, Beside, Ended, Experiment, Limited, Run, SCHEMA, Void};
+use super::{About, Beside, Ended, Experiment, Limited, LinkWay, LinkWords, Run, SCHEMA, Void};
 use crate::findings::Row;
 use crate::setting::Buffers;
 
 /// The longest line that is read: a run of a thousand connections for an hour.
 const LONGEST_LINE: u64 = 1 << 30;
 /// More than a plan may ask for.
-const MOST_ROUNDS: u32 = 100_000;
+const MOST_ROUNDS: u32 = 10_000;
 
 /// One line, to be written.
 #[derive(Debug, Serialize)]
@@ -256,8 +256,10 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
             (Err(error), _) => return Err(error),
             (Ok(_), None) => return Err(no_plan()),
             (Ok(Known::Run(run)), Some(experiment)) => {
-                if !run.flows.iter().all(|flow| is_sane(flow, u32::MAX)) || run.round > MOST_ROUNDS
-                {
+                let link = run.link.iter().all(is_sane_link);
+                let latency = run.latency.iter().all(|latency| latency.unanswered < 1 << 20);
+                let flows = run.flows.iter().all(|flow| is_sane(flow, u32::MAX));
+                if !(flows && link && latency && run.round <= MOST_ROUNDS) {
                     let cause = "figures that no run has".to_owned();
                     return Err(ReadError::Line { path: path.to_owned(), line, cause });
                 }
@@ -284,7 +286,22 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
     Ok(experiment)
 }
 
+/// Whether sums of such counts are counts.
+fn is_sane_link(link: &LinkWords) -> bool {
+    const MOST: u64 = 1 << 50;
+    let way = |way: &LinkWay| {
+        let packets = [way.lost_packets, way.dropped_packets, way.policed_packets];
+        way.packets <= MOST && way.bytes <= MOST && packets.iter().all(|count| *count <= MOST)
+    };
+    way(&link.up) && way(&link.down) && link.device_drops_packets <= MOST
+}
+
 fn begun(about: About, path: &Path) -> Result<Experiment, ReadError> {
+    let rounds = about.rounds;
+    if rounds.most_rounds > MOST_ROUNDS || rounds.least_rounds > rounds.most_rounds {
+        let cause = "a number of rounds that no plan has".to_owned();
+        return Err(ReadError::Line { path: path.to_owned(), line: 1, cause });
+    }
     if about.schema != SCHEMA {
         let (version, schema) = (about.version, about.schema);
         return Err(ReadError::Schema { path: path.to_owned(), version, schema });
@@ -338,7 +355,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let (about, runs) = (about(), [run(0), run(1)]);
-        let void = Void { subject: 0, round: 1, why: "late".to_owned() };
+        let void = Void { subject: 0, round: 1, why: "late".to_owned(), beside: false };
         let ended = Ended { rounds: 2, settled: Some(true), cut: None };
         let bytes = written(&[
             Line::Plan(&about),

@@ -24,6 +24,9 @@ use crate::guests::{Guest, Guests};
 use crate::record::Flow;
 use crate::setting::Buffers;
 
+/// A server does not outlive a month.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// How long a stranger may take to prove that it has the key, and then to say what it wants.
 const GREET_WITHIN: Duration = Duration::from_secs(5);
 /// Strangers at once: one more cuts the one that has waited longest.
@@ -131,7 +134,7 @@ impl Server {
         let guests = Guests::new(MOST_WAITING, MOST_CONNECTIONS);
         let house = House {
             server: self,
-            until: Instant::now() + self.limits.serve_for,
+            until: Instant::now() + self.limits.serve_for.min(LONGEST),
             stop,
             tell,
             book: Mutex::new(Book {
