@@ -145,7 +145,8 @@ fn received(pair: &Pair, way: Way, receiver: &Connection) -> Received {
 }
 
 fn sent(pair: &Pair, bytes: &Stream, sender: &Connection) -> Option<Sent> {
-    let written = bytes.sent?;
+    // Who resets takes the last count along; what was received was sent.
+    let written = bytes.sent?.max(bytes.received);
     let first = sender.samples.first().map_or(sender.first_seen, |sample| sample.at);
     let last = sender.samples.last().map_or(first, |sample| sample.at);
     let orderly = bytes.fin == Some(true) || pair.ending == Ended::Orderly;

@@ -411,12 +411,12 @@ impl Run {
     /// Bytes written, over all connections.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
-        self.sent().map(|sent| sent.written).sum()
+        self.flows.iter().filter_map(|flow| flow.sent.as_ref()).map(|sent| sent.written).sum()
     }
 
-    /// What the senders know.
+    /// What the senders of the load know.
     pub fn sent(&self) -> impl Iterator<Item = &Sent> {
-        self.flows.iter().filter_map(|flow| flow.sent.as_ref())
+        self.flows.iter().filter(|flow| !flow.aside).filter_map(|flow| flow.sent.as_ref())
     }
 
     /// From the first connection to the last byte, the longer of both directions.
