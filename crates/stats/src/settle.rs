@@ -6,15 +6,15 @@
 //!
 //! - **Worse**: the samples are told apart for certain, and the difference is worth speaking of (at
 //!   least [`Rule::least`]). Certain is, after the corrections below, one of two tests. One is the
-//!   exact rank test ([`p_value`](crate::p_value)), which stray runs do not trouble. The other is
+//!   exact rank test ([`p_value`]), which stray runs do not trouble. The other is
 //!   Student's on the logarithms of the ratios by round
-//!   ([`paired_p_value`](crate::paired_p_value)), which drift does not trouble and which needs the
+//!   ([`paired_p_value`]), which drift does not trouble and which needs the
 //!   fewest rounds. As it takes noise for normal, it counts only where a test without assumptions
 //!   agrees, at a laxer level: the rank test or the sign test at `alpha` divided by the number of
 //!   rivals. Otherwise two kinds of runs, fast and slow, could by chance fall so that one subject
 //!   had only fast ones.
 //! - **Alike**: the interval of the ratio to the best
-//!   ([`paired_ratio_interval`](crate::paired_ratio_interval)) lies within [`Rule::alike`] of 1. A
+//!   ([`paired_ratio_interval`]) lies within [`Rule::alike`] of 1. A
 //!   difference that is certain but below [`Rule::least`] ends here too: certain, and not worth it.
 //! - **Open**: neither. It runs on, and the best with it. The others need not: successive
 //!   elimination, as by Even-Dar, Mannor and Mansour, "Action Elimination and Stopping Conditions
