@@ -123,7 +123,7 @@ bench-finish: build ## Measure what a server pays for each way to end a connecti
 	cargo build --release --locked -p lastbyte --example finish_cost
 	bench/finish.sh
 
-bench-lab: build ## Measure the lab against the reference case and iperf3 (15 minutes, root)
+bench-lab: build ## Measure the lab against the reference case, iperf3, xfr (an hour, root)
 	@scripts/ensure.sh real
 	bench/lab.sh
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures the lab against the reference case and against iperf3, interleaved, on this machine.
 #
-#   make bench-lab                 everything, about 40 minutes
-#   bench/lab.sh truth             one part: reference, buffers, truth, last-byte, limits, claims or cost
+#   make bench-lab                 everything, about an hour
+#   bench/lab.sh truth             one part: reference, buffers, truth, last-byte, limits, tables, claims or cost
 #
 # Needs root (for the links) and iperf3; xfr is measured too where it is in the PATH or in XFR. What
 # it prints is kept in bench/results/lab.txt.
@@ -67,6 +67,15 @@ limits() {
   cargo test --release --locked -q -p lastbyte-lab --test limits -- --ignored --nocapture --test-threads=1
 }
 
+# The tables that the ignored tests print: round trips under load, shares, what probing costs, how often
+# the rule for settling claims what is not so.
+tables() {
+  LASTBYTE_TABLES=1 cargo test --release --locked -q -p lastbyte-lab --test latency --test fairness \
+    -- --ignored --nocapture --test-threads=1
+  LASTBYTE_TABLES=1 cargo test --release --locked -q -p lastbyte-stats the_table_of_rates \
+    -- --ignored --nocapture
+}
+
 # Whether a line of a compared pair says that they differ: `worse` is told for one of two subjects.
 differs() {
   "$lastbyte" lab --rtt 20ms --rate 50mbit --loss 0.02% --congestion cubic --seconds 2 --no-latency \
@@ -119,7 +128,7 @@ cost() {
 
 main() {
   case ${1:-all} in
-    reference | buffers | truth | limits | claims | cost) "$1" ;;
+    reference | buffers | truth | limits | tables | claims | cost) "$1" ;;
     last-byte) last_byte ;;
     all)
       reference; echo
@@ -127,11 +136,12 @@ main() {
       truth; echo
       last_byte; echo
       limits; echo
+      tables; echo
       claims; echo
       cost
       ;;
     *)
-      echo "bench/lab.sh: say reference, buffers, truth, last-byte, limits, claims, cost or nothing for all" >&2
+      echo "bench/lab.sh: say reference, buffers, truth, last-byte, limits, tables, claims, cost or nothing for all" >&2
       exit 2
       ;;
   esac

@@ -85,6 +85,9 @@ fn who_takes_what_at_which_queue() {
 #[test]
 #[ignore = "takes minutes: figures to look at"]
 fn table() {
+    if std::env::var_os("LASTBYTE_TABLES").is_none() {
+        return eprintln!("NOT TESTED: figures to look at, by LASTBYTE_TABLES=1 or make bench-lab");
+    }
     let subjects = ["cubic", "reno", "bbr"].map(named);
     for (path, seconds, rounds) in [
         ("rtt = '40ms'\nrate = '20mbit'", 10.0, 5),
