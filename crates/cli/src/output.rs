@@ -164,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn no_text_commands_the_terminal() {
+        assert_eq!(plain("a\tb\nc \u{b5}s"), "a\tb\nc \u{b5}s");
+        assert_eq!(
+            plain("\u{1b}]52;c;x\u{7}\r\u{9b}2J"),
+            "\u{FFFD}]52;c;x\u{FFFD}\u{FFFD}\u{FFFD}2J"
+        );
+        assert_eq!(plain("a\u{202e}b\u{2066}c"), "a\u{FFFD}b\u{FFFD}c");
+    }
+
+    #[test]
     fn figures_have_three_digits_or_so() {
         assert_eq!([mbit(2.36e6), mbit(56.7e6), mbit(1.5e9)], ["2.36", "56.7", "1500"]);
         assert_eq!(

@@ -13,7 +13,7 @@ use lastbyte_socket::{Listener, SocketError, Stream};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::flow::{self, Asking, Reading};
+use crate::flow::{self, Asking, Reading, lock};
 use crate::guests::{Guest, Guests};
 use crate::plan::Load;
 use crate::record::Flow;
@@ -341,10 +341,6 @@ fn echo(mut stream: Stream, over: &Over) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn into_inner<T>(mutex: Mutex<T>) -> T {

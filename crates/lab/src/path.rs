@@ -122,12 +122,7 @@ impl PathUp {
     #[must_use]
     pub fn capacity(&self) -> Option<BitRate> {
         let spec = self.link()?.spec();
-        let of = |way: &Way| {
-            let direction = spec.direction(*way);
-            let policed = direction.policer.map(|policer| policer.rate);
-            [direction.mean_rate(), policed].into_iter().flatten().min()
-        };
-        Way::BOTH.iter().filter_map(of).min()
+        Way::BOTH.iter().filter_map(|way| spec.direction(*way).lasting_rate()).min()
     }
 
     /// A host's address, where both hosts are this machine's own.
@@ -136,17 +131,6 @@ impl PathUp {
         match self {
             Self::Link(_) => host.address().into(),
             Self::Loopback | Self::Remote(_) => Ipv4Addr::LOCALHOST.into(),
-        }
-    }
-
-    /// Refuses what needs both hosts to be this machine's own; `why` is said to the user.
-    ///
-    /// # Errors
-    /// [`LabError::Unsuited`] on a real path.
-    pub fn must_be_of_this_machine(&self, why: &str) -> Result<(), LabError> {
-        match self {
-            Self::Remote(_) => Err(LabError::Unsuited(why.to_owned())),
-            Self::Loopback | Self::Link(_) => Ok(()),
         }
     }
 

@@ -48,11 +48,7 @@ impl Plan {
     pub fn parallel_for(path: &Path, direction: Direction, cores: usize) -> usize {
         let rate = path.scenario().and_then(|scenario| {
             let spec = &scenario.spec;
-            let rate = |way: Way| {
-                let direction = spec.direction(way);
-                let policed = direction.policer.map(|policer| policer.rate);
-                [direction.mean_rate(), policed].into_iter().flatten().min()
-            };
+            let rate = |way: Way| spec.direction(way).lasting_rate();
             let (up, down) = (rate(Way::Up)?.bits_per_s(), rate(Way::Down)?.bits_per_s());
             Some(match direction {
                 Direction::Up => up,

@@ -110,6 +110,14 @@ impl Direction {
         self.rate.or_else(recorded)
     }
 
+    /// What gets through in the long run: the lower of [`Direction::mean_rate`] and the policer's rate;
+    /// `None` where nothing limits it.
+    #[must_use]
+    pub fn lasting_rate(&self) -> Option<BitRate> {
+        let policed = self.policer.map(|policer| policer.rate);
+        [self.mean_rate(), policed].into_iter().flatten().min()
+    }
+
     /// The limit of the queue on a path of this round trip.
     fn queue_limit(&self, rtt: Duration) -> Option<QueueLimit> {
         let rate = self.mean_rate()?;
@@ -431,9 +439,7 @@ impl Spec {
     /// as the path is at the beginning.
     #[must_use]
     pub fn tcp_limit_bits_per_s(&self, way: Way) -> Option<f64> {
-        let direction = self.direction(way);
-        let policed = direction.policer.map(|policer| policer.rate);
-        let rate = [direction.mean_rate(), policed].into_iter().flatten().min();
+        let rate = self.direction(way).lasting_rate();
         let mtu = f64::from(self.largest_packet());
         // 20 bytes of IPv4, 20 of TCP, 12 of its time stamps.
         rate.map(|rate| rate.bytes_per_s() * 8.0 * (mtu - 52.0) / mtu)
