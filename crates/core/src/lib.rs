@@ -8,6 +8,7 @@
 //! - [`finish`]: end a connection so that nothing is lost, and know it.
 //! - [`race`]: which address of a host to connect to, and when; [`order`] and [`history`] say which
 //!   is better.
+//! - [`account`]: what became of a flow through a relay.
 //! - [`Report`]: what two tasks with one socket have to tell each other.
 //! - [`diag`]: other programs' sockets, as the kernel lists them.
 //! - [`sample`]: `struct tcp_info` read with care, and [`sample::LimitedBy`].
@@ -19,6 +20,7 @@
 #[cfg(test)]
 extern crate self as lastbyte_core;
 
+pub mod account;
 mod delivery;
 pub mod diag;
 pub mod finish;
