@@ -67,18 +67,20 @@ impl<S: Carrier> AsyncStream<S> {
         self.kind() == Kind::Tcp && self.shared().io.is_urgent()
     }
 
-    /// Reads what is there.
+    /// Reads what is there. `in_a_row` says that there was more than the last call could take, and no
+    /// event since: an urgent byte may have come that was not announced yet.
     ///
     /// # Errors
     /// `WouldBlock` where nothing is; a cut connection's error; the kernel's.
-    pub fn read_now(&mut self, room: &mut [u8]) -> io::Result<Read> {
-        let announced = self.has_urgent();
-        let urgent = announced && socket::at_mark(self)?;
+    pub fn read_now(&mut self, room: &mut [u8], in_a_row: bool) -> io::Result<Read> {
+        let may_mark = self.kind() == Kind::Tcp;
+        let announced = may_mark && self.shared().io.is_urgent();
+        let urgent = (announced || in_a_row && may_mark) && socket::at_mark(self)?;
         let room = if urgent { &mut room[..1] } else { room };
         let length = room.len();
         let (shared, side) = self.reading();
         let result = shared.io.receive(room);
-        if announced {
+        if announced || urgent {
             let passed = urgent && result.is_ok();
             // Nothing is left in front of a mark: there is none.
             let none = !urgent && result.as_ref().is_err_and(is_would_block);

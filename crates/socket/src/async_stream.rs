@@ -270,7 +270,16 @@ impl<S: Carrier> AsyncStream<S> {
     /// # Errors
     /// When not all that was written is known to be acknowledged: the error holds the receipt.
     pub async fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
-        let mut course = Course::abort(self.facts(), deadline);
+        self.abort_with(FinishOptions::within(deadline)).await
+    }
+
+    /// [`AsyncStream::abort`], by the deadline of `options`, and its patience; the rest of them is for
+    /// a finish.
+    ///
+    /// # Errors
+    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    pub async fn abort_with(self, options: FinishOptions) -> Result<Receipt, FinishError> {
+        let mut course = Course::abort_with(self.facts(), options);
         let outcome = drive(&mut course, &self.shared.io, true).await;
         reset(&self.shared.io, course.said(outcome, || self.shared.ends()))
     }

@@ -33,6 +33,17 @@ pub fn set_size(pipe: &impl AsFd, bytes: i32) -> io::Result<usize> {
     Ok(usize::try_from(size).unwrap_or_default())
 }
 
+/// How many bytes a pipe holds (`fcntl(2)`, `F_GETPIPE_SZ`).
+///
+/// # Errors
+/// `EBADF` for what is no pipe.
+pub fn size(pipe: &impl AsFd) -> io::Result<usize> {
+    let pipe = pipe.as_fd().as_raw_fd();
+    // SAFETY: no pointer is passed.
+    let size = check(unsafe { libc::fcntl(pipe, libc::F_GETPIPE_SZ) })?;
+    Ok(usize::try_from(size).unwrap_or_default())
+}
+
 /// Moves at most `most` bytes from one descriptor to another, of which one is a pipe, without
 /// waiting (`splice(2)`, `SPLICE_F_NONBLOCK`, `SPLICE_F_MOVE`). Returns how many; 0 is an end of
 /// stream, or an urgent mark with a FIN behind it.
