@@ -12,6 +12,7 @@ mod gate;
 mod listeners;
 mod live;
 mod stop;
+mod tuned;
 mod worker;
 
 pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};
