@@ -9,5 +9,6 @@ pub mod config;
 #[expect(dead_code, reason = "it comes with the relay")]
 mod flow;
 mod gate;
+pub mod log;
 
 pub use gate::{Accounts, Gate, Listening, StartError};
