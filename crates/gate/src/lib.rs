@@ -5,10 +5,15 @@
 
 #![forbid(unsafe_code)]
 
+mod balance;
 pub mod config;
-#[expect(dead_code, reason = "it comes with the relay")]
 mod flow;
 mod gate;
+mod listeners;
+mod live;
 pub mod log;
+mod stop;
+mod worker;
 
-pub use gate::{Accounts, Gate, Listening, StartError};
+pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};
+pub use live::LiveFlow;

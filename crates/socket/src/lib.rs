@@ -47,7 +47,7 @@ pub use halves::{ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
 pub use lastbyte_core::sample::{FastOpen, State, TcpInfo};
 pub use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt};
-pub use listener::{Listener, UnixListener};
+pub use listener::{Incoming, ListenOptions, Listener, UnixListener};
 pub use source::source_of;
 pub use stream::{Sampler, Stream, UnixStream};
 pub use tune::{Granted, Keepalive, Multipath, Tune};
