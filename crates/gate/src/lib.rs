@@ -11,6 +11,7 @@ mod flow;
 mod gate;
 mod listeners;
 mod live;
+pub mod log;
 mod stop;
 mod tuned;
 mod worker;
