@@ -41,7 +41,7 @@ test: ## Run the quick tests (some in namespaces of their own)
 check: ## Check format, lints, documentation, scripts, the rules of the house, the oldest compiler
 	@scripts/ensure.sh check
 	cargo fmt --check
-	shopt -s nullglob; shellcheck scripts/*.sh bench/*.sh .ci/run
+	shopt -s nullglob; shellcheck scripts/*.sh bench/*.sh bench/torture .ci/run
 	scripts/test-ensure.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p lastbyte-cli --test house --locked -- -D warnings
