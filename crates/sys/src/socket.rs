@@ -503,6 +503,31 @@ pub fn send_now(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(fd).send_with_flags(bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
 }
 
+/// Writes one or more bytes, the last of them urgent, without waiting and without a signal (`send(2)`,
+/// `MSG_OOB`). Returns how many bytes the kernel took.
+///
+/// # Errors
+/// `EAGAIN` when there is no room; the connection's own error otherwise.
+pub fn send_urgent(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    SockRef::from(fd).send_with_flags(bytes, flags)
+}
+
+/// Whether the next byte to be read is the urgent one (`sockatmark(3)`, `SIOCATMARK`).
+///
+/// # Errors
+/// `ENOTTY` for another kind of socket.
+pub fn at_mark(fd: &impl AsFd) -> io::Result<bool> {
+    let mut answer: libc::c_int = 0;
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes one int to `answer`, which outlives the call.
+    check(unsafe { libc::ioctl(fd, SIOCATMARK, &raw mut answer) })?;
+    Ok(answer != 0)
+}
+
+/// Not in the `libc` crate for every target: `include/uapi/asm-generic/sockios.h`.
+const SIOCATMARK: libc::Ioctl = 0x8905;
+
 /// As [`send_now`], from several places (`sendmsg(2)`).
 ///
 /// # Errors
