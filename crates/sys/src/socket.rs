@@ -538,31 +538,6 @@ pub fn send_parts_now(fd: &impl AsFd, parts: &[io::IoSlice<'_>]) -> io::Result<u
     SockRef::from(fd).send_vectored_with_flags(&parts[..parts.len().min(1024)], flags)
 }
 
-/// Writes bytes of which the last one is urgent (`send(2)`, `MSG_OOB`; `tcp(7)`; RFC 9293, section
-/// 3.8.5), without a signal. Returns how many the kernel took; where that is not all of them, the last
-/// one that it took is the urgent one.
-///
-/// # Errors
-/// `EAGAIN` when there is no room and the socket does not wait; the connection's own error otherwise.
-pub fn send_urgent(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    SockRef::from(fd).send_with_flags(bytes, libc::MSG_OOB | libc::MSG_NOSIGNAL)
-}
-
-/// Whether the next byte to read is the urgent one (`sockatmark(3)`, `SIOCATMARK`). With
-/// [`set_oob_inline`] a read stops before it.
-///
-/// # Errors
-/// `ENOTTY` or `EINVAL` for a descriptor whose kind has no such mark.
-pub fn at_mark(fd: &impl AsFd) -> io::Result<bool> {
-    /// Not in the `libc` crate: `include/uapi/asm-generic/sockios.h`.
-    const SIOCATMARK: libc::Ioctl = 0x8905;
-    let mut answer: libc::c_int = 0;
-    let fd = fd.as_fd().as_raw_fd();
-    // SAFETY: the kernel writes one int to `answer`, which outlives the call.
-    check(unsafe { libc::ioctl(fd, SIOCATMARK, &raw mut answer) })?;
-    Ok(answer != 0)
-}
-
 /// Reads and throws away up to `limit` bytes that have arrived, without copying them (`tcp(7)`,
 /// `MSG_TRUNC`). TCP alone: elsewhere the flag means something else. Returns how many; 0 is the end
 /// of the stream.

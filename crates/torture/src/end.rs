@@ -63,21 +63,26 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// In a word or two, for a table: which part of the `sent` bytes came, and the end. Alike for all
-    /// runs that ended alike, so that figures are left out.
+    /// In some words, for a table: how much came of what the other end sent, and the end. Alike for
+    /// all runs that ended alike, so that figures are left out.
     #[must_use]
-    pub fn kind(&self, sent: u64) -> String {
+    pub fn kind(&self, other: &Self) -> String {
         let told = if self.told.is_some() { ", write failed" } else { "" };
         if matches!(self.ending, Ending::Unasked) && self.got == 0 {
             return format!("-{told}");
         }
         let bytes = match self.got {
             _ if self.wrong_at.is_some() => "wrong bytes",
-            got if got == sent => "all",
+            got if got == other.wrote => "all",
             0 => "none",
             _ => "part",
         };
-        format!("{bytes}, {}{told}", self.ending)
+        let mark = match self.marks == other.urgent {
+            _ if other.urgent.is_empty() => "",
+            true => ", mark kept",
+            false => ", mark lost",
+        };
+        format!("{bytes}{mark}, {}{told}", self.ending)
     }
 
     /// The bytes that came, for a person.

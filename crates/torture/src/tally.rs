@@ -7,7 +7,7 @@ use lastbyte_units::grouped;
 use serde::Serialize;
 
 use crate::bed::Bed;
-use crate::case::{Case, Group, Outcome, Pair};
+use crate::case::{Case, Expected, Group, Outcome, Pair};
 use crate::end::Seen;
 
 /// What came of a case.
@@ -131,9 +131,8 @@ fn run(case: &Case, outcome: &Outcome, faults: Vec<String>) -> Run {
 
 /// What an end saw that something was expected of.
 fn seen(case: &Case, client: &Seen, server: &Seen) -> String {
-    use crate::case::Expected;
-    let client_saw = format!("client {}", client.kind(server.wrote));
-    let server_saw = format!("server {}", server.kind(client.wrote));
+    let client_saw = format!("client {}", client.kind(server));
+    let server_saw = format!("server {}", server.kind(client));
     match (case.client == Expected::NOTHING, case.server == Expected::NOTHING) {
         (false, true) => client_saw,
         (true, false) => server_saw,
