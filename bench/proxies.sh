@@ -286,13 +286,14 @@ def rows_of(name):
 
 
 def cell(row):
-    if row is None or row["not_asked"]:
+    if row is None or row["of"] == 0:
         return "-"
     count = f"{row['good']}/{row['of']}"
     if row["good"] == row["of"]:
         return count
     faults = [fault for run in row["runs"] for fault in run["faults"]]
-    return f"{count}: {faults[0]}"
+    whole = f", all bytes {row['whole']}" if row["case"].startswith("early/") else ""
+    return f"{count}{whole}: {faults[0]}"
 
 
 columns = {name: rows for name in names if (rows := rows_of(name)) is not None}

@@ -216,6 +216,18 @@ impl Case {
     }
 }
 
+impl Case {
+    /// Whether both ends got all bytes that they had to, and no others, however it ended.
+    pub(crate) fn is_whole(&self, outcome: &Outcome) -> bool {
+        let Outcome::Pair(pair) = outcome else { return self.faults(outcome).is_empty() };
+        let whole = |expected: Expected, seen: &Seen, other: &Seen| {
+            seen.wrong_at.is_none() && (expected.bytes != Bytes::All || seen.got == other.wrote)
+        };
+        whole(self.client, &pair.client, &pair.server)
+            && whole(self.server, &pair.server, &pair.client)
+    }
+}
+
 /// What is wrong with what both ends saw.
 pub(crate) fn faults_of((client, server): (Expected, Expected), pair: &Pair) -> Vec<String> {
     let mut faults = client.faults(Role::Client, &pair.client, &pair.server);

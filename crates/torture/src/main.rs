@@ -101,7 +101,7 @@ fn run(args: &Args) -> Result<bool> {
     talk(&format!("torture: round trip {round_trip:.2} ms, seed {}", args.seed));
     let mut rows = Vec::new();
     for case in &cases {
-        let row = tally::row(&bed, case, args.runs.unwrap_or(case.runs));
+        let row = tally::row(&bed, case, args.runs);
         talk(&format!("torture: {} {} of {}", row.case, row.good, row.of));
         if args.json {
             say(&serde_json::to_string(&row)?)?;
@@ -160,11 +160,15 @@ fn described(case: &Case) -> String {
 fn table(rows: &[Row]) -> Result<()> {
     let headings = ["case", "expected", "seen", "good", "note"].map(str::to_owned);
     let cells = rows.iter().map(|row| {
-        let good = match row.not_asked {
-            Some(_) => "not asked".to_owned(),
-            None => format!("{} of {}", row.good, row.of),
+        let good = match row.of {
+            0 => "not asked".to_owned(),
+            of => format!("{} of {of}", row.good),
         };
-        let note = row.not_asked.map_or_else(|| row.note.clone(), str::to_owned);
+        let note = if row.of == 0 {
+            row.not_asked.unwrap_or_default().to_owned()
+        } else {
+            row.note.clone()
+        };
         [row.case.clone(), row.expected.clone(), row.seen.clone(), good, note]
     });
     let lines: Vec<[String; 5]> = std::iter::once(headings).chain(cells).collect();

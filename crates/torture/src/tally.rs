@@ -27,6 +27,8 @@ pub struct Row {
     pub good: u32,
     /// Runs that were played.
     pub of: u32,
+    /// Of those, runs in which both ends got all that they had to, and nothing else.
+    pub whole: u32,
     /// The first fault, and figures.
     pub note: String,
     /// Why it was not played, if it was not.
@@ -64,7 +66,13 @@ pub struct Run {
 
 /// Plays a case so often, and sums it up. After [`HUNG`] runs that waited to their deadline the others
 /// are left out: they would too.
-pub fn row(bed: &Bed, case: &Case, runs: u32) -> Row {
+///
+/// `runs` is the case's own number where nothing is asked; a proxy is stopped once in any case.
+pub fn row(bed: &Bed, case: &Case, runs: Option<u32>) -> Row {
+    let runs = match case.group {
+        Group::Stop => 1,
+        _ => runs.unwrap_or(case.runs),
+    };
     let mut row = Row {
         case: case.name.clone(),
         does: case.does,
@@ -73,6 +81,7 @@ pub fn row(bed: &Bed, case: &Case, runs: u32) -> Row {
         seen: String::new(),
         good: 0,
         of: 0,
+        whole: 0,
         note: String::new(),
         not_asked: None,
         runs: Vec::new(),
@@ -83,17 +92,21 @@ pub fn row(bed: &Bed, case: &Case, runs: u32) -> Row {
         let outcome = case.play_once(bed, row.of.into());
         if let Outcome::NotAsked(why) = outcome {
             row.not_asked = Some(why);
-            return row;
+            break;
         }
         let faults = case.faults(&outcome);
         row.of += 1;
         row.good += u32::from(faults.is_empty());
+        row.whole += u32::from(case.is_whole(&outcome));
         hung += u32::from(!faults.is_empty() && is_stuck(&outcome));
         row.runs.push(run(case, &outcome, faults));
         outcomes.push(outcome);
     }
+    if row.of == 0 {
+        return row;
+    }
     row.seen = kinds(&row.runs);
-    row.note = note(case, &row.runs, &outcomes);
+    row.note = note(case, &row, &outcomes);
     row
 }
 
@@ -157,10 +170,10 @@ fn kinds(runs: &[Run]) -> String {
     }
 }
 
-fn note(case: &Case, runs: &[Run], outcomes: &[Outcome]) -> String {
-    let fault = runs.iter().flat_map(|run| &run.faults).next().cloned();
-    let figures = figures(case, outcomes);
-    fault.into_iter().chain(figures).collect::<Vec<_>>().join("; ")
+fn note(case: &Case, row: &Row, outcomes: &[Outcome]) -> String {
+    let fault = row.runs.iter().flat_map(|run| &run.faults).next().cloned();
+    let whole = (!row.is_good()).then(|| format!("all bytes in {} of {}", row.whole, row.of));
+    fault.into_iter().chain(whole).chain(figures(case, outcomes)).collect::<Vec<_>>().join("; ")
 }
 
 fn figures(case: &Case, outcomes: &[Outcome]) -> Vec<String> {

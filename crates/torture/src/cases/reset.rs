@@ -62,11 +62,8 @@ fn during_data() -> Vec<Case> {
         name: "during-data",
         does: "One end writes until nothing more is taken, and resets; only then the other reads.",
         because: "what was in flight is gone; what had arrived is read, then the error.",
-        actor: (vec![Step::Fill(FILL), Step::Reset], Expected::NOTHING),
-        other: (
-            vec![Step::AwaitUnread, Step::Pause(Duration::from_secs(1)), Step::ReadToEnd],
-            Expected::PART_RESET,
-        ),
+        actor: (vec![Step::Fill(FILL), Step::Meet, Step::Reset], Expected::NOTHING),
+        other: (vec![Step::Meet, Step::PauseAMoment, Step::ReadToEnd], Expected::PART_RESET),
     }
     .by_either()
 }
@@ -104,11 +101,11 @@ fn right_after_data() -> Vec<Case> {
         name: "right-after-data",
         does: "One end writes 48 KiB, and resets when it is acked; the other reads later.",
         because: "what was acknowledged lies in the reader's kernel, which gives it out first.",
-        actor: (vec![Step::write(48 * KIB), Step::AwaitAcked, Step::Reset], Expected::NOTHING),
-        other: (
-            vec![Step::AwaitUnread, Step::Pause(Duration::from_millis(500)), Step::ReadToEnd],
-            Expected::ALL_RESET,
+        actor: (
+            vec![Step::write(48 * KIB), Step::AwaitAcked, Step::Meet, Step::Reset],
+            Expected::NOTHING,
         ),
+        other: (vec![Step::Meet, Step::PauseAMoment, Step::ReadToEnd], Expected::ALL_RESET),
     }
     .by_either()
 }
@@ -150,13 +147,19 @@ fn right_after_fin() -> Vec<Case> {
         does: "One end writes 48 KiB, half-closes, and resets when that is acked; the other reads late.",
         because: "the FIN came first, so that the reader's end is clean; its writes fail.",
         actor: (
-            vec![Step::write(48 * KIB), Step::HalfClose, Step::AwaitAcked, Step::Reset],
+            vec![
+                Step::write(48 * KIB),
+                Step::HalfClose,
+                Step::AwaitAcked,
+                Step::Meet,
+                Step::Reset,
+            ],
             Expected::NOTHING,
         ),
         other: (
             vec![
-                Step::AwaitUnread,
-                Step::Pause(Duration::from_millis(500)),
+                Step::Meet,
+                Step::PauseAMoment,
                 Step::ReadToEnd,
                 Step::write_until_told(),
             ],
