@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Tortures TCP proxies, each with what plain TCP does beside it: no proxy, HAProxy with splice and
-# without, nginx stream with its half-close and without, socat, rathole, and the gate; no proxy and the
-# gate once more with a link of 50 ms before the upstream.
+# without, nginx stream with its half-close and without, socat, rathole, and the gate; three of them
+# once more with a link of 50 ms before the upstream.
 #
 #   make bench-torture             everything, about 40 minutes
 #   bench/proxies.sh NAME...       some of: direct haproxy haproxy-splice nginx nginx-half-close socat
-#                                  rathole gate direct-link gate-link
+#                                  rathole gate direct-link haproxy-link gate-link
 #   bench/proxies.sh table         the table once more, from what is in bench/results/torture
 #
 # Needs root and what `scripts/ensure.sh gate` installs. It runs in namespaces of its own (mounts,
@@ -24,7 +24,8 @@ rathole=${RATHOLE:-$PWD/target/peers/bin/rathole}
 read -ra options <<< "${OPTIONS:-}"
 kept=bench/results/torture
 PATH=$PATH:/usr/sbin # where haproxy and nginx lie
-proxies=(direct haproxy haproxy-splice nginx nginx-half-close socat rathole gate direct-link gate-link)
+proxies=(direct haproxy haproxy-splice nginx nginx-half-close socat rathole gate)
+proxies+=(direct-link haproxy-link gate-link)
 
 # In a network namespace of its own every port is free. To what is for documentation there is no way
 # from there (RFC 5737).
@@ -77,7 +78,7 @@ settle_in() {
   scratch=/run/tmp
   export LASTBYTE_STATE_DIR=$scratch/state
   ip link set lo up
-  pids=()
+  pids=() inside=() # the proxy's processes, and the command that starts them elsewhere
 }
 
 # --- one proxy -----------------------------------------------------------------------------------
@@ -92,15 +93,15 @@ torture_one() {
     return
   fi
   case $name in
-    direct) play "$name" --proxy "$upstream" --upstream "$upstream" > "$scratch/rows" ;;
-    *-link) torture_over_link "$name" > "$scratch/rows" ;;
+    direct) play --proxy "$upstream" --upstream "$upstream" > "$scratch/rows" ;;
+    *-link) torture_over_link "${name%-link}" > "$scratch/rows" ;;
     *)
       start "$name" "$listen" "$upstream" "$listen_unreachable" "$unreachable"
-      play "$name" --proxy "$listen" --upstream "$upstream" --unreachable "$listen_unreachable" \
+      play --proxy "$listen" --upstream "$upstream" --unreachable "$listen_unreachable" \
         --stop "kill -TERM ${pids[*]}" > "$scratch/rows"
       end_all
       start "$name" "$listen" "$upstream" "$listen_unreachable" "$unreachable"
-      play "$name" --proxy "$listen" --upstream "$upstream" --only stop/killed \
+      play --proxy "$listen" --upstream "$upstream" --only stop/killed \
         --kill "kill -KILL ${pids[*]}" > "$scratch/killed"
       grep -v '"stop/killed"' "$scratch/rows" > "$scratch/others"
       cat "$scratch/others" "$scratch/killed" > "$scratch/rows"
@@ -112,8 +113,7 @@ torture_one() {
 
 # A case that fails is what this looks for: only misuse ends it.
 play() {
-  local name=$1 code=0
-  shift
+  local code=0
   bench/torture --json "${options[@]}" "$@" 2> "$scratch/talk" || code=$?
   if [[ $code -gt 1 ]]; then
     cat "$scratch/talk" >&2
@@ -124,32 +124,32 @@ play() {
 # The client and the proxy are in the near namespace, the server in the far one. Without a proxy the
 # client connects over the link.
 torture_over_link() {
-  local name=$1 far
+  local far where=(--proxy-namespace /run/netns/lastbyte-torture-near)
+  where+=(--upstream-namespace /run/netns/lastbyte-torture-far)
   "$lastbyte" link up torture --rtt 50ms > /dev/null
-  far=$("$lastbyte" link exec torture near -- getent hosts far | awk '{ print $1 }')
-  local where=(--proxy-namespace /run/netns/torture-near --upstream-namespace /run/netns/torture-far)
-  if [[ $name == direct-link ]]; then
-    play "$name" --proxy "$far:7000" --upstream "$far:7000" "${where[@]}"
+  inside=("$lastbyte" link exec torture near --)
+  far=$("${inside[@]}" getent ahostsv4 far | awk 'NR == 1 { print $1 }'):7000
+  if [[ $1 == direct ]]; then
+    play --proxy "$far" --upstream "$far" "${where[@]}"
   else
-    "$lastbyte" link exec torture near -- "$lastbyte" gate --quiet "$listen=$far:7000" >&2 &
-    pids+=($!)
-    wait_for_listener torture-near
-    play "$name" --proxy "$listen" --upstream "$far:7000" "${where[@]}"
+    start "$1" "$listen" "$far" "$listen_unreachable" "$unreachable"
+    play --proxy "$listen" --upstream "$far" --unreachable "$listen_unreachable" "${where[@]}"
     end_all
   fi
+  inside=()
   "$lastbyte" link down torture > /dev/null
 }
 
 # Whether it can be started here; the words of a gate must be known to the binary.
 is_here() {
   case $1 in
+    *-link) [[ -x $lastbyte ]] && is_here "${1%-link}" ;;
     direct) ;;
     haproxy*) command -v haproxy > /dev/null ;;
     nginx*) command -v nginx > /dev/null ;;
     socat) command -v socat > /dev/null ;;
     rathole) [[ -x $rathole ]] ;;
-    direct-link) [[ -x $lastbyte ]] ;;
-    gate*) "$lastbyte" gate --help > /dev/null 2>&1 ;;
+    gate) "$lastbyte" gate --help > /dev/null 2>&1 ;;
   esac
 }
 
@@ -161,19 +161,19 @@ start() {
   wait_for_listener
 }
 
-# In the namespace of this name, or in this one.
 wait_for_listener() {
   local looks
   for ((looks = 0; looks < 100; looks++)); do
-    if ss ${1:+--net "$1"} --listening --tcp --numeric | grep -q "$listen"; then return; fi
+    if "${inside[@]}" ss --listening --tcp --numeric | grep -q "$listen"; then return; fi
     sleep 0.1
   done
+  cat "$scratch/proxy.log" >&2
   echo "bench/proxies.sh: the proxy does not listen" >&2
   exit 2
 }
 
 in_background() {
-  "$@" > /dev/null 2>> "$scratch/proxy.log" < /dev/null &
+  "${inside[@]}" "$@" > /dev/null 2>> "$scratch/proxy.log" < /dev/null &
   pids+=($!)
 }
 
@@ -195,10 +195,12 @@ start_gate() { in_background "$lastbyte" gate --quiet "$1=$2" "$3=$4"; }
 start_haproxy() { haproxy_with "" "$@"; }
 start_haproxy_splice() { haproxy_with "option splice-auto" "$@"; }
 
+# A process has 20,000 descriptors here: a connection takes two, a pipe two.
 haproxy_with() {
   cat > "$scratch/haproxy.cfg" << HAPROXY
 global
   maxconn 9000
+  maxpipes 500
 defaults
   mode tcp
   $1

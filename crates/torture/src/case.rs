@@ -221,7 +221,7 @@ impl Case {
     pub(crate) fn is_whole(&self, outcome: &Outcome) -> bool {
         let Outcome::Pair(pair) = outcome else { return self.faults(outcome).is_empty() };
         let whole = |expected: Expected, seen: &Seen, other: &Seen| {
-            seen.wrong_at.is_none() && (expected.bytes != Bytes::All || seen.got == other.wrote)
+            seen.wrong_at.is_none() && (expected.bytes != Bytes::All || seen.got >= other.owed())
         };
         whole(self.client, &pair.client, &pair.server)
             && whole(self.server, &pair.server, &pair.client)
@@ -247,8 +247,8 @@ impl Expected {
             Bytes::Part => false,
             Bytes::AllBeforeFin => seen.ending == Ending::Fin,
         };
-        if seen.got > other.wrote || whole && seen.got < other.wrote {
-            faults.push(format!("{who} got {}", seen.bytes(other.wrote)));
+        if seen.got > other.wrote || whole && seen.got < other.owed() {
+            faults.push(format!("{who} got {}", seen.bytes(other)));
         }
         if !self.endings.is_empty() && !self.endings.contains(&seen.ending) {
             faults.push(format!("{who} saw {}", seen.ending));

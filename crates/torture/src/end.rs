@@ -44,6 +44,9 @@ impl fmt::Display for Ending {
 pub struct Seen {
     /// Bytes that its kernel took from it.
     pub wrote: u64,
+    /// Of these, bytes that it threw away itself, by closing before they were sent
+    /// ([`Step::CloseEarly`](crate::Step::CloseEarly)).
+    pub unsent: u64,
     /// Bytes that it read.
     pub got: u64,
     /// The position of the first byte that is not what the other end sent.
@@ -73,7 +76,7 @@ impl Seen {
         }
         let bytes = match self.got {
             _ if self.wrong_at.is_some() => "wrong bytes",
-            got if got == other.wrote => "all",
+            got if got >= other.owed() => "all",
             0 => "none",
             _ => "part",
         };
@@ -85,9 +88,15 @@ impl Seen {
         format!("{bytes}{mark}, {}{told}", self.ending)
     }
 
+    /// Bytes that the other end has to get from it.
+    #[must_use]
+    pub fn owed(&self) -> u64 {
+        self.wrote - self.unsent
+    }
+
     /// The bytes that came, for a person.
     #[must_use]
-    pub fn bytes(&self, sent: u64) -> String {
-        format!("{} of {} bytes", grouped(self.got), grouped(sent))
+    pub fn bytes(&self, other: &Self) -> String {
+        format!("{} of {} bytes", grouped(self.got), grouped(other.owed()))
     }
 }

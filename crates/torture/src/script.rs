@@ -71,6 +71,10 @@ pub enum Step {
     HalfClose,
     /// Closes as most programs do (`close(2)`).
     Close,
+    /// Closes while the other end still writes. That is a reset now or soon, and what is not sent yet is
+    /// gone: over a path with a round trip, what goes past the first congestion window. Nobody is
+    /// owed that.
+    CloseEarly,
     /// Closes with a reset (`SO_LINGER` of 0); what is not sent yet is gone.
     Reset,
 }
@@ -131,7 +135,7 @@ impl Step {
             Self::Meet => "waiting for the other end",
             Self::PauseAMoment | Self::Pause(_) => "pausing",
             Self::HalfClose => "half-closing",
-            Self::Close | Self::Reset => "closing",
+            Self::Close | Self::CloseEarly | Self::Reset => "closing",
         }
     }
 }
@@ -200,7 +204,7 @@ impl Player<'_> {
                 break;
             }
             match step {
-                Step::Close => drop(stream.take()),
+                Step::Close | Step::CloseEarly => drop(stream.take()),
                 Step::Reset => reset(stream.take()),
                 _ => {}
             }
@@ -236,7 +240,12 @@ impl Player<'_> {
                 }
                 Ok(())
             }
-            // What follows it is the caller's.
+            Step::CloseEarly => {
+                // Told just before: what is sent in between comes on top of what is owed.
+                seen.unsent = tcp::unsent(stream).map_or(0, u64::from);
+                Ok(())
+            }
+            // The close itself is the caller's.
             Step::Close | Step::Reset => Ok(()),
         }
     }

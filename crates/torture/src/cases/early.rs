@@ -22,7 +22,12 @@ fn answer() -> Vec<Case> {
         does: "The client uploads without end; the server reads 64 KiB, answers 16 KiB, closes.",
         because: "the answer is sent before the reset, and read before the error.",
         actor: (
-            vec![Step::ReadTo(64 * KIB), Step::write(16 * KIB), Step::AwaitUnread, Step::Close],
+            vec![
+                Step::ReadTo(64 * KIB),
+                Step::write(16 * KIB),
+                Step::AwaitUnread,
+                Step::CloseEarly,
+            ],
             Expected::NOTHING,
         ),
         other: (vec![Step::write(256 * MIB), Step::ReadToEnd], Expected::ALL_RESET.and_told()),
@@ -64,7 +69,7 @@ fn slow_upload() -> Vec<Case> {
         does: "The client uploads 4 KiB every 2 ms and reads; the server answers 16 KiB, closes.",
         because: "the answer is sent before the end, whichever it is.",
         actor: (
-            vec![Step::ReadTo(64 * KIB), Step::write(16 * KIB), Step::Close],
+            vec![Step::ReadTo(64 * KIB), Step::write(16 * KIB), Step::CloseEarly],
             Expected::NOTHING,
         ),
         other: (
