@@ -181,7 +181,7 @@ end_all() {
   local pid
   for pid in "${pids[@]}"; do
     kill -KILL "$pid" 2> /dev/null || true
-    wait "$pid" 2> /dev/null || true
+    { wait "$pid" || true; } 2> /dev/null
   done
   pids=()
 }

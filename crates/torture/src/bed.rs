@@ -1,27 +1,25 @@
 //! The proxy and the two sides of it: where the client connects to, and where the server waits.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lastbyte_link::{LinkError, Namespace};
 use lastbyte_socket::{Listener, SocketError, Stream, Tune};
-use lastbyte_sys::namespace;
 
 /// What is known before anything is tried.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Asked {
     /// Where the client connects to.
     pub proxy: SocketAddr,
     /// Where the server listens: the proxy has to connect there. The same as `proxy` is plain TCP.
     pub upstream: SocketAddr,
-    /// The network namespace that the client is in, by its path; its own without one.
-    pub proxy_namespace: Option<PathBuf>,
-    /// The network namespace that the server is in, by its path; its own without one.
-    pub upstream_namespace: Option<PathBuf>,
+    /// The network namespace that the client is in, if it is another one.
+    pub proxy_namespace: Option<Namespace>,
+    /// The network namespace that the server is in, if it is another one.
+    pub upstream_namespace: Option<Namespace>,
     /// A proxy's address whose upstream refuses; without one our own listener is closed.
     pub refused: Option<SocketAddr>,
     /// A proxy's address whose upstream cannot be reached.
@@ -43,15 +41,9 @@ pub struct Asked {
 /// Why nothing could be tried.
 #[derive(Debug, thiserror::Error)]
 pub enum BedError {
-    /// The namespace cannot be had.
-    #[error("cannot enter the network namespace {path}: {cause}")]
-    Namespace {
-        /// Of the namespace.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
+    /// A namespace cannot be entered.
+    #[error(transparent)]
+    Namespace(LinkError),
     /// The server cannot listen.
     #[error("cannot listen for the proxy: {0}")]
     Listen(#[source] SocketError),
@@ -90,8 +82,6 @@ pub struct Waits {
 pub struct Bed {
     asked: Asked,
     waits: Waits,
-    client_side: Place,
-    server_side: Place,
     listener: Mutex<Option<Arc<Listener>>>,
     /// Held by who waits for a connection: of several, all but one would wait in vain.
     accepting: Mutex<()>,
@@ -109,8 +99,6 @@ impl Bed {
                 moment: SHORTEST_MOMENT,
                 deadline: asked.deadline,
             },
-            client_side: Place::open(asked.proxy_namespace.as_ref())?,
-            server_side: Place::open(asked.upstream_namespace.as_ref())?,
             listener: Mutex::new(None),
             accepting: Mutex::new(()),
             asked,
@@ -136,7 +124,7 @@ impl Bed {
     ///
     /// # Errors
     /// Why there is no connection.
-    pub fn connect(&self) -> Result<Stream, SocketError> {
+    pub fn connect(&self) -> Result<Stream, BedError> {
         self.connect_to(self.asked.proxy)
     }
 
@@ -144,9 +132,10 @@ impl Bed {
     ///
     /// # Errors
     /// Why there is no connection.
-    pub fn connect_to(&self, address: SocketAddr) -> Result<Stream, SocketError> {
+    pub fn connect_to(&self, address: SocketAddr) -> Result<Stream, BedError> {
         let deadline = self.waits.deadline;
-        self.client_side.run(move || Stream::connect(address, &Tune::default(), deadline))
+        let connect = move || Stream::connect(address, &Tune::default(), deadline);
+        inside(self.asked.proxy_namespace.as_ref(), connect)?.map_err(BedError::Connect)
     }
 
     /// Takes the proxy's next connection; `None` when none has come in time, or nobody listens.
@@ -163,7 +152,7 @@ impl Bed {
     /// When one of the two is not there in time.
     pub fn pair(&self) -> Result<(Stream, Stream), BedError> {
         let listener = self.locked().clone();
-        let client = self.connect().map_err(BedError::Connect)?;
+        let client = self.connect()?;
         let Some(listener) = listener else {
             return Err(BedError::NoRoundTrip(self.asked.proxy));
         };
@@ -193,14 +182,17 @@ impl Bed {
     /// When the address cannot be had.
     pub fn listen(&self) -> Result<(), BedError> {
         let address = self.asked.upstream;
-        let listener = self.server_side.run(move || Listener::listen(address, &Tune::default()));
+        let listener = self.on_server_side(move || Listener::listen(address, &Tune::default()))?;
         *self.locked() = Some(Arc::new(listener.map_err(BedError::Listen)?));
         Ok(())
     }
 
     /// Does something on the server's side.
-    pub fn on_server_side<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.server_side.run(work)
+    ///
+    /// # Errors
+    /// When its namespace cannot be entered.
+    pub fn on_server_side<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, BedError> {
+        inside(self.asked.upstream_namespace.as_ref(), work)
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, Option<Arc<Listener>>> {
@@ -244,37 +236,13 @@ const ROUND_TRIPS: u64 = 10;
 /// What a busy machine may need to let the other side have its turn.
 const SHORTEST_MOMENT: Duration = Duration::from_millis(50);
 
-/// A network namespace, or that of the calling thread.
-#[derive(Debug)]
-struct Place {
-    namespace: Option<File>,
-}
-
-impl Place {
-    fn open(path: Option<&PathBuf>) -> Result<Self, BedError> {
-        let Some(path) = path else { return Ok(Self { namespace: None }) };
-        let failed = |cause| BedError::Namespace { path: path.clone(), cause };
-        let file = File::open(path).map_err(failed)?;
-        // Tried once, so that nothing is done later in the wrong place.
-        let entered = thread::scope(|scope| {
-            let thread = scope.spawn(|| namespace::enter_network(&file));
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
-        entered.map_err(failed)?;
-        Ok(Self { namespace: Some(file) })
-    }
-
-    /// Does something there. A socket stays where it was made.
-    fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let Some(namespace) = &self.namespace else { return work() };
-        thread::scope(|scope| {
-            let there = scope.spawn(move || {
-                // It worked once: nothing can be told of a machine where it does not now.
-                #[allow(clippy::expect_used, reason = "tried when it was opened")]
-                namespace::enter_network(namespace).expect("the namespace could be entered before");
-                work()
-            });
-            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+/// Does something in that namespace, or here. A socket stays where it was made.
+fn inside<T: Send>(
+    namespace: Option<&Namespace>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, BedError> {
+    match namespace {
+        Some(namespace) => namespace.run(work).map_err(BedError::Namespace),
+        None => Ok(work()),
     }
 }

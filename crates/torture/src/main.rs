@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use lastbyte_link::Namespace;
 use lastbyte_torture::tally::{self, Row};
 use lastbyte_torture::{Asked, Bed, Case, cases};
 use lastbyte_units::Span;
@@ -96,7 +97,7 @@ fn run(args: &Args) -> Result<bool> {
         }
         return Ok(true);
     };
-    let bed = Bed::open(asked(args, proxy, upstream))?;
+    let bed = Bed::open(asked(args, proxy, upstream)?)?;
     let round_trip = bed.waits().round_trip.as_secs_f64() * 1e3;
     talk(&format!("torture: round trip {round_trip:.2} ms, seed {}", args.seed));
     let mut rows = Vec::new();
@@ -129,12 +130,13 @@ fn chosen(args: &Args) -> Result<Vec<Case>> {
     Ok(cases::all().into_iter().filter(wanted).collect())
 }
 
-fn asked(args: &Args, proxy: SocketAddr, upstream: SocketAddr) -> Asked {
-    Asked {
+fn asked(args: &Args, proxy: SocketAddr, upstream: SocketAddr) -> Result<Asked> {
+    let open = |path: &Option<PathBuf>| path.as_deref().map(Namespace::open).transpose();
+    Ok(Asked {
         proxy,
         upstream,
-        proxy_namespace: args.proxy_namespace.clone(),
-        upstream_namespace: args.upstream_namespace.clone(),
+        proxy_namespace: open(&args.proxy_namespace)?,
+        upstream_namespace: open(&args.upstream_namespace)?,
         refused: args.refused,
         unreachable: args.unreachable,
         timed_out: args.timed_out,
@@ -143,7 +145,7 @@ fn asked(args: &Args, proxy: SocketAddr, upstream: SocketAddr) -> Asked {
         seed: args.seed,
         stop: args.stop.clone(),
         kill: args.kill.clone(),
-    }
+    })
 }
 
 fn described(case: &Case) -> String {

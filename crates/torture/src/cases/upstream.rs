@@ -68,11 +68,11 @@ fn timed_out(bed: &Bed, _run: u64) -> Outcome {
     bed.stop_listening();
     let upstream = bed.asked().upstream;
     let outcome = match bed.on_server_side(|| deaf_listener(upstream)) {
-        Ok(_deaf) => {
+        Ok(Ok(_deaf)) => {
             thread::sleep(bed.waits().moment);
             look(bed, bed.asked().proxy)
         }
-        Err(_) => Outcome::NotAsked("no listener could be made that does not answer"),
+        _ => Outcome::NotAsked("no listener could be made that does not answer"),
     };
     listen_again(bed, outcome)
 }
