@@ -779,6 +779,25 @@ mod tests {
     }
 
     #[test]
+    fn an_urgent_byte_stays_in_its_place_and_is_marked() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut reader, _) = listener.accept().unwrap();
+        set_oob_inline(&reader, true).unwrap();
+        assert_eq!(send_now(&sender, b"be").unwrap(), 2);
+        assert_eq!(send_urgent(&sender, b"!").unwrap(), 1);
+        assert_eq!(send_now(&sender, b"after").unwrap(), 5);
+        assert!(!at_mark(&reader).unwrap());
+        // A read stops before it, however much room there is.
+        let mut room = [0; 16];
+        assert_eq!(io::Read::read(&mut reader, &mut room).unwrap(), 2);
+        assert!(at_mark(&reader).unwrap());
+        io::Read::read_exact(&mut reader, &mut room[..6]).unwrap();
+        assert_eq!(&room[..6], b"!after");
+        assert!(!at_mark(&reader).unwrap());
+    }
+
+    #[test]
     fn a_source_takes_its_port_when_it_connects() {
         let to = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let to = to.local_addr().unwrap();
