@@ -5,7 +5,12 @@
 //! finds there.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+#[cfg(lastbyte_loom)]
+use loom::sync::atomic::AtomicU64;
+#[cfg(not(lastbyte_loom))]
+use std::sync::atomic::AtomicU64;
 
 /// Slots that belong to one thread at a time.
 ///
@@ -54,7 +59,12 @@ impl Drop for Claim {
     }
 }
 
+#[cfg(not(lastbyte_loom))]
 static POOL: Pool = Pool { taken: AtomicU64::new(0) };
+#[cfg(lastbyte_loom)]
+loom::lazy_static! {
+    static ref POOL: Pool = Pool { taken: AtomicU64::new(0) };
+}
 
 /// The owned slots; a bit is set while a thread has that slot.
 #[derive(Debug)]
@@ -79,7 +89,7 @@ impl Pool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(lastbyte_loom)))]
 mod tests {
     use super::*;
     use std::thread;
@@ -123,5 +133,41 @@ mod tests {
         });
         late_first.join().unwrap();
         claim_first.join().unwrap();
+    }
+}
+
+/// Every order in which two threads can have the same slot: `make test-loom`.
+#[cfg(all(test, lastbyte_loom))]
+mod every_order {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_has_a_slot_next_goes_on_from_what_was_counted() {
+        loom::model(|| {
+            let pool = Arc::new(Pool { taken: AtomicU64::new(0) });
+            let cells = Arc::new([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)]);
+            let count = |pool: &Pool, cells: &[AtomicU64]| {
+                let slot = pool.take().unwrap();
+                // As `Cells::add` does.
+                let before = cells[slot].load(Ordering::Relaxed);
+                cells[slot].store(before + 1, Ordering::Release);
+                pool.give_back(slot);
+            };
+            let others: Vec<_> = (0..2)
+                .map(|_| {
+                    let (pool, cells) = (Arc::clone(&pool), Arc::clone(&cells));
+                    thread::spawn(move || count(&pool, cells.as_slice()))
+                })
+                .collect();
+            count(&pool, cells.as_slice());
+            for other in others {
+                other.join().unwrap();
+            }
+            let sum: u64 = cells.iter().map(|cell| cell.load(Ordering::Relaxed)).sum();
+            assert_eq!(sum, 3);
+        });
     }
 }
