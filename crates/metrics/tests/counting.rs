@@ -108,26 +108,31 @@ fn a_route_that_is_gone_is_kept_in_the_total() {
     assert_eq!(members(&family.snapshot()), [(String::new(), 17), ("db".to_owned(), 1)]);
 }
 
-/// More threads at one time than have cells of their own, so that the shared ones are met too.
+/// Those that have no cells of their own, because so many others have, share some.
 #[test]
 fn no_count_of_many_threads_is_lost() {
-    const THREADS: usize = 100;
-    const COUNTS: u64 = 2_000;
+    const OTHERS: usize = 64;
+    const SHARING: usize = 4;
+    const COUNTS: u64 = 50_000;
     let family = Family::<Route>::new("route");
     let route = family.register("db");
-    let all_run = Barrier::new(THREADS);
+    let (others_counted, all_counted) = (Barrier::new(OTHERS + 1), Barrier::new(OTHERS + 1));
     thread::scope(|scope| {
-        for _ in 0..THREADS {
+        for _ in 0..OTHERS {
             scope.spawn(|| {
                 route.flows_accepted.add(1);
-                all_run.wait();
-                for _ in 1..COUNTS {
-                    route.flows_accepted.add(1);
-                }
+                others_counted.wait();
+                all_counted.wait();
             });
         }
+        others_counted.wait();
+        let count = || (0..COUNTS).for_each(|_| route.flows_accepted.add(1));
+        let sharing: Vec<_> = (0..SHARING).map(|_| scope.spawn(count)).collect();
+        let ended: Vec<_> = sharing.into_iter().map(ScopedJoinHandle::join).collect();
+        all_counted.wait();
+        assert!(ended.iter().all(Result::is_ok));
     });
-    assert_eq!(accepted(&family.snapshot()), THREADS as u64 * COUNTS);
+    assert_eq!(accepted(&family.snapshot()), OTHERS as u64 + SHARING as u64 * COUNTS);
 }
 
 /// Short threads have the cells of those before them, and go on from there.
