@@ -9,6 +9,7 @@ units, or an error.
 import ctypes
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -60,7 +61,8 @@ def taken(test, proxy):
         return None
     try:
         with Bed(proxy) as bed:
-            return measure(bed, int(argument))
+            others = Others(bed)
+            return measure(bed, int(argument)) | {"others_percent": others.percent()}
     except (Failed, subprocess.TimeoutExpired, OSError) as error:
         say(f"{proxy}: {test}: {error}")
         return {"error": str(error)}
@@ -187,11 +189,7 @@ class Bed:
         return json.loads(ran.stdout)
 
     def cpu(self):
-        """Processor time of the proxy in s, user and system, with that of children that have ended."""
-        ticks = [stat(pid) for pid in tree(self.roots)]
-        per_second = os.sysconf("SC_CLK_TCK")
-        user = sum(fields[UTIME] + fields[CUTIME] for fields in ticks)
-        return user / per_second, sum(fields[STIME] + fields[CSTIME] for fields in ticks) / per_second
+        return cpu_of(self.roots)
 
     def cpu_since(self, before):
         """When its part is done: children that served one flow have ended, and nothing runs on."""
@@ -215,6 +213,29 @@ class Bed:
                     if key in keys:
                         found[keys[key]] += int(rest.split()[0])
         return found
+
+
+class Others:
+    """How much of the machine others took from a run: with much of it, the figures are not to be believed."""
+
+    def __init__(self, bed):
+        self.bed = bed
+        self.began, self.before = time.monotonic(), self.used()
+
+    def percent(self):
+        available = (time.monotonic() - self.began) * os.cpu_count()
+        return max(0, self.used() - self.before) / available * 100
+
+    def used(self):
+        """Processor time in s that is nobody's here: proc_stat(5), less ours."""
+        with open("/proc/stat") as file:
+            user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
+        busy = (user + nice + system + irq + softirq) / TICKS_PER_SECOND
+        ours = sum(cpu_of([process.pid for process in self.bed.started]))
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+            usage = resource.getrusage(who)
+            ours += usage.ru_utime + usage.ru_stime
+        return busy - ours
 
 
 def wait_for_echo(address):
@@ -274,6 +295,17 @@ def enter_a_network():
 
 # Fields of proc_pid_stat(5), counted behind the name; times in clock ticks.
 PARENT, UTIME, STIME, CUTIME, CSTIME = 1, 11, 12, 13, 14
+
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of(roots):
+    """Processor time in s, user and system, of all below, with that of children that have ended."""
+    ticks = [stat(pid) for pid in tree(roots)]
+    user = sum(fields[UTIME] + fields[CUTIME] for fields in ticks)
+    system = sum(fields[STIME] + fields[CSTIME] for fields in ticks)
+    return user / TICKS_PER_SECOND, system / TICKS_PER_SECOND
 
 
 def stat(pid):

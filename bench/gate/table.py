@@ -32,7 +32,7 @@ ROWS = [
 
 # Printed with all samples, and not judged.
 DETAILS = [
-    Row(f"{part} time per GB, {flows} flows, s", f"bulk-{flows}", f"{part}_s_per_gb", 3, False)
+    Row(f"{part} time per GB, bulk-{flows}, s", f"bulk-{flows}", f"{part}_s_per_gb", 3, False)
     for flows in (1, 8)
     for part in ("user", "sys")
 ]
@@ -83,7 +83,17 @@ def table(samples):
     notes = [markdown(heading, lines), ""]
     if has_gate:
         notes.append(f"Goals met in {met} of {len(lines)} rows.")
-    return "\n".join([*notes, *went_wrong(samples)])
+    return "\n".join([*notes, *went_wrong(samples), others(samples)])
+
+
+def others(samples):
+    """Whether the machine was ours."""
+    taken = [s["others_percent"] for s in samples if "others_percent" in s]
+    words = ""
+    if statistics.median(taken) > 2:
+        words = " (provisional: this was no quiet machine)"
+    middle, most = statistics.median(taken), max(taken)
+    return f"Others took {middle:.1f} % of the processors in the middle run, {most:.1f} % in the worst{words}."
 
 
 def figures(samples, row, proxy):
