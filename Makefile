@@ -123,7 +123,7 @@ bench-finish: build ## Measure what a server pays for each way to end a connecti
 	cargo build --release --locked -p lastbyte --example finish_cost
 	bench/finish.sh
 
-bench-gate: build ## Measure the gate beside HAProxy, nginx, socat and rathole (25 minutes, root)
+bench-gate: build ## Measure the gate beside HAProxy, nginx, socat and rathole (30 minutes, root)
 	@scripts/ensure.sh gate
 	cargo build --release --locked -p lastbyte-socket --example gate_load
 	bench/gate.sh

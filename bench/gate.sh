@@ -2,7 +2,7 @@
 # Measures TCP proxies side by side: the gate, HAProxy with splice and without, nginx stream, socat,
 # rathole, and no proxy at all as the bound.
 #
-#   make bench-gate                everything, about 25 minutes on a machine that does nothing else
+#   make bench-gate                everything, about half an hour on a machine that does nothing else
 #   bench/gate.sh quick            everything with one short round; the document stays as it is
 #   bench/gate.sh bulk             one part: bulk, connects, ping or memory
 #   bench/gate.sh table            the table once more, of the samples of the last whole run
@@ -99,10 +99,10 @@ about_this_machine() {
   PYTHONPATH=bench/gate python3 -c 'import proxies; print(proxies.versions())'
   cat << WORDS
 All over loopback in one machine: client, proxy and upstream share its processors, and nothing is
-pinned. In each of $ROUNDS rounds all proxies have their turn in each test, each time fresh, in a
-network of its own whose congestion control is cubic. GB are 10^9 bytes, KB 1000. Throughput: $BYTES
-bytes to the client, by its own count and time; it discards them without a copy, so that it costs
-little. Processor time is the proxy's, user and system, of all its processes. Connections: connect,
+pinned. In $ROUNDS rounds all proxies have their turn in each test, each time fresh, in a
+network of its own whose congestion control is cubic. GB are 10^9 bytes, KB 1000. Throughput:
+$((BYTES / 1000000)) MB to the client, by its own count and time; it discards them without a copy, so that it
+costs little. Processor time is the proxy's, user and system, of all its processes. Connections: connect,
 one byte each way, close, the client first, for $MS ms. Round trips: 64 bytes there and back,
 what is above those without a proxy in the same round. Memory: what the proxy's processes have grown
 (Pss), $FLOWS flows later (200 for socat, which has a process for each), 3 s after the last byte.

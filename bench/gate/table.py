@@ -93,7 +93,7 @@ def others(samples):
     if statistics.median(taken) > 2:
         words = " (provisional: this was no quiet machine)"
     middle, most = statistics.median(taken), max(taken)
-    return f"Others took {middle:.1f} % of the processors in the middle run, {most:.1f} % in the worst{words}."
+    return f"Others took {middle:.1f} % of the processors in the median run, {most:.1f} % at most{words}."
 
 
 def figures(samples, row, proxy):
@@ -123,23 +123,22 @@ def judge(row, found, best):
     if best is not None:
         peer = statistics.median(found[best])
         if (gate < peer) if row.more_is_better else (gate > peer):
-            overlap = max(min(found[each]) for each in (proxies.GATE, best)) <= min(
-                max(found[each]) for each in (proxies.GATE, best)
-            )
+            both = (found[proxies.GATE], found[best])
+            overlap = max(map(min, both)) <= min(map(max, both))
             within = ", within the spread" if overlap else ""
             misses.append(f"behind {proxies.HEADINGS[best]}{within}")
     splice = found.get(proxies.HAPROXY_SPLICE)
     if row.key == "cpu_s_per_gb" and splice:
         share = gate / statistics.median(splice)
         if share > SHARE_OF_SPLICE:
-            misses.append(f"{share:.2f} of HAProxy with splice, more than {SHARE_OF_SPLICE}")
+            misses.append(f"{share:.2f} of HAProxy's with splice, not {SHARE_OF_SPLICE}")
     if row.key == "pss_kb_per_flow" and gate > IDLE_KB:
         misses.append(f"more than {IDLE_KB} KB")
     return misses
 
 
 def beside(row, found, best):
-    """How many times as good: above 1 the gate is ahead. Where one adds nothing there is no such number."""
+    """How many times as good: above 1 the gate is ahead. Where one adds nothing there is no number."""
     if best is None or not found[proxies.GATE]:
         return "-"
     gate, peer = statistics.median(found[proxies.GATE]), statistics.median(found[best])
