@@ -20,7 +20,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-dial bench-finish bench-lab bench-link bench-torture reports install uninstall clean
+  bench-dial bench-finish bench-gate bench-lab bench-link bench-torture reports install uninstall clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
@@ -122,6 +122,11 @@ bench-finish: build ## Measure what a server pays for each way to end a connecti
 	@scripts/ensure.sh bench
 	cargo build --release --locked -p lastbyte --example finish_cost
 	bench/finish.sh
+
+bench-gate: build ## Measure the gate beside HAProxy, nginx, socat and rathole (30 minutes, root)
+	@scripts/ensure.sh gate
+	cargo build --release --locked -p lastbyte-socket --example gate_load
+	bench/gate.sh
 
 bench-lab: build ## Measure the lab against the reference case, iperf3, xfr (an hour, root)
 	@scripts/ensure.sh real
