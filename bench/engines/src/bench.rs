@@ -1,0 +1,468 @@
+//! Runs the engines in turn, in a network namespace of its own, and prints medians.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::ends::Question;
+use crate::spec;
+use crate::sys::{self, Counters};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+pub fn run(parts: &[&str]) -> Outcome<()> {
+    own_network()?;
+    let parts = if parts.is_empty() { &["bulk", "small", "break-even", "tune"] } else { parts };
+    let mut bench = Bench::new()?;
+    println!("# {}", about()?);
+    for part in parts {
+        println!("\n## {part}");
+        match *part {
+            "bulk" => {
+                bench.bulk(&engines(BULK), 1)?;
+                bench.bulk(&engines(BULK), 8)?;
+            }
+            "tune" => {
+                bench.bulk(&engines(TUNE), 1)?;
+                bench.bulk(&engines(TUNE), 8)?;
+            }
+            "small" => {
+                bench.small(&engines(SMALL), 1)?;
+                bench.small(&engines(SMALL), 32)?;
+            }
+            "break-even" => bench.break_even()?,
+            _ => return Err(format!("no part {part}").into()),
+        }
+    }
+    Ok(())
+}
+
+const BULK: &str = "direct haproxy haproxy:nosplice haproxy:pipe=1m haproxy:pipe=1m,threads=2 \
+    copy:buf=16k copy:buf=64k copy:buf=256k \
+    splice:pipe=64k splice:pipe=256k splice:pipe=1m";
+
+const TUNE: &str =
+    "haproxy splice:pipe=1m splice:pipe=1m,fill splice:pipe=1m,len=64k splice:pipe=1m,len=256k";
+
+const SMALL: &str = "direct haproxy copy:buf=64k splice:pipe=1m hybrid:pipe=256k";
+
+fn engines(usual: &str) -> Vec<String> {
+    let chosen = std::env::var("ENGINES").unwrap_or_else(|_| usual.to_owned());
+    chosen.split_whitespace().map(str::to_owned).collect()
+}
+
+fn about() -> Outcome<String> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let load = fs::read_to_string("/proc/loadavg")?;
+    let processors = thread::available_parallelism()?;
+    Ok(format!("Linux {}, {processors} processors, load {}", kernel.trim(), load.trim()))
+}
+
+/// A namespace where nobody else listens, and where routes ask for cubic, also for HAProxy, which
+/// cannot be told.
+fn own_network() -> Outcome<()> {
+    // SAFETY: no memory is passed.
+    sys::checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+    ip("link set lo up")?;
+    for network in ["127.0.0.0/8", "127.0.0.1"] {
+        ip(&format!(
+            "route change table local local {network} dev lo scope host src 127.0.0.1 congctl cubic"
+        ))?;
+    }
+    Ok(())
+}
+
+fn ip(arguments: &str) -> Outcome<()> {
+    if Command::new("ip").args(arguments.split(' ')).status()?.success() {
+        Ok(())
+    } else {
+        Err(format!("ip {arguments} failed").into())
+    }
+}
+
+struct Bench {
+    rounds: usize,
+    bytes: usize,
+    counters: &'static Counters,
+    memory: i32,
+}
+
+/// What one run of bulk came to, in units of a gigabyte (10^9) where CPU is meant.
+#[derive(Clone, Default)]
+struct Bulk {
+    gbits: f64,
+    cpu: f64,
+    user: f64,
+    system: f64,
+    calls: f64,
+    chunk: f64,
+    switches: f64,
+}
+
+impl Bench {
+    fn new() -> Outcome<Self> {
+        let number = |name: &str, usual: &str| {
+            spec::bytes(&std::env::var(name).unwrap_or_else(|_| usual.to_owned()))
+        };
+        let memory = sys::shared_memory()?;
+        Ok(Self {
+            rounds: number("ROUNDS", "5")?,
+            bytes: number("GIGABYTES", "2")? * 1_000_000_000,
+            counters: Counters::mapped(memory)?,
+            memory,
+        })
+    }
+
+    fn bulk(&mut self, engines: &[String], flows: usize) -> Outcome<()> {
+        let mut results = vec![Vec::new(); engines.len()];
+        for _ in 0..self.rounds {
+            for (engine, results) in engines.iter().zip(&mut results) {
+                results.push(self.bulk_once(engine, flows)?);
+            }
+        }
+        println!(
+            "\n{flows} flows, {} rounds of {:.1} GB; {}",
+            self.rounds,
+            self.bytes as f64 / 1e9,
+            about()?
+        );
+        println!(
+            "{:<34} {:<22} {:<22} {:>6} {:>6} {:>8} {:>8} {:>8}",
+            "engine", "Gbit/s", "CPU s/GB", "user", "system", "calls/MB", "KB/read", "csw/GB"
+        );
+        for (engine, results) in engines.iter().zip(&results) {
+            let of = |pick: fn(&Bulk) -> f64| spread(results.iter().map(pick).collect());
+            println!(
+                "{:<34} {:<22} {:<22} {:>6.3} {:>6.3} {:>8.1} {:>8.0} {:>8.0}",
+                engine,
+                shown(of(|one| one.gbits), 1),
+                shown(of(|one| one.cpu), 3),
+                of(|one| one.user).1,
+                of(|one| one.system).1,
+                of(|one| one.calls).1,
+                of(|one| one.chunk).1,
+                of(|one| one.switches).1,
+            );
+        }
+        Ok(())
+    }
+
+    fn bulk_once(&mut self, engine: &str, flows: usize) -> Outcome<Bulk> {
+        let flows_text = flows.to_string();
+        let mut receiver = Part::ours(&["receive", &flows_text])?;
+        let target = local(receiver.number()?);
+        let mut relay = self.relay(engine, target)?;
+        let before = relay.as_ref().map(|relay| Usage::of(relay.child.id())).transpose()?;
+        let counted = self.counters.values();
+        let entry = relay.as_ref().map_or(target, |relay| relay.entry);
+        let mut sender =
+            Part::ours(&["send", &entry.to_string(), &flows_text, &self.bytes.to_string()])?;
+        let line = receiver.line()?;
+        let used = match (&relay, before) {
+            (Some(relay), Some(before)) => Usage::of(relay.child.id())?.since(&before),
+            _ => Usage::default(),
+        };
+        let now = self.counters.values();
+        let [reads, writes, waits, others, idle, ..]: [f64; 7] =
+            std::array::from_fn(|index| (now[index] - counted[index]) as f64);
+        let (bytes, nanos) = line.trim().split_once(' ').ok_or("two numbers")?;
+        let (bytes, nanos): (f64, f64) = (bytes.parse()?, nanos.parse()?);
+        if bytes != (self.bytes / flows * flows) as f64 {
+            return Err(format!("{engine}: {bytes} bytes of {}", self.bytes).into());
+        }
+        sender.finish()?;
+        receiver.finish()?;
+        if let Some(relay) = &mut relay {
+            relay.stop()?;
+        }
+        let gigabytes = bytes / 1e9;
+        Ok(Bulk {
+            gbits: bytes * 8.0 / nanos,
+            cpu: used.cpu / gigabytes,
+            user: used.cpu * used.user / (used.user + used.system).max(1e-9) / gigabytes,
+            system: used.cpu * used.system / (used.user + used.system).max(1e-9) / gigabytes,
+            calls: (reads + writes + waits + others) / (bytes / 1e6),
+            chunk: bytes / 1e3 / (reads - idle).max(1.0),
+            switches: used.switches / gigabytes,
+        })
+    }
+
+    fn small(&mut self, engines: &[String], flows: usize) -> Outcome<()> {
+        let mut results = vec![Vec::new(); engines.len()];
+        for _ in 0..self.rounds {
+            for (engine, results) in engines.iter().zip(&mut results) {
+                results.push(self.ask_once(
+                    engine,
+                    Question { flows, size: 64, answer: 64, rounds: 20_000 / flows },
+                )?);
+            }
+        }
+        println!(
+            "\n64 bytes there and back, {flows} connections, {} rounds of 20,000; {}",
+            self.rounds,
+            about()?
+        );
+        println!("{:<34} {:<22} {:<22} {:<22}", "engine", "p50 us", "p99 us", "CPU us/round trip");
+        for (engine, results) in engines.iter().zip(&results) {
+            let of = |index: usize| spread(results.iter().map(|one| one[index]).collect());
+            println!(
+                "{engine:<34} {:<22} {:<22} {:<22}",
+                shown(of(0), 1),
+                shown(of(1), 1),
+                shown(of(2), 2)
+            );
+        }
+        Ok(())
+    }
+
+    /// The cost of one message of so many bytes, answered with one byte that is copied back.
+    fn break_even(&mut self) -> Outcome<()> {
+        let sizes = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 512].map(|size| size << 10);
+        let engines = engines(
+            "copy:buf=16k copy:buf=64k copy:buf=256k splice:pipe=256k,copyback splice:pipe=1m,copyback splice:pipe=1m,copyback,short hybrid:pipe=256k",
+        );
+        let mut text = format!(
+            "\nrelay's CPU us for one message and a byte back; median (min..max) of {}; {}\n{:<34}",
+            self.rounds,
+            about()?,
+            "engine"
+        );
+        for size in sizes {
+            write!(text, " {:>20}", format!("{} KiB", size >> 10))?;
+        }
+        println!("{text}");
+        let mut results = vec![vec![Vec::new(); sizes.len()]; engines.len()];
+        for _ in 0..self.rounds {
+            for (index, size) in sizes.into_iter().enumerate() {
+                for (engine, results) in engines.iter().zip(&mut results) {
+                    let rounds = (200_000_000 / size).clamp(1000, 20_000);
+                    results[index].push(
+                        self.ask_once(engine, Question { flows: 1, size, answer: 1, rounds })?[2],
+                    );
+                }
+            }
+        }
+        for (engine, results) in engines.iter().zip(&results) {
+            let mut text = format!("{engine:<34}");
+            for values in results {
+                write!(text, " {:>20}", shown(spread(values.clone()), 2))?;
+            }
+            println!("{text}");
+        }
+        Ok(())
+    }
+
+    /// p50 and p99 in microseconds, and the relay's CPU for a round trip.
+    fn ask_once(&mut self, engine: &str, question: Question) -> Outcome<[f64; 3]> {
+        let Question { flows, size, answer, rounds } = question;
+        let (flows_text, size, answer) = (flows.to_string(), size.to_string(), answer.to_string());
+        let mut answerer = Part::ours(&["answer", &flows_text, &size, &answer])?;
+        let target = local(answerer.number()?);
+        let mut relay = self.relay(engine, target)?;
+        let before = relay.as_ref().map(|relay| Usage::of(relay.child.id())).transpose()?;
+        let entry = relay.as_ref().map_or(target, |relay| relay.entry).to_string();
+        let mut asker =
+            Part::ours(&["ask", &entry, &flows_text, &size, &answer, &rounds.to_string()])?;
+        let line = asker.line()?;
+        let used = match (&relay, before) {
+            (Some(relay), Some(before)) => Usage::of(relay.child.id())?.since(&before),
+            _ => Usage::default(),
+        };
+        let (half, most) = line.trim().split_once(' ').ok_or("two numbers")?;
+        asker.finish()?;
+        answerer.finish()?;
+        if let Some(relay) = &mut relay {
+            relay.stop()?;
+        }
+        let (half, most): (f64, f64) = (half.parse()?, most.parse()?);
+        Ok([half / 1e3, most / 1e3, used.cpu * 1e6 / (rounds * flows) as f64])
+    }
+
+    /// None is the connection without a relay.
+    fn relay(&self, engine: &str, target: SocketAddr) -> Outcome<Option<Part>> {
+        if engine == "direct" {
+            return Ok(None);
+        }
+        if let Some(options) = engine.strip_prefix("haproxy") {
+            return haproxy(options.trim_start_matches(':'), target).map(Some);
+        }
+        let mut part =
+            Part::ours(&["relay", engine, &target.to_string(), &self.memory.to_string()])?;
+        part.entry = local(part.number()?);
+        Ok(Some(part))
+    }
+}
+
+fn haproxy(options: &str, target: SocketAddr) -> Outcome<Part> {
+    let mut splice = "    option splice-auto\n";
+    let mut globals = String::from("    nbthread 1\n");
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            None if option == "nosplice" => splice = "",
+            Some(("pipe", size)) => writeln!(globals, "    tune.pipesize {}", spec::bytes(size)?)?,
+            Some(("threads", count)) => {
+                globals = globals.replace("nbthread 1", &format!("nbthread {count}"))
+            }
+            _ => return Err(format!("no option {option}").into()),
+        }
+    }
+    let port = 20_000;
+    let path = std::env::temp_dir().join(format!("engines-haproxy-{}.cfg", std::process::id()));
+    fs::write(
+        &path,
+        format!(
+            "global\n    maxconn 5000\n{globals}defaults\n    mode tcp\n{splice}    timeout connect 5s\n    \
+             timeout client 1m\n    timeout server 1m\nlisten bench\n    bind 127.0.0.1:{port}\n    \
+             server one {target}\n"
+        ),
+    )?;
+    let mut command = Command::new("haproxy");
+    command.arg("-db").arg("-q").arg("-f").arg(&path);
+    let mut part = Part::start(command)?;
+    part.entry = local(port);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !listens(port)? {
+        if Instant::now() > deadline {
+            return Err("haproxy does not listen".into());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    fs::remove_file(path)?;
+    Ok(part)
+}
+
+/// Asks the kernel, not the port: a connection would reach the receiver.
+fn listens(port: u16) -> io::Result<bool> {
+    let table = fs::read_to_string("/proc/net/tcp")?;
+    let wanted = format!(":{port:04X} 00000000:0000 0A");
+    Ok(table.contains(&wanted))
+}
+
+fn local(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// A process of the bench, which ends with it.
+struct Part {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+    entry: SocketAddr,
+}
+
+impl Part {
+    fn ours(arguments: &[&str]) -> Outcome<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(arguments);
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> Outcome<Self> {
+        // SAFETY: prctl is safe between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let output = BufReader::new(child.stdout.take().ok_or("no output")?);
+        Ok(Self { child, output, entry: local(0) })
+    }
+
+    fn line(&mut self) -> Outcome<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    fn number(&mut self) -> Outcome<u16> {
+        let line = self.line()?;
+        line.trim().parse().map_err(|error| format!("{line}: {error}").into())
+    }
+
+    fn finish(&mut self) -> Outcome<()> {
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(format!("a process ended with {status}").into()) }
+    }
+
+    fn stop(&mut self) -> Outcome<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process has used, with all its threads, those of io_uring too.
+#[derive(Default)]
+struct Usage {
+    /// Seconds, by the scheduler's clock.
+    cpu: f64,
+    /// Ticks, which only divide `cpu`.
+    user: f64,
+    system: f64,
+    /// Context switches, of both kinds.
+    switches: f64,
+}
+
+impl Usage {
+    fn of(process: u32) -> Outcome<Self> {
+        let mut clock = 0;
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let process_id = i32::try_from(process)?;
+        // SAFETY: the kernel's library writes one clock.
+        let error = unsafe { libc::clock_getcpuclockid(process_id, &raw mut clock) };
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error).into());
+        }
+        // SAFETY: the kernel writes one time.
+        sys::checked(unsafe { libc::clock_gettime(clock, &raw mut time) })?;
+        let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+        let fields: Vec<&str> = stat.rsplit_once(')').ok_or("stat")?.1.split_whitespace().collect();
+        let mut switches = 0.0;
+        for task in fs::read_dir(format!("/proc/{process}/task"))? {
+            let Ok(status) = fs::read_to_string(task?.path().join("status")) else { continue };
+            for line in status.lines().filter(|line| line.contains("ctxt_switches:")) {
+                switches +=
+                    line.rsplit_once(':').map_or("0", |(_, count)| count.trim()).parse::<f64>()?;
+            }
+        }
+        Ok(Self {
+            cpu: time.tv_sec as f64 + time.tv_nsec as f64 / 1e9,
+            user: fields[11].parse()?,
+            system: fields[12].parse()?,
+            switches,
+        })
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            cpu: self.cpu - before.cpu,
+            user: self.user - before.user,
+            system: self.system - before.system,
+            switches: self.switches - before.switches,
+        }
+    }
+}
+
+/// The least, the median, the most.
+fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
+    values.sort_unstable_by(f64::total_cmp);
+    (values[0], values[values.len() / 2], values[values.len() - 1])
+}
+
+fn shown((least, median, most): (f64, f64, f64), digits: usize) -> String {
+    format!("{median:.digits$} ({least:.digits$}..{most:.digits$})")
+}
