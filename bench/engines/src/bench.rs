@@ -2,9 +2,10 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -17,9 +18,8 @@ use crate::sys::{self, Counters};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 pub fn run(parts: &[&str]) -> Outcome<()> {
-    own_network()?;
     let parts = if parts.is_empty() { &["bulk", "small", "break-even", "tune"] } else { parts };
-    let mut bench = Bench::new()?;
+    let mut bench = Bench::new(World::loopback()?)?;
     println!("# {}", about()?);
     for part in parts {
         println!("\n## {part}");
@@ -37,6 +37,12 @@ pub fn run(parts: &[&str]) -> Outcome<()> {
                 bench.small(&engines(SMALL), 32)?;
             }
             "break-even" => bench.break_even()?,
+            "veth" => {
+                let loopback = std::mem::replace(&mut bench.world, World::veth()?);
+                bench.bulk(&engines(VETH), 1)?;
+                bench.bulk(&engines(VETH), 8)?;
+                bench.world = loopback;
+            }
             _ => return Err(format!("no part {part}").into()),
         }
     }
@@ -49,6 +55,9 @@ const BULK: &str = "direct haproxy haproxy:nosplice haproxy:pipe=1m haproxy:pipe
 
 const TUNE: &str =
     "haproxy splice:pipe=1m splice:pipe=1m,fill splice:pipe=1m,len=64k splice:pipe=1m,len=256k";
+
+const VETH: &str =
+    "haproxy copy:buf=64k copy:buf=256k splice:pipe=64k splice:pipe=256k splice:pipe=1m";
 
 const SMALL: &str = "direct haproxy copy:buf=64k splice:pipe=1m hybrid:pipe=256k";
 
@@ -64,26 +73,75 @@ fn about() -> Outcome<String> {
     Ok(format!("Linux {}, {processors} processors, load {}", kernel.trim(), load.trim()))
 }
 
-/// A namespace where nobody else listens, and where routes ask for cubic, also for HAProxy, which
-/// cannot be told.
-fn own_network() -> Outcome<()> {
-    // SAFETY: no memory is passed.
-    sys::checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
-    ip("link set lo up")?;
-    for network in ["127.0.0.0/8", "127.0.0.1"] {
-        ip(&format!(
-            "route change table local local {network} dev lo scope host src 127.0.0.1 congctl cubic"
-        ))?;
+/// Where the processes run, and the addresses between them.
+struct World {
+    /// Network namespaces of the sender and of the receiver; None is the bench's own.
+    near: Option<File>,
+    far: Option<File>,
+    /// Where the relay listens, and where the receiver does.
+    entry: Ipv4Addr,
+    target: Ipv4Addr,
+}
+
+impl World {
+    /// A namespace where nobody else listens, and where routes ask for cubic, also for HAProxy,
+    /// which cannot be told.
+    fn loopback() -> Outcome<Self> {
+        // SAFETY: no memory is passed.
+        sys::checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+        ip("link set lo up")?;
+        for network in ["127.0.0.0/8", "127.0.0.1"] {
+            ip(&format!(
+                "route change table local local {network} dev lo scope host src 127.0.0.1 \
+                 congctl cubic"
+            ))?;
+        }
+        let (entry, target) = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
+        Ok(Self { near: None, far: None, entry, target })
     }
-    Ok(())
+
+    /// Two more namespaces, each joined to the relay's by a pair of veth.
+    fn veth() -> Outcome<Self> {
+        let (near, far) = (other_network(1)?, other_network(2)?);
+        let (entry, target) = (Ipv4Addr::new(10, 9, 1, 2), Ipv4Addr::new(10, 9, 2, 1));
+        Ok(Self { near: Some(near), far: Some(far), entry, target })
+    }
+}
+
+/// A namespace that lasts as long as the file is open: 10.9.`net`.1, here 10.9.`net`.2.
+fn other_network(net: u8) -> Outcome<File> {
+    let mut holder = Part::ours(&["hold"], None)?;
+    holder.line()?;
+    let process = holder.child.id();
+    let file = File::open(format!("/proc/{process}/ns/net"))?;
+    let inside = |arguments: &str| -> Outcome<()> {
+        succeed(
+            Command::new("nsenter")
+                .arg(format!("--net=/proc/{process}/ns/net"))
+                .args(arguments.split(' ')),
+        )
+    };
+    ip(&format!("link add here{net} type veth peer name there netns {process}"))?;
+    ip(&format!("address add 10.9.{net}.2/24 dev here{net}"))?;
+    ip(&format!("link set here{net} up"))?;
+    inside(&format!("ip address add 10.9.{net}.1/24 dev there"))?;
+    inside("ip link set there up")?;
+    let cubic = |device: &str, host: u8| {
+        format!(
+            "ip route change 10.9.{net}.0/24 dev {device} scope link src 10.9.{net}.{host} congctl cubic"
+        )
+    };
+    inside(&cubic("there", 1))?;
+    ip(cubic(&format!("here{net}"), 2).trim_start_matches("ip "))?;
+    Ok(file)
 }
 
 fn ip(arguments: &str) -> Outcome<()> {
-    if Command::new("ip").args(arguments.split(' ')).status()?.success() {
-        Ok(())
-    } else {
-        Err(format!("ip {arguments} failed").into())
-    }
+    succeed(Command::new("ip").args(arguments.split(' ')))
+}
+
+fn succeed(command: &mut Command) -> Outcome<()> {
+    if command.status()?.success() { Ok(()) } else { Err(format!("{command:?} failed").into()) }
 }
 
 struct Bench {
@@ -91,6 +149,7 @@ struct Bench {
     bytes: usize,
     counters: &'static Counters,
     memory: i32,
+    world: World,
 }
 
 /// What one run of bulk came to, in units of a gigabyte (10^9) where CPU is meant.
@@ -106,7 +165,7 @@ struct Bulk {
 }
 
 impl Bench {
-    fn new() -> Outcome<Self> {
+    fn new(world: World) -> Outcome<Self> {
         let number = |name: &str, usual: &str| {
             spec::bytes(&std::env::var(name).unwrap_or_else(|_| usual.to_owned()))
         };
@@ -116,6 +175,7 @@ impl Bench {
             bytes: number("GIGABYTES", "2")? * 1_000_000_000,
             counters: Counters::mapped(memory)?,
             memory,
+            world,
         })
     }
 
@@ -155,14 +215,14 @@ impl Bench {
 
     fn bulk_once(&mut self, engine: &str, flows: usize) -> Outcome<Bulk> {
         let flows_text = flows.to_string();
-        let mut receiver = Part::ours(&["receive", &flows_text])?;
-        let target = local(receiver.number()?);
+        let mut receiver = Part::ours(&["receive", &flows_text], self.world.far.as_ref())?;
+        let target = (self.world.target, receiver.number()?).into();
         let mut relay = self.relay(engine, target)?;
         let before = relay.as_ref().map(|relay| Usage::of(relay.child.id())).transpose()?;
         let counted = self.counters.values();
         let entry = relay.as_ref().map_or(target, |relay| relay.entry);
-        let mut sender =
-            Part::ours(&["send", &entry.to_string(), &flows_text, &self.bytes.to_string()])?;
+        let words = ["send", &entry.to_string(), &flows_text, &self.bytes.to_string()];
+        let mut sender = Part::ours(&words, self.world.near.as_ref())?;
         let line = receiver.line()?;
         let used = match (&relay, before) {
             (Some(relay), Some(before)) => Usage::of(relay.child.id())?.since(&before),
@@ -225,7 +285,7 @@ impl Bench {
     fn break_even(&mut self) -> Outcome<()> {
         let sizes = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 512].map(|size| size << 10);
         let engines = engines(
-            "copy:buf=16k copy:buf=64k copy:buf=256k splice:pipe=256k,copyback splice:pipe=1m,copyback splice:pipe=1m,copyback,short hybrid:pipe=256k",
+            "copy:buf=16k copy:buf=64k copy:buf=256k splice:pipe=256k,copyback splice:pipe=1m,copyback hybrid:pipe=256k",
         );
         let mut text = format!(
             "\nrelay's CPU us for one message and a byte back; median (min..max) of {}; {}\n{:<34}",
@@ -241,7 +301,7 @@ impl Bench {
         for _ in 0..self.rounds {
             for (index, size) in sizes.into_iter().enumerate() {
                 for (engine, results) in engines.iter().zip(&mut results) {
-                    let rounds = (200_000_000 / size).clamp(1000, 20_000);
+                    let rounds = (50_000_000 / size).clamp(300, 5_000);
                     results[index].push(
                         self.ask_once(engine, Question { flows: 1, size, answer: 1, rounds })?[2],
                     );
@@ -262,13 +322,16 @@ impl Bench {
     fn ask_once(&mut self, engine: &str, question: Question) -> Outcome<[f64; 3]> {
         let Question { flows, size, answer, rounds } = question;
         let (flows_text, size, answer) = (flows.to_string(), size.to_string(), answer.to_string());
-        let mut answerer = Part::ours(&["answer", &flows_text, &size, &answer])?;
-        let target = local(answerer.number()?);
+        let mut answerer =
+            Part::ours(&["answer", &flows_text, &size, &answer], self.world.far.as_ref())?;
+        let target = (self.world.target, answerer.number()?).into();
         let mut relay = self.relay(engine, target)?;
         let before = relay.as_ref().map(|relay| Usage::of(relay.child.id())).transpose()?;
         let entry = relay.as_ref().map_or(target, |relay| relay.entry).to_string();
-        let mut asker =
-            Part::ours(&["ask", &entry, &flows_text, &size, &answer, &rounds.to_string()])?;
+        let mut asker = Part::ours(
+            &["ask", &entry, &flows_text, &size, &answer, &rounds.to_string()],
+            self.world.near.as_ref(),
+        )?;
         let line = asker.line()?;
         let used = match (&relay, before) {
             (Some(relay), Some(before)) => Usage::of(relay.child.id())?.since(&before),
@@ -290,16 +353,16 @@ impl Bench {
             return Ok(None);
         }
         if let Some(options) = engine.strip_prefix("haproxy") {
-            return haproxy(options.trim_start_matches(':'), target).map(Some);
+            return haproxy(options.trim_start_matches(':'), self.world.entry, target).map(Some);
         }
         let mut part =
-            Part::ours(&["relay", engine, &target.to_string(), &self.memory.to_string()])?;
-        part.entry = local(part.number()?);
+            Part::ours(&["relay", engine, &target.to_string(), &self.memory.to_string()], None)?;
+        part.entry = (self.world.entry, part.number()?).into();
         Ok(Some(part))
     }
 }
 
-fn haproxy(options: &str, target: SocketAddr) -> Outcome<Part> {
+fn haproxy(options: &str, entry: Ipv4Addr, target: SocketAddr) -> Outcome<Part> {
     let mut splice = "    option splice-auto\n";
     let mut globals = String::from("    nbthread 1\n");
     for option in options.split(',').filter(|option| !option.is_empty()) {
@@ -318,14 +381,14 @@ fn haproxy(options: &str, target: SocketAddr) -> Outcome<Part> {
         &path,
         format!(
             "global\n    maxconn 5000\n{globals}defaults\n    mode tcp\n{splice}    timeout connect 5s\n    \
-             timeout client 1m\n    timeout server 1m\nlisten bench\n    bind 127.0.0.1:{port}\n    \
+             timeout client 1m\n    timeout server 1m\nlisten bench\n    bind {entry}:{port}\n    \
              server one {target}\n"
         ),
     )?;
     let mut command = Command::new("haproxy");
     command.arg("-db").arg("-q").arg("-f").arg(&path);
-    let mut part = Part::start(command)?;
-    part.entry = local(port);
+    let mut part = Part::start(command, None)?;
+    part.entry = (entry, port).into();
     let deadline = Instant::now() + Duration::from_secs(5);
     while !listens(port)? {
         if Instant::now() > deadline {
@@ -344,10 +407,6 @@ fn listens(port: u16) -> io::Result<bool> {
     Ok(table.contains(&wanted))
 }
 
-fn local(port: u16) -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, port).into()
-}
-
 /// A process of the bench, which ends with it.
 struct Part {
     child: Child,
@@ -356,23 +415,25 @@ struct Part {
 }
 
 impl Part {
-    fn ours(arguments: &[&str]) -> Outcome<Self> {
+    fn ours(arguments: &[&str], network: Option<&File>) -> Outcome<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.args(arguments);
-        Self::start(command)
+        Self::start(command, network)
     }
 
-    fn start(mut command: Command) -> Outcome<Self> {
-        // SAFETY: prctl is safe between fork and exec.
+    fn start(mut command: Command, network: Option<&File>) -> Outcome<Self> {
+        let network = network.map(AsRawFd::as_raw_fd);
+        // SAFETY: prctl and setns are safe between fork and exec.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                network.map_or(Ok(0), |fd| sys::checked(libc::setns(fd, libc::CLONE_NEWNET)))?;
                 Ok(())
             });
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = BufReader::new(child.stdout.take().ok_or("no output")?);
-        Ok(Self { child, output, entry: local(0) })
+        Ok(Self { child, output, entry: (Ipv4Addr::UNSPECIFIED, 0).into() })
     }
 
     fn line(&mut self) -> Outcome<String> {

@@ -60,6 +60,15 @@ fn count(mut stream: TcpStream) -> io::Result<(u64, Instant, Instant)> {
 
 const PIECE: usize = 256 << 10;
 
+/// Holds a network namespace of its own until killed.
+pub fn hold() -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    sys::checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+    println!("holds");
+    thread::sleep(Duration::MAX);
+    Ok(())
+}
+
 /// Answers each `size` bytes of each connection with `answer` bytes.
 pub fn answer(listener: &TcpListener, flows: usize, size: usize, answer: usize) -> io::Result<()> {
     in_threads(accepted(listener, flows)?, move |mut stream| {

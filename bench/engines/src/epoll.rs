@@ -256,16 +256,13 @@ impl Relay {
         }
         let Some((_, into)) = direction.pipe else { return false };
         self.low_water(direction);
-        let trust = self.spec.trust_short && !direction.ending;
         loop {
             add(&self.counters.reads, 1);
             let read = sys::splice(direction.from, into, self.spec.len, self.spec.flags);
-            match understood(read, self.spec.len, trust) {
-                Read::Some(count) => direction.held += count,
-                Read::Last(count) => {
-                    direction.held += count;
-                    direction.readable = false;
-                }
+            // Short of what was asked does not mean that the socket is empty: the pipe has so many
+            // slots, and one may hold a byte or 32 KiB.
+            match understood(read, self.spec.len, false) {
+                Read::Some(count) | Read::Last(count) => direction.held += count,
                 // Of a pipe that holds something it is not known who blocks: socket or pipe.
                 Read::Empty if direction.held > 0 => {
                     add(&self.counters.idle, 1);

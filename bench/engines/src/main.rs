@@ -2,7 +2,7 @@
 //!
 //!   engines bench [PART]...     bulk, small, break-even, tune, veth (all without)
 //!
-//! The other commands are the processes that the bench starts: relay, send, receive, ask, answer.
+//! The other commands are processes that the bench starts: relay, send, receive, ask, answer, hold.
 //! ROUNDS, GIGABYTES and ENGINES (separated by spaces) change what their names say.
 
 mod bench;
@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     match words[..] {
         ["bench", ref parts @ ..] => bench::run(parts),
         ["relay", engine, to, counters] => relay(engine, to.parse()?, counters.parse()?),
+        ["hold"] => Ok(ends::hold()?),
         ["send", to, flows, bytes] => Ok(ends::send(to.parse()?, flows.parse()?, bytes.parse()?)?),
         ["receive", flows] => {
             let (listener, port) = sys::listen(None)?;

@@ -31,7 +31,7 @@ pub struct Spec {
     pub len: usize,
     /// Splice in until nothing more comes, and only then out.
     pub fill: bool,
-    /// A read that came short of what was asked means that the socket is empty.
+    /// A recv that came short of what was asked means that the socket is empty.
     pub trust_short: bool,
     /// SO_RCVLOWAT of a source after a megabyte.
     pub low_water: Option<i32>,
