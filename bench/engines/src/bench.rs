@@ -18,7 +18,8 @@ use crate::sys::{self, Counters};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 pub fn run(parts: &[&str]) -> Outcome<()> {
-    let parts = if parts.is_empty() { &["bulk", "small", "break-even", "tune"] } else { parts };
+    let parts =
+        if parts.is_empty() { &["bulk", "small", "break-even", "veth", "tune"] } else { parts };
     let mut bench = Bench::new(World::loopback()?)?;
     println!("# {}", about()?);
     for part in parts {
@@ -50,16 +51,26 @@ pub fn run(parts: &[&str]) -> Outcome<()> {
 }
 
 const BULK: &str = "direct haproxy haproxy:nosplice haproxy:pipe=1m haproxy:pipe=1m,threads=2 \
-    copy:buf=16k copy:buf=64k copy:buf=256k \
-    splice:pipe=64k splice:pipe=256k splice:pipe=1m";
+    copy:buf=16k copy:buf=64k copy:buf=256k splice:pipe=64k splice:pipe=256k splice:pipe=1m \
+    hybrid:buf=32k,pipe=1m,after=16k uring-copy:buf=64k uring-copy:buf=256k uring-ring:buf=32k \
+    uring-ring:buf=32k,bundle uring-zc:buf=256k uring-splice:pipe=1m";
 
-const TUNE: &str =
-    "haproxy splice:pipe=1m splice:pipe=1m,fill splice:pipe=1m,len=64k splice:pipe=1m,len=256k";
+const TUNE: &str = "haproxy splice:pipe=1m splice:pipe=1m,fill splice:pipe=1m,len=64k \
+    splice:pipe=1m,len=256k splice:pipe=64k,len=64k splice:pipe=256k,len=256k splice:pipe=512k \
+    splice:pipe=1m,lowat=128k splice:pipe=1m,lowat=512k splice:pipe=1m,nap=50 \
+    splice:pipe=1m,nap=200 splice:pipe=256k,nap=50 splice:pipe=1m,rcvbuf=4m \
+    splice:pipe=1m,sndbuf=4m splice:pipe=1m,move splice:pipe=1m,quickack=0";
 
-const VETH: &str =
-    "haproxy copy:buf=64k copy:buf=256k splice:pipe=64k splice:pipe=256k splice:pipe=1m";
+const VETH: &str = "haproxy copy:buf=64k copy:buf=256k splice:pipe=64k splice:pipe=256k \
+    splice:pipe=1m hybrid:buf=32k,pipe=1m,after=16k uring-ring:buf=32k,bundle \
+    uring-splice:pipe=1m";
 
-const SMALL: &str = "direct haproxy copy:buf=64k splice:pipe=1m hybrid:pipe=256k";
+const SMALL: &str = "direct haproxy copy:buf=16k copy:buf=16k,short=0 copy:buf=64k splice:pipe=1m \
+    hybrid:buf=32k,pipe=1m,after=16k uring-copy:buf=16k uring-copy:buf=16k,pollfirst \
+    uring-ring:buf=16k";
+
+const BREAK_EVEN: &str = "copy:buf=16k copy:buf=64k splice:pipe=256k,copyback \
+    splice:pipe=1m,copyback hybrid:buf=32k,pipe=1m,after=16k";
 
 fn engines(usual: &str) -> Vec<String> {
     let chosen = std::env::var("ENGINES").unwrap_or_else(|_| usual.to_owned());
@@ -172,7 +183,7 @@ impl Bench {
         let memory = sys::shared_memory()?;
         Ok(Self {
             rounds: number("ROUNDS", "5")?,
-            bytes: number("GIGABYTES", "2")? * 1_000_000_000,
+            bytes: number("GIGABYTES", "1")? * 1_000_000_000,
             counters: Counters::mapped(memory)?,
             memory,
             world,
@@ -196,13 +207,19 @@ impl Bench {
             "{:<34} {:<22} {:<22} {:>6} {:>6} {:>8} {:>8} {:>8}",
             "engine", "Gbit/s", "CPU s/GB", "user", "system", "calls/MB", "KB/read", "csw/GB"
         );
+        let haproxy = engines.iter().position(|engine| engine == "haproxy");
+        let results_of_haproxy = results[haproxy.unwrap_or(0)].clone();
         for (engine, results) in engines.iter().zip(&results) {
             let of = |pick: fn(&Bulk) -> f64| spread(results.iter().map(pick).collect());
+            // Of the same round, because other work on the machine comes and goes.
+            let pairs = results.iter().zip(&results_of_haproxy);
+            let beside = spread(pairs.map(|(one, other)| one.cpu / other.cpu).collect());
             println!(
-                "{:<34} {:<22} {:<22} {:>6.3} {:>6.3} {:>8.1} {:>8.0} {:>8.0}",
+                "{:<34} {:<22} {:<22} {:>10.2} {:>6.3} {:>6.3} {:>8.1} {:>8.0} {:>8.0}",
                 engine,
                 shown(of(|one| one.gbits), 1),
                 shown(of(|one| one.cpu), 3),
+                beside.1,
                 of(|one| one.user).1,
                 of(|one| one.system).1,
                 of(|one| one.calls).1,
@@ -284,9 +301,7 @@ impl Bench {
     /// The cost of one message of so many bytes, answered with one byte that is copied back.
     fn break_even(&mut self) -> Outcome<()> {
         let sizes = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 512].map(|size| size << 10);
-        let engines = engines(
-            "copy:buf=16k copy:buf=64k copy:buf=256k splice:pipe=256k,copyback splice:pipe=1m,copyback hybrid:pipe=256k",
-        );
+        let engines = engines(BREAK_EVEN);
         let mut text = format!(
             "\nrelay's CPU us for one message and a byte back; median (min..max) of {}; {}\n{:<34}",
             self.rounds,

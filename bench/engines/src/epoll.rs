@@ -272,8 +272,12 @@ impl Relay {
                     add(&self.counters.idle, 1);
                     direction.readable = false;
                 }
-                Read::End if direction.held > 0 => return true,
-                Read::End => direction.end(),
+                Read::End => {
+                    if direction.held == 0 {
+                        direction.end();
+                    }
+                    return direction.held > 0;
+                }
             }
             if self.spec.kind == Kind::Hybrid && direction.held < self.spec.after {
                 direction.splices = false;
