@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[repr(C)]
 #[derive(Default)]
 pub struct Counters {
-    /// Calls of recv, or of splice from a socket.
+    /// Calls of recv, or of splice from a socket; with io_uring completions of those.
     pub reads: AtomicU64,
     /// Calls of send, or of splice to a socket.
     pub writes: AtomicU64,
@@ -19,7 +19,7 @@ pub struct Counters {
     pub others: AtomicU64,
     /// Reads that found nothing (EAGAIN).
     pub idle: AtomicU64,
-    /// Writes that found no room (EAGAIN).
+    /// Writes that found no room (EAGAIN), and a ring of buffers that was empty (ENOBUFS).
     pub blocked: AtomicU64,
     /// Bytes written.
     pub bytes: AtomicU64,

@@ -254,7 +254,7 @@ impl Relay {
                 }
             }
             // All buffers are in use; what is sent gives back some.
-            Err(_) if result == -libc::ENOBUFS => add(&self.counters.idle, 1),
+            Err(_) if result == -libc::ENOBUFS => add(&self.counters.blocked, 1),
             Err(_) => direction.ended = true,
         }
         self.ring_send(index)
