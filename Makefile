@@ -118,7 +118,7 @@ bench-dial: build ## Measure dials beside curl, Python, Go and Node (20 minutes,
 	cargo build --release --locked -p lastbyte-dial --example dial_bench
 	bench/dial.sh
 
-bench-engines: ## Measure ways to move bytes between two sockets (20 minutes, root)
+bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, root)
 	@scripts/ensure.sh gate
 	cargo build --release --locked --manifest-path bench/engines/Cargo.toml --target-dir target/engines
 	mkdir -p bench/results
