@@ -20,10 +20,11 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-dial bench-finish bench-gate bench-lab bench-link bench-torture reports install uninstall clean
+  bench-dial bench-engines bench-finish bench-gate bench-lab bench-link bench-torture reports install \
+  uninstall clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s  %s\n", $$1, $$2 }' Makefile
 
 demo: build ## Build, then lose bytes and get them back, on this machine alone
 	target/release/lastbyte demo
@@ -117,6 +118,12 @@ bench-dial: build ## Measure dials beside curl, Python, Go and Node (20 minutes,
 	@scripts/ensure.sh dial
 	cargo build --release --locked -p lastbyte-dial --example dial_bench
 	bench/dial.sh
+
+bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, root)
+	@scripts/ensure.sh gate
+	cargo build --release --locked --manifest-path bench/engines/Cargo.toml --target-dir target/engines
+	mkdir -p bench/results
+	nice -n -10 target/engines/release/engines bench | tee bench/results/engines.txt
 
 bench-finish: build ## Measure what a server pays for each way to end a connection (15 minutes, root)
 	@scripts/ensure.sh bench
