@@ -330,23 +330,22 @@ async fn accept(worker: Arc<Worker>, acceptor: Acceptor) {
     worker.member().look();
 }
 
-/// The task of a flow.
-async fn serve(mut open: OpenFlow, incoming: Incoming) {
-    poll_fn(|cx| {
-        open.enter(cx.waker().clone());
-        Poll::Ready(())
-    })
-    .await;
-    let account = match incoming.watch() {
-        Ok(client) => {
-            let OpenFlow { number, began, at, .. } = open;
-            let route = Arc::clone(&open.route);
-            let accepted = Accepted { client, route, number, began, at };
-            flow::serve(accepted, open.worker.context()).await
-        }
-        Err(error) => open.account(How::Failed, format_args!("watch: {error}")),
-    };
-    open.end(account);
+/// The task of a flow. An `async fn` would keep what it is given in two places.
+fn serve(mut open: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + Send {
+    async move {
+        poll_fn(|cx| Poll::Ready(open.enter(cx.waker().clone()))).await;
+        let client = match incoming.watch() {
+            Ok(client) => client,
+            Err(error) => {
+                open.leave(open.account(How::Failed, format_args!("watch: {error}")));
+                return;
+            }
+        };
+        let OpenFlow { number, began, at, .. } = open;
+        let accepted = Accepted { client, route: Arc::clone(&open.route), number, began, at };
+        let account = flow::serve(accepted, open.worker.context()).await;
+        open.leave(account);
+    }
 }
 
 /// A flow that is open. It leaves an account whatever becomes of its task.
@@ -382,10 +381,7 @@ impl OpenFlow {
         account
     }
 
-    fn end(mut self, account: Account) {
-        self.leave(account);
-    }
-
+    /// It has ended.
     fn leave(&mut self, account: Account) {
         self.has_ended = true;
         let (member, context) = (self.worker.member(), self.worker.context());

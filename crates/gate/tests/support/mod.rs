@@ -96,8 +96,12 @@ pub(crate) fn echo(add: u8) -> SocketAddr {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer(stream, add));
+            loop {
+                // It may be short of descriptors as well.
+                match listener.accept().await {
+                    Ok((stream, _)) => drop(tokio::spawn(answer(stream, add))),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
             }
         });
     });
