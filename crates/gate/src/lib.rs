@@ -11,7 +11,9 @@ mod flow;
 mod gate;
 mod listeners;
 mod live;
+pub mod log;
 mod stop;
+mod tuned;
 mod worker;
 
 pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};

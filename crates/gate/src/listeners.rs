@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lastbyte_socket::{Incoming, ListenOptions, Listener, SocketError};
-use lastbyte_sys::socket;
+use lastbyte_sys::{socket, watch};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::{task, time};
 
 use crate::config::Route;
+use crate::tuned;
 use crate::worker::ActiveRoute;
 
 /// The receive buffer that a client's connection begins with, unless its route fixes one, in bytes.
@@ -29,7 +30,7 @@ const FIRST_BUFFER: u32 = 1 << 20;
 /// How a route listens.
 pub(crate) fn options_of(route: &Route) -> ListenOptions {
     ListenOptions {
-        tune: route.client.tune.clone(),
+        tune: tuned::with_defaults(&route.client.tune),
         mptcp: route.client.mptcp,
         first_buffer: Some(FIRST_BUFFER),
     }
@@ -125,9 +126,7 @@ impl Acceptor {
     /// Watches a listener from the event loop of the runtime that was entered.
     pub(crate) fn of(bound: Arc<Bound>) -> io::Result<Self> {
         let duplicate = bound.listener.as_fd().try_clone_to_owned()?;
-        #[expect(deprecated, reason = "an owned descriptor is what its successor asks for")]
-        let io = AsyncFd::with_interest(duplicate, Interest::READABLE)?;
-        Ok(Self { bound, io })
+        Ok(Self { bound, io: watch::register(duplicate, Interest::READABLE)? })
     }
 
     /// Accepts until the listener is closed, and then what waits there.

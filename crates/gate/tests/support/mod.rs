@@ -92,8 +92,9 @@ pub(crate) fn echo(add: u8) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
+    // Its descriptors are there when this returns.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             loop {
