@@ -58,7 +58,7 @@ test-real: ## Run the slow tests, against iperf3 and real links, and those of th
 
 test-loom: ## Try every order in which two threads can meet in what they share
 	@scripts/ensure.sh build
-	RUSTFLAGS="--cfg lastbyte_loom" cargo test -p lastbyte-core --lib --locked --target-dir target/loom every_order
+	RUSTFLAGS="--cfg lastbyte_loom" cargo test -p lastbyte-core -p lastbyte-metrics --lib --locked --target-dir target/loom every_order
 
 # What asks the kernel cannot run in it; what decides can.
 test-miri: ## Run the tests of what decides under Miri, which sees undefined behaviour
