@@ -336,10 +336,12 @@ async fn accept(worker: Arc<Worker>, acceptor: Acceptor) {
     worker.member().look();
 }
 
-/// The task of a flow. An `async fn` would keep what it is given in two places.
+/// The task of a flow.
+#[expect(clippy::manual_async_fn, reason = "an `async fn` keeps what it is given in two places")]
 fn serve(mut open: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + Send {
     async move {
-        poll_fn(|cx| Poll::Ready(open.enter(cx.waker().clone()))).await;
+        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        open.enter(waker);
         let client = match incoming.watch() {
             Ok(client) => client,
             Err(error) => {

@@ -8,9 +8,10 @@ mod support;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lastbyte_core::Kind;
+use lastbyte_link::{Host, Link, LinkError, Scenario};
 use lastbyte_socket::{AsyncStream, End, Granted, Incoming, ListenOptions, Listener, Tune};
 use lastbyte_sys::{poll, socket};
 use support::{SECOND, run};
@@ -165,4 +166,44 @@ async fn count(stream: &mut AsyncStream) -> u64 {
     let mut buffer = vec![0; 65_536];
     while let Ok(1..) = stream.read(&mut buffer).await {}
     stream.bytes_read()
+}
+
+/// A first buffer is no last one: a fast and long path gets what it needs.
+#[test]
+#[ignore = "ten seconds, in namespaces"]
+fn a_first_buffer_grows_over_a_long_path() {
+    let scenario = Scenario::parse("long", "rtt = '100ms'\nrate = '400mbit'").unwrap();
+    let first = ListenOptions { first_buffer: Some(MIB), ..ListenOptions::default() };
+    let tune = Tune { receive_buffer: Some(MIB), ..Tune::default() };
+    let fixed = ListenOptions { tune, ..first.clone() };
+    let came = [ListenOptions::default(), first, fixed].map(|how| {
+        let link = match Link::up(&scenario.spec, 7) {
+            Ok(link) => link,
+            Err(error @ LinkError::Rights { .. }) => {
+                eprintln!("NOT TESTED: {error}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let address = SocketAddr::new(Host::Far.address().into(), 0);
+        let listener = link.far().run(|| Listener::listen_with(address, &how)).unwrap().unwrap();
+        let address = listener.local_addr();
+        let mut near = link.near().run(|| TcpStream::connect(address)).unwrap().unwrap();
+        let writer = thread::spawn(move || {
+            let began = Instant::now();
+            while began.elapsed() < 3 * SECOND && near.write_all(&[7; 65_536]).is_ok() {}
+        });
+        let seen = run(async {
+            let mut far = next(&listener).watch().unwrap();
+            let bytes = count(&mut far).await;
+            (bytes, far.granted().unwrap().receive_buffer)
+        });
+        writer.join().unwrap();
+        link.down().unwrap();
+        Some(seen)
+    });
+    eprintln!("bytes and buffer: the kernel's own, first, fixed: {came:?}");
+    let [_, Some((_, first)), Some((_, fixed))] = came else { return };
+    assert_eq!(fixed, 2 * MIB);
+    assert!(first > 2 * MIB, "{first}");
 }
