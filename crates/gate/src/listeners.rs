@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lastbyte_socket::{Incoming, ListenOptions, Listener, SocketError};
-use lastbyte_sys::socket;
+use lastbyte_sys::{socket, watch};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
@@ -126,9 +126,7 @@ impl Acceptor {
     /// Watches a listener from the event loop of the runtime that was entered.
     pub(crate) fn of(bound: Arc<Bound>) -> io::Result<Self> {
         let duplicate = bound.listener.as_fd().try_clone_to_owned()?;
-        #[expect(deprecated, reason = "an owned descriptor is what its successor asks for")]
-        let io = AsyncFd::with_interest(duplicate, Interest::READABLE)?;
-        Ok(Self { bound, io })
+        Ok(Self { bound, io: watch::register(duplicate, Interest::READABLE)? })
     }
 
     /// Accepts until the listener is closed, and then what waits there.

@@ -122,7 +122,11 @@ fn leg(options: &LegOptions) -> String {
         Err(error) => return format!("{}: not granted: {error}", all.join(", ")),
     };
     let got = got(&options.tune, &granted);
-    if got.is_empty() { all.join(", ") } else { format!("{} (granted: {})", all.join(", "), got.join(", ")) }
+    if got.is_empty() {
+        all.join(", ")
+    } else {
+        format!("{} (granted: {})", all.join(", "), got.join(", "))
+    }
 }
 
 fn asked(LegOptions { tune, mptcp, sources }: &LegOptions) -> Vec<String> {
