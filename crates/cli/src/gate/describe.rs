@@ -68,15 +68,11 @@ fn route_lines(route: &Route) -> Vec<String> {
     vec![
         format!("route {}", route.name),
         format!("  listens    on {}, for {allow}", route.listen),
-        format!("  leads      {} {}", arrow(route), leads_to(route)),
+        format!("  leads      to {}", leads_to(route)),
         format!("  client     what we send: {}", leg(&route.client)),
         format!("  upstream   what we send: {}", leg(&route.upstream)),
         format!("  times      {}", times(&route.times)),
     ]
-}
-
-fn arrow(route: &Route) -> &'static str {
-    if matches!(route.kind, Kind::Forward(_)) { "to" } else { "to" }
 }
 
 fn gate_lines(config: &Config) -> Vec<String> {
@@ -122,7 +118,11 @@ fn leg(options: &LegOptions) -> String {
         Err(error) => return format!("{}: not granted: {error}", all.join(", ")),
     };
     let got = got(&options.tune, &granted);
-    if got.is_empty() { all.join(", ") } else { format!("{} (granted: {})", all.join(", "), got.join(", ")) }
+    if got.is_empty() {
+        all.join(", ")
+    } else {
+        format!("{} (granted: {})", all.join(", "), got.join(", "))
+    }
 }
 
 fn asked(LegOptions { tune, mptcp, sources }: &LegOptions) -> Vec<String> {
