@@ -13,6 +13,7 @@ mod listeners;
 mod live;
 pub mod log;
 mod stop;
+mod tuned;
 mod worker;
 
 pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::{task, time};
 
 use crate::config::Route;
+use crate::tuned;
 use crate::worker::ActiveRoute;
 
 /// The receive buffer that a client's connection begins with, unless its route fixes one, in bytes.
@@ -29,7 +30,7 @@ const FIRST_BUFFER: u32 = 1 << 20;
 /// How a route listens.
 pub(crate) fn options_of(route: &Route) -> ListenOptions {
     ListenOptions {
-        tune: route.client.tune.clone(),
+        tune: tuned::with_defaults(&route.client.tune),
         mptcp: route.client.mptcp,
         first_buffer: Some(FIRST_BUFFER),
     }

@@ -12,7 +12,8 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use lastbyte_core::account::{Account, Ended, How, Leg, Party};
-use lastbyte_dial::AsyncDialer;
+use lastbyte_dial::{AsyncDialer, DialOptions};
+use lastbyte_relay::Pool;
 use lastbyte_socket::{AsyncStream, Incoming, SocketError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time;
@@ -42,11 +43,14 @@ pub(crate) struct Accepted {
 #[derive(Debug)]
 pub(crate) struct ActiveRoute {
     pub(crate) route: Arc<Route>,
+    /// How its upstream is connected to.
+    pub(crate) dial: DialOptions,
 }
 
 impl ActiveRoute {
     pub(crate) fn new(route: Arc<Route>) -> Self {
-        Self { route }
+        let dial = flow::dial_options(&route);
+        Self { route, dial }
     }
 }
 
@@ -203,6 +207,7 @@ pub(crate) struct Worker {
     team: Arc<Team>,
     own: usize,
     balance: Mutex<Balance>,
+    pool: Pool,
 }
 
 /// How long flows may take to end when they are told to. They need not wait for anybody.
@@ -210,7 +215,8 @@ const GRACE: Duration = Duration::from_secs(5);
 
 impl Worker {
     pub(crate) fn new(team: Arc<Team>, own: usize) -> Self {
-        Self { team, own, balance: Mutex::new(Balance::new(Instant::now())) }
+        let balance = Mutex::new(Balance::new(Instant::now()));
+        Self { team, own, balance, pool: Pool::default() }
     }
 
     /// Obeys until the gate has stopped and all flows here have ended.
@@ -342,7 +348,7 @@ async fn serve(mut open: OpenFlow, incoming: Incoming) {
             let OpenFlow { number, began, at, .. } = open;
             let route = Arc::clone(&open.route);
             let accepted = Accepted { client, route, number, began, at };
-            flow::serve(accepted, open.worker.context()).await
+            flow::serve(accepted, open.worker.context(), &open.worker.pool).await
         }
         Err(error) => open.account(How::Failed, format_args!("watch: {error}")),
     };

@@ -17,6 +17,8 @@
 #[cfg(feature = "tokio")]
 mod async_halves;
 #[cfg(feature = "tokio")]
+mod async_now;
+#[cfg(feature = "tokio")]
 mod async_stream;
 mod book;
 mod carrier;
@@ -34,6 +36,8 @@ mod watched;
 
 #[cfg(feature = "tokio")]
 pub use async_halves::{AsyncReadHalf, AsyncWriteHalf};
+#[cfg(feature = "tokio")]
+pub use async_now::Read;
 #[cfg(feature = "tokio")]
 pub use async_stream::{AsyncListener, AsyncStream, AsyncUnixListener, AsyncUnixStream};
 pub use carrier::{Address, Carrier, Ends};

@@ -547,6 +547,31 @@ pub fn send_now(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(fd).send_with_flags(bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
 }
 
+/// Writes one or more bytes, the last of them urgent, without waiting and without a signal (`send(2)`,
+/// `MSG_OOB`). Returns how many bytes the kernel took.
+///
+/// # Errors
+/// `EAGAIN` when there is no room; the connection's own error otherwise.
+pub fn send_urgent(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    SockRef::from(fd).send_with_flags(bytes, flags)
+}
+
+/// Whether the next byte to be read is the urgent one (`sockatmark(3)`, `SIOCATMARK`).
+///
+/// # Errors
+/// `ENOTTY` for another kind of socket.
+pub fn at_mark(fd: &impl AsFd) -> io::Result<bool> {
+    let mut answer: libc::c_int = 0;
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes one int to `answer`, which outlives the call.
+    check(unsafe { libc::ioctl(fd, SIOCATMARK, &raw mut answer) })?;
+    Ok(answer != 0)
+}
+
+/// Not in the `libc` crate for every target: `include/uapi/asm-generic/sockios.h`.
+const SIOCATMARK: libc::Ioctl = 0x8905;
+
 /// As [`send_now`], from several places (`sendmsg(2)`).
 ///
 /// # Errors
@@ -751,6 +776,25 @@ mod tests {
         send_now(&same, b"data").unwrap();
         assert_eq!(two.recv(&mut [0; 16]).unwrap(), 4);
         assert_eq!(duplicate(-1).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
+
+    #[test]
+    fn an_urgent_byte_stays_in_its_place_and_is_marked() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut reader, _) = listener.accept().unwrap();
+        set_oob_inline(&reader, true).unwrap();
+        assert_eq!(send_now(&sender, b"be").unwrap(), 2);
+        assert_eq!(send_urgent(&sender, b"!").unwrap(), 1);
+        assert_eq!(send_now(&sender, b"after").unwrap(), 5);
+        assert!(!at_mark(&reader).unwrap());
+        // A read stops before it, however much room there is.
+        let mut room = [0; 16];
+        assert_eq!(io::Read::read(&mut reader, &mut room).unwrap(), 2);
+        assert!(at_mark(&reader).unwrap());
+        io::Read::read_exact(&mut reader, &mut room[..6]).unwrap();
+        assert_eq!(&room[..6], b"!after");
+        assert!(!at_mark(&reader).unwrap());
     }
 
     #[test]
