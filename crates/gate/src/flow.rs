@@ -10,7 +10,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -22,18 +22,20 @@ use lastbyte_relay::{Over, Pool, Relay, RelayTimes, Relayed, Side};
 use lastbyte_socket::AsyncStream;
 
 use crate::config::{Kind, Target};
+use crate::progress::Progress;
 use crate::tuned;
 use crate::worker::{Accepted, ActiveRoute, Context};
 
 /// Serves one connection: the seven steps.
 pub(crate) async fn serve(accepted: Accepted, context: &Context, pool: &Pool) -> Account {
     let at = accepted.at;
+    let progress = Arc::clone(&accepted.progress);
     let mut account = Box::new(accepted.account());
     let ended = async {
         let asked = resolve(accepted, context).await?;
-        let connected = dial(asked, context, &mut account).await?;
+        let connected = dial(asked, context, &progress, &mut account).await?;
         let tuned = tune(connected, &mut account);
-        let relay = relay(tuned, context, pool).await;
+        let relay = relay(tuned, context, pool, &progress).await;
         let relayed = finish(relay, at).await;
         Ok(conclude(relayed, &mut account))
     };
@@ -102,10 +104,18 @@ struct Connected {
 }
 
 /// Connects to one of the targets, and tells the client, who hears of it only then.
-async fn dial(asked: Asked, context: &Context, account: &mut Account) -> Result<Connected, Ended> {
+async fn dial(
+    asked: Asked,
+    context: &Context,
+    progress: &Progress,
+    account: &mut Account,
+) -> Result<Connected, Ended> {
     let Asked { client, route, request } = asked;
     let began = Instant::now();
     account.wanted = request.targets.first().map(ToString::to_string);
+    if let Some(wanted) = &account.wanted {
+        progress.set_wanted(wanted);
+    }
     // It is large, and over before the flow has grown old.
     let dialed = until_stopped(context, Box::pin(first_of(&request.targets, &route, context)));
     let dialed = dialed.await.unwrap_or_else(|| Err(Ended::new(Party::Gate, How::Stopped)));
@@ -113,6 +123,9 @@ async fn dial(asked: Asked, context: &Context, account: &mut Account) -> Result<
     match dialed {
         Ok((upstream, target)) => {
             account.wanted = Some(target);
+            if let Some(peer) = upstream.peer_addr() {
+                progress.set_upstream(peer);
+            }
             let early = request.early;
             Ok(Connected { client, upstream, route, early })
         }
@@ -184,12 +197,22 @@ fn tune(connected: Connected, account: &mut Account) -> Tuned {
 }
 
 /// Moves the bytes, until both directions are over, or the gate is told to stop.
-async fn relay(Tuned(connected): Tuned, context: &Context, pool: &Pool) -> Relay {
+async fn relay(
+    Tuned(connected): Tuned,
+    context: &Context,
+    pool: &Pool,
+    progress: &Progress,
+) -> Relay {
     let Connected { client, upstream, route, early } = connected;
     let times = &route.route.times;
     let times = RelayTimes { idle: times.idle, stall: times.stall, settle: times.settle };
     let mut relay = Relay::new(client, upstream, early, times, pool);
-    if until_stopped(context, &mut relay).await.is_none() {
+    let moving = poll_fn(|cx| {
+        let over = Pin::new(&mut relay).poll(cx);
+        progress.follow(&relay, &route.statistics);
+        over
+    });
+    if until_stopped(context, moving).await.is_none() {
         relay.stop();
     }
     relay

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::config::{Config, Route};
 use crate::listeners::{Acceptor, Bound, options_of};
 use crate::live::LiveFlow;
+use crate::statistics::AllStatistics;
 use crate::stop::Phase;
 use crate::worker::{ActiveRoute, Context, Member, Order, Team, Worker, lock};
 
@@ -25,6 +26,11 @@ use crate::worker::{ActiveRoute, Context, Member, Order, Team, Worker, lock};
 pub trait Accounts: Send + Sync {
     /// A flow has ended. It must not wait: flows do.
     fn enter(&self, account: Account);
+
+    /// How many accounts were lost on their way to where they are kept.
+    fn lost(&self) -> u64 {
+        0
+    }
 }
 
 /// Takes what the one who runs a gate has to know at once, from several threads.
@@ -221,12 +227,14 @@ impl Gate {
         if self.team.context.stop.phase() != Phase::Running {
             return Err(StartError::Stopping);
         }
-        let plan = Plan::of(&state, &config)?;
+        let context = &self.team.context;
+        let plan = Plan::of(&state, &config, &context.statistics)?;
         let acceptors = self.acceptors_of(&plan.opened).map_err(StartError::Threads)?;
         plan.change_options()?;
         // Nothing can fail from here on.
         for Kept { bound, route, .. } in &plan.kept {
-            bound.set_route(Arc::new(ActiveRoute::new(Arc::clone(route))));
+            let route = ActiveRoute::new(Arc::clone(route), &context.statistics);
+            bound.set_route(Arc::new(route));
         }
         for (member, acceptors) in self.team.members.iter().zip(acceptors) {
             for acceptor in acceptors {
@@ -237,7 +245,7 @@ impl Gate {
             gone.close();
         }
         let addresses = plan.bounds.iter().map(|bound| bound.address()).collect();
-        self.team.context.set_listening(addresses);
+        context.set_listening(addresses);
         *state = State { config, bounds: plan.bounds };
         Ok(plan.changes)
     }
@@ -355,13 +363,17 @@ struct Kept {
 
 impl Plan {
     /// Opens what is new, and finds out whether the rest can be had.
-    fn of(state: &State, config: &Config) -> Result<Self, StartError> {
+    fn of(
+        state: &State,
+        config: &Config,
+        statistics: &AllStatistics,
+    ) -> Result<Self, StartError> {
         let mut plan = Self::default();
         let mut old: Vec<_> = state.config.routes.iter().zip(&state.bounds).collect();
         for route in &config.routes {
             let found = old.iter().position(|(before, _)| is_same_place(before, route));
             let Some((before, bound)) = found.map(|at| old.swap_remove(at)) else {
-                plan.open(route)?;
+                plan.open(route, statistics)?;
                 continue;
             };
             plan.bounds.push(Arc::clone(bound));
@@ -373,14 +385,21 @@ impl Plan {
             plan.changes.removed.push(Arc::clone(&route.name));
             plan.gone.push(Arc::clone(bound));
         }
-        if state.config.workers != config.workers && !state.bounds.is_empty() {
-            plan.changes.ignored.push("workers");
+        if !state.bounds.is_empty() {
+            let stay = [
+                ("control", state.config.control != config.control),
+                ("metrics", state.config.metrics != config.metrics),
+                ("workers", state.config.workers != config.workers),
+            ];
+            let stay = stay.iter().filter(|(_, differs)| *differs);
+            plan.changes.ignored.extend(stay.map(|(key, _)| *key));
         }
         Ok(plan)
     }
 
-    fn open(&mut self, route: &Arc<Route>) -> Result<(), StartError> {
-        let bound = Bound::open(Arc::new(ActiveRoute::new(Arc::clone(route))));
+    fn open(&mut self, route: &Arc<Route>, statistics: &AllStatistics) -> Result<(), StartError> {
+        let active = ActiveRoute::new(Arc::clone(route), statistics);
+        let bound = Bound::open(Arc::new(active));
         let bound = Arc::new(bound.map_err(|cause| listen_error(route, cause))?);
         self.opened.push(Arc::clone(&bound));
         self.bounds.push(bound);

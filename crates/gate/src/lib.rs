@@ -12,9 +12,12 @@ mod gate;
 mod listeners;
 mod live;
 pub mod log;
+mod progress;
+pub mod statistics;
 mod stop;
 mod tuned;
 mod worker;
 
 pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};
 pub use live::LiveFlow;
+pub use progress::{Bytes, Moved};

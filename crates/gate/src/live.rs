@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::progress::{Moved, Progress};
+
 /// A flow that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,6 +21,12 @@ pub struct LiveFlow {
     pub began: Duration,
     /// The thread that it lives in: the number behind `gate-`.
     pub worker: usize,
+    /// The host and port that it is to reach, once that is known.
+    pub wanted: Option<String>,
+    /// Where that led, once it is connected.
+    pub upstream: Option<SocketAddr>,
+    /// What has moved so far.
+    pub moved: Moved,
 }
 
 /// The flows of one worker, each in a place of its own that the next one takes over.
@@ -29,8 +37,27 @@ pub(crate) struct Live {
 
 #[derive(Debug, Default)]
 struct Places {
-    flows: Vec<Option<(LiveFlow, Waker)>>,
+    flows: Vec<Option<Entry>>,
     free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// As it was when it began.
+    flow: LiveFlow,
+    progress: Arc<Progress>,
+    waker: Waker,
+}
+
+impl Entry {
+    fn now(&self) -> LiveFlow {
+        LiveFlow {
+            wanted: self.progress.wanted().map(ToOwned::to_owned),
+            upstream: self.progress.upstream(),
+            moved: self.progress.moved(),
+            ..self.flow.clone()
+        }
+    }
 }
 
 /// A place in the list of a worker.
@@ -38,10 +65,10 @@ struct Places {
 pub(crate) struct Place(u32);
 
 impl Live {
-    /// Enters a flow, and how its task is woken.
-    pub(crate) fn enter(&self, flow: LiveFlow, waker: Waker) -> Place {
+    /// Enters a flow that begins, where its progress is seen, and how its task is woken.
+    pub(crate) fn enter(&self, flow: LiveFlow, progress: Arc<Progress>, waker: Waker) -> Place {
         let mut places = self.lock();
-        let entry = Some((flow, waker));
+        let entry = Some(Entry { flow, progress, waker });
         if let Some(place) = places.free.pop() {
             places.flows[place as usize] = entry;
             return Place(place);
@@ -60,13 +87,13 @@ impl Live {
 
     /// Has each flow look at what has changed.
     pub(crate) fn wake_all(&self) {
-        for (_, waker) in self.lock().flows.iter().flatten() {
-            waker.wake_by_ref();
+        for entry in self.lock().flows.iter().flatten() {
+            entry.waker.wake_by_ref();
         }
     }
 
     pub(crate) fn list(&self) -> Vec<LiveFlow> {
-        self.lock().flows.iter().flatten().map(|(flow, _)| flow.clone()).collect()
+        self.lock().flows.iter().flatten().map(Entry::now).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
@@ -85,6 +112,9 @@ mod tests {
             client: ([127, 0, 0, 1], 1).into(),
             began: Duration::ZERO,
             worker: 0,
+            wanted: None,
+            upstream: None,
+            moved: Moved::default(),
         }
     }
 
@@ -92,11 +122,12 @@ mod tests {
     fn a_place_that_was_left_is_taken_again() {
         let live = Live::default();
         let numbers = |live: &Live| live.list().iter().map(|flow| flow.flow).collect::<Vec<_>>();
-        let first = live.enter(flow(1), Waker::noop().clone());
-        live.enter(flow(2), Waker::noop().clone());
+        let enter = |number| live.enter(flow(number), Arc::default(), Waker::noop().clone());
+        let first = enter(1);
+        enter(2);
         live.leave(first);
         assert_eq!(numbers(&live), [2]);
-        assert_eq!(live.enter(flow(3), Waker::noop().clone()), first);
+        assert_eq!(enter(3), first);
         assert_eq!(numbers(&live), [3, 2]);
         live.wake_all();
     }

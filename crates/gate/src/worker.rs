@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lastbyte_core::account::{Account, Ended, How, Leg, Party};
 use lastbyte_dial::{AsyncDialer, DialOptions};
+use lastbyte_metrics::Held;
 use lastbyte_relay::Pool;
 use lastbyte_socket::{AsyncStream, Incoming, SocketError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -24,6 +25,8 @@ use crate::flow;
 use crate::gate::{Accounts, Notice, Notices};
 use crate::listeners::{Acceptor, Intake};
 use crate::live::{Live, LiveFlow, Place};
+use crate::progress::{Moved, Progress};
+use crate::statistics::{AllStatistics, RouteStatistics};
 use crate::stop::{Phase, Stop};
 
 /// A connection that was accepted, in the thread that serves it.
@@ -37,6 +40,8 @@ pub(crate) struct Accepted {
     pub(crate) began: Duration,
     /// The same, for [`Account::took`].
     pub(crate) at: Instant,
+    /// Where others see how far it is.
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// A route as it is now, with what its flows share.
@@ -45,12 +50,14 @@ pub(crate) struct ActiveRoute {
     pub(crate) route: Arc<Route>,
     /// How its upstream is connected to.
     pub(crate) dial: DialOptions,
+    pub(crate) statistics: RouteStatistics,
 }
 
 impl ActiveRoute {
-    pub(crate) fn new(route: Arc<Route>) -> Self {
+    pub(crate) fn new(route: Arc<Route>, all: &AllStatistics) -> Self {
         let dial = flow::dial_options(&route);
-        Self { route, dial }
+        let statistics = all.of_route(&route.name);
+        Self { route, dial, statistics }
     }
 }
 
@@ -58,6 +65,7 @@ impl ActiveRoute {
 pub(crate) struct Context {
     pub(crate) dialer: AsyncDialer,
     pub(crate) stop: Stop,
+    pub(crate) statistics: AllStatistics,
     accounts: Arc<dyn Accounts>,
     notices: Arc<dyn Notices>,
     /// Where the gate listens.
@@ -89,6 +97,7 @@ impl Context {
         Self {
             dialer,
             stop: Stop::new(),
+            statistics: AllStatistics::new(),
             accounts,
             notices,
             listening: Mutex::new(Arc::new([])),
@@ -119,6 +128,7 @@ impl Context {
     fn on_pause(&self, route: &Route, cause: SocketError) {
         /// Time between two such words.
         const QUIET: Duration = Duration::from_secs(10);
+        self.statistics.gate.accept_pauses.add(1);
         let mut pauses = lock(&self.pauses);
         pauses.times += 1;
         if pauses.told.is_some_and(|told| told.elapsed() < QUIET) {
@@ -157,6 +167,7 @@ pub(crate) struct Begun {
     number: u64,
     began: Duration,
     at: Instant,
+    held: Held,
 }
 
 /// All workers of a gate, as they see each other.
@@ -266,10 +277,18 @@ impl Worker {
 
     /// Has the flow of a connection begin here. It is counted already.
     fn begin(self: &Arc<Self>, begun: Begun) {
-        let Begun { incoming, route, number, began, at } = begun;
-        let (worker, peer) = (Arc::clone(self), incoming.peer_addr());
-        let (place, has_ended) = (None, false);
-        let open = OpenFlow { worker, route, number, began, at, peer, place, has_ended };
+        let Begun { incoming, route, number, began, at, held } = begun;
+        let open = OpenFlow {
+            worker: Arc::clone(self),
+            route,
+            number,
+            began,
+            at,
+            peer: incoming.peer_addr(),
+            progress: Arc::default(),
+            place: None,
+            held: Some(held),
+        };
         tokio::spawn(serve(open, incoming));
     }
 
@@ -304,7 +323,9 @@ impl Intake for Intaking<'_> {
         let Self(worker) = self;
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let number = worker.context().next_flow();
-        let mut begun = Begun { incoming, route, number, began, at: Instant::now() };
+        route.statistics.flows_accepted.add(1);
+        let held = route.statistics.flows_open.hold();
+        let mut begun = Begun { incoming, route, number, began, at: Instant::now(), held };
         if let Some(relief) = worker.relief() {
             relief.load.fetch_add(1, Ordering::AcqRel);
             match relief.orders.send(Order::Serve(begun)) {
@@ -350,7 +371,8 @@ fn serve(mut open: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + S
             }
         };
         let OpenFlow { number, began, at, .. } = open;
-        let accepted = Accepted { client, route: Arc::clone(&open.route), number, began, at };
+        let (route, progress) = (Arc::clone(&open.route), Arc::clone(&open.progress));
+        let accepted = Accepted { client, route, number, began, at, progress };
         let account = flow::serve(accepted, open.worker.context(), &open.worker.pool).await;
         open.leave(account);
     }
@@ -365,17 +387,22 @@ struct OpenFlow {
     began: Duration,
     at: Instant,
     peer: SocketAddr,
+    progress: Arc<Progress>,
     /// Its place in the list, once its task has run.
     place: Option<Place>,
-    has_ended: bool,
+    /// Counts it among those that are open; `None` once it has ended.
+    held: Option<Held>,
 }
 
 impl OpenFlow {
     fn enter(&mut self, waker: Waker) {
         let route = Arc::clone(&self.route.route.name);
         let (flow, client, began) = (self.number, self.peer, self.began);
-        let flow = LiveFlow { flow, route, client, began, worker: self.worker.own };
-        self.place = Some(self.worker.member().live.enter(flow, waker));
+        let (wanted, upstream, moved) = (None, None, Moved::default());
+        let worker = self.worker.own;
+        let flow = LiveFlow { flow, route, client, began, worker, wanted, upstream, moved };
+        let progress = Arc::clone(&self.progress);
+        self.place = Some(self.worker.member().live.enter(flow, progress, waker));
     }
 
     /// An account of what is known here.
@@ -385,13 +412,18 @@ impl OpenFlow {
         let route = Arc::clone(&self.route.route.name);
         let mut account = Account::begin(self.number, route, self.began, leg);
         account.took = self.at.elapsed();
+        account.wanted = self.progress.wanted().map(ToOwned::to_owned);
+        let Moved { up, down } = self.progress.moved();
+        (account.up.received, account.up.written) = (up.received, up.written);
+        (account.down.received, account.down.written) = (down.received, down.written);
         account.ended = Ended::because(Party::Gate, how, why);
         account
     }
 
     /// It has ended.
     fn leave(&mut self, account: Account) {
-        self.has_ended = true;
+        self.route.statistics.ended(&account, self.progress.moved());
+        self.held = None;
         let (member, context) = (self.worker.member(), self.worker.context());
         if let Some(place) = self.place {
             member.live.leave(place);
@@ -411,7 +443,7 @@ impl OpenFlow {
 
 impl Drop for OpenFlow {
     fn drop(&mut self) {
-        if !self.has_ended {
+        if self.held.is_some() {
             let stopping = self.worker.context().stop.is_stopping();
             let how = if stopping { How::Stopped } else { How::Failed };
             self.leave(self.account(how, "its task ended before it did"));
@@ -471,15 +503,18 @@ mod tests {
         let _client = TcpStream::connect(listener.local_addr()).unwrap();
         let incoming = listener.accept_now().unwrap();
         worker.member().load.fetch_add(1, Ordering::Relaxed);
+        let route = Arc::new(route(listen));
+        let route = Arc::new(ActiveRoute::new(route, &worker.context().statistics));
         let open = OpenFlow {
+            held: Some(route.statistics.flows_open.hold()),
             worker,
-            route: Arc::new(ActiveRoute::new(Arc::new(route(listen)))),
+            route,
             number: 1,
             began: Duration::ZERO,
             at: Instant::now(),
             peer: listen,
+            progress: Arc::default(),
             place: None,
-            has_ended: false,
         };
         let task = serve(open, incoming);
         let (whole, inner) = (size_of_val(&task), size_of_step(flow::serve));
