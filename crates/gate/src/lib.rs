@@ -7,17 +7,21 @@
 
 mod balance;
 pub mod config;
+pub mod control;
 mod flow;
 mod gate;
 mod listeners;
 mod live;
 pub mod log;
 mod progress;
+mod scrape;
 pub mod statistics;
 mod stop;
 mod tuned;
+mod watch;
 mod worker;
 
-pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};
+pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals, View};
 pub use live::LiveFlow;
 pub use progress::{Bytes, Moved};
+pub use watch::{Watch, WatchError, Watching};

@@ -7,7 +7,9 @@
 use std::time::{Duration, SystemTime};
 
 use lastbyte_core::account::{Account, Carried, How, Party};
-use lastbyte_metrics::{Counter, Declared, Family, Gauge, Histogram, Snapshot, Statistics, statistics};
+use lastbyte_metrics::{
+    Counter, Declared, Family, Gauge, Histogram, Snapshot, Statistics, statistics,
+};
 
 use crate::progress::Moved;
 
@@ -255,8 +257,10 @@ mod tests {
             db.ended(&account(how), Moved::default());
             assert_eq!(total(&all, &name), "1", "{name}");
         }
-        assert_eq!((total(&all, "resets_by_client"), total(&all, "flow_seconds")),
-            ("1".to_owned(), format!("count {}, sum 0", How::ALL.len())));
+        assert_eq!(
+            (total(&all, "resets_by_client"), total(&all, "flow_seconds")),
+            ("1".to_owned(), format!("count {}, sum 0", How::ALL.len()))
+        );
         let named = declared().filter(|one| one.name().starts_with("flows_ended_")).count();
         assert_eq!(named, How::ALL.len());
     }

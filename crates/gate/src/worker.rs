@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lastbyte_core::account::{Account, Ended, How, Leg, Party};
 use lastbyte_dial::{AsyncDialer, DialOptions};
-use lastbyte_metrics::Held;
+use lastbyte_metrics::{Held, Snapshot};
 use lastbyte_relay::Pool;
 use lastbyte_socket::{AsyncStream, Incoming, SocketError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -67,6 +67,8 @@ pub(crate) struct Context {
     pub(crate) stop: Stop,
     pub(crate) statistics: AllStatistics,
     accounts: Arc<dyn Accounts>,
+    /// How many accounts that were lost are counted.
+    lost: AtomicU64,
     notices: Arc<dyn Notices>,
     /// Where the gate listens.
     listening: Mutex<Arc<[SocketAddr]>>,
@@ -99,6 +101,7 @@ impl Context {
             stop: Stop::new(),
             statistics: AllStatistics::new(),
             accounts,
+            lost: AtomicU64::new(0),
             notices,
             listening: Mutex::new(Arc::new([])),
             last_flow: AtomicU64::new(0),
@@ -118,6 +121,14 @@ impl Context {
 
     pub(crate) fn set_listening(&self, addresses: Arc<[SocketAddr]>) {
         *lock(&self.listening) = addresses;
+    }
+
+    /// All that was counted until now.
+    pub(crate) fn counted(&self) -> Snapshot {
+        let lost = self.accounts.lost();
+        let before = self.lost.fetch_max(lost, Ordering::Relaxed);
+        self.statistics.gate.log_lines_lost.add(lost.saturating_sub(before));
+        self.statistics.snapshot()
     }
 
     fn next_flow(&self) -> u64 {
@@ -175,6 +186,13 @@ pub(crate) struct Begun {
 pub(crate) struct Team {
     pub(crate) context: Arc<Context>,
     pub(crate) members: Vec<Member>,
+}
+
+impl Team {
+    /// The flows that are open now, in no order.
+    pub(crate) fn flows(&self) -> Vec<LiveFlow> {
+        self.members.iter().flat_map(|member| member.live.list()).collect()
+    }
 }
 
 /// What others see of a worker. Each has cache lines of its own: all write here often.
