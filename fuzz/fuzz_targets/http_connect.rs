@@ -1,0 +1,10 @@
+//! HTTP's CONNECT, as a client may say it or not. The law is in `by_bytes`.
+#![no_main]
+
+use lastbyte_core::http_connect::HttpConnect;
+
+#[allow(dead_code, reason = "the tests use the rest of it")]
+#[path = "../../crates/core/src/request/pieces.rs"]
+mod pieces;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| pieces::by_bytes(HttpConnect::new, bytes));
