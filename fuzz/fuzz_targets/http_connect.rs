@@ -3,8 +3,7 @@
 
 use lastbyte_core::http_connect::HttpConnect;
 
-#[allow(dead_code, reason = "the tests use the rest of it")]
-#[path = "../../crates/core/src/request/pieces.rs"]
+#[path = "../../crates/core/src/request/tests/pieces.rs"]
 mod pieces;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| pieces::by_bytes(HttpConnect::new, bytes));

@@ -87,6 +87,4 @@ pub struct Refusal {
 }
 
 #[cfg(test)]
-mod pieces;
-#[cfg(test)]
 mod tests;

@@ -1,8 +1,10 @@
 //! Laws that hold for every machine that reads requests.
 
+mod pieces;
+
 use proptest::prelude::*;
 
-use super::pieces::by_bytes;
+use self::pieces::by_bytes;
 use crate::http_connect::HttpConnect;
 use crate::socks5::Socks5;
 

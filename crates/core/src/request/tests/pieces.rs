@@ -1,5 +1,7 @@
 //! A client that sends its bytes in pieces, for the tests and the fuzzer.
 
+#![allow(missing_docs, unreachable_pub, reason = "for tests alone")]
+
 use lastbyte_core::request::{Asking, Credentials, Step};
 
 /// What became of what a client sent.
