@@ -9,5 +9,15 @@ pub mod config;
 #[expect(dead_code, reason = "it comes with the relay")]
 mod flow;
 mod gate;
+#[allow(dead_code, reason = "it comes with the relay")]
+mod limits;
+#[allow(dead_code, reason = "it comes with the relay")]
+mod loops;
+#[allow(dead_code, reason = "it comes with the relay")]
+mod request;
+#[allow(dead_code, reason = "it comes with the relay")]
+mod targets;
+#[allow(dead_code, reason = "it comes with the relay")]
+mod users;
 
 pub use gate::{Accounts, Gate, Listening, StartError};
