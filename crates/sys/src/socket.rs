@@ -814,9 +814,9 @@ mod tests {
         assert!(!at_mark(&reader).unwrap());
         // A read stops before it, however much room there is.
         let mut room = [0; 16];
-        assert_eq!(io::Read::read(&mut reader, &mut room).unwrap(), 2);
+        assert_eq!(Read::read(&mut reader, &mut room).unwrap(), 2);
         assert!(at_mark(&reader).unwrap());
-        io::Read::read_exact(&mut reader, &mut room[..6]).unwrap();
+        Read::read_exact(&mut reader, &mut room[..6]).unwrap();
         assert_eq!(&room[..6], b"!after");
         assert!(!at_mark(&reader).unwrap());
     }
