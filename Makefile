@@ -20,10 +20,11 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-dial bench-finish bench-lab bench-link reports install uninstall clean
+  bench-dial bench-engines bench-finish bench-gate bench-lab bench-link bench-torture reports install \
+  uninstall clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s  %s\n", $$1, $$2 }' Makefile
 
 demo: build ## Build, then lose bytes and get them back, on this machine alone
 	target/release/lastbyte demo
@@ -41,7 +42,7 @@ test: ## Run the quick tests (some in namespaces of their own)
 check: ## Check format, lints, documentation, scripts, the rules of the house, the oldest compiler
 	@scripts/ensure.sh check
 	cargo fmt --check
-	shopt -s nullglob; shellcheck scripts/*.sh bench/*.sh .ci/run
+	shopt -s nullglob; shellcheck scripts/*.sh bench/*.sh bench/torture .ci/run
 	scripts/test-ensure.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p lastbyte-cli --test house --locked -- -D warnings
@@ -58,7 +59,7 @@ test-real: ## Run the slow tests, against iperf3 and real links, and those of th
 
 test-loom: ## Try every order in which two threads can meet in what they share
 	@scripts/ensure.sh build
-	RUSTFLAGS="--cfg lastbyte_loom" cargo test -p lastbyte-core --lib --locked --target-dir target/loom every_order
+	RUSTFLAGS="--cfg lastbyte_loom" cargo test -p lastbyte-core -p lastbyte-metrics --lib --locked --target-dir target/loom every_order
 
 # What asks the kernel cannot run in it; what decides can.
 test-miri: ## Run the tests of what decides under Miri, which sees undefined behaviour
@@ -118,10 +119,21 @@ bench-dial: build ## Measure dials beside curl, Python, Go and Node (20 minutes,
 	cargo build --release --locked -p lastbyte-dial --example dial_bench
 	bench/dial.sh
 
+bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, root)
+	@scripts/ensure.sh gate
+	cargo build --release --locked --manifest-path bench/engines/Cargo.toml --target-dir target/engines
+	mkdir -p bench/results
+	nice -n -10 target/engines/release/engines bench | tee bench/results/engines.txt
+
 bench-finish: build ## Measure what a server pays for each way to end a connection (15 minutes, root)
 	@scripts/ensure.sh bench
 	cargo build --release --locked -p lastbyte --example finish_cost
 	bench/finish.sh
+
+bench-gate: build ## Measure the gate beside HAProxy, nginx, socat and rathole (30 minutes, root)
+	@scripts/ensure.sh gate
+	cargo build --release --locked -p lastbyte-socket --example gate_load
+	bench/gate.sh
 
 bench-lab: build ## Measure the lab against the reference case, iperf3, xfr (an hour, root)
 	@scripts/ensure.sh real
@@ -130,6 +142,11 @@ bench-lab: build ## Measure the lab against the reference case, iperf3, xfr (an 
 bench-link: build ## Measure links: speed, truth, what they leave behind (35 minutes, root)
 	@scripts/ensure.sh bench
 	bench/link.sh
+
+bench-torture: build ## Torture proxies beside plain TCP, and write their table (40 minutes, root)
+	@scripts/ensure.sh gate
+	cargo build --release --locked -p lastbyte-torture
+	bench/proxies.sh
 
 reports: build ## Measure five scenarios and write the pages in docs/reports (30 minutes, root)
 	bench/reports.sh

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::End;
 use crate::sample::LimitedBy;
+use crate::{End, pump};
 
 /// One flow: a client's connection, the one that was opened for it, and what went through.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,6 +107,14 @@ impl Carried {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.end == Some(End::Fin) && self.acked == Some(self.received)
+    }
+}
+
+impl From<pump::Carried> for Carried {
+    /// With nothing known of what became of the written bytes.
+    fn from(carried: pump::Carried) -> Self {
+        let pump::Carried { received, written, end } = carried;
+        Self { received, written, end, ..Self::default() }
     }
 }
 

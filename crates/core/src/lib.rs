@@ -6,6 +6,7 @@
 //!
 //! - [`Delivery`], [`Receipt`], [`PeerEnd`], [`End`]: the words, never one for another.
 //! - [`finish`]: end a connection so that nothing is lost, and know it.
+//! - [`pump`]: join two connections, and let neither's end look like another.
 //! - [`race`]: which address of a host to connect to, and when; [`order`] and [`history`] say which
 //!   is better.
 //! - [`account`]: what became of a flow through a relay.
@@ -28,6 +29,7 @@ pub mod finish;
 pub mod history;
 pub mod http_connect;
 pub mod order;
+pub mod pump;
 pub mod race;
 mod report;
 pub mod request;

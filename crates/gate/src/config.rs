@@ -9,6 +9,15 @@ use std::time::Duration;
 
 use lastbyte_socket::Tune;
 
+pub mod check;
+pub mod file;
+pub mod keys;
+mod prefix;
+mod remark;
+pub mod words;
+
+pub use remark::{Of, Place, Refused, Remark};
+
 /// All that a gate is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {

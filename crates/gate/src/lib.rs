@@ -5,19 +5,26 @@
 
 #![forbid(unsafe_code)]
 
+mod balance;
 pub mod config;
-#[expect(dead_code, reason = "it comes with the relay")]
 mod flow;
 mod gate;
-#[allow(dead_code, reason = "it comes with the relay")]
+#[allow(dead_code, reason = "the flow does not ask yet")]
 mod limits;
-#[allow(dead_code, reason = "it comes with the relay")]
+mod listeners;
+mod live;
+pub mod log;
+#[allow(dead_code, reason = "the flow does not ask yet")]
 mod loops;
-#[allow(dead_code, reason = "it comes with the relay")]
+#[allow(dead_code, reason = "the flow does not ask yet")]
 mod request;
-#[allow(dead_code, reason = "it comes with the relay")]
+mod stop;
+#[allow(dead_code, reason = "the flow does not ask yet")]
 mod targets;
-#[allow(dead_code, reason = "it comes with the relay")]
+mod tuned;
+#[allow(dead_code, reason = "the flow does not ask yet")]
 mod users;
+mod worker;
 
-pub use gate::{Accounts, Gate, Listening, StartError};
+pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};
+pub use live::LiveFlow;

@@ -168,30 +168,6 @@ pub fn before_ordinary_threads() -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const param) }).map(drop)
 }
 
-/// How many descriptors this process may have open, and how far it may raise that by itself
-/// (`getrlimit(2)`, `RLIMIT_NOFILE`, the soft limit and the hard one).
-///
-/// # Errors
-/// None expected; the kernel's are passed on.
-pub fn descriptor_limit() -> io::Result<(u64, u64)> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours and outlives the call.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    Ok((limit.rlim_cur, limit.rlim_max))
-}
-
-/// Sets how many descriptors this process may have open (`setrlimit(2)`, `RLIMIT_NOFILE`): the soft
-/// limit, and the hard one, which only `CAP_SYS_RESOURCE` can raise again.
-///
-/// # Errors
-/// `EINVAL` for a soft limit above the hard one; `EPERM` for a hard one above the present one or above
-/// `fs.nr_open`.
-pub fn set_descriptor_limit(soft: u64, hard: u64) -> io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
-    // SAFETY: `limit` is ours and outlives the call.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
-}
-
 /// The effective user id of this process (`geteuid(2)`).
 #[must_use]
 pub fn effective_user() -> u32 {
@@ -204,6 +180,29 @@ pub fn effective_user() -> u32 {
 pub fn effective_group() -> u32 {
     // SAFETY: getegid takes no argument and cannot fail.
     unsafe { libc::getegid() }
+}
+
+/// How many descriptors this process may have open: its own limit, and the one up to which it may
+/// raise that (`getrlimit(2)`, `RLIMIT_NOFILE`).
+///
+/// # Errors
+/// None expected; the kernel's are passed on.
+pub fn descriptor_limits() -> io::Result<(u64, u64)> {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limits outlive the call.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) })?;
+    Ok((limits.rlim_cur, limits.rlim_max))
+}
+
+/// Sets the limit of this process within `most`, which is to be the one that
+/// [`descriptor_limits`] told (`setrlimit(2)`, `RLIMIT_NOFILE`).
+///
+/// # Errors
+/// `EINVAL` beyond that limit.
+pub fn set_descriptor_limit(own: u64, most: u64) -> io::Result<()> {
+    let limits = libc::rlimit { rlim_cur: own, rlim_max: most };
+    // SAFETY: the limits outlive the call.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) }).map(drop)
 }
 
 /// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`, as bits of [`effective_capabilities`]
