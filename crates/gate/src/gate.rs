@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::config::{Config, Route};
 use crate::listeners::{Acceptor, Bound, options_of};
 use crate::live::LiveFlow;
-use crate::statistics::AllStatistics;
+use crate::loops::Own;
 use crate::stop::Phase;
 use crate::worker::{ActiveRoute, Context, Member, Order, Team, Worker, lock};
 
@@ -242,12 +242,14 @@ impl Gate {
             return Err(StartError::Stopping);
         }
         let context = &self.team.context;
-        let plan = Plan::of(&state, &config, &context.statistics)?;
+        let plan = Plan::of(&state, &config, context)?;
+        let own = plan.bounds.iter().map(|bound| Own::of(bound.listener()));
+        let own = own.collect::<io::Result<_>>().map_err(StartError::Threads)?;
         let acceptors = self.acceptors_of(&plan.opened).map_err(StartError::Threads)?;
         plan.change_options()?;
         // Nothing can fail from here on.
         for Kept { bound, route, .. } in &plan.kept {
-            let route = ActiveRoute::new(Arc::clone(route), &context.statistics);
+            let route = bound.route().followed_by(Arc::clone(route), context);
             bound.set_route(Arc::new(route));
         }
         for (member, acceptors) in self.team.members.iter().zip(acceptors) {
@@ -258,8 +260,8 @@ impl Gate {
         for gone in &plan.gone {
             gone.close();
         }
-        let addresses = plan.bounds.iter().map(|bound| bound.address()).collect();
-        context.set_listening(addresses);
+        context.own.set(own);
+        context.admission.set(config.limits);
         *state = State { config, bounds: plan.bounds };
         Ok(plan.changes)
     }
@@ -431,13 +433,13 @@ struct Kept {
 
 impl Plan {
     /// Opens what is new, and finds out whether the rest can be had.
-    fn of(state: &State, config: &Config, statistics: &AllStatistics) -> Result<Self, StartError> {
+    fn of(state: &State, config: &Config, context: &Context) -> Result<Self, StartError> {
         let mut plan = Self::default();
         let mut old: Vec<_> = state.config.routes.iter().zip(&state.bounds).collect();
         for route in &config.routes {
             let found = old.iter().position(|(before, _)| is_same_place(before, route));
             let Some((before, bound)) = found.map(|at| old.swap_remove(at)) else {
-                plan.open(route, statistics)?;
+                plan.open(route, context)?;
                 continue;
             };
             plan.bounds.push(Arc::clone(bound));
@@ -461,9 +463,8 @@ impl Plan {
         Ok(plan)
     }
 
-    fn open(&mut self, route: &Arc<Route>, statistics: &AllStatistics) -> Result<(), StartError> {
-        let active = ActiveRoute::new(Arc::clone(route), statistics);
-        let bound = Bound::open(Arc::new(active));
+    fn open(&mut self, route: &Arc<Route>, context: &Context) -> Result<(), StartError> {
+        let bound = Bound::open(Arc::new(ActiveRoute::new(Arc::clone(route), context)));
         let bound = Arc::new(bound.map_err(|cause| listen_error(route, cause))?);
         self.opened.push(Arc::clone(&bound));
         self.bounds.push(bound);

@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 use tokio::{task, time};
 
 use crate::config::Route;
-use crate::tuned;
 use crate::worker::ActiveRoute;
+use crate::{loops, tuned};
 
 /// The receive buffer that a client's connection begins with, unless its route fixes one, in bytes.
 const FIRST_BUFFER: u32 = 1 << 20;
@@ -50,6 +50,8 @@ impl Bound {
     /// Listens for a route. Nobody accepts yet.
     pub(crate) fn open(route: Arc<ActiveRoute>) -> Result<Self, SocketError> {
         let listener = Listener::listen_with(route.route.listen, &options_of(&route.route))?;
+        // Where it is refused, circles of gates are bounded by the flows per client alone.
+        let _ = loops::watch(&listener);
         Ok(Self {
             listener,
             route: Mutex::new(route),

@@ -52,7 +52,7 @@ struct Entry {
 impl Entry {
     fn now(&self) -> LiveFlow {
         LiveFlow {
-            wanted: self.progress.wanted().map(ToOwned::to_owned),
+            wanted: self.progress.wanted(),
             upstream: self.progress.upstream(),
             moved: self.progress.moved(),
             ..self.flow.clone()

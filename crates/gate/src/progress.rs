@@ -1,13 +1,14 @@
 //! How far a flow is: its own task writes it, and whoever asks reads it.
 
 use std::net::SocketAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use lastbyte_core::account::Carried;
 use lastbyte_relay::{Relay, Side};
 
 use crate::statistics::RouteStatistics;
+use crate::worker::lock;
 
 /// Bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl Moved {
 /// moment: of those that are read, one may be ahead of another.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    wanted: OnceLock<Box<str>>,
+    wanted: Mutex<Option<Box<str>>>,
     upstream: OnceLock<SocketAddr>,
     /// [`Moved`], in the order of its fields.
     moved: [AtomicU64; 4],
@@ -61,17 +62,19 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Where the client wants to.
-    pub(crate) fn set_wanted(&self, wanted: &str) {
-        let _ = self.wanted.set(wanted.into());
+    pub(crate) fn set_wanted(&self, wanted: Option<&str>) {
+        *lock(&self.wanted) = wanted.map(Into::into);
     }
 
-    pub(crate) fn wanted(&self) -> Option<&str> {
-        self.wanted.get().map(AsRef::as_ref)
+    pub(crate) fn wanted(&self) -> Option<String> {
+        lock(&self.wanted).as_deref().map(ToOwned::to_owned)
     }
 
     /// Where that led.
-    pub(crate) fn set_upstream(&self, upstream: SocketAddr) {
-        let _ = self.upstream.set(upstream);
+    pub(crate) fn set_upstream(&self, upstream: Option<SocketAddr>) {
+        if let Some(upstream) = upstream {
+            let _ = self.upstream.set(upstream);
+        }
     }
 
     pub(crate) fn upstream(&self) -> Option<SocketAddr> {

@@ -20,14 +20,17 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time;
 
 use crate::balance::Balance;
-use crate::config::Route;
+use crate::config::{Limits, Route};
 use crate::flow;
 use crate::gate::{Accounts, Notice, Notices};
+use crate::limits::Admission;
 use crate::listeners::{Acceptor, Intake};
 use crate::live::{Live, LiveFlow, Place};
+use crate::loops::Listeners;
 use crate::progress::{Moved, Progress};
 use crate::statistics::{AllStatistics, RouteStatistics};
 use crate::stop::{Phase, Stop};
+use crate::targets::Chooser;
 
 /// A connection that was accepted, in the thread that serves it.
 #[derive(Debug)]
@@ -50,14 +53,27 @@ pub(crate) struct ActiveRoute {
     pub(crate) route: Arc<Route>,
     /// How its upstream is connected to.
     pub(crate) dial: DialOptions,
+    /// Which of its targets a flow is for.
+    pub(crate) chooser: Arc<Chooser>,
     pub(crate) statistics: RouteStatistics,
 }
 
 impl ActiveRoute {
-    pub(crate) fn new(route: Arc<Route>, all: &AllStatistics) -> Self {
-        let dial = flow::dial_options(&route);
-        let statistics = all.of_route(&route.name);
-        Self { route, dial, statistics }
+    /// A route of a gate.
+    pub(crate) fn new(route: Arc<Route>, context: &Context) -> Self {
+        let chooser = Arc::new(Chooser::new(&route.kind));
+        let dial = flow::dial_options(&route, &context.own);
+        let statistics = context.statistics.of_route(&route.name);
+        Self { route, dial, chooser, statistics }
+    }
+
+    /// A route in the place of this one. Where the targets are the same, what is known of them stays.
+    pub(crate) fn followed_by(&self, route: Arc<Route>, context: &Context) -> Self {
+        let followed = Self::new(route, context);
+        if followed.route.kind == self.route.kind {
+            return Self { chooser: Arc::clone(&self.chooser), ..followed };
+        }
+        followed
     }
 }
 
@@ -70,8 +86,10 @@ pub(crate) struct Context {
     /// How many accounts that were lost are counted.
     lost: AtomicU64,
     notices: Arc<dyn Notices>,
-    /// Where the gate listens.
-    listening: Mutex<Arc<[SocketAddr]>>,
+    /// How many flows may be open, and how many are.
+    pub(crate) admission: Arc<Admission>,
+    /// Where the gate listens: connecting there would be a loop.
+    pub(crate) own: Arc<Listeners>,
     /// The number of the last flow.
     last_flow: AtomicU64,
     pauses: Mutex<Pauses>,
@@ -103,7 +121,8 @@ impl Context {
             accounts,
             lost: AtomicU64::new(0),
             notices,
-            listening: Mutex::new(Arc::new([])),
+            admission: Admission::new(Limits::default()),
+            own: Arc::default(),
             last_flow: AtomicU64::new(0),
             pauses: Mutex::default(),
             finished: AtomicU64::new(0),
@@ -111,16 +130,6 @@ impl Context {
             workers: Mutex::new(0),
             worker_ended: Condvar::new(),
         }
-    }
-
-    /// Where the gate listens now: connecting there would be a loop.
-    #[expect(dead_code, reason = "for the step that looks for loops")]
-    pub(crate) fn listening(&self) -> Arc<[SocketAddr]> {
-        Arc::clone(&lock(&self.listening))
-    }
-
-    pub(crate) fn set_listening(&self, addresses: Arc<[SocketAddr]>) {
-        *lock(&self.listening) = addresses;
     }
 
     /// All that was counted until now.
@@ -430,7 +439,7 @@ impl OpenFlow {
         let route = Arc::clone(&self.route.route.name);
         let mut account = Account::begin(self.number, route, self.began, leg);
         account.took = self.at.elapsed();
-        account.wanted = self.progress.wanted().map(ToOwned::to_owned);
+        account.wanted = self.progress.wanted();
         let Moved { up, down } = self.progress.moved();
         (account.up.received, account.up.written) = (up.received, up.written);
         (account.down.received, account.down.written) = (down.received, down.written);
@@ -522,7 +531,7 @@ mod tests {
         let incoming = listener.accept_now().unwrap();
         worker.member().load.fetch_add(1, Ordering::Relaxed);
         let route = Arc::new(route(listen));
-        let route = Arc::new(ActiveRoute::new(route, &worker.context().statistics));
+        let route = Arc::new(ActiveRoute::new(route, worker.context()));
         let open = OpenFlow {
             held: Some(route.statistics.flows_open.hold()),
             worker,
