@@ -73,10 +73,8 @@ pub struct OfRoute {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Figure {
-    /// Of a counter.
+    /// Of a counter, or of a gauge: none here goes below zero.
     Count(u64),
-    /// Of a gauge.
-    Level(i64),
     /// Of a histogram.
     Distribution(Distribution),
 }
@@ -85,7 +83,6 @@ impl std::fmt::Display for Figure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Count(count) => count.fmt(f),
-            Self::Level(level) => level.fmt(f),
             Self::Distribution(seen) => write!(f, "count {}, sum {}", seen.count, seen.sum),
         }
     }
@@ -249,7 +246,7 @@ impl From<Value> for Figure {
     fn from(value: Value) -> Self {
         match value {
             Value::Counter(count) => Self::Count(count),
-            Value::Gauge(level) => Self::Level(level),
+            Value::Gauge(level) => Self::Count(u64::try_from(level).unwrap_or_default()),
             Value::Histogram(seen) => {
                 let buckets = seen.buckets.into_iter();
                 let buckets = buckets.map(|(up_to, count)| Bucket {
