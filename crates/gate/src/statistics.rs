@@ -235,6 +235,7 @@ impl RouteStatistics {
 #[cfg(test)]
 mod tests {
     use lastbyte_core::account::{Ended, Leg};
+    use lastbyte_metrics::Kind;
 
     use super::*;
 
@@ -286,6 +287,26 @@ mod tests {
         ] {
             assert_eq!(total(&all, name), bytes, "{name}");
         }
+    }
+
+    #[test]
+    fn the_manual_has_every_statistic() {
+        let file = include_str!("../../../docs/gate.md");
+        let (_, rest) = file.split_once("<!-- statistics -->\n").unwrap();
+        let (table, _) = rest.split_once("<!-- /statistics -->").unwrap();
+        let mut right = "| Name | Kind | Of | Says |\n| --- | --- | --- | --- |\n".to_owned();
+        for one in declared() {
+            let kind = match one.kind() {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+                _ => "histogram",
+            };
+            let whole = GateStatistics::declared().contains(one);
+            let of = if whole { "the gate" } else { "each route" };
+            let (name, says) = (one.name(), one.description());
+            right += &format!("| `{name}` | {kind} | {of} | {says} |\n");
+        }
+        assert!(table == right, "docs/gate.md should have, between its marks:\n{right}");
     }
 
     #[test]

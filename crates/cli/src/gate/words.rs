@@ -39,7 +39,7 @@ pub(crate) struct GateArgs {
 /// What else can be done with a gate.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum GateCommand {
-    Check(CheckArgs),
+    Check(Box<CheckArgs>),
     Stat(StatArgs),
     Flows(FlowsArgs),
     /// Have a gate that runs read its file anew, as SIGHUP does, and say what came of it

@@ -60,7 +60,7 @@ pub const KEYS: &[Key] = &[
         Table::Gate,
         "control",
         r#""/run/lastbyte/gate.sock""#,
-        "none",
+        "one in its user's folder",
         "A Unix socket, for its own user alone, on which the gate answers `lastbyte gate stat`.",
     ),
     key(
