@@ -8,6 +8,8 @@
 #                              sshd
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
+#   scripts/ensure.sh gate     those of build, and the proxies that the gate is compared with: haproxy,
+#                              nginx with stream, socat, and rathole in target/peers/bin
 #
 # Nothing missing: prints nothing. Something missing: says what it does before it does it, on Debian
 # and Ubuntu, as root or with sudo. Where it may not, it installs nothing, names every missing thing
@@ -17,7 +19,7 @@ set -euo pipefail
 main() {
   [[ $# == 1 ]] || usage
   kind=$1
-  case $kind in build | check | python | real | bench | dial) ;; *) usage ;; esac
+  case $kind in build | check | python | real | bench | dial | gate) ;; *) usage ;; esac
 
   look_for_linker
   look_for_rust
@@ -35,17 +37,20 @@ main() {
   case $kind in python | real | bench) look_for_python ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
   if [[ $kind == dial ]]; then look_for_dial_programs; fi
+  if [[ $kind == gate ]]; then look_for_proxies; fi
   [[ ${#missing[@]} -gt 0 ]] || return 0
 
   stop_if_not_allowed
   say "missing: $(listed "${missing[@]}")"
   install_packages
+  rest_daemons
   install_rust
   install_components
+  install_rathole
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | check | python | real | bench | dial" >&2
+  echo "usage: scripts/ensure.sh build | check | python | real | bench | dial | gate" >&2
   exit 2
 }
 
@@ -98,10 +103,8 @@ look_for_bench_programs() {
   look_for_program top procps
 }
 
-# It lies where only root looks. SBIN is for the tests of this script.
 look_for_sshd() {
-  if [[ -x ${SBIN:-/usr/sbin}/sshd ]]; then return; fi
-  look_for_program sshd openssh-server
+  look_for_daemon sshd openssh-server
 }
 
 look_for_dial_programs() {
@@ -110,6 +113,29 @@ look_for_dial_programs() {
   look_for_program go golang-go
   look_for_program node nodejs
   look_for_program ip iproute2
+}
+
+# NGINX_MODULES and PEERS are for the tests of this script.
+look_for_proxies() {
+  look_for_program python3
+  look_for_program ip iproute2
+  look_for_program socat
+  look_for_daemon haproxy
+  look_for_daemon nginx nginx-light
+  if [[ ! -e ${NGINX_MODULES:-/usr/lib/nginx/modules}/ngx_stream_module.so ]]; then
+    missing+=("nginx's module stream")
+    packages+=(libnginx-mod-stream)
+  fi
+  if [[ ! -x $peers/bin/rathole ]]; then
+    missing+=(rathole)
+    rathole_missing=true
+  fi
+}
+
+# Daemons lie where only root looks. SBIN is for the tests of this script.
+look_for_daemon() {
+  if [[ -x ${SBIN:-/usr/sbin}/$1 ]]; then return; fi
+  look_for_program "$@"
 }
 
 # The package has the name of the program, unless it is given.
@@ -171,6 +197,19 @@ install_packages() {
   if [[ ${#packages[@]} -gt 0 ]]; then apt_install "${packages[@]}"; fi
 }
 
+# Debian starts a daemon with its package. Who installs one for a bench wants none on its ports.
+rest_daemons() {
+  local package
+  for package in "${packages[@]}"; do
+    case $package in haproxy | nginx-light) rest_daemon "${package%-light}" ;; esac
+  done
+}
+
+rest_daemon() {
+  if have systemctl && as_root systemctl disable --now "$1" >&2; then return; fi
+  if have service; then as_root service "$1" stop >&2 || true; fi
+}
+
 install_rust() {
   $rust_missing || return 0
   if have rustup; then
@@ -225,6 +264,14 @@ install_components() {
   rustup component add "${components[@]}" >&2
 }
 
+# In none of the archives of Debian and Ubuntu. Not --locked: its lock file names a crate that new
+# compilers refuse. Without TLS, so that it needs no headers of OpenSSL.
+install_rathole() {
+  $rathole_missing || return 0
+  say "installing rathole 0.5.0 with cargo into ${peers#"$root"/}"
+  cargo install rathole@0.5.0 --quiet --no-default-features --features server,client --root "$peers" >&2
+}
+
 # --- apt -----------------------------------------------------------------------------------------
 
 # Asks nothing, removes nothing, waits for another apt to end. The lists of packages are fetched
@@ -259,9 +306,11 @@ fetch_lists() {
 }
 
 apt_get() {
-  local command=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 "$@")
-  is_root || command=(sudo "${command[@]}")
-  "${command[@]}" >&2
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 "$@" >&2
+}
+
+as_root() {
+  if is_root; then "$@"; else sudo "$@"; fi
 }
 
 # --- words ---------------------------------------------------------------------------------------
@@ -296,12 +345,14 @@ say() {
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+peers=${PEERS:-$root/target/peers}
 needed_rust=$(sed -n 's/^rust-version *= *"\([^"]*\)".*/\1/p' "$root/Cargo.toml")
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH" # where rustup puts cargo
 
 missing=()          # in words
 packages=()         # what apt has to install for it
 rust_missing=false  # or too old
+rathole_missing=false
 lists_are_new=false # whether apt's lists were fetched by this run
 
 main "$@"

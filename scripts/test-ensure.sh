@@ -25,6 +25,8 @@ main() {
   python_without_venv_gets_it
   bench_names_packages_that_are_not_named_as_their_program
   dial_names_packages_that_are_not_named_as_their_program
+  gate_installs_the_proxies_and_rests_them
+  gate_builds_rathole_alone_without_rights
   rust_that_stays_old_is_said
   unknown_kind
 
@@ -39,14 +41,15 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build check python real bench dial; do
+  for kind in build check python real bench dial gate; do
     machine "nothing missing: $kind"
     with_cc
     with_rustup 1.95.0 stable
     with_rust 1.95.0
     with_python
     with_program shellcheck iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim ip ping \
-      top curl go node apt-get
+      top curl go node haproxy nginx socat apt-get
+    with_peers
     run "$kind"
     ends_with 0
     says_nothing
@@ -276,6 +279,42 @@ dial_names_packages_that_are_not_named_as_their_program() {
   says "apt-get install -y --no-install-recommends golang-go nodejs iproute2'"
 }
 
+gate_installs_the_proxies_and_rests_them() {
+  machine "gate: haproxy, nginx, socat and rathole"
+  with_user 1000
+  with_sudo 0
+  with_cc
+  with_rust 1.95.0
+  with_python
+  with_program ip systemctl
+  with_apt haproxy nginx-light libnginx-mod-stream socat
+  run gate
+  ends_with 0
+  says "missing: socat, haproxy, nginx, nginx's module stream, rathole"
+  did "apt-get .*install .*socat haproxy nginx-light libnginx-mod-stream .frontend noninteractive."
+  did "sudo systemctl disable --now haproxy"
+  did "sudo systemctl disable --now nginx"
+  did "^cargo install rathole@0.5.0 .*--root $here/peers"
+  did_not "locked"
+}
+
+gate_builds_rathole_alone_without_rights() {
+  machine "gate: rathole alone missing, no rights"
+  with_user 1000
+  with_cc
+  with_rust 1.95.0
+  with_python
+  with_program ip systemctl haproxy nginx socat
+  with_peers
+  rm "$here/peers/bin/rathole"
+  run gate
+  ends_with 0
+  says "missing: rathole"
+  did "^cargo install rathole@0.5.0"
+  did_not "systemctl"
+  did_not "apt-get"
+}
+
 rust_that_stays_old_is_said() {
   machine "rustc stays old whatever rustup does"
   with_cc
@@ -290,7 +329,7 @@ unknown_kind() {
   machine "unknown kind"
   run everything
   ends_with 2
-  says "usage: scripts/ensure.sh build | check | python | real | bench | dial"
+  says "usage: scripts/ensure.sh build | check | python | real | bench | dial | gate"
 }
 
 # --- machines ------------------------------------------------------------------------------------
@@ -327,12 +366,20 @@ with_python() {
   stub python3 'exit 0'
 }
 
+# Where they lie: a module of nginx, and what cargo installed for the gate.
+with_peers() {
+  mkdir -p "$here/modules" "$here/peers/bin"
+  touch "$here/modules/ngx_stream_module.so" "$here/peers/bin/rathole"
+  chmod +x "$here/peers/bin/rathole"
+}
+
 # A rustc and a cargo with both components.
 with_rust() {
   stub rustc "echo 'rustc $1 (0123456789 2026-01-01)'"
   stub cargo "
     case \$1 in
       --version) echo 'cargo $1 (0123456789 2026-01-01)' ;;
+      install) echo cargo \"\$@\" >> $here/log ;;
       fmt | clippy) [ -e $bin/cargo-\$1 ] ;;
     esac"
   touch "$bin/cargo-fmt" "$bin/cargo-clippy"
@@ -432,7 +479,8 @@ stub() {
 
 run() {
   code=0
-  env -i PATH="$bin" SBIN="$bin" HOME="$here/home" bash "$root/scripts/ensure.sh" "$@" \
+  env -i PATH="$bin" SBIN="$bin" HOME="$here/home" NGINX_MODULES="$here/modules" \
+    PEERS="$here/peers" bash "$root/scripts/ensure.sh" "$@" \
     > "$here/stdout" 2> "$here/talk" < /dev/null || code=$?
   expect "prints nothing to stdout" test ! -s "$here/stdout"
 }
