@@ -152,18 +152,34 @@ impl Gate {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Tells it to stop, which it does once its last flow has ended, and compares the number of flows.
+    /// Tells it to stop, which it does once its last flow has ended, and returns the account of each.
+    /// None was ended by the gate, and those that ended well lost nothing.
     #[track_caller]
-    pub(super) fn assert_flows(mut self, expected: impl RangeBounds<usize> + Debug) {
-        if std::env::var("RELAY").is_ok_and(|relay| relay == "socat") {
-            return;
-        }
+    pub(super) fn accounts(mut self) -> Vec<Value> {
         let status = self.server.end("TERM");
         let said = self.server.said();
         assert_eq!(code_of(status), 0, "{said}");
         let lines = said.lines().filter_map(|line| serde_json::from_str(line).ok());
-        let accounts = lines.filter(|line: &Value| line["type"] == "account").count();
-        assert!(expected.contains(&accounts), "{accounts} flows, expected {expected:?}: {said}");
+        let accounts: Vec<Value> = lines.filter(|line: &Value| line["type"] == "account").collect();
+        for account in &accounts {
+            assert_ne!(account["ended_by"], "gate", "{account:#}");
+            assert_eq!(account["ended_how"] == "fin", account["complete"] == true, "{account:#}");
+        }
+        accounts
+    }
+
+    /// The same, where no flow may have ended otherwise than well, and so many there are.
+    #[track_caller]
+    pub(super) fn assert_complete(self, flows: impl RangeBounds<usize> + Debug) {
+        if std::env::var("RELAY").is_ok_and(|relay| relay == "socat") {
+            return;
+        }
+        let accounts = self.accounts();
+        let count = accounts.len();
+        assert!(flows.contains(&count), "{count} flows, expected {flows:?}");
+        for account in accounts {
+            assert_eq!(account["complete"], true, "{account:#}");
+        }
     }
 }
 

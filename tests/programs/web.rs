@@ -4,6 +4,8 @@
 use std::fs;
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::place::{
     Gate, Server, digest_of, first_word, free_port, shell, wait_for_bytes, write_random,
 };
@@ -24,7 +26,11 @@ fn a_gigabyte_arrives_whole() {
     let gate = Gate::before(port, &scratch);
     let got = shell(&format!("curl -sSf http://{}/file | sha256sum", gate.address()));
     assert_eq!(first_word(&got), digest_of(&file));
-    gate.assert_flows(1..=1);
+    let accounts = gate.accounts();
+    assert_eq!(accounts.len(), 1, "{accounts:#?}");
+    assert_eq!(accounts[0]["complete"], true, "{accounts:#?}");
+    // The head of the answer is part of it.
+    assert!(accounts[0]["down_acked_bytes"].as_u64().unwrap() > 1 << 30, "{accounts:#?}");
 }
 
 #[test]
@@ -64,7 +70,9 @@ fn a_reset_is_no_end_of_a_file_without_length() {
             assert!(whole.stdout.ends_with("200 4000000"), "{}", whole.stderr);
         }
     }
-    gate.assert_flows(40..=40);
+    let accounts = gate.accounts();
+    let reset = accounts.iter().filter(|account| is_reset_by_upstream(account)).count();
+    assert_eq!((accounts.len(), reset), (40, 20), "{accounts:#?}");
 }
 
 #[test]
@@ -80,7 +88,16 @@ fn an_upload_refused_early_has_its_answer() {
         let answered = |_: &i32| curl(port, "/early", &upload).stdout.contains("413 16384");
         assert_eq!((0..20).filter(answered).count(), 20, "early answers of 20 from {whom}");
     }
-    gate.assert_flows(20..=20);
+    let accounts = gate.accounts();
+    for account in &accounts {
+        assert!(is_reset_by_upstream(account), "{account:#}");
+        assert!(account["down_acked_bytes"].as_u64().unwrap() > 16_384, "{account:#}");
+    }
+    assert_eq!(accounts.len(), 20);
+}
+
+fn is_reset_by_upstream(account: &Value) -> bool {
+    account["ended_by"] == "upstream" && account["ended_how"] == "reset"
 }
 
 /// Asks for a path and throws away what comes; its last words are the status and the number of bytes.
