@@ -28,7 +28,7 @@ def serve():
 
 
 def ask(address):
-    with grpc.insecure_channel(address) as channel:
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         call, stream = channel.unary_unary(CALL), channel.stream_stream(STREAM)
         for size in [0, 1, 100, 1 << 20] + [10] * 500:
             message = os.urandom(size)

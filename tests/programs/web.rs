@@ -11,6 +11,8 @@ use super::place::{
 };
 use crate::support::{Answer, LATER, Running, Scratch, answer_within};
 
+/// A curl that knows nothing of its user's habits, and that goes straight to the server.
+const CURL: [&str; 4] = ["-q", "-sS", "--noproxy", "*"];
 /// What curl says where a file ended before its length.
 const PARTIAL_FILE: i32 = 18;
 /// What curl says where receiving failed, as by a reset.
@@ -24,7 +26,8 @@ fn a_gigabyte_arrives_whole() {
     write_random(&file, 1 << 30, 7);
     let (_server, port) = web_server(&scratch);
     let gate = Gate::before(port, &scratch);
-    let got = shell(&format!("curl -sSf http://{}/file | sha256sum", gate.address()));
+    let curl = format!("curl {} --fail http://{}/file", CURL.join(" "), gate.address());
+    let got = shell(&format!("set -f; {curl} | sha256sum"));
     assert_eq!(first_word(&got), digest_of(&file));
     let accounts = gate.accounts();
     assert_eq!(accounts.len(), 1, "{accounts:#?}");
@@ -46,7 +49,7 @@ fn a_server_killed_in_the_middle_of_a_file_is_noticed() {
         let url = format!("http://127.0.0.1:{port}/file");
         let mut curl = Command::new("curl");
         let curl =
-            Running::start(curl.args(["-sS", "--limit-rate", "20M", "-o"]).arg(&got).arg(url));
+            Running::start(curl.args(CURL).args(["--limit-rate", "20M", "-o"]).arg(&got).arg(url));
         wait_for_bytes(&got, 10 << 20);
         server.end("KILL");
         let told = curl.answer_within(LATER).with_code(PARTIAL_FILE);
@@ -103,7 +106,7 @@ fn is_reset_by_upstream(account: &Value) -> bool {
 /// Asks for a path and throws away what comes; its last words are the status and the number of bytes.
 fn curl(port: u16, path: &str, words: &[&str]) -> Answer {
     let mut curl = Command::new("curl");
-    curl.args(["-sS", "-o", "/dev/null", "-w", "%{http_code} %{size_download}"]).args(words);
+    curl.args(CURL).args(["-o", "/dev/null", "-w", "%{http_code} %{size_download}"]).args(words);
     answer_within(curl.arg(format!("http://127.0.0.1:{port}{path}")), LATER)
 }
 
