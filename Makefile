@@ -131,7 +131,7 @@ bench-link: build ## Measure links: speed, truth, what they leave behind (35 min
 	@scripts/ensure.sh bench
 	bench/link.sh
 
-bench-replication: build ## Measure how far a MariaDB replica is behind, over usa-malaysia (35 minutes, root)
+bench-replication: build ## Measure how far a MariaDB replica is behind, over usa-malaysia (30 minutes, root)
 	@scripts/ensure.sh bench
 	bench/replication.sh
 

@@ -2,7 +2,7 @@
 # Measures how far a MariaDB replica is behind its master at the other end of usa-malaysia: with
 # cubic, and with a gate beside the master that sends by bbr.
 #
-#   make bench-replication         everything, about 20 minutes on a machine that does nothing else
+#   make bench-replication         everything, about 30 minutes on a machine that does nothing else
 #   bench/replication.sh quick     one round of a minute each
 #
 # Needs root, MariaDB 10.11's mariadbd and mariadb, and ss. It runs in namespaces of its own (mounts,
@@ -115,7 +115,7 @@ WORDS
 # --- one run -------------------------------------------------------------------------------------
 
 one_run() {
-  local variant=$1 round=$2 lags=/run/lags.$1.$2 sender=loopback
+  local variant=$1 round=$2 lags=/run/lags.$1.$2 sender=loopback servers=()
   if [[ $variant == control ]]; then
     at_master=() at_replica=() master_address=127.0.0.1 master_port=3306
   else
@@ -146,13 +146,16 @@ one_run() {
   rm -rf /run/master /run/replica
 }
 
-# Numbers of marks and quantiles of their lags, nearest rank.
+# Numbers of marks and quantiles of their lags, nearest rank. A mark that was never seen is the latest.
 summary() {
   cat "$@" | cut -f 2 | sort -n | awk -v marks="$marks" -v runs=$# '
-    { lag[NR] = $1 / 1e6 }
-    function rank(share,  at) { at = int(NR * share); if (at < NR * share) at++; return lag[at] }
-    END { if (!NR) { print "no mark was seen"; exit }
-      printf "%3d/%-3d  %8.3f %7.3f %7.3f", NR, marks * runs, rank(0.5), rank(0.95), lag[NR] }'
+    { lag[NR] = sprintf("%.3f", $1 / 1e6) }
+    function rank(share,  at) {
+      at = int(marks * runs * share)
+      if (at < marks * runs * share) at++
+      return at in lag ? lag[at] : "unseen"
+    }
+    END { printf "%3d/%-3d  %8s %7s %7s", NR, marks * runs, rank(0.5), rank(0.95), rank(1) }'
 }
 
 # --- the link ------------------------------------------------------------------------------------
@@ -179,9 +182,9 @@ address_of() {
   "${at_replica[@]}" getent ahostsv4 "$1" | awk '{ print $1; exit }'
 }
 
-# A promise broken is what makes a run worth nothing; everything else it says is of no interest here.
+# What it says of itself matters where the run is not to be believed.
 take_link_down() {
-  "$lastbyte" link down bed 2>&1 | grep -v 'kept its promise' | grep -i promise || true
+  "$lastbyte" link down bed 2>&1 | sed -n 's/^bed: \(do not believe .*\)/      \1/p'
 }
 
 # The congestion control of the connection that carries the binlog over the path, and what it had to
@@ -200,7 +203,7 @@ who_sends() {
 
 start_gate() {
   master_port=3307
-  "${at_master[@]}" "$lastbyte" gate --log json "$master_address:$master_port=127.0.0.1:3306" \
+  "${at_master[@]}" "$lastbyte" gate --log text "$master_address:$master_port=127.0.0.1:3306" \
     --allow "$(address_of near)" --congestion bbr > /run/accounts 2> /run/gate &
   gate=$!
   until grep -q 'listening on' /run/gate; do
@@ -212,9 +215,11 @@ start_gate() {
   done
 }
 
+# The last flow is the one that carried the binlog.
 stop_gate() {
   kill -TERM "$gate"
-  wait "$gate" || true
+  wait "$gate" || echo "NOT AS IT SHOULD BE: the gate ended with $?"
+  tail -n 1 /run/accounts | sed 's/^/      the gate: /'
 }
 
 # --- the servers ---------------------------------------------------------------------------------
@@ -288,5 +293,4 @@ check_replica() {
   fi
 }
 
-servers=()
 main "$@"
