@@ -26,7 +26,7 @@ fn redis_benchmark_has_all_its_answers() {
     let words = "-n 2000 -c 20 -k 0 -t ping_mbulk --csv -p";
     let mut benchmark = Command::new("redis-benchmark");
     succeed(benchmark.args(words.split(' ')).arg(gate.port.to_string()));
-    gate.assert_complete(2000..);
+    gate.assert_flows(2000..);
 }
 
 /// The second column of redis-benchmark's table.
@@ -82,7 +82,7 @@ fn a_subscriber_has_each_message_in_order() {
     let came: Vec<&str> = told.stdout.lines().skip(3).collect();
     let came: Vec<&str> = came.chunks(3).map(|message| message[2]).collect();
     assert_eq!(came, messages);
-    gate.assert_complete(4..);
+    gate.assert_flows(4..);
 }
 
 /// A server that keeps nothing. Debian's package of tools has the server too, which is what it is

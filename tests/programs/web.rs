@@ -29,8 +29,7 @@ fn a_gigabyte_arrives_whole() {
     let curl = format!("curl {} --fail http://{}/file", CURL.join(" "), gate.address());
     let got = shell(&format!("set -f; {curl} | sha256sum"));
     assert_eq!(first_word(&got), digest_of(&file));
-    let accounts = gate.accounts();
-    assert_eq!(accounts.len(), 1, "{accounts:#?}");
+    let accounts = gate.assert_flows(1..=1);
     assert_eq!(accounts[0]["complete"], true, "{accounts:#?}");
     // The head of the answer is part of it.
     assert!(accounts[0]["down_acked_bytes"].as_u64().unwrap() > 1 << 30, "{accounts:#?}");
@@ -73,9 +72,9 @@ fn a_reset_is_no_end_of_a_file_without_length() {
             assert!(whole.stdout.ends_with("200 4000000"), "{}", whole.stderr);
         }
     }
-    let accounts = gate.accounts();
+    let accounts = gate.assert_flows(40..=40);
     let reset = accounts.iter().filter(|account| is_reset_by_upstream(account)).count();
-    assert_eq!((accounts.len(), reset), (40, 20), "{accounts:#?}");
+    assert_eq!(reset, 20, "{accounts:#?}");
 }
 
 #[test]
@@ -91,12 +90,10 @@ fn an_upload_refused_early_has_its_answer() {
         let answered = |_: &i32| curl(port, "/early", &upload).stdout.contains("413 16384");
         assert_eq!((0..20).filter(answered).count(), 20, "early answers of 20 from {whom}");
     }
-    let accounts = gate.accounts();
-    for account in &accounts {
-        assert!(is_reset_by_upstream(account), "{account:#}");
+    for account in gate.assert_flows(20..=20) {
+        assert!(is_reset_by_upstream(&account), "{account:#}");
         assert!(account["down_acked_bytes"].as_u64().unwrap() > 16_384, "{account:#}");
     }
-    assert_eq!(accounts.len(), 20);
 }
 
 fn is_reset_by_upstream(account: &Value) -> bool {
