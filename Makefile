@@ -20,7 +20,8 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-dial bench-finish bench-lab bench-link bench-replication reports install uninstall clean
+  bench-dial bench-finish bench-lab bench-link bench-replication bench-torture reports install \
+  uninstall clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s  %s\n", $$1, $$2 }' Makefile
@@ -41,7 +42,7 @@ test: ## Run the quick tests (some in namespaces of their own)
 check: ## Check format, lints, documentation, scripts, the rules of the house, the oldest compiler
 	@scripts/ensure.sh check
 	cargo fmt --check
-	shopt -s nullglob; shellcheck scripts/*.sh bench/*.sh .ci/run
+	shopt -s nullglob; shellcheck scripts/*.sh bench/*.sh bench/torture .ci/run
 	scripts/test-ensure.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p lastbyte-cli --test house --locked -- -D warnings
@@ -58,7 +59,7 @@ test-real: ## Run the slow tests, against iperf3 and real links, and those of th
 
 test-loom: ## Try every order in which two threads can meet in what they share
 	@scripts/ensure.sh build
-	RUSTFLAGS="--cfg lastbyte_loom" cargo test -p lastbyte-core --lib --locked --target-dir target/loom every_order
+	RUSTFLAGS="--cfg lastbyte_loom" cargo test -p lastbyte-core -p lastbyte-metrics --lib --locked --target-dir target/loom every_order
 
 # What asks the kernel cannot run in it; what decides can.
 test-miri: ## Run the tests of what decides under Miri, which sees undefined behaviour
@@ -134,6 +135,11 @@ bench-link: build ## Measure links: speed, truth, what they leave behind (35 min
 bench-replication: build ## Measure how far a MariaDB replica is behind, over usa-malaysia (30 minutes, root)
 	@scripts/ensure.sh bench
 	bench/replication.sh
+
+bench-torture: build ## Torture proxies beside plain TCP, and write their table (40 minutes, root)
+	@scripts/ensure.sh gate
+	cargo build --release --locked -p lastbyte-torture
+	bench/proxies.sh
 
 reports: build ## Measure five scenarios and write the pages in docs/reports (30 minutes, root)
 	bench/reports.sh

@@ -298,6 +298,8 @@ const COMMANDS: &[&[&str]] = &[
     &["lab", "compare"],
     &["lab", "show"],
     &["dial"],
+    &["gate"],
+    &["gate", "check"],
     &["changes"],
     &["undo"],
     &["demo"],
@@ -321,7 +323,7 @@ fn every_command_has_help_on_stdout_that_fits_the_terminal() {
 
 #[test]
 fn the_list_of_commands_here_is_complete() {
-    for place in [&[][..], &["link"], &["lab"]] {
+    for place in [&[][..], &["link"], &["lab"], &["gate"]] {
         let help = answer(lastbyte(place).arg("--help")).with_code(0).stdout;
         let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
         for line in commands.take_while(|line| !line.is_empty()) {

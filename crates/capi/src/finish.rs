@@ -162,7 +162,8 @@ impl Options {
             Err(_) => default.drain,
         };
         let want = Level::numbered(self.want)?.delivery()?;
-        let options = FinishOptions { deadline: deadline(self.timeout_ms), want, drain };
+        let options =
+            FinishOptions { deadline: deadline(self.timeout_ms), want, drain, patient: false };
         let told = |count: i64| u64::try_from(count).ok();
         Some((options, Counted { written: told(self.written), read: told(self.bytes_read) }))
     }

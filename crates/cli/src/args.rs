@@ -9,6 +9,7 @@ use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
 use anyhow::{Result, bail};
 
+use crate::gate::GateArgs;
 use crate::lab::LabArgs;
 
 const AFTER_HELP: &str = "\
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     Lab(Box<LabArgs>),
     Link(LinkArgs),
     Dial(Box<DialArgs>),
+    Gate(Box<GateArgs>),
     Changes(ChangesArgs),
     Undo(UndoArgs),
     Demo(DemoArgs),

@@ -13,6 +13,7 @@ mod changes;
 mod control;
 mod demo;
 mod dial;
+mod gate;
 mod guest;
 mod kept;
 mod lab;
@@ -51,6 +52,7 @@ fn run(command: Command) -> Result<Verdict> {
         Command::Lab(args) => lab::run(&args),
         Command::Link(args) => link::run(args.command),
         Command::Dial(args) => dial::run(&args),
+        Command::Gate(args) => gate::run(&args),
         Command::Changes(args) => changes::list(&args),
         Command::Undo(args) => changes::undo(&args),
         Command::Demo(args) => demo::run(&args),

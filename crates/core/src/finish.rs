@@ -98,6 +98,10 @@ pub struct Finish {
     /// To end by a reset: no FIN is queued.
     aborts: bool,
     started: Duration,
+    /// When the queue was last seen to become shorter; at first, when it began.
+    moved: Duration,
+    /// A patient finish has come to its deadline, and looks once more.
+    last_look: bool,
     /// The time as last told.
     now: Duration,
     timer: Duration,
@@ -155,7 +159,14 @@ impl Finish {
     /// resets it when the machine is done, whatever was proven.
     #[must_use]
     pub fn abort(facts: Facts, deadline: Duration, now: Duration) -> Self {
-        let options = FinishOptions { deadline, want: Delivery::Acked, drain: Drain::Keep };
+        let options = FinishOptions { deadline, ..FinishOptions::default() };
+        Self::abort_with(facts, options, now)
+    }
+
+    /// As [`Finish::abort`], by the deadline of `options`, and its patience.
+    #[must_use]
+    pub fn abort_with(facts: Facts, options: FinishOptions, now: Duration) -> Self {
+        let options = FinishOptions { want: Delivery::Acked, drain: Drain::Keep, ..options };
         let phase = if facts.connected { Phase::Count } else { Phase::Inspect };
         Self { aborts: true, ..Self::begin(facts, options, now, phase) }
     }
@@ -173,6 +184,8 @@ impl Finish {
             phase,
             aborts: false,
             started: now,
+            moved: now,
+            last_look: false,
             now,
             timer: FIRST_TIMER,
             rtt: None,
@@ -300,6 +313,10 @@ impl Finish {
 
     /// The answer to [`Action::CountUnacked`].
     pub fn on_unacked(&mut self, queue: u32) {
+        if self.queue.is_some_and(|before| queue < before) {
+            self.moved = self.now;
+            self.last_look = false;
+        }
         self.queue = Some(queue);
         self.early_fin |= std::mem::take(&mut self.end_in_doubt) && queue > 0;
         if self.phase == Phase::LastCount {
@@ -391,7 +408,11 @@ impl Finish {
         self.readable = Some(woken.readable || self.readable.unwrap_or(unknown));
         self.blind |= woken.blind;
         self.ended_again = woken.ended && self.peer != PeerEnd::Open;
-        if now >= self.deadline() {
+        if now >= self.deadline() && self.options.patient && !self.last_look {
+            // Bytes may have been acknowledged since the last look.
+            self.last_look = true;
+            self.phase = Phase::Count;
+        } else if now >= self.deadline() {
             if self.peer == PeerEnd::Open {
                 self.peer = PeerEnd::Silent;
             }
@@ -626,7 +647,8 @@ impl Finish {
     }
 
     fn deadline(&self) -> Duration {
-        self.started.saturating_add(self.options.deadline)
+        let from = if self.options.patient { self.moved } else { self.started };
+        from.saturating_add(self.options.deadline)
     }
 
     fn wake_at(&self) -> Duration {

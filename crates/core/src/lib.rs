@@ -6,8 +6,10 @@
 //!
 //! - [`Delivery`], [`Receipt`], [`PeerEnd`], [`End`]: the words, never one for another.
 //! - [`finish`]: end a connection so that nothing is lost, and know it.
+//! - [`pump`]: join two connections, and let neither's end look like another.
 //! - [`race`]: which address of a host to connect to, and when; [`order`] and [`history`] say which
 //!   is better.
+//! - [`account`]: what became of a flow through a relay.
 //! - [`Report`]: what two tasks with one socket have to tell each other.
 //! - [`diag`]: other programs' sockets, as the kernel lists them.
 //! - [`sample`]: `struct tcp_info` read with care, and [`sample::LimitedBy`].
@@ -19,11 +21,13 @@
 #[cfg(test)]
 extern crate self as lastbyte_core;
 
+pub mod account;
 mod delivery;
 pub mod diag;
 pub mod finish;
 pub mod history;
 pub mod order;
+pub mod pump;
 pub mod race;
 mod report;
 pub mod sample;

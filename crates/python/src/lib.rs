@@ -94,7 +94,8 @@ fn options((timeout, want, drain): Wanted) -> PyResult<FinishOptions> {
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     let want =
         words::level_of(want).ok_or_else(|| PyValueError::new_err("want must be a Delivery"))?;
-    Ok(FinishOptions { deadline, want, drain: drain.map_or(Drain::Keep, Drain::Discard) })
+    let drain = drain.map_or(Drain::Keep, Drain::Discard);
+    Ok(FinishOptions { deadline, want, drain, patient: false })
 }
 
 /// Whether what waits goes on: runs the handlers of signals, and asks its caller. Only the
@@ -138,7 +139,7 @@ fn ended(number: i64, bytes_read: u64) -> PyResult<String> {
 
 /// What a finish does unless told otherwise, for a test to compare.
 fn defaults() -> Wanted {
-    let FinishOptions { deadline, want, drain } = FinishOptions::default();
+    let FinishOptions { deadline, want, drain, patient: _ } = FinishOptions::default();
     let drain = match drain {
         Drain::Discard(limit) => Some(limit),
         Drain::Keep => None,

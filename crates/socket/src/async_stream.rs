@@ -14,7 +14,8 @@ use lastbyte_core::finish::{Facts, FinishOptions, Wake};
 use lastbyte_core::sample::TcpInfo;
 use lastbyte_core::{End, Kind, Receipt};
 use lastbyte_sys::poll::{self, Ready};
-use lastbyte_sys::socket;
+use lastbyte_sys::{socket, watch};
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::time;
 
@@ -27,7 +28,7 @@ use crate::finish::{Course, Outcome, reset};
 use crate::listener::{self, Listener};
 use crate::stream::{Stream, receipt_of};
 use crate::tune::{Granted, Tune};
-use crate::watched::{Registered, Watched};
+use crate::watched::Registered;
 
 /// A connected stream socket over tokio: see [`Stream`] for what it promises.
 ///
@@ -66,11 +67,11 @@ impl AsyncStream {
     /// Names the option that could not be set, or why there is no connection.
     pub async fn connect_with(peer: SocketAddr, how: &ConnectOptions) -> Result<Self, SocketError> {
         let mut opening = Opening::begin(peer, how)?.map(Registered::new)?;
-        let ready = opening.io().0.ready(Interest::WRITABLE).await;
+        let ready = opening.io().ready(Interest::WRITABLE).await;
         let ready = ready.map_err(|cause| opening.failed(cause))?;
         opening.on_writable(ready.is_write_closed())?;
         while !opening.early().is_empty() {
-            let ready = opening.io().0.ready(Interest::WRITABLE).await;
+            let ready = opening.io().ready(Interest::WRITABLE).await;
             ready.map_err(|cause| opening.failed(cause))?;
             let rest = opening.early();
             match opening.io().send(rest.len(), |fd| socket::send_now(fd, rest)) {
@@ -139,7 +140,7 @@ impl<S: Carrier> AsyncStream<S> {
     pub fn into_blocking(self) -> io::Result<Stream<S>> {
         let Self { shared, reading, writing } = self;
         let shared = shared.map(|registered| {
-            let socket = registered.0.into_std()?;
+            let socket = registered.into_std();
             socket.set_nonblocking(false)?;
             Ok(socket)
         })?;
@@ -152,6 +153,20 @@ impl<S: Carrier> AsyncStream<S> {
         writing: WriteSide,
     ) -> Self {
         Self { shared, reading, writing }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared<Registered<S>> {
+        &self.shared
+    }
+
+    /// What a read needs.
+    pub(crate) fn reading(&mut self) -> (&Shared<Registered<S>>, &mut ReadSide) {
+        (&self.shared, &mut self.reading)
+    }
+
+    /// What a write needs.
+    pub(crate) fn writing(&mut self) -> (&Shared<Registered<S>>, &mut WriteSide) {
+        (&self.shared, &mut self.writing)
     }
 
     fn of(shared: Shared<Registered<S>>) -> Self {
@@ -255,7 +270,16 @@ impl<S: Carrier> AsyncStream<S> {
     /// # Errors
     /// When not all that was written is known to be acknowledged: the error holds the receipt.
     pub async fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
-        let mut course = Course::abort(self.facts(), deadline);
+        self.abort_with(FinishOptions::within(deadline)).await
+    }
+
+    /// [`AsyncStream::abort`], by the deadline of `options`, and its patience; the rest of them is for
+    /// a finish.
+    ///
+    /// # Errors
+    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    pub async fn abort_with(self, options: FinishOptions) -> Result<Receipt, FinishError> {
+        let mut course = Course::abort_with(self.facts(), options);
         let outcome = drive(&mut course, &self.shared.io, true).await;
         reset(&self.shared.io, course.said(outcome, || self.shared.ends()))
     }
@@ -282,7 +306,7 @@ impl<S: Carrier> Shared<Registered<S>> {
     }
 
     fn local(&self) -> Option<Address> {
-        self.local.clone().or_else(|| self.io.0.local())
+        self.local.clone().or_else(|| self.io.get().local())
     }
 
     pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
@@ -296,7 +320,7 @@ impl<S: Carrier> Shared<Registered<S>> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.io.0.poll_read_ready(cx))?;
+            ready!(self.io.poll_readable(cx))?;
             let room = buffer.initialize_unfilled();
             let length = room.len();
             match self.io.receive(room) {
@@ -337,7 +361,7 @@ impl<S: Carrier> Shared<Registered<S>> {
         send: impl Fn(&Registered<S>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.io.0.poll_write_ready(cx))?;
+            ready!(self.io.poll_writable(cx))?;
             match self.write(side, length, || self.io.send(length, &send)) {
                 Err(error) if is_passing(&error) => {}
                 result => return Poll::Ready(result),
@@ -466,7 +490,7 @@ impl<S: Carrier> Edges<'_, S> {
             Wake::Level { .. } if open.is_readable() => Interest::READABLE,
             Wake::Level { .. } | Wake::Edge => open,
         };
-        let ready = self.io.0.ready(interest).await?;
+        let ready = self.io.ready(interest).await?;
         if ready.is_write_closed() {
             self.open = self.open.and_then(|open| open.remove(Interest::WRITABLE));
             self.open = self.open.filter(|_| self.reads);
@@ -485,7 +509,7 @@ impl<S: Carrier> Edges<'_, S> {
 /// Waits for connections, over tokio: see [`Listener`].
 #[derive(Debug)]
 pub struct AsyncListener<S: Carrier = TcpStream> {
-    io: S::TokioListener,
+    io: AsyncFd<S::Listener>,
     local: Address,
 }
 
@@ -498,7 +522,8 @@ impl<S: Carrier> AsyncListener<S> {
     /// # Errors
     /// When the socket cannot be made non-blocking or registered.
     pub fn from_blocking(listener: Listener<S>) -> io::Result<Self> {
-        Ok(Self { io: S::watch_listener(listener.io)?, local: listener.local })
+        S::stop_waiting(&listener.io)?;
+        Ok(Self { io: watch::register(listener.io, Interest::READABLE)?, local: listener.local })
     }
 
     /// Where it listens.
@@ -512,9 +537,11 @@ impl<S: Carrier> AsyncListener<S> {
     /// # Errors
     /// The kernel's, such as `EMFILE`; most pass by themselves.
     pub async fn accept(&self) -> Result<AsyncStream<S>, SocketError> {
-        let accepted = poll_fn(|cx| S::poll_accept(&self.io, cx)).await;
+        let failed = |cause| listener::error(Operation::Accept, &self.local, cause);
         let (socket, peer) =
-            accepted.map_err(|cause| listener::error(Operation::Accept, &self.local, cause))?;
-        Ok(AsyncStream::of(Shared::new(Registered(socket), S::KIND, true, peer)))
+            self.io.async_io(Interest::READABLE, S::accept).await.map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let registered = Registered::new(socket).map_err(failed)?;
+        Ok(AsyncStream::of(Shared::new(registered, S::KIND, true, peer)))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lastbyte_core::finish::Facts;
-use lastbyte_core::sample::TcpInfo;
+use lastbyte_core::sample::{Moment, TcpInfo};
 use lastbyte_core::{End, EndEvidence, Kind, Report};
 use lastbyte_sys::{poll, socket, tcp};
 
@@ -206,6 +206,15 @@ pub(crate) fn info(fd: &impl AsFd) -> io::Result<TcpInfo> {
     let length = tcp::info(fd, &mut room)?;
     TcpInfo::parse(&room[..length])
         .ok_or_else(|| io::Error::other(format!("TCP_INFO of {length} bytes is too short")))
+}
+
+/// `TCP_INFO` of a socket, and how full its send buffer is, where the kernel tells.
+pub(crate) fn moment(fd: &impl AsFd) -> io::Result<Moment> {
+    Ok(Moment {
+        info: info(fd)?,
+        send_buffer: socket::send_buffer(fd).ok().map(i32::unsigned_abs),
+        queued: socket::send_queue(fd).ok(),
+    })
 }
 
 fn cut(read: u64) -> io::Error {

@@ -11,29 +11,17 @@ use std::time::Duration;
 
 use lastbyte_core::Kind;
 use lastbyte_sys::socket;
-
-#[cfg(feature = "tokio")]
-use crate::watched::WatchedCarrier;
-
-/// Nothing more is asked of a socket where tokio is not.
-#[cfg(not(feature = "tokio"))]
-mod watched {
-    #[allow(unnameable_types, reason = "it seals `Carrier`")]
-    pub trait WatchedCarrier {}
-    impl<T> WatchedCarrier for T {}
-}
-#[cfg(not(feature = "tokio"))]
-use watched::WatchedCarrier;
+use lastbyte_sys::watch::OwnsDescriptor;
 
 /// A connected stream socket of the standard library, TCP or Unix. It cannot be implemented
 /// elsewhere.
 pub trait Carrier:
-    AsFd + fmt::Debug + Send + Sync + Unpin + sealed::Sealed + WatchedCarrier + 'static
+    AsFd + OwnsDescriptor + fmt::Debug + Send + Sync + Unpin + sealed::Sealed + 'static
 {
     #[doc(hidden)]
     const KIND: Kind;
     /// The listener that accepts such sockets.
-    type Listener: AsFd + fmt::Debug + Send + Sync + Unpin + 'static;
+    type Listener: AsFd + OwnsDescriptor + fmt::Debug + Send + Sync + Unpin + 'static;
 
     #[doc(hidden)]
     fn receive(&self, room: &mut [u8]) -> io::Result<usize>;
@@ -45,6 +33,8 @@ pub trait Carrier:
     fn accept(listener: &Self::Listener) -> io::Result<(Self, Option<Address>)>
     where
         Self: Sized;
+    #[doc(hidden)]
+    fn stop_waiting(listener: &Self::Listener) -> io::Result<()>;
     #[doc(hidden)]
     fn local(&self) -> Option<Address>;
     #[doc(hidden)]
@@ -84,6 +74,10 @@ macro_rules! carrier {
             fn accept(listener: &$listener) -> io::Result<(Self, Option<Address>)> {
                 let (stream, peer) = listener.accept()?;
                 Ok((stream, Some($address(peer))))
+            }
+
+            fn stop_waiting(listener: &$listener) -> io::Result<()> {
+                listener.set_nonblocking(true)
             }
 
             fn local(&self) -> Option<Address> {

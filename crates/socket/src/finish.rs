@@ -45,7 +45,11 @@ impl<'a> Course<'a> {
     }
 
     pub(crate) fn abort(facts: Facts, deadline: Duration) -> Self {
-        let machine = Finish::abort(facts, deadline, Duration::ZERO);
+        Self::abort_with(facts, FinishOptions::within(deadline))
+    }
+
+    pub(crate) fn abort_with(facts: Facts, options: FinishOptions) -> Self {
+        let machine = Finish::abort_with(facts, options, Duration::ZERO);
         let (kind, started) = (facts.kind, Instant::now());
         Self { machine, kind, started, operation: Operation::Abort, rest: None, report: None }
     }

@@ -17,6 +17,8 @@
 #[cfg(feature = "tokio")]
 mod async_halves;
 #[cfg(feature = "tokio")]
+mod async_now;
+#[cfg(feature = "tokio")]
 mod async_stream;
 mod book;
 mod carrier;
@@ -35,6 +37,8 @@ mod watched;
 #[cfg(feature = "tokio")]
 pub use async_halves::{AsyncReadHalf, AsyncWriteHalf};
 #[cfg(feature = "tokio")]
+pub use async_now::Read;
+#[cfg(feature = "tokio")]
 pub use async_stream::{AsyncListener, AsyncStream, AsyncUnixListener, AsyncUnixStream};
 pub use carrier::{Address, Carrier, Ends};
 pub use connect::ConnectOptions;
@@ -47,7 +51,7 @@ pub use halves::{ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
 pub use lastbyte_core::sample::{FastOpen, State, TcpInfo};
 pub use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt};
-pub use listener::{Listener, UnixListener};
+pub use listener::{Incoming, ListenOptions, Listener, UnixListener};
 pub use source::source_of;
 pub use stream::{Sampler, Stream, UnixStream};
 pub use tune::{Granted, Keepalive, Multipath, Tune};

@@ -392,10 +392,6 @@ impl Sampler {
     /// # Errors
     /// As [`Sampler::info`].
     pub fn moment(&self) -> io::Result<Moment> {
-        Ok(Moment {
-            info: self.info()?,
-            send_buffer: socket::send_buffer(&self.fd).ok().map(i32::unsigned_abs),
-            queued: socket::send_queue(&self.fd).ok(),
-        })
+        book::moment(&self.fd)
     }
 }

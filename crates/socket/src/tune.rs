@@ -136,6 +136,45 @@ impl Tune {
         }
         Ok(())
     }
+
+    /// Gives the options that this sets back to the kernel: those of a socket that nobody has touched.
+    pub(crate) fn undo(&self, fd: &impl AsFd, untouched: &impl AsFd) -> io::Result<()> {
+        if self.congestion.is_some() {
+            tcp::set_congestion(fd, &tcp::congestion(untouched)?)?;
+        }
+        // What is read is twice what is set. A kernel that cannot hand them back leaves them fixed.
+        if self.send_buffer.is_some() {
+            socket::set_send_buffer(fd, socket::send_buffer(untouched)? / 2)?;
+        }
+        if self.receive_buffer.is_some() {
+            socket::set_receive_buffer(fd, socket::receive_buffer(untouched)? / 2)?;
+        }
+        if self.send_buffer.is_some() || self.receive_buffer.is_some() {
+            let _ = socket::set_buffer_lock(fd, 0);
+        }
+        if self.notsent_lowat.is_some() {
+            tcp::set_notsent_lowat(fd, 0)?;
+        }
+        if self.user_timeout.is_some() {
+            tcp::set_user_timeout(fd, Duration::ZERO)?;
+        }
+        if self.max_pacing_rate.is_some() {
+            socket::set_max_pacing_rate(fd, u64::MAX)?;
+        }
+        if self.keepalive.is_some() {
+            socket::set_keepalive(fd, false)?;
+        }
+        if self.mark.is_some() {
+            socket::set_mark(fd, 0)?;
+        }
+        if self.nodelay.is_some() {
+            tcp::set_nodelay(fd, false)?;
+        }
+        if self.interface.is_some() {
+            socket::set_interface(fd, "")?;
+        }
+        Ok(())
+    }
 }
 
 impl Keepalive {

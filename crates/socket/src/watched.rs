@@ -1,134 +1,64 @@
-//! The sockets of tokio that watch those of the standard library.
+//! Sockets that tokio watches.
 
-use std::fmt;
 use std::io;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
-use std::task::{Context, Poll};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker, ready};
 
-use lastbyte_sys::socket;
+use lastbyte_sys::{socket, watch};
+use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
-use tokio::net;
 
-use crate::carrier::{Address, Carrier};
+use crate::carrier::Carrier;
 
-/// A socket of tokio, TCP or Unix.
-#[allow(unnameable_types, reason = "it seals `Carrier`")]
-pub trait Watched: AsFd + fmt::Debug + Send + Sync + Unpin + Sized + 'static {
-    #[doc(hidden)]
-    type Std: Carrier;
-    #[doc(hidden)]
-    fn from_std(socket: Self::Std) -> io::Result<Self>;
-    #[doc(hidden)]
-    fn into_std(self) -> io::Result<Self::Std>;
-    #[doc(hidden)]
-    fn local(&self) -> Option<Address>;
-    #[doc(hidden)]
-    fn ready(&self, interest: Interest) -> impl Future<Output = io::Result<Ready>> + Send;
-    #[doc(hidden)]
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    #[doc(hidden)]
-    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    #[doc(hidden)]
-    fn try_io<R>(&self, of: Interest, io: impl FnOnce() -> io::Result<R>) -> io::Result<R>;
-}
-
-/// What tokio has for a socket of the standard library.
-#[allow(unnameable_types, reason = "it seals `Carrier`")]
-pub trait WatchedCarrier {
-    #[doc(hidden)]
-    type Tokio: Watched<Std = Self>;
-    #[doc(hidden)]
-    type TokioListener: fmt::Debug + Send + Sync + Unpin + 'static;
-    #[doc(hidden)]
-    fn watch_listener(listener: <Self as Carrier>::Listener) -> io::Result<Self::TokioListener>
-    where
-        Self: Carrier;
-    #[doc(hidden)]
-    fn poll_accept(listener: &Self::TokioListener, cx: &mut Context<'_>) -> Accepted<Self::Tokio>;
-}
-
-/// The next connection and its peer's address.
-type Accepted<S> = Poll<io::Result<(S, Option<Address>)>>;
-
-macro_rules! watched {
-    ($std:ty, $listener:ty, $tokio:ty, $tokio_listener:ty, $address:path) => {
-        impl Watched for $tokio {
-            type Std = $std;
-
-            fn from_std(socket: $std) -> io::Result<Self> {
-                <$tokio>::from_std(socket)
-            }
-
-            fn into_std(self) -> io::Result<$std> {
-                <$tokio>::into_std(self)
-            }
-
-            fn local(&self) -> Option<Address> {
-                self.local_addr().ok().map($address)
-            }
-
-            async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-                <$tokio>::ready(self, interest).await
-            }
-
-            fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                <$tokio>::poll_read_ready(self, cx)
-            }
-
-            fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                <$tokio>::poll_write_ready(self, cx)
-            }
-
-            fn try_io<R>(&self, of: Interest, io: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-                <$tokio>::try_io(self, of, io)
-            }
-        }
-
-        impl WatchedCarrier for $std {
-            type Tokio = $tokio;
-            type TokioListener = $tokio_listener;
-
-            fn watch_listener(listener: $listener) -> io::Result<$tokio_listener> {
-                listener.set_nonblocking(true)?;
-                <$tokio_listener>::from_std(listener)
-            }
-
-            fn poll_accept(listener: &$tokio_listener, cx: &mut Context<'_>) -> Accepted<$tokio> {
-                let accepted = listener.poll_accept(cx);
-                accepted.map_ok(|(socket, peer)| (socket, Some($address(peer))))
-            }
-        }
-    };
-}
-
-watched!(TcpStream, TcpListener, net::TcpStream, net::TcpListener, Address::Ip);
-watched!(UnixStream, UnixListener, net::UnixStream, net::UnixListener, tokio_unix_address);
-
-fn tokio_unix_address(address: net::unix::SocketAddr) -> Address {
-    if let Some(path) = address.as_pathname() {
-        Address::Path(PathBuf::from(path))
-    } else if let Some(name) = address.as_abstract_name() {
-        Address::Abstract(name.to_owned())
-    } else {
-        Address::Unnamed
-    }
-}
-
-/// A socket that tokio watches.
+/// A socket that tokio watches, non-blocking: to read, to write, and for urgent bytes.
 #[derive(Debug)]
-pub(crate) struct Registered<S: Carrier>(pub(crate) S::Tokio);
+pub(crate) struct Registered<S: Carrier>(AsyncFd<S>);
 
 impl<S: Carrier> Registered<S> {
+    /// Has a non-blocking socket watched.
     pub(crate) fn new(socket: S) -> io::Result<Self> {
-        S::Tokio::from_std(socket).map(Self)
+        let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
+        watch::register(socket, interest).map(Self)
+    }
+
+    pub(crate) fn into_std(self) -> S {
+        self.0.into_inner()
+    }
+
+    pub(crate) fn get(&self) -> &S {
+        self.0.get_ref()
+    }
+
+    /// Waits until one of the directions is ready or closed.
+    pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        let mut guard = self.0.ready(interest).await?;
+        guard.retain_ready();
+        Ok(guard.ready())
+    }
+
+    /// Waits until there may be something to read.
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
+        let mut guard = ready!(self.0.poll_read_ready(cx))?;
+        guard.retain_ready();
+        Poll::Ready(Ok(guard.ready()))
+    }
+
+    /// Waits until there may be room to write.
+    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
+        let mut guard = ready!(self.0.poll_write_ready(cx))?;
+        guard.retain_ready();
+        Poll::Ready(Ok(guard.ready()))
     }
 
     /// Reads what is there. A short read is no empty queue: the kernel stops at an urgent byte.
     pub(crate) fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
-        self.0.try_io(Interest::READABLE, || socket::receive_now(self, room))
+        self.0.try_io(Interest::READABLE, |io| socket::receive_now(io, room))
+    }
+
+    /// Does a call that reads, if there may be something to read.
+    pub(crate) fn try_read<R>(&self, read: impl FnOnce(&S) -> io::Result<R>) -> io::Result<R> {
+        self.0.try_io(Interest::READABLE, read)
     }
 
     /// Writes by `send` some of `most` bytes. Where it took fewer the queue is full: the readiness
@@ -139,7 +69,7 @@ impl<S: Carrier> Registered<S> {
         send: impl FnOnce(&Self) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let mut taken = None;
-        let result = self.0.try_io(Interest::WRITABLE, || {
+        let result = self.0.try_io(Interest::WRITABLE, |_| {
             let bytes = send(self)?;
             taken = Some(bytes);
             // As tokio clears a readiness: not if an event came meanwhile.
@@ -152,14 +82,29 @@ impl<S: Carrier> Registered<S> {
         taken.map_or(result, Ok)
     }
 
+    /// Whether an urgent byte was announced (`EPOLLPRI`), and the readiness not cleared since.
+    pub(crate) fn is_urgent(&self) -> bool {
+        // Nearly always it is not, and then this is all. A closed direction looks the same.
+        if self.0.try_io(Interest::PRIORITY, |_| Ok(())).is_err() {
+            return false;
+        }
+        // There is readiness, and so the answer is here.
+        let event = pin!(self.0.ready(Interest::PRIORITY));
+        let Poll::Ready(Ok(mut guard)) = event.poll(&mut Context::from_waker(Waker::noop())) else {
+            return false;
+        };
+        guard.retain_ready();
+        guard.ready().is_priority()
+    }
+
     /// Forgets a readiness, so that the next event wakes.
     pub(crate) fn clear(&self, interest: Interest) {
-        let _ = self.0.try_io(interest, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+        let _ = self.0.try_io(interest, |_| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }
 }
 
 impl<S: Carrier> AsFd for Registered<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.get_ref().as_fd()
     }
 }

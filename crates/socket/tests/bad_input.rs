@@ -266,6 +266,7 @@ fn a_flood_does_not_keep_the_deadline_away() {
         deadline: 200 * MS,
         want: Delivery::Closed,
         drain: Drain::Discard(u64::MAX),
+        ..FinishOptions::default()
     };
     for over_tokio in [false, true] {
         let (near, far) = pair();

@@ -169,7 +169,7 @@ fn near(case: Case, mut near: Stream) -> Receipt {
     let deadline = 200 * MS;
     near.set_write_timeout(Some(100 * MS)).unwrap();
     let _ = near.write_all(&vec![1; case.written]);
-    let options = FinishOptions { deadline, want: case.want, drain: case.drain };
+    let options = FinishOptions { deadline, want: case.want, drain: case.drain, patient: false };
     let ended = match (case.over_tokio, case.aborts) {
         (false, false) => near.finish(options),
         (false, true) => near.abort(deadline),

@@ -6,9 +6,9 @@
 //! reason, and each failure is the kernel's own error number, without a word added.
 //!
 //! Modules go by what they touch: [`tcp`], [`icmp`] and [`socket`] one socket, [`sock_diag`] those of
-//! all programs, [`poll`] waiting, [`tun`], [`packet`], [`ethtool`], [`netlink`], [`mod@route`],
+//! all programs, [`poll`] and [`watch`] waiting, [`pipe`] pipes, [`tun`], [`packet`], [`ethtool`], [`netlink`], [`mod@route`],
 //! [`namespace`] and [`mount`] a host of one's own,
-//! [`name`] the C library's names, [`process`] and [`mod@file`] the rest.
+//! [`name`] the C library's names, [`signal`], [`process`] and [`mod@file`] the rest.
 
 #![allow(unsafe_code, reason = "the only crate where unsafe is allowed: it is the door itself")]
 
@@ -20,13 +20,16 @@ pub mod name;
 pub mod namespace;
 pub mod netlink;
 pub mod packet;
+pub mod pipe;
 pub mod poll;
 pub mod process;
 pub mod route;
+pub mod signal;
 pub mod sock_diag;
 pub mod socket;
 pub mod tcp;
 pub mod tun;
+pub mod watch;
 
 use std::io;
 

@@ -182,6 +182,29 @@ pub fn effective_group() -> u32 {
     unsafe { libc::getegid() }
 }
 
+/// How many descriptors this process may have open: its own limit, and the one up to which it may
+/// raise that (`getrlimit(2)`, `RLIMIT_NOFILE`).
+///
+/// # Errors
+/// None expected; the kernel's are passed on.
+pub fn descriptor_limits() -> io::Result<(u64, u64)> {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limits outlive the call.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) })?;
+    Ok((limits.rlim_cur, limits.rlim_max))
+}
+
+/// Sets the limit of this process within `most`, which is to be the one that
+/// [`descriptor_limits`] told (`setrlimit(2)`, `RLIMIT_NOFILE`).
+///
+/// # Errors
+/// `EINVAL` beyond that limit.
+pub fn set_descriptor_limit(own: u64, most: u64) -> io::Result<()> {
+    let limits = libc::rlimit { rlim_cur: own, rlim_max: most };
+    // SAFETY: the limits outlive the call.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) }).map(drop)
+}
+
 /// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`, as bits of [`effective_capabilities`]
 /// (`include/uapi/linux/capability.h`).
 pub const CAP_NET_ADMIN: u64 = 1 << 12;

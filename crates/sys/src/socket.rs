@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type};
 
 use crate::tun::interface_name;
 use crate::{check, check_size};
@@ -131,6 +131,50 @@ pub fn bind(fd: &impl AsFd, address: SocketAddr) -> io::Result<()> {
 /// The kernel's: `EADDRINUSE`.
 pub fn listen(fd: &impl AsFd, backlog: i32) -> io::Result<()> {
     SockRef::from(fd).listen(backlog)
+}
+
+/// Takes the next connection of a listener that does not wait, as a socket that does not wait either,
+/// and its peer's address (`accept4(2)`, `SOCK_NONBLOCK`).
+///
+/// # Errors
+/// `EAGAIN` when none is there; `EMFILE`, `ENFILE`, `ENOBUFS` and `ENOMEM` when there is nothing to
+/// hold it with; those of [`is_of_one_connection`].
+pub fn accept_now(fd: &impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    let mut storage = SockAddrStorage::zeroed();
+    let mut length = storage.size_of();
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let (fd, pointer) = (fd.as_fd().as_raw_fd(), (&raw mut storage).cast());
+    // SAFETY: `storage` has the length announced, and both outlive the call.
+    let raw = check(unsafe { libc::accept4(fd, pointer, &raw mut length, flags) })?;
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    let accepted = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: the kernel wrote an address to `storage`, and `length` is that address's.
+    let peer = unsafe { SockAddr::new(storage, length) }.as_socket();
+    let unknown = || io::Error::new(io::ErrorKind::InvalidData, "a peer of an unknown family");
+    Ok((accepted, peer.ok_or_else(unknown)?))
+}
+
+/// Whether an error of [`accept_now`] tells of one connection that is gone, and nothing of the
+/// listener: Linux passes the errors of the network on (`accept(2)`, "Error handling").
+#[must_use]
+pub fn is_of_one_connection(error: &io::Error) -> bool {
+    let Some(number) = error.raw_os_error() else { return false };
+    [
+        libc::ECONNABORTED,
+        libc::ECONNRESET,
+        libc::EHOSTDOWN,
+        libc::EHOSTUNREACH,
+        libc::EINTR,
+        libc::ENETDOWN,
+        libc::ENETUNREACH,
+        libc::ENONET,
+        libc::ENOPROTOOPT,
+        libc::EOPNOTSUPP,
+        libc::EPERM,
+        libc::EPROTO,
+        libc::ETIMEDOUT,
+    ]
+    .contains(&number)
 }
 
 /// Connects a socket, waiting at most `timeout` (`connect(2)`, `poll(2)`).
@@ -503,6 +547,31 @@ pub fn send_now(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(fd).send_with_flags(bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
 }
 
+/// Writes one or more bytes, the last of them urgent, without waiting and without a signal (`send(2)`,
+/// `MSG_OOB`). Returns how many bytes the kernel took.
+///
+/// # Errors
+/// `EAGAIN` when there is no room; the connection's own error otherwise.
+pub fn send_urgent(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    SockRef::from(fd).send_with_flags(bytes, flags)
+}
+
+/// Whether the next byte to be read is the urgent one (`sockatmark(3)`, `SIOCATMARK`).
+///
+/// # Errors
+/// `ENOTTY` for another kind of socket.
+pub fn at_mark(fd: &impl AsFd) -> io::Result<bool> {
+    let mut answer: libc::c_int = 0;
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes one int to `answer`, which outlives the call.
+    check(unsafe { libc::ioctl(fd, SIOCATMARK, &raw mut answer) })?;
+    Ok(answer != 0)
+}
+
+/// Not in the `libc` crate for every target: `include/uapi/asm-generic/sockios.h`.
+const SIOCATMARK: libc::Ioctl = 0x8905;
+
 /// As [`send_now`], from several places (`sendmsg(2)`).
 ///
 /// # Errors
@@ -666,7 +735,8 @@ pub(crate) fn size_of_value<T>() -> libc::socklen_t {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+    use std::io::Read;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
 
     use super::*;
 
@@ -706,6 +776,25 @@ mod tests {
         send_now(&same, b"data").unwrap();
         assert_eq!(two.recv(&mut [0; 16]).unwrap(), 4);
         assert_eq!(duplicate(-1).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
+
+    #[test]
+    fn an_urgent_byte_stays_in_its_place_and_is_marked() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut reader, _) = listener.accept().unwrap();
+        set_oob_inline(&reader, true).unwrap();
+        assert_eq!(send_now(&sender, b"be").unwrap(), 2);
+        assert_eq!(send_urgent(&sender, b"!").unwrap(), 1);
+        assert_eq!(send_now(&sender, b"after").unwrap(), 5);
+        assert!(!at_mark(&reader).unwrap());
+        // A read stops before it, however much room there is.
+        let mut room = [0; 16];
+        assert_eq!(io::Read::read(&mut reader, &mut room).unwrap(), 2);
+        assert!(at_mark(&reader).unwrap());
+        io::Read::read_exact(&mut reader, &mut room[..6]).unwrap();
+        assert_eq!(&room[..6], b"!after");
+        assert!(!at_mark(&reader).unwrap());
     }
 
     #[test]
@@ -875,6 +964,35 @@ mod tests {
         assert!(send_buffer(&tcp).unwrap() < 2 * beyond, "net.core.wmem_max is nowhere so large");
         if may("SO_SNDBUFFORCE", force_send_buffer(&tcp, beyond)) {
             assert_eq!(send_buffer(&tcp).unwrap(), 2 * beyond);
+        }
+    }
+
+    #[test]
+    fn what_is_accepted_does_not_wait() {
+        for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            let Ok(listener) = TcpListener::bind((ip, 0)) else {
+                eprintln!("NOT TESTED: there is no {ip}");
+                continue;
+            };
+            listener.set_nonblocking(true).unwrap();
+            assert_eq!(accept_now(&listener).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (accepted, peer) = accept_now(&listener).unwrap();
+            assert_eq!(peer, near.local_addr().unwrap());
+            assert_eq!(refused(receive_now(&accepted, &mut [0])), Some(libc::EAGAIN));
+            let mut plain = TcpStream::from(accepted);
+            assert_eq!(plain.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+
+    #[test]
+    fn an_error_of_one_connection_is_none_of_the_listener() {
+        let of_one = |number| is_of_one_connection(&io::Error::from_raw_os_error(number));
+        for number in [libc::ECONNABORTED, libc::EPROTO, libc::EINTR, libc::ENETDOWN] {
+            assert!(of_one(number), "{number}");
+        }
+        for number in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EINVAL] {
+            assert!(!of_one(number), "{number}");
         }
     }
 

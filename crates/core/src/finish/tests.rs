@@ -47,6 +47,39 @@ fn closed_in_four_calls_when_the_peer_answers() {
     assert_eq!(kernel.calls.len() - 2, 4, "{:?}", kernel.calls);
 }
 
+/// Looks again and again, while the queue is so long each time; when it gave up.
+fn given_up_at(patient: bool, queues: &[u32]) -> Duration {
+    let facts = Kernel::connected(1000).facts();
+    let options = FinishOptions { deadline: SECOND, patient, ..FinishOptions::default() };
+    let mut finish = Finish::abort_with(facts, options, Duration::ZERO);
+    let (mut now, mut looks) = (Duration::ZERO, queues.iter());
+    for _ in 0..1000 {
+        match finish.next() {
+            Action::CountUnacked => {
+                finish.on_unacked(*looks.next().or_else(|| queues.last()).unwrap());
+            }
+            Action::CountUnsent => finish.on_unsent(0),
+            Action::Wait { until, .. } => {
+                now = until;
+                finish.on_wake(now, Woken::default());
+            }
+            Action::Done => return now,
+            action => panic!("{action:?} is not for a reset"),
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn a_patient_finish_gives_up_only_where_nothing_moves() {
+    let slow: Vec<u32> = (0..100).rev().map(|left| 1000 + left).collect();
+    assert_eq!(given_up_at(false, &slow), SECOND);
+    assert!(given_up_at(true, &slow) > 10 * SECOND);
+    assert_eq!(given_up_at(true, &[1000]), SECOND);
+    // The last bytes were acknowledged after the last look but one.
+    assert!(given_up_at(true, &[1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 999]) > SECOND);
+}
+
 #[test]
 fn whoever_is_not_alone_asks_once_more_how_the_peer_ended() {
     let mut kernel = Kernel::connected(1000);

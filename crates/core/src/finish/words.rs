@@ -16,6 +16,9 @@ pub struct FinishOptions {
     pub want: Delivery,
     /// What to do with bytes that the peer still sends. Default: throw up to 1 MiB of them away.
     pub drain: Drain,
+    /// Whether the deadline begins anew whenever more bytes are seen to be acknowledged, so that a
+    /// slow peer is given up only where nothing moves. Default: no.
+    pub patient: bool,
 }
 
 impl FinishOptions {
@@ -38,6 +41,7 @@ impl Default for FinishOptions {
             deadline: Duration::from_secs(30),
             want: Delivery::Acked,
             drain: Drain::Discard(1 << 20),
+            patient: false,
         }
     }
 }

@@ -348,7 +348,8 @@ pub fn by_bytes(bytes: &[u8]) {
         written: bit(5).then_some(written),
         ..kernel.facts()
     };
-    let options = FinishOptions { want, drain, deadline: Duration::from_secs(next() as u64) };
+    let deadline = Duration::from_secs(next() as u64);
+    let options = FinishOptions { want, drain, deadline, patient: false };
     let _ = if bit(6) && kind == Kind::Tcp {
         kernel.abort(facts, options.deadline, &during)
     } else {

@@ -1,0 +1,251 @@
+use super::*;
+
+use crate::config::{Times, User};
+
+fn machine() -> Machine {
+    Machine {
+        available: vec!["cubic".to_owned(), "bbr".to_owned()],
+        allowed: vec!["cubic".to_owned()],
+        try_congestion: |name| match name {
+            "cubic" | "bbr" => Ok(()),
+            "dctcp" => Err(io::ErrorKind::PermissionDenied.into()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        },
+        descriptors: Some(1_000_000),
+        largest_send_buffer: Some(212_992),
+        largest_receive_buffer: Some(212_992),
+        has_mptcp: true,
+        may_mark: false,
+        interfaces: vec!["lo".to_owned(), "eth0".to_owned()],
+    }
+}
+
+fn config(words: &[&str]) -> Config {
+    Config::of(words.iter().map(|word| Arc::new(word.parse().unwrap())).collect())
+}
+
+/// The one route of a word, made different.
+fn changed(word: &str, change: impl FnOnce(&mut Route)) -> Config {
+    let mut route: Route = word.parse().unwrap();
+    change(&mut route);
+    Config::of(vec![Arc::new(route)])
+}
+
+fn shown(remarks: &[Remark]) -> Vec<String> {
+    remarks.iter().map(ToString::to_string).collect()
+}
+
+#[track_caller]
+fn faults(config: &Config) -> Vec<String> {
+    shown(&config.check(&machine()).faults)
+}
+
+#[track_caller]
+fn advice(config: &Config) -> Vec<String> {
+    shown(&config.check(&machine()).advice)
+}
+
+#[track_caller]
+fn assert_told(told: &[String], parts: &[&str]) {
+    let has_all = |line: &String| parts.iter().all(|part| line.contains(part));
+    assert!(told.iter().any(has_all), "nothing with {parts:?} in {told:#?}");
+}
+
+#[test]
+fn a_plain_gate_on_loopback_has_nothing_to_be_told() {
+    let plain = config(&["3306=db:3306", "socks5://1080", "http-connect://[::1]:3128"]);
+    assert_eq!(plain.check(&machine()), Findings::default());
+}
+
+#[test]
+fn nobody_becomes_an_open_proxy() {
+    let prefixes =
+        |all: &[&str]| all.iter().map(|one| one.parse().unwrap()).collect::<Vec<Prefix>>();
+    for word in ["socks5://0.0.0.0:1080", "http-connect://192.0.2.1:3128", "socks5://[::]:1080"] {
+        for none in [
+            &[][..],
+            &["0.0.0.0/0"],
+            &["::/0"],
+            &["0.0.0.0/1", "128.0.0.0/1"],
+            &["2000::/3", "10.0.0.0/8"],
+        ] {
+            let open = changed(word, |route| route.allow = prefixes(none));
+            assert_told(&faults(&open), &["listen: an open proxy", "allow", "users"]);
+        }
+        let listed = changed(word, |route| route.allow = prefixes(&["10.0.0.0/8"]));
+        assert_eq!(faults(&listed), [""; 0]);
+        let by_password = changed(word, |route| {
+            let user = User { name: "alice".to_owned(), password: "secret".to_owned() };
+            let users = Users(vec![user]);
+            route.kind = match route.kind {
+                Kind::Socks5(_) => Kind::Socks5(users),
+                _ => Kind::HttpConnect(users),
+            };
+        });
+        assert_eq!(faults(&by_password), [""; 0]);
+        assert_told(&advice(&by_password), &["users: passwords cross the network"]);
+        assert_told(&advice(&by_password), &["listen: ", "on its loopback"]);
+    }
+}
+
+#[test]
+fn a_forward_for_everybody_is_advised_about() {
+    let open = config(&["0.0.0.0:3307=127.0.0.1:3306"]);
+    assert_eq!(faults(&open), [""; 0]);
+    assert_told(&advice(&open), &["allow: whoever can reach 0.0.0.0:3307 gets through"]);
+    let listed = changed("0.0.0.0:3307=db:3306", |route| {
+        route.allow = vec!["192.0.2.7".parse().unwrap()];
+    });
+    assert_eq!(advice(&listed), [""; 0]);
+}
+
+#[test]
+fn loops_that_can_be_seen_are_faults() {
+    for word in [
+        "3306=127.0.0.1:3306",
+        "3306=localhost:3306",
+        "0.0.0.0:3306=127.0.0.2:3306",
+        "[::]:3306=[::1]:3306",
+        "3306=0.0.0.0:3306",
+        "3306=db:1,127.0.0.1:3306",
+        "192.0.2.1:80=192.0.2.1:80",
+    ] {
+        assert_told(&faults(&config(&[word])), &["forward: it leads back to itself"]);
+    }
+    for word in ["0.0.0.0:3307=127.0.0.1:3306", "127.0.0.1:3306=127.0.0.2:3306", "3306=db:3306"] {
+        assert_eq!(faults(&config(&[word])), [""; 0], "{word}");
+    }
+    let round = config(&["1=127.0.0.1:2", "2=127.0.0.1:3", "3=127.0.0.1:1"]);
+    assert_eq!(faults(&round).len(), 3);
+    assert_told(&faults(&round), &["route 127.0.0.1:1: forward", "by route 127.0.0.1:3"]);
+    let into = config(&["1=127.0.0.1:2", "2=127.0.0.1:2"]);
+    assert_eq!(faults(&into).len(), 1, "the first one only leads there");
+}
+
+#[test]
+fn names_and_addresses_are_each_routes_own() {
+    let told = faults(&config(&["3306=a:1", "127.0.0.1:3306=b:1"]));
+    assert_told(&told, &["name: another route is called"]);
+    assert_told(&told, &["listen: route 127.0.0.1:3306 listens on 127.0.0.1:3306 already"]);
+    assert_told(
+        &faults(&config(&["0.0.0.0:80=a:1", "80=b:1"])),
+        &["listens on 0.0.0.0:80 already"],
+    );
+    assert_eq!(faults(&config(&["[::1]:80=a:1", "80=b:1"])), [""; 0]);
+    assert_told(&faults(&config(&[])), &["there is no route"]);
+}
+
+#[test]
+fn congestion_controls_that_cannot_be_had_are_faults() {
+    let asked = |name: &str| {
+        changed("1=a:1", |route| route.upstream.tune.congestion = Some(name.to_owned()))
+    };
+    assert_eq!(faults(&asked("bbr")), [""; 0]);
+    assert_told(&faults(&asked("bbr9")), &["upstream.congestion: ", "\"bbr9\": it has cubic, bbr"]);
+    assert_told(&faults(&asked("dctcp")), &["CAP_NET_ADMIN", "others may use cubic"]);
+}
+
+#[test]
+fn each_leg_is_told_what_it_governs() {
+    let tuned = changed("1=a:1", |route| {
+        route.client.tune.congestion = Some("bbr".to_owned());
+        route.upstream.tune.max_pacing_rate = Some(11_875_000);
+        route.upstream.tune.notsent_lowat = Some(131_072);
+        route.upstream.tune.send_buffer = Some(1 << 20);
+    });
+    let told = advice(&tuned);
+    assert_told(
+        &told,
+        &["client.congestion: ", "control bbr governs only what this host sends to the client"],
+    );
+    let sender = "for replication or downloads put the gate at the sender";
+    for key in
+        ["upstream.pacing: pacing at 95 Mbit/s", "upstream.notsent_lowat", "upstream.send_buffer"]
+    {
+        assert_told(&told, &[key, "governs only what this host sends to the upstream", sender]);
+    }
+    assert!(
+        !told.iter().any(|line| line.contains("client.") && line.contains(sender)),
+        "{told:#?}"
+    );
+}
+
+#[test]
+fn buffers_beyond_the_kernels_limit_are_told_what_is_granted() {
+    let large = changed("1=a:1", |route| route.client.tune.receive_buffer = Some(4 << 20));
+    assert_told(
+        &advice(&large),
+        &["client.receive_buffer: ", "grants 208 KiB of 4 MiB", "net.core.rmem_max is 212,992"],
+    );
+    let small = changed("1=a:1", |route| route.client.tune.receive_buffer = Some(65_536));
+    assert_told(&advice(&small), &["client.receive_buffer: ", "never sized by the kernel again"]);
+}
+
+#[test]
+fn times_that_come_into_each_others_way_are_told() {
+    let seconds = Duration::from_secs;
+    let keepalive =
+        lastbyte_socket::Keepalive { idle: seconds(60), interval: seconds(9), probes: 9 };
+    let timed = changed("1=a:1", |route| {
+        route.times =
+            Times { stall: Some(seconds(3)), idle: Some(seconds(30)), ..Times::default() };
+        route.upstream.tune.user_timeout = Some(seconds(5));
+        route.upstream.tune.keepalive = Some(keepalive);
+    });
+    let told = advice(&timed);
+    let key = "upstream.user_timeout: ";
+    assert_told(&told, &[key, "reads nothing for 5 s", "not by the number of probes"]);
+    assert_told(&told, &[key, "stall_timeout is over first", "connect_timeout is 10 s"]);
+    assert_told(&told, &["upstream.keepalive: idle_timeout ends a flow before"]);
+    let none = changed("1=a:1", |route| route.times.connect = Duration::ZERO);
+    assert_told(&faults(&none), &["connect_timeout: no time at all"]);
+}
+
+#[test]
+fn what_the_machine_lacks_is_told() {
+    let mut all = changed("1=a:1", |route| {
+        route.upstream.mptcp = true;
+        route.upstream.tune.mark = Some(7);
+        route.upstream.tune.interface = Some("eth7".to_owned());
+        route.upstream.sources = vec!["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
+    });
+    let told = faults(&all);
+    assert_told(&told, &["upstream.mark: ", "CAP_NET_ADMIN"]);
+    assert_told(&told, &["upstream.interface: ", "\"eth7\"", "lo, eth0"]);
+    assert_told(&told, &["upstream.source: at most one address of each family"]);
+    assert_told(&advice(&all), &["upstream.mptcp: ", "never complete"]);
+    all.limits.dials = 0;
+    all.control = Some("x".repeat(108).into());
+    all.metrics = Some("0.0.0.0:9".parse().unwrap());
+    let few = Machine { descriptors: Some(20_000), may_mark: true, ..machine() };
+    let found = all.check(&few);
+    assert_told(&shown(&found.faults), &["limits.dials: with none"]);
+    assert_told(&shown(&found.faults), &["control: a Unix socket's path"]);
+    assert!(!shown(&found.faults).iter().any(|line| line.contains("mark")));
+    assert_told(&shown(&found.advice), &["limits.flows: 100,000 flows", "about 9,968"]);
+    assert_told(&shown(&found.advice), &["metrics: whoever can reach 0.0.0.0:9"]);
+}
+
+#[test]
+fn what_a_process_may_is_read() {
+    let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                  Max open files            1024                 20000                files     \n";
+    assert_eq!(descriptors(limits), Some(20_000));
+    assert_eq!(descriptors("Max open files            1024  unlimited  files"), None);
+    assert!(
+        may_mark("Name:\tx\nCapEff:\t000001ffffffffff\n") && may_mark("CapEff:\t0000000000002000")
+    );
+    assert!(!may_mark("CapEff:\t0000000000000000\n") && !may_mark(""));
+}
+
+#[test]
+fn this_machine_grants_what_it_says() {
+    let machine = Machine::read();
+    let Some(name) = machine.allowed.first() else {
+        return eprintln!("NOT TESTED: /proc does not tell of congestion controls");
+    };
+    let tune = Tune { congestion: Some(name.clone()), ..Tune::default() };
+    let options = LegOptions { tune, ..LegOptions::default() };
+    assert_eq!(&granted(&options).unwrap().congestion, name);
+    assert!((machine.try_congestion)("nosuch").is_err());
+}

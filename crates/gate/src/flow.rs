@@ -1,0 +1,262 @@
+//! One flow, from its accept to its account.
+//!
+//! ```text
+//! listen ----> resolve ----> dial -----> tune -----> relay -----> finish -----> account
+//! Accepted     Asked         Connected   Tuned       Relay        Relayed       Account
+//! ```
+//!
+//! Each step takes the former's value, and returns its own or why there is none. Whatever happens,
+//! one account leaves.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use lastbyte_core::account::{Account, Ended, How, Leg, Party};
+use lastbyte_core::finish::Unproven;
+use lastbyte_dial::{DialError, DialOptions, Undialed};
+use lastbyte_relay::{Over, Pool, Relay, RelayTimes, Relayed, Side};
+use lastbyte_socket::AsyncStream;
+
+use crate::config::{Kind, Target};
+use crate::tuned;
+use crate::worker::{Accepted, ActiveRoute, Context};
+
+/// Serves one connection: the seven steps.
+pub(crate) async fn serve(accepted: Accepted, context: &Context, pool: &Pool) -> Account {
+    let at = accepted.at;
+    let mut account = Box::new(accepted.account());
+    let ended = async {
+        let asked = resolve(accepted, context).await?;
+        let connected = dial(asked, context, &mut account).await?;
+        let tuned = tune(connected, &mut account);
+        let relay = relay(tuned, context, pool).await;
+        let relayed = finish(relay, at).await;
+        Ok(conclude(relayed, &mut account))
+    };
+    account.ended = ended.await.unwrap_or_else(|refused| refused);
+    account.took = at.elapsed();
+    *account
+}
+
+/// What a client wants, once it is known.
+#[derive(Debug)]
+#[expect(dead_code, reason = "nobody asks yet")]
+pub(crate) struct Request {
+    /// Where to, in the order in which they are to be tried; at least one.
+    pub(crate) targets: Vec<Target>,
+    /// What the client sent behind its request, for the upstream.
+    pub(crate) early: Vec<u8>,
+    /// How the client is told what came of it.
+    pub(crate) reply: Reply,
+}
+
+/// How a client is told what came of its request.
+#[derive(Debug)]
+#[expect(dead_code, reason = "nobody asks yet")]
+pub(crate) enum Reply {
+    /// Not at all: data is the answer, or a reset.
+    None,
+    /// By a reply of SOCKS 5.
+    Socks5,
+    /// By a response of HTTP.
+    HttpConnect,
+}
+
+impl Accepted {
+    fn account(&self) -> Account {
+        let mut client = Leg::default();
+        client.peer = self.client.peer_addr();
+        Account::begin(self.number, Arc::clone(&self.route.route.name), self.began, client)
+    }
+}
+
+/// A client whose wish is known.
+struct Asked {
+    client: AsyncStream,
+    route: Arc<ActiveRoute>,
+    request: Request,
+}
+
+/// Asks the client where to, unless its route says so.
+async fn resolve(accepted: Accepted, context: &Context) -> Result<Asked, Ended> {
+    let Accepted { client, route, .. } = accepted;
+    let Kind::Forward(forward) = &route.route.kind else {
+        return Err(Ended::new(Party::Gate, How::Failed));
+    };
+    let _ = context;
+    let request =
+        Request { targets: forward.targets.clone(), early: Vec::new(), reply: Reply::None };
+    Ok(Asked { client, route, request })
+}
+
+/// Both connections.
+struct Connected {
+    client: AsyncStream,
+    upstream: AsyncStream,
+    route: Arc<ActiveRoute>,
+    early: Vec<u8>,
+}
+
+/// Connects to one of the targets, and tells the client, who hears of it only then.
+async fn dial(asked: Asked, context: &Context, account: &mut Account) -> Result<Connected, Ended> {
+    let Asked { client, route, request } = asked;
+    let began = Instant::now();
+    account.wanted = request.targets.first().map(ToString::to_string);
+    // It is large, and over before the flow has grown old.
+    let dialed = until_stopped(context, Box::pin(first_of(&request.targets, &route, context)));
+    let dialed = dialed.await.unwrap_or_else(|| Err(Ended::new(Party::Gate, How::Stopped)));
+    account.connect = Some(began.elapsed());
+    match dialed {
+        Ok((upstream, target)) => {
+            account.wanted = Some(target);
+            let early = request.early;
+            Ok(Connected { client, upstream, route, early })
+        }
+        Err(ended) => {
+            // The client sees that nobody is there, as it would without a gate.
+            client.discard();
+            Err(ended)
+        }
+    }
+}
+
+/// Tries the targets in their order, each with an equal share of the time that is left.
+async fn first_of(
+    targets: &[Target],
+    route: &ActiveRoute,
+    context: &Context,
+) -> Result<(AsyncStream, String), Ended> {
+    let until = Instant::now() + route.route.times.connect;
+    let mut failed = Ended::new(Party::Gate, How::Failed);
+    for (number, target) in targets.iter().enumerate() {
+        let left = u32::try_from(targets.len() - number).unwrap_or(u32::MAX);
+        let mut options = route.dial.clone();
+        options.race.deadline = until.saturating_duration_since(Instant::now()) / left;
+        match context.dialer.dial(&target.host, target.port, &options).await {
+            Ok(dialed) => return Ok((dialed.stream, target.to_string())),
+            Err(error) => failed = not_connected(&error),
+        }
+    }
+    Err(failed)
+}
+
+/// Who is to blame that there is no connection, and how.
+fn not_connected(error: &DialError) -> Ended {
+    use io::ErrorKind::{
+        ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,
+    };
+    let first = error.first().map(|first| (first.cause.kind(), first.cause.raw_os_error()));
+    let (by, how) = match (&error.why, first) {
+        (Undialed::BadHost(_) | Undialed::BadPort, _) => (Party::Client, How::BadRequest),
+        (Undialed::Runtime(_), _) => (Party::Gate, How::Failed),
+        _ if error.is_unresolved() => (Party::Upstream, How::Unresolved),
+        (Undialed::TimedOut, _) | (_, Some((TimedOut, _))) => {
+            (Party::Upstream, How::ConnectTimeout)
+        }
+        (_, Some((ConnectionRefused | ConnectionReset, _))) => (Party::Upstream, How::Refused),
+        (_, Some((HostUnreachable | NetworkUnreachable, _))) => (Party::Upstream, How::Unreachable),
+        (_, Some((_, Some(code)))) if NO_DESCRIPTORS.contains(&code) => {
+            (Party::Gate, How::NoDescriptors)
+        }
+        _ => (Party::Gate, How::Failed),
+    };
+    Ended::because(by, how, error)
+}
+
+/// `ENFILE` and `EMFILE`.
+const NO_DESCRIPTORS: [i32; 2] = [23, 24];
+
+/// Both connections, and what is read from them goes on.
+struct Tuned(Connected);
+
+/// Reads back what was asked of both legs: it was set before they were connected.
+fn tune(connected: Connected, account: &mut Account) -> Tuned {
+    let route = &connected.route.route;
+    account.client.tuned =
+        tuned::granted(&route.client.tune, route.client.mptcp, &connected.client);
+    let tuned = tuned::granted(&route.upstream.tune, route.upstream.mptcp, &connected.upstream);
+    account.upstream.get_or_insert_default().tuned = tuned;
+    Tuned(connected)
+}
+
+/// Moves the bytes, until both directions are over, or the gate is told to stop.
+async fn relay(Tuned(connected): Tuned, context: &Context, pool: &Pool) -> Relay {
+    let Connected { client, upstream, route, early } = connected;
+    let times = &route.route.times;
+    let times = RelayTimes { idle: times.idle, stall: times.stall, settle: times.settle };
+    let mut relay = Relay::new(client, upstream, early, times, pool);
+    if until_stopped(context, &mut relay).await.is_none() {
+        relay.stop();
+    }
+    relay
+}
+
+/// Ends both connections as what happened asks for.
+async fn finish(relay: Relay, at: Instant) -> Relayed {
+    // It is large, and most flows have nothing to wait for here.
+    Box::pin(relay.finish(at.elapsed())).await
+}
+
+/// Enters what came of it in the account, and says who ended it and how.
+fn conclude(relayed: Relayed, account: &mut Account) -> Ended {
+    let Relayed { over, up, down, unacked, client, upstream, .. } = relayed;
+    (account.up, account.down) = (up, down);
+    for (leg, seen) in
+        [(&mut account.client, client), (account.upstream.get_or_insert_default(), upstream)]
+    {
+        let tuned = std::mem::take(&mut leg.tuned);
+        *leg = seen;
+        leg.tuned = tuned;
+    }
+    match (over, unacked) {
+        (Over::Fin(_), Some((side, Unproven::Reset))) => Ended::because(
+            party(side),
+            How::Reset,
+            "after both ends were passed on, before all was acknowledged",
+        ),
+        (Over::Fin(_), Some((side, why))) => Ended::because(party(side), How::Unacked, why),
+        (Over::Fin(side), None) => Ended::new(party(side), How::Fin),
+        (Over::Cut(side), Some((other, why))) if other != side => {
+            let detail = format_args!("what came before did not all reach the {other}: {why}");
+            Ended::because(party(side), How::Reset, detail)
+        }
+        (Over::Cut(side), _) => Ended::new(party(side), How::Reset),
+        (Over::Idle, _) => Ended::new(Party::Gate, How::Idle),
+        (Over::Stalled(side), _) => {
+            Ended::because(Party::Gate, How::Stalled, format_args!("the {side} took nothing"))
+        }
+        (_, _) => Ended::new(Party::Gate, How::Stopped),
+    }
+}
+
+fn party(side: Side) -> Party {
+    match side {
+        Side::Client => Party::Client,
+        Side::Upstream => Party::Upstream,
+    }
+}
+
+/// What comes of `future`, or nothing once the gate has no time left. The gate wakes the task then.
+async fn until_stopped<T>(context: &Context, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        if context.stop.is_stopping() {
+            return Poll::Ready(None);
+        }
+        future.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+/// How the upstream of a route is connected to.
+pub(crate) fn dial_options(route: &crate::config::Route) -> DialOptions {
+    let mut options = DialOptions::default();
+    options.connect.tune = tuned::with_defaults(&route.upstream.tune);
+    options.connect.mptcp = route.upstream.mptcp;
+    options.connect.sources.clone_from(&route.upstream.sources);
+    options
+}

@@ -1,0 +1,435 @@
+//! A gate that runs: started, changed, drained, stopped.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use lastbyte_core::account::Account;
+use lastbyte_dial::{AsyncDialer, Resolver, ResolverError};
+use lastbyte_socket::SocketError;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::config::{Config, Route};
+use crate::listeners::{Acceptor, Bound, options_of};
+use crate::live::LiveFlow;
+use crate::stop::Phase;
+use crate::worker::{ActiveRoute, Context, Member, Order, Team, Worker, lock};
+
+/// Takes the accounts, one for each flow, from several threads at once.
+pub trait Accounts: Send + Sync {
+    /// A flow has ended. It must not wait: flows do.
+    fn enter(&self, account: Account);
+}
+
+/// Takes what the one who runs a gate has to know at once, from several threads.
+pub trait Notices: Send + Sync {
+    /// Something has happened. It must not wait: flows do.
+    fn notice(&self, notice: Notice);
+}
+
+/// What the one who runs a gate has to know.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Connections cannot be accepted now. They wait in the kernel, and accepting is tried again soon;
+    /// open flows go on. It is said once in 10 s at most.
+    AcceptPaused {
+        /// The route whose listener it was, the last time.
+        route: Arc<str>,
+        /// Why, such as `EMFILE`.
+        cause: SocketError,
+        /// How often, since it was last said.
+        times: u64,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AcceptPaused { route, cause, times } => {
+                let times = if *times == 1 { "once" } else { &format!("{times} times") };
+                write!(f, "route {route}: {cause}: accepting pauses ({times} lately)")
+            }
+        }
+    }
+}
+
+/// A gate that runs, in threads of its own. Dropped, it stops.
+pub struct Gate {
+    team: Arc<Team>,
+    /// The event loops of the workers.
+    loops: Vec<Handle>,
+    threads: Vec<JoinHandle<()>>,
+    state: Mutex<State>,
+}
+
+/// What a reload changes.
+#[derive(Debug)]
+struct State {
+    config: Config,
+    /// A listener for each route, in their order.
+    bounds: Vec<Arc<Bound>>,
+}
+
+/// Where a route listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// The route's name.
+    pub route: Arc<str>,
+    /// The address, with the port that the kernel chose.
+    pub address: SocketAddr,
+}
+
+/// What a reload has changed: the names of routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Changes {
+    /// Those that were not there before.
+    pub added: Vec<Arc<str>>,
+    /// Those whose address was listened on already, and which are not what they were.
+    pub changed: Vec<Arc<str>>,
+    /// Those that are gone. Their flows go on.
+    pub removed: Vec<Arc<str>>,
+    /// What stays as it was until the gate is started anew: the names of keys.
+    pub ignored: Vec<&'static str>,
+}
+
+/// What became of the flows that were open when a gate was told to stop, and of those that waited
+/// to be accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Those that came to an end of their own.
+    pub finished: u64,
+    /// Those that were reset.
+    pub reset: u64,
+}
+
+/// Why a gate cannot start, or cannot become what it is told to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address cannot be listened on, or an option cannot be had.
+    #[error("route {route}: {cause}")]
+    Listen {
+        /// The route's name.
+        route: Arc<str>,
+        /// Why.
+        cause: SocketError,
+    },
+    /// Something cannot be changed while an address is listened on.
+    #[error("route {route}: {key} cannot be changed while the gate runs")]
+    Fixed {
+        /// The route's name.
+        route: Arc<str>,
+        /// What: the name of a key.
+        key: &'static str,
+    },
+    /// Names cannot be resolved.
+    #[error("resolver: {0}")]
+    Resolver(ResolverError),
+    /// The gate was told to stop.
+    #[error("the gate is stopping")]
+    Stopping,
+    /// The kernel refused a thread, a descriptor, or what a thread needs.
+    #[error("start: {0}")]
+    Threads(io::Error),
+}
+
+impl Gate {
+    /// Listens on all routes, and begins to serve.
+    ///
+    /// # Errors
+    /// The first thing that the kernel refused; nothing is left running then.
+    pub fn start(
+        config: Config,
+        accounts: Arc<dyn Accounts>,
+        notices: Arc<dyn Notices>,
+    ) -> Result<Self, StartError> {
+        let resolver = Resolver::dns().map_err(StartError::Resolver)?;
+        let context = Context::new(AsyncDialer::new(resolver), accounts, notices);
+        let workers = config.workers.or_else(|| thread::available_parallelism().ok());
+        let nothing = State { config: Config::of(Vec::new()), bounds: Vec::new() };
+        let gate = Self::with_workers(context, workers.map_or(1, NonZeroUsize::get), nothing)
+            .map_err(StartError::Threads)?;
+        // From nothing to all: what fails leaves nothing, and dropping the gate ends its threads.
+        gate.reload(config)?;
+        Ok(gate)
+    }
+
+    /// A gate that listens nowhere.
+    fn with_workers(context: Context, workers: usize, state: State) -> io::Result<Self> {
+        let mut members = Vec::new();
+        let mut parts = Vec::new();
+        for _ in 0..workers {
+            let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+            let (sender, orders) = unbounded_channel();
+            members.push(Member::new(sender));
+            parts.push((runtime, orders));
+        }
+        let team = Arc::new(Team { context: Arc::new(context), members });
+        let loops = parts.iter().map(|(runtime, _)| runtime.handle().clone()).collect();
+        let state = Mutex::new(state);
+        let mut gate = Self { team, loops, threads: Vec::new(), state };
+        for (own, (runtime, orders)) in parts.into_iter().enumerate() {
+            let worker = Worker::new(Arc::clone(&gate.team), own);
+            *lock(&gate.team.context.workers) += 1;
+            let ended = WorkerEnded(Arc::clone(&gate.team.context));
+            let thread = thread::Builder::new().name(format!("gate-{own}"));
+            let thread = thread.spawn(move || work(&runtime, worker, orders, ended))?;
+            gate.threads.push(thread);
+        }
+        Ok(gate)
+    }
+
+    /// Where it listens, in the order of the routes; nowhere once it was told to stop.
+    #[must_use]
+    pub fn listening(&self) -> Vec<Listening> {
+        let state = lock(&self.state);
+        let routes = state.config.routes.iter().zip(&state.bounds);
+        routes
+            .map(|(route, bound)| Listening {
+                route: Arc::clone(&route.name),
+                address: bound.address(),
+            })
+            .collect()
+    }
+
+    /// The flows that are open now, in no order.
+    #[must_use]
+    pub fn flows(&self) -> Vec<LiveFlow> {
+        self.team.members.iter().flat_map(|member| member.live.list()).collect()
+    }
+
+    /// Becomes what it is told to, without an end to any flow: those that are open keep to the route
+    /// that they took. An address that stays keeps its queue, and the options of its route count for
+    /// what is accepted from now on. A route that is gone takes what waits in its queue, and no more.
+    ///
+    /// An address that overlaps with one that goes (`0.0.0.0:80` and `127.0.0.1:80`) is still in use: that
+    /// takes two reloads.
+    ///
+    /// # Errors
+    /// Why it cannot: it stays what it was.
+    pub fn reload(&self, config: Config) -> Result<Changes, StartError> {
+        let mut state = lock(&self.state);
+        if self.team.context.stop.phase() != Phase::Running {
+            return Err(StartError::Stopping);
+        }
+        let plan = Plan::of(&state, &config)?;
+        let acceptors = self.acceptors_of(&plan.opened).map_err(StartError::Threads)?;
+        plan.change_options()?;
+        // Nothing can fail from here on.
+        for Kept { bound, route, .. } in &plan.kept {
+            bound.set_route(Arc::new(ActiveRoute::new(Arc::clone(route))));
+        }
+        for (member, acceptors) in self.team.members.iter().zip(acceptors) {
+            for acceptor in acceptors {
+                member.accept(acceptor);
+            }
+        }
+        for gone in &plan.gone {
+            gone.close();
+        }
+        let addresses = plan.bounds.iter().map(|bound| bound.address()).collect();
+        self.team.context.set_listening(addresses);
+        *state = State { config, bounds: plan.bounds };
+        Ok(plan.changes)
+    }
+
+    /// What each worker accepts from, for listeners that are new.
+    fn acceptors_of(&self, bounds: &[Arc<Bound>]) -> io::Result<Vec<Vec<Acceptor>>> {
+        let of_worker = |events: &Handle| {
+            let _entered = events.enter();
+            bounds.iter().map(|bound| Acceptor::of(Arc::clone(bound))).collect()
+        };
+        self.loops.iter().map(of_worker).collect()
+    }
+
+    /// Stops to accept, once what waits to be accepted has been; flows come to their end. Those that
+    /// have not after `limit` are reset. Returns at once: see [`Gate::ended`] and [`Gate::wait`]. Said
+    /// again, the earlier end counts.
+    pub fn drain(&self, limit: Duration) {
+        self.team.context.stop.drain(limit);
+        self.tell();
+    }
+
+    /// Stops to accept, and resets all flows. Each leaves its account. Returns at once.
+    pub fn stop(&self) {
+        self.team.context.stop.stop();
+        self.tell();
+    }
+
+    /// Has everybody look at the phase.
+    fn tell(&self) {
+        // The last acceptor that ends closes the socket.
+        for bound in lock(&self.state).bounds.drain(..) {
+            bound.close();
+        }
+        for member in &self.team.members {
+            member.look();
+        }
+    }
+
+    /// Waits until all flows have ended after [`Gate::drain`] or [`Gate::stop`], at most so long.
+    /// Returns whether they have.
+    #[must_use]
+    pub fn ended(&self, timeout: Duration) -> bool {
+        let context = &self.team.context;
+        let ended =
+            context
+                .worker_ended
+                .wait_timeout_while(lock(&context.workers), timeout, |workers| *workers > 0);
+        ended.is_ok_and(|(workers, _)| *workers == 0)
+    }
+
+    /// Waits until all flows have ended after [`Gate::drain`] or [`Gate::stop`], and its threads too.
+    #[must_use]
+    pub fn wait(mut self) -> Totals {
+        self.join();
+        let context = &self.team.context;
+        let read = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        Totals { finished: read(&context.finished), reset: read(&context.reset) }
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // One that has panicked has said so, and its flows have left their accounts.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.stop();
+        self.join();
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// The thread of a worker.
+fn work(runtime: &Runtime, worker: Worker, orders: UnboundedReceiver<Order>, _ended: WorkerEnded) {
+    runtime.block_on(Arc::new(worker).run(orders));
+}
+
+/// Tells that a worker has ended, however it has.
+struct WorkerEnded(Arc<Context>);
+
+impl Drop for WorkerEnded {
+    fn drop(&mut self) {
+        *lock(&self.0.workers) -= 1;
+        self.0.worker_ended.notify_all();
+    }
+}
+
+/// How a gate becomes what it is told to.
+#[derive(Debug, Default)]
+struct Plan {
+    /// The listeners, in the order of the routes.
+    bounds: Vec<Arc<Bound>>,
+    /// Those of them that are new.
+    opened: Vec<Arc<Bound>>,
+    /// Those that stay, and are not what they were.
+    kept: Vec<Kept>,
+    gone: Vec<Arc<Bound>>,
+    changes: Changes,
+}
+
+#[derive(Debug)]
+struct Kept {
+    bound: Arc<Bound>,
+    before: Arc<Route>,
+    route: Arc<Route>,
+}
+
+impl Plan {
+    /// Opens what is new, and finds out whether the rest can be had.
+    fn of(state: &State, config: &Config) -> Result<Self, StartError> {
+        let mut plan = Self::default();
+        let mut old: Vec<_> = state.config.routes.iter().zip(&state.bounds).collect();
+        for route in &config.routes {
+            let found = old.iter().position(|(before, _)| is_same_place(before, route));
+            let Some((before, bound)) = found.map(|at| old.swap_remove(at)) else {
+                plan.open(route)?;
+                continue;
+            };
+            plan.bounds.push(Arc::clone(bound));
+            if before != route {
+                plan.keep(bound, before, route)?;
+            }
+        }
+        for (route, bound) in old {
+            plan.changes.removed.push(Arc::clone(&route.name));
+            plan.gone.push(Arc::clone(bound));
+        }
+        if state.config.workers != config.workers && !state.bounds.is_empty() {
+            plan.changes.ignored.push("workers");
+        }
+        Ok(plan)
+    }
+
+    fn open(&mut self, route: &Arc<Route>) -> Result<(), StartError> {
+        let bound = Bound::open(Arc::new(ActiveRoute::new(Arc::clone(route))));
+        let bound = Arc::new(bound.map_err(|cause| listen_error(route, cause))?);
+        self.opened.push(Arc::clone(&bound));
+        self.bounds.push(bound);
+        self.changes.added.push(Arc::clone(&route.name));
+        Ok(())
+    }
+
+    fn keep(
+        &mut self,
+        bound: &Arc<Bound>,
+        before: &Arc<Route>,
+        route: &Arc<Route>,
+    ) -> Result<(), StartError> {
+        if before.client.mptcp != route.client.mptcp {
+            return Err(StartError::Fixed { route: Arc::clone(&route.name), key: "mptcp" });
+        }
+        let trial = options_of(route).check(route.listen);
+        trial.map_err(|cause| listen_error(route, cause))?;
+        let bound = Arc::clone(bound);
+        let (before, route) = (Arc::clone(before), Arc::clone(route));
+        self.changes.changed.push(Arc::clone(&route.name));
+        self.kept.push(Kept { bound, before, route });
+        Ok(())
+    }
+
+    /// Sets the options of listeners that stay: of all, or of none.
+    fn change_options(&self) -> Result<(), StartError> {
+        for (at, Kept { bound, before, route }) in self.kept.iter().enumerate() {
+            let (old, new) = (options_of(before), options_of(route));
+            if old == new {
+                continue;
+            }
+            if let Err(cause) = bound.listener().change(&old, &new) {
+                for Kept { bound, before, route } in &self.kept[..=at] {
+                    // What they had they can have again.
+                    let _ = bound.listener().change(&options_of(route), &options_of(before));
+                }
+                return Err(listen_error(route, cause));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a route listens where another one did. Port 0 is a place of its own for each route.
+fn is_same_place(before: &Route, route: &Route) -> bool {
+    before.listen == route.listen && (route.listen.port() != 0 || before.name == route.name)
+}
+
+fn listen_error(route: &Route, cause: SocketError) -> StartError {
+    StartError::Listen { route: Arc::clone(&route.name), cause }
+}

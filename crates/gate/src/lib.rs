@@ -1,0 +1,20 @@
+//! A TCP gateway: takes connections, opens one for each where it is wanted, and joins the two.
+//!
+//! This crate forbids a flow without an account: each connection that is accepted leaves exactly one
+//! [`Account`](lastbyte_core::account::Account), whatever became of it.
+
+#![forbid(unsafe_code)]
+
+mod balance;
+pub mod config;
+mod flow;
+mod gate;
+mod listeners;
+mod live;
+pub mod log;
+mod stop;
+mod tuned;
+mod worker;
+
+pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};
+pub use live::LiveFlow;

@@ -1,0 +1,208 @@
+//! Listeners: one kernel socket for each address, watched by all workers.
+//!
+//! One socket, and not one for each worker (`SO_REUSEPORT`): what waits in its queue is lost to nobody
+//! when routes change. A listener is closed once it has given away what waits there: those clients
+//! are connected already, and may have sent.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lastbyte_socket::{Incoming, ListenOptions, Listener, SocketError};
+use lastbyte_sys::socket;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+use tokio::{task, time};
+
+use crate::config::Route;
+use crate::tuned;
+use crate::worker::ActiveRoute;
+
+/// The receive buffer that a client's connection begins with, unless its route fixes one, in bytes.
+const FIRST_BUFFER: u32 = 1 << 20;
+
+/// How a route listens.
+pub(crate) fn options_of(route: &Route) -> ListenOptions {
+    ListenOptions {
+        tune: tuned::with_defaults(&route.client.tune),
+        mptcp: route.client.mptcp,
+        first_buffer: Some(FIRST_BUFFER),
+    }
+}
+
+/// An address that is listened on.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    listener: Listener,
+    /// What becomes of the connections. It can change.
+    route: Mutex<Arc<ActiveRoute>>,
+    is_closing: AtomicBool,
+    closing: Notify,
+}
+
+impl Bound {
+    /// Listens for a route. Nobody accepts yet.
+    pub(crate) fn open(route: Arc<ActiveRoute>) -> Result<Self, SocketError> {
+        let listener = Listener::listen_with(route.route.listen, &options_of(&route.route))?;
+        Ok(Self {
+            listener,
+            route: Mutex::new(route),
+            is_closing: AtomicBool::new(false),
+            closing: Notify::new(),
+        })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    pub(crate) fn listener(&self) -> &Listener {
+        &self.listener
+    }
+
+    pub(crate) fn route(&self) -> Arc<ActiveRoute> {
+        Arc::clone(&self.route.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is accepted from now on takes this route.
+    pub(crate) fn set_route(&self, route: Arc<ActiveRoute>) {
+        *self.route.lock().unwrap_or_else(PoisonError::into_inner) = route;
+    }
+
+    /// Has all acceptors take what waits in the queue, and end.
+    pub(crate) fn close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    async fn closed(&self) {
+        let mut told = pin!(self.closing.notified());
+        told.as_mut().enable();
+        if !self.is_closing() {
+            told.await;
+        }
+    }
+}
+
+/// What one worker accepts from: a duplicate of a listener, in the worker's own event loop.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    bound: Arc<Bound>,
+    io: AsyncFd<OwnedFd>,
+}
+
+/// Takes what an acceptor brings.
+pub(crate) trait Intake {
+    /// A connection has come, for this route.
+    fn take(&self, incoming: Incoming, route: Arc<ActiveRoute>);
+    /// Accepting pauses, because of an error that may pass.
+    fn on_pause(&self, route: &ActiveRoute, cause: SocketError);
+    /// Whether connections that wait are still wanted.
+    fn wants_more(&self) -> bool;
+}
+
+/// How many connections are accepted before flows have their turn.
+const TURN: usize = 16;
+
+/// How many connections of a listener that closes are accepted by one worker: no more than could wait
+/// there when it was told to, or a storm would keep it open for ever.
+const LAST: usize = 4096;
+
+/// How long accepting pauses first, and at most, where there are no descriptors or no memory: doubled
+/// each time in between.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+
+impl Acceptor {
+    /// Watches a listener from the event loop of the runtime that was entered.
+    pub(crate) fn of(bound: Arc<Bound>) -> io::Result<Self> {
+        let duplicate = bound.listener.as_fd().try_clone_to_owned()?;
+        #[expect(deprecated, reason = "an owned descriptor is what its successor asks for")]
+        let io = AsyncFd::with_interest(duplicate, Interest::READABLE)?;
+        Ok(Self { bound, io })
+    }
+
+    /// Accepts until the listener is closed, and then what waits there.
+    pub(crate) async fn run(self, intake: &impl Intake) {
+        let mut pause = PAUSES[0];
+        while !self.bound.is_closing() {
+            match self.accept_some(intake) {
+                Turn::Emptied => self.wait().await,
+                Turn::Over => {
+                    pause = PAUSES[0];
+                    task::yield_now().await;
+                }
+                Turn::Refused(cause) => {
+                    intake.on_pause(&self.bound.route(), cause);
+                    let _ = time::timeout(pause, self.bound.closed()).await;
+                    pause = (2 * pause).min(PAUSES[1]);
+                }
+            }
+        }
+        // Events may lie behind what has come: the queue itself is asked.
+        for _ in 0..LAST {
+            if !intake.wants_more() {
+                break;
+            }
+            match self.bound.listener.accept_now() {
+                Ok(incoming) => intake.take(incoming, self.bound.route()),
+                Err(error) if socket::is_of_one_connection(&error.cause) => {}
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// Waits until a connection may be there, or the listener is closed.
+    async fn wait(&self) {
+        let mut closed = pin!(self.bound.closed());
+        poll_fn(|cx| {
+            let readable = self.io.poll_read_ready(cx).map(drop);
+            if readable.is_ready() { readable } else { closed.as_mut().poll(cx) }
+        })
+        .await;
+    }
+
+    /// Accepts what is there, but not for longer than a turn.
+    fn accept_some(&self, intake: &impl Intake) -> Turn {
+        for _ in 0..TURN {
+            let mut refused = None;
+            let accepted = self.io.try_io(Interest::READABLE, |_| {
+                self.bound.listener.accept_now().map_err(|error| {
+                    let kind = error.cause.kind();
+                    refused = Some(error);
+                    kind.into()
+                })
+            });
+            match (accepted, refused) {
+                (Ok(incoming), _) => intake.take(incoming, self.bound.route()),
+                (Err(error), _) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Turn::Emptied;
+                }
+                (Err(_), Some(refused)) if !socket::is_of_one_connection(&refused.cause) => {
+                    return Turn::Refused(refused);
+                }
+                (Err(_), _) => {}
+            }
+        }
+        Turn::Over
+    }
+}
+
+/// What came of an acceptor's turn.
+enum Turn {
+    /// Nothing waits any more.
+    Emptied,
+    /// More may wait.
+    Over,
+    /// Nothing can be accepted now.
+    Refused(SocketError),
+}

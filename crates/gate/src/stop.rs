@@ -1,0 +1,87 @@
+//! How a gate is told to stop, and how its flows hear of it.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How far a gate is on its way to its end. It goes on to the next, never back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// It takes connections.
+    Running,
+    /// It takes none any more, and lets flows come to their end.
+    Draining,
+    /// Flows are reset, and leave their accounts.
+    Stopping,
+}
+
+/// The phase of a gate, for all its threads.
+///
+/// A flow asks for it whenever it is polled: one load. Its task is woken when the phase becomes
+/// [`Phase::Stopping`], so that it needs nothing to wait with.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    phase: AtomicU8,
+    /// When draining is over.
+    limit: Mutex<Option<Instant>>,
+}
+
+impl Stop {
+    pub(crate) fn new() -> Self {
+        Self { phase: AtomicU8::new(Phase::Running as u8), limit: Mutex::default() }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Running,
+            1 => Phase::Draining,
+            _ => Phase::Stopping,
+        }
+    }
+
+    /// Whether a flow has to end now.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.phase() == Phase::Stopping
+    }
+
+    /// Lets flows go on for as long as `limit`. If that was said before, the earlier end counts.
+    pub(crate) fn drain(&self, limit: Duration) {
+        let until = Instant::now().checked_add(limit);
+        let mut known = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = [*known, until].into_iter().flatten().min();
+        drop(known);
+        self.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
+    }
+
+    /// Lets no flow go on.
+    pub(crate) fn stop(&self) {
+        self.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);
+    }
+
+    /// When draining is over; `None` if it has no limit, or has not begun.
+    pub(crate) fn limit(&self) -> Option<Instant> {
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_never_goes_back_and_the_earlier_limit_counts() {
+        let stop = Stop::new();
+        assert_eq!((stop.phase(), stop.limit()), (Phase::Running, None));
+        stop.drain(Duration::MAX);
+        assert_eq!((stop.phase(), stop.limit()), (Phase::Draining, None), "no limit");
+        stop.drain(Duration::from_secs(60));
+        let limit = stop.limit();
+        assert!(limit.is_some());
+        stop.drain(Duration::from_secs(600));
+        assert_eq!(stop.limit(), limit);
+        stop.stop();
+        stop.drain(Duration::ZERO);
+        assert_eq!(stop.phase(), Phase::Stopping);
+        assert!(stop.is_stopping());
+    }
+}

@@ -1,0 +1,490 @@
+//! A worker: a thread with an event loop of its own, and the flows that live in it.
+//!
+//! A flow stays with its worker from its first step to its account, so that no event has to wake
+//! another thread.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use lastbyte_core::account::{Account, Ended, How, Leg, Party};
+use lastbyte_dial::{AsyncDialer, DialOptions};
+use lastbyte_relay::Pool;
+use lastbyte_socket::{AsyncStream, Incoming, SocketError};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time;
+
+use crate::balance::Balance;
+use crate::config::Route;
+use crate::flow;
+use crate::gate::{Accounts, Notice, Notices};
+use crate::listeners::{Acceptor, Intake};
+use crate::live::{Live, LiveFlow, Place};
+use crate::stop::{Phase, Stop};
+
+/// A connection that was accepted, in the thread that serves it.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) client: AsyncStream,
+    pub(crate) route: Arc<ActiveRoute>,
+    /// [`Account::flow`].
+    pub(crate) number: u64,
+    /// When it was accepted, since 1970 (UTC).
+    pub(crate) began: Duration,
+    /// The same, for [`Account::took`].
+    pub(crate) at: Instant,
+}
+
+/// A route as it is now, with what its flows share.
+#[derive(Debug)]
+pub(crate) struct ActiveRoute {
+    pub(crate) route: Arc<Route>,
+    /// How its upstream is connected to.
+    pub(crate) dial: DialOptions,
+}
+
+impl ActiveRoute {
+    pub(crate) fn new(route: Arc<Route>) -> Self {
+        let dial = flow::dial_options(&route);
+        Self { route, dial }
+    }
+}
+
+/// What all flows of a gate share.
+pub(crate) struct Context {
+    pub(crate) dialer: AsyncDialer,
+    pub(crate) stop: Stop,
+    accounts: Arc<dyn Accounts>,
+    notices: Arc<dyn Notices>,
+    /// Where the gate listens.
+    listening: Mutex<Arc<[SocketAddr]>>,
+    /// The number of the last flow.
+    last_flow: AtomicU64,
+    pauses: Mutex<Pauses>,
+    /// What became of flows since the gate was told to stop.
+    pub(crate) finished: AtomicU64,
+    pub(crate) reset: AtomicU64,
+    /// Workers that have not ended.
+    pub(crate) workers: Mutex<usize>,
+    pub(crate) worker_ended: Condvar,
+}
+
+/// Pauses of accepting that nobody was told of.
+#[derive(Debug, Default)]
+struct Pauses {
+    times: u64,
+    told: Option<Instant>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        dialer: AsyncDialer,
+        accounts: Arc<dyn Accounts>,
+        notices: Arc<dyn Notices>,
+    ) -> Self {
+        Self {
+            dialer,
+            stop: Stop::new(),
+            accounts,
+            notices,
+            listening: Mutex::new(Arc::new([])),
+            last_flow: AtomicU64::new(0),
+            pauses: Mutex::default(),
+            finished: AtomicU64::new(0),
+            reset: AtomicU64::new(0),
+            workers: Mutex::new(0),
+            worker_ended: Condvar::new(),
+        }
+    }
+
+    /// Where the gate listens now: connecting there would be a loop.
+    #[expect(dead_code, reason = "for the step that looks for loops")]
+    pub(crate) fn listening(&self) -> Arc<[SocketAddr]> {
+        Arc::clone(&lock(&self.listening))
+    }
+
+    pub(crate) fn set_listening(&self, addresses: Arc<[SocketAddr]>) {
+        *lock(&self.listening) = addresses;
+    }
+
+    fn next_flow(&self) -> u64 {
+        self.last_flow.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Tells of a pause, once in a while and with how often there were some.
+    fn on_pause(&self, route: &Route, cause: SocketError) {
+        /// Time between two such words.
+        const QUIET: Duration = Duration::from_secs(10);
+        let mut pauses = lock(&self.pauses);
+        pauses.times += 1;
+        if pauses.told.is_some_and(|told| told.elapsed() < QUIET) {
+            return;
+        }
+        pauses.told = Some(Instant::now());
+        let times = std::mem::take(&mut pauses.times);
+        drop(pauses);
+        let route = Arc::clone(&route.name);
+        self.notices.notice(Notice::AcceptPaused { route, cause, times });
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("stop", &self.stop).finish_non_exhaustive()
+    }
+}
+
+/// What a worker can be told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// To accept.
+    Accept(Acceptor),
+    /// To serve what another one has accepted.
+    Serve(Begun),
+    /// To look at the phase of the gate.
+    Look,
+}
+
+/// A connection that was accepted, on its way to the worker that serves it.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    incoming: Incoming,
+    route: Arc<ActiveRoute>,
+    number: u64,
+    began: Duration,
+    at: Instant,
+}
+
+/// All workers of a gate, as they see each other.
+#[derive(Debug)]
+pub(crate) struct Team {
+    pub(crate) context: Arc<Context>,
+    pub(crate) members: Vec<Member>,
+}
+
+/// What others see of a worker. Each has cache lines of its own: all write here often.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Member {
+    /// Flows that it has, or that are on their way to it.
+    load: AtomicUsize,
+    acceptors: AtomicUsize,
+    orders: UnboundedSender<Order>,
+    pub(crate) live: Live,
+}
+
+impl Member {
+    pub(crate) fn new(orders: UnboundedSender<Order>) -> Self {
+        let (load, acceptors) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { load, acceptors, orders, live: Live::default() }
+    }
+
+    /// Has a worker accept. One that has ended does not, nor would anybody want it to.
+    pub(crate) fn accept(&self, acceptor: Acceptor) {
+        self.acceptors.fetch_add(1, Ordering::Relaxed);
+        let _ = self.orders.send(Order::Accept(acceptor));
+    }
+
+    /// Has a worker look at the phase of the gate.
+    pub(crate) fn look(&self) {
+        // One that has ended has nothing left to look after.
+        let _ = self.orders.send(Order::Look);
+    }
+
+    fn is_idle(&self) -> bool {
+        let load = self.load.load(Ordering::Acquire);
+        load == 0 && self.acceptors.load(Ordering::Acquire) == 0
+    }
+}
+
+/// A worker, in its own thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    team: Arc<Team>,
+    own: usize,
+    balance: Mutex<Balance>,
+    pool: Pool,
+}
+
+/// How long flows may take to end when they are told to. They need not wait for anybody.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Worker {
+    pub(crate) fn new(team: Arc<Team>, own: usize) -> Self {
+        let balance = Mutex::new(Balance::new(Instant::now()));
+        Self { team, own, balance, pool: Pool::default() }
+    }
+
+    /// Obeys until the gate has stopped and all flows here have ended.
+    pub(crate) async fn run(self: Arc<Self>, mut orders: UnboundedReceiver<Order>) {
+        let mut given_up = None;
+        loop {
+            let until = match given_up {
+                None => self.context().stop.limit(),
+                given_up => given_up,
+            };
+            let order = match until {
+                Some(until) => time::timeout_at(until.into(), orders.recv()).await.ok().flatten(),
+                None => orders.recv().await,
+            };
+            match order {
+                Some(Order::Accept(acceptor)) => {
+                    tokio::spawn(accept(Arc::clone(&self), acceptor));
+                }
+                Some(Order::Serve(begun)) => self.begin(begun),
+                Some(Order::Look) | None => {}
+            }
+            let now = Instant::now();
+            if self.context().stop.limit().is_some_and(|limit| limit <= now) {
+                self.context().stop.stop();
+            }
+            match self.context().stop.phase() {
+                Phase::Running => continue,
+                Phase::Draining => {}
+                Phase::Stopping if given_up.is_none() => {
+                    given_up = Some(now + GRACE);
+                    self.member().live.wake_all();
+                }
+                Phase::Stopping if given_up.is_some_and(|given_up| given_up <= now) => return,
+                Phase::Stopping => {}
+            }
+            if self.member().is_idle() {
+                // What is handed over from now on comes back to the one who has accepted it.
+                orders.close();
+                match orders.try_recv() {
+                    Ok(Order::Serve(begun)) => self.begin(begun),
+                    Ok(_) => {}
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Has the flow of a connection begin here. It is counted already.
+    fn begin(self: &Arc<Self>, begun: Begun) {
+        let Begun { incoming, route, number, began, at } = begun;
+        let (worker, peer) = (Arc::clone(self), incoming.peer_addr());
+        let (place, has_ended) = (None, false);
+        let open = OpenFlow { worker, route, number, began, at, peer, place, has_ended };
+        tokio::spawn(serve(open, incoming));
+    }
+
+    fn context(&self) -> &Context {
+        &self.team.context
+    }
+
+    fn member(&self) -> &Member {
+        &self.team.members[self.own]
+    }
+
+    /// The worker that is to serve the next connection, if it is another one.
+    fn relief(&self) -> Option<&Member> {
+        let members = &self.team.members;
+        let own = self.member().load.load(Ordering::Relaxed);
+        if own == 0 || members.len() == 1 {
+            return None;
+        }
+        let load = |member: &&Member| member.load.load(Ordering::Relaxed);
+        let least = members.iter().min_by_key(load)?;
+        let hands_over = lock(&self.balance).hands_over(own, load(&least), Instant::now());
+        // One that drains may have ended.
+        (hands_over && self.context().stop.phase() == Phase::Running).then_some(least)
+    }
+}
+
+/// What an acceptor of a worker brings is served by that worker, or by one with fewer flows.
+struct Intaking<'a>(&'a Arc<Worker>);
+
+impl Intake for Intaking<'_> {
+    fn take(&self, incoming: Incoming, route: Arc<ActiveRoute>) {
+        let Self(worker) = self;
+        let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let number = worker.context().next_flow();
+        let mut begun = Begun { incoming, route, number, began, at: Instant::now() };
+        if let Some(relief) = worker.relief() {
+            relief.load.fetch_add(1, Ordering::AcqRel);
+            match relief.orders.send(Order::Serve(begun)) {
+                Ok(()) => return,
+                Err(back) => {
+                    relief.load.fetch_sub(1, Ordering::AcqRel);
+                    let Order::Serve(back) = back.0 else { unreachable!("it is what was sent") };
+                    begun = back;
+                }
+            }
+        }
+        worker.member().load.fetch_add(1, Ordering::AcqRel);
+        worker.begin(begun);
+    }
+
+    fn on_pause(&self, route: &ActiveRoute, cause: SocketError) {
+        self.0.context().on_pause(&route.route, cause);
+    }
+
+    fn wants_more(&self) -> bool {
+        !self.0.context().stop.is_stopping()
+    }
+}
+
+/// The task of an acceptor.
+async fn accept(worker: Arc<Worker>, acceptor: Acceptor) {
+    acceptor.run(&Intaking(&worker)).await;
+    worker.member().acceptors.fetch_sub(1, Ordering::AcqRel);
+    worker.member().look();
+}
+
+/// The task of a flow.
+async fn serve(mut open: OpenFlow, incoming: Incoming) {
+    poll_fn(|cx| {
+        open.enter(cx.waker().clone());
+        Poll::Ready(())
+    })
+    .await;
+    let account = match incoming.watch() {
+        Ok(client) => {
+            let OpenFlow { number, began, at, .. } = open;
+            let route = Arc::clone(&open.route);
+            let accepted = Accepted { client, route, number, began, at };
+            flow::serve(accepted, open.worker.context(), &open.worker.pool).await
+        }
+        Err(error) => open.account(How::Failed, format_args!("watch: {error}")),
+    };
+    open.end(account);
+}
+
+/// A flow that is open. It leaves an account whatever becomes of its task.
+#[derive(Debug)]
+struct OpenFlow {
+    worker: Arc<Worker>,
+    route: Arc<ActiveRoute>,
+    number: u64,
+    began: Duration,
+    at: Instant,
+    peer: SocketAddr,
+    /// Its place in the list, once its task has run.
+    place: Option<Place>,
+    has_ended: bool,
+}
+
+impl OpenFlow {
+    fn enter(&mut self, waker: Waker) {
+        let route = Arc::clone(&self.route.route.name);
+        let (flow, client, began) = (self.number, self.peer, self.began);
+        let flow = LiveFlow { flow, route, client, began, worker: self.worker.own };
+        self.place = Some(self.worker.member().live.enter(flow, waker));
+    }
+
+    /// An account of what is known here.
+    fn account(&self, how: How, why: impl fmt::Display) -> Account {
+        let mut leg = Leg::default();
+        leg.peer = Some(self.peer);
+        let route = Arc::clone(&self.route.route.name);
+        let mut account = Account::begin(self.number, route, self.began, leg);
+        account.took = self.at.elapsed();
+        account.ended = Ended::because(Party::Gate, how, why);
+        account
+    }
+
+    fn end(mut self, account: Account) {
+        self.leave(account);
+    }
+
+    fn leave(&mut self, account: Account) {
+        self.has_ended = true;
+        let (member, context) = (self.worker.member(), self.worker.context());
+        if let Some(place) = self.place {
+            member.live.leave(place);
+        }
+        let is_last = member.load.fetch_sub(1, Ordering::AcqRel) == 1;
+        if context.stop.phase() != Phase::Running {
+            let stopped = account.ended.how == How::Stopped;
+            let count = if stopped { &context.reset } else { &context.finished };
+            count.fetch_add(1, Ordering::Relaxed);
+            if is_last {
+                member.look();
+            }
+        }
+        context.accounts.enter(account);
+    }
+}
+
+impl Drop for OpenFlow {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let stopping = self.worker.context().stop.is_stopping();
+            let how = if stopping { How::Stopped } else { How::Failed };
+            self.leave(self.account(how, "its task ended before it did"));
+        }
+    }
+}
+
+/// What a thread that panicked has left is whole: nobody panics while it holds a lock here.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use lastbyte_dial::Resolver;
+    use lastbyte_socket::{ListenOptions, Listener};
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::config::{Forward, Kind, LegOptions, Times};
+
+    struct Nobody;
+
+    impl Accounts for Nobody {
+        fn enter(&self, _: Account) {}
+    }
+
+    impl Notices for Nobody {
+        fn notice(&self, _: Notice) {}
+    }
+
+    fn route(listen: SocketAddr) -> Route {
+        Route {
+            name: "db".into(),
+            listen,
+            kind: Kind::Forward(Forward { targets: Vec::new(), choice: Default::default() }),
+            allow: Vec::new(),
+            client: LegOptions::default(),
+            upstream: LegOptions::default(),
+            times: Times::default(),
+        }
+    }
+
+    #[test]
+    fn the_task_of_a_flow_is_small() {
+        let resolver = Resolver::dns_from("", "").unwrap();
+        let nobody = Arc::new(Nobody);
+        let context = Context::new(AsyncDialer::new(resolver), nobody.clone(), nobody);
+        let (orders, _orders) = unbounded_channel();
+        let members = vec![Member::new(orders)];
+        let team = Arc::new(Team { context: Arc::new(context), members });
+        let worker = Arc::new(Worker::new(team, 0));
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = Listener::listen_with(listen, &ListenOptions::default()).unwrap();
+        let _client = TcpStream::connect(listener.local_addr()).unwrap();
+        let incoming = listener.accept_now().unwrap();
+        worker.member().load.fetch_add(1, Ordering::Relaxed);
+        let open = OpenFlow {
+            worker,
+            route: Arc::new(ActiveRoute::new(Arc::new(route(listen)))),
+            number: 1,
+            began: Duration::ZERO,
+            at: Instant::now(),
+            peer: listen,
+            place: None,
+            has_ended: false,
+        };
+        let task = serve(open, incoming);
+        let bytes = size_of_val(&task);
+        assert!(bytes <= 2_048, "{bytes} bytes");
+    }
+}

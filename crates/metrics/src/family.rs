@@ -1,0 +1,123 @@
+//! The same statistics for several members, told apart by one label.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::cells::{Cells, Places};
+use crate::declare::{Statistics, check_word};
+use crate::snapshot::{Point, Reading, Snapshot};
+
+/// The same statistics for several members, such as the routes of a gate, told apart by one label.
+///
+/// A member is here as long as anything lives that counts for it: the struct that
+/// [`register`](Self::register) returned, one of its fields' clones, or a [`Held`](crate::Held).
+/// Then it goes, and what it counted goes on in the member without a label, so that no total ever
+/// goes down. There are as many members as names in use; names are not to come from a network.
+pub struct Family<S> {
+    label: &'static str,
+    members: Mutex<Members>,
+    of: PhantomData<fn() -> S>,
+}
+
+impl<S: Statistics> Family<S> {
+    /// A family without members.
+    ///
+    /// # Panics
+    /// If the label is not of `a-z`, `0-9` and `_`, does not begin with a letter, or is `le`, which
+    /// histograms have.
+    #[must_use]
+    pub const fn new(label: &'static str) -> Self {
+        check_word(label);
+        assert!(!matches!(label.as_bytes(), b"le"), "histograms have the label `le`");
+        Self { label, members: Mutex::new(Members::NONE), of: PhantomData }
+    }
+
+    /// Statistics of a member, to count with. The empty name is no label: a program's own statistics
+    /// have one member, without a label.
+    ///
+    /// Under a name that is in use, this counts in the same place as those before: a reload that
+    /// registers the new routes before it drops the old ones loses nothing. A name that is no longer
+    /// in use begins at zero.
+    pub fn register(&self, name: &str) -> S {
+        let mut members = self.members();
+        members.retire_unused();
+        let new = || Arc::new(Cells::of(S::declared()));
+        let cells = members.living.entry(name.to_owned()).or_insert_with(new);
+        S::placed(&mut Places::new(cells, S::declared()))
+    }
+
+    /// What was counted until now, member by member, the one without a label first.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut members = self.members();
+        members.retire_unused();
+        let mut first = 0;
+        let readings = S::declared().iter().map(|declared| {
+            let cells = first..first + declared.cells();
+            first = cells.end;
+            Reading::new(declared, self.label, members.points(cells))
+        });
+        Snapshot::new(readings.collect())
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        // Nothing here is left half done by a panic: the worst is a member that was not retired.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> fmt::Debug for Family<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Family").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Members {
+    living: BTreeMap<String, Arc<Cells>>,
+    /// What members counted that are no longer here, by cell; empty while there were none.
+    retired: Vec<u64>,
+}
+
+impl Members {
+    const NONE: Self = Self { living: BTreeMap::new(), retired: Vec::new() };
+
+    /// Takes over what members have counted that nothing counts for any more.
+    fn retire_unused(&mut self) {
+        let retired = &mut self.retired;
+        self.living.retain(|_, cells| {
+            // This is the last reference, and what was counted through the others is seen.
+            let Some(unused) = Arc::get_mut(cells) else { return true };
+            retired.resize(unused.len(), 0);
+            for (at, sum) in retired.iter_mut().enumerate() {
+                *sum = sum.wrapping_add(unused.sum(at));
+            }
+            false
+        });
+    }
+
+    /// These cells of each member.
+    fn points(&self, cells: std::ops::Range<usize>) -> Vec<Point> {
+        let mut points = Vec::new();
+        if let Some(retired) = self.retired.get(cells.clone())
+            && !self.living.contains_key("")
+        {
+            points.push(Point::new("", retired.to_vec()));
+        }
+        for (name, living) in &self.living {
+            // From the last: what a gauge lost is read before what it gained.
+            let mut sums: Vec<u64> = cells.clone().rev().map(|at| living.sum(at)).collect();
+            sums.reverse();
+            if name.is_empty()
+                && let Some(retired) = self.retired.get(cells.clone())
+            {
+                for (sum, before) in sums.iter_mut().zip(retired) {
+                    *sum = sum.wrapping_add(*before);
+                }
+            }
+            points.push(Point::new(name, sums));
+        }
+        points
+    }
+}

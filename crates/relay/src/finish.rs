@@ -1,0 +1,149 @@
+//! What follows a relay: each connection is ended as its side is to learn of the other's end.
+
+use std::time::Duration;
+
+use futures_util::future::join;
+use lastbyte_core::account::{Carried, Leg};
+use lastbyte_core::finish::{Drain, Unproven};
+use lastbyte_core::pump::{Last, Side};
+use lastbyte_core::sample::{LimitedBy, TcpInfo};
+use lastbyte_core::{Delivery, Receipt};
+use lastbyte_socket::{AsyncStream, FinishError, FinishOptions};
+
+use crate::relay::{Over, Relay};
+
+/// A relay that has ended, with both connections closed.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Relayed {
+    /// Why.
+    pub over: Over,
+    /// From the client to the upstream.
+    pub up: Carried,
+    /// From the upstream to the client.
+    pub down: Carried,
+    /// The side that was not seen to acknowledge all that was written to it, though it was waited for.
+    pub unacked: Option<(Side, Unproven)>,
+    /// The leg of the client, as it was when all was written.
+    pub client: Leg,
+    /// The leg of the upstream, as it was when all was written.
+    pub upstream: Leg,
+}
+
+impl Relay {
+    /// Ends both connections: orderly where both sides ended so, else by a reset once what was written
+    /// is acknowledged. `lasted` is how long they were there, for what held them back.
+    pub async fn finish(mut self, lasted: Duration) -> Relayed {
+        // Where it is not over, it is as good as stopped.
+        self.stop();
+        let over = self.over.unwrap_or(Over::Stopped);
+        let ends = Side::BOTH.map(|leg| match over {
+            Over::Fin(_) | Over::Cut(_) => (self.pump.last(leg), self.times.settle),
+            Over::Idle | Over::Stalled(_) | Over::Stopped => (Last::Reset, Duration::ZERO),
+        });
+        let [mut up, mut down] = Side::BOTH.map(|from| Carried::from(self.pump.carried(from)));
+        let [client, upstream] = self.legs;
+        let client = Ending::of(client, Side::Client, ends[0]);
+        let upstream = Ending::of(upstream, Side::Upstream, ends[1]);
+        down.limited_by = client.held_back(lasted);
+        up.limited_by = upstream.held_back(lasted);
+        let (client_leg, upstream_leg) = (client.leg(), upstream.leg());
+        let (to_client, to_upstream) = join(client.end(), upstream.end()).await;
+        down.acked = to_client.acked_of(down.written);
+        up.acked = to_upstream.acked_of(up.written);
+        let unproven = [(Side::Client, to_client.why), (Side::Upstream, to_upstream.why)];
+        let unacked = unproven.into_iter().find_map(|(side, why)| Some((side, why?)));
+        Relayed { over, up, down, unacked, client: client_leg, upstream: upstream_leg }
+    }
+}
+
+/// A connection that is to be ended.
+struct Ending {
+    stream: AsyncStream,
+    side: Side,
+    last: Last,
+    within: Duration,
+    info: Option<TcpInfo>,
+}
+
+/// What is known of the bytes that were written to a side.
+struct Ended {
+    unacked: Option<u64>,
+    why: Option<Unproven>,
+}
+
+impl Ending {
+    fn of(stream: AsyncStream, side: Side, (last, within): (Last, Duration)) -> Self {
+        let info = stream.info().ok();
+        Self { stream, side, last, within, info }
+    }
+
+    fn leg(&self) -> Leg {
+        let mut leg = Leg::default();
+        leg.local = self.stream.local_addr();
+        leg.peer = self.stream.peer_addr();
+        leg.rtt = self.info.map(|info| Duration::from_micros(u64::from(info.rtt_us)));
+        leg.retransmitted_segments = self.info.map(|info| info.total_retrans_segments);
+        leg
+    }
+
+    /// What held the sending on this connection back for the longest time, by the kernel's own
+    /// clocks. What is in none of them while bytes were under way is the congestion window's, or where
+    /// the pace was limited by us, that limit's.
+    fn held_back(&self, lasted: Duration) -> Option<(LimitedBy, Duration)> {
+        let info = self.info?;
+        let clock = |micros: Option<u64>| Some(Duration::from_micros(micros?).min(lasted));
+        let busy = clock(info.busy_us)?;
+        let window = clock(info.rwnd_limited_us)?;
+        let buffer = clock(info.sndbuf_limited_us)?;
+        let paced = info.max_pacing_rate.is_some_and(|most| most != u64::MAX);
+        let rest = if paced { LimitedBy::Pacing } else { LimitedBy::CongestionWindow };
+        let times = [
+            (LimitedBy::Application, lasted.saturating_sub(busy)),
+            (LimitedBy::ReceiveWindow, window),
+            (LimitedBy::SendBuffer, buffer),
+            (rest, busy.saturating_sub(window + buffer)),
+        ];
+        times.into_iter().max_by_key(|(_, time)| *time)
+    }
+
+    /// How many of all bytes written to a connection that is gone were acknowledged before. The kernel's
+    /// queue is gone too; its count remains, in which the side that connected has its SYN.
+    fn acked_before(&self) -> Option<u64> {
+        let counted = self.info?.bytes_acked?;
+        let syn = u64::from(self.side == Side::Upstream);
+        Some(counted.saturating_sub(syn).min(self.stream.written()))
+    }
+
+    async fn end(self) -> Ended {
+        let (want, drain, deadline) = (Delivery::Acked, Drain::Keep, self.within);
+        let options = FinishOptions { deadline, want, drain, patient: true };
+        match self.last {
+            Last::Drop => {
+                let acked = self.acked_before();
+                let unacked = acked.map(|acked| self.stream.written().saturating_sub(acked));
+                Ended { unacked, why: None }
+            }
+            Last::Finish => Ended::of(self.stream.finish(options).await),
+            // Nobody waits for an acknowledgement where there is no time.
+            Last::Reset if self.within.is_zero() => {
+                Ended { why: None, ..Ended::of(self.stream.abort_with(options).await) }
+            }
+            Last::Reset => Ended::of(self.stream.abort_with(options).await),
+        }
+    }
+}
+
+impl Ended {
+    fn of(finished: Result<Receipt, FinishError>) -> Self {
+        match finished {
+            Ok(receipt) => Self { unacked: receipt.unacked, why: None },
+            Err(error) => Self { unacked: error.receipt.unacked, why: Some(error.why) },
+        }
+    }
+
+    /// How many of `written` bytes, the last ones on the connection, are acknowledged.
+    fn acked_of(&self, written: u64) -> Option<u64> {
+        self.unacked.map(|unacked| written.saturating_sub(unacked))
+    }
+}

@@ -1,0 +1,288 @@
+//! The driver of [`Pump`]: two streams, and the calls that it asks for.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use lastbyte_core::End;
+use lastbyte_core::pump::{Carried, Next, Pump, Side};
+use lastbyte_socket::AsyncStream;
+use tokio::time::{self, Instant, Sleep};
+
+use crate::held::{Held, Manner};
+use crate::pool::Pool;
+
+/// How often each way is looked at before others have their turn: 4 MiB or so of a fast flow.
+const TURNS: usize = 8;
+
+/// Time limits of a relay. None of them ends a flow on which data moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayTimes {
+    /// How long nothing may move with nothing waiting to be written; `None` for ever, the default.
+    pub idle: Option<Duration>,
+    /// How long a side that has bytes to take may take none; `None` for ever, the default.
+    pub stall: Option<Duration>,
+    /// The same once the other side has ended or was cut, and for acknowledgements at the end: 30 s.
+    pub settle: Duration,
+}
+
+impl Default for RelayTimes {
+    fn default() -> Self {
+        Self { idle: None, stall: None, settle: Duration::from_secs(30) }
+    }
+}
+
+/// Why a relay is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Over {
+    /// Both sides ended with a FIN, and each was passed on; this one was the first.
+    Fin(Side),
+    /// This side was cut: reset, or given up by our kernel.
+    Cut(Side),
+    /// Nothing moved for [`RelayTimes::idle`].
+    Idle,
+    /// This side took nothing for [`RelayTimes::stall`], or, the other having ended, for
+    /// [`RelayTimes::settle`].
+    Stalled(Side),
+    /// The caller stopped it.
+    Stopped,
+}
+
+/// Two connected streams, joined.
+///
+/// A future that is ready when both ways are over; then [`Relay::finish`] ends both connections as
+/// what happened asks for. Dropped before that, both are closed by the kernel's own rules, so that a
+/// cut transfer may look complete: [`Relay::stop`] first.
+#[derive(Debug)]
+pub struct Relay {
+    pub(crate) legs: [AsyncStream; 2],
+    pub(crate) pump: Pump,
+    ways: [Way; 2],
+    pool: Pool,
+    pub(crate) times: RelayTimes,
+    waiting: Option<Waiting>,
+    pub(crate) over: Option<Over>,
+}
+
+/// What one way has beside what the machine knows of it.
+#[derive(Default)]
+struct Way {
+    held: Held,
+    manner: Manner,
+}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.manner.fmt(f)
+    }
+}
+
+/// A time limit that runs.
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// What became of a turn.
+#[derive(PartialEq, Eq)]
+enum Turn {
+    Moved,
+    Waits,
+}
+
+impl Relay {
+    /// Joins two streams: one that was accepted, the client's, and one that was opened for it. `early` is what was read from the client before, and is for the upstream.
+    #[must_use]
+    pub fn new(
+        client: AsyncStream,
+        upstream: AsyncStream,
+        early: Vec<u8>,
+        times: RelayTimes,
+        pool: &Pool,
+    ) -> Self {
+        let pump = Pump::new(early.len() as u64);
+        let up = Way { held: Held::early(early), manner: Manner::default() };
+        let (legs, ways) = ([client, upstream], [up, Way::default()]);
+        Self { legs, pump, ways, pool: pool.clone(), times, waiting: None, over: None }
+    }
+
+    /// The leg of one side.
+    #[must_use]
+    pub fn leg(&self, side: Side) -> &AsyncStream {
+        &self.legs[side as usize]
+    }
+
+    /// What went from this side to the other so far.
+    #[must_use]
+    pub fn carried(&self, from: Side) -> Carried {
+        self.pump.carried(from)
+    }
+
+    /// Ends the relay now, whatever is on its way: [`Relay::finish`] then resets both connections.
+    pub fn stop(&mut self) {
+        self.over.get_or_insert(Over::Stopped);
+    }
+
+    /// One turn of a way.
+    fn turn(&mut self, from: Side, cx: &mut Context<'_>) -> io::Result<Turn> {
+        let to = from.other();
+        match self.pump.next(from) {
+            Next::Over => return Ok(Turn::Waits),
+            Next::Read => {
+                let source = &mut self.legs[from as usize];
+                if source.poll_readable(cx)?.is_pending() {
+                    return Ok(Turn::Waits);
+                }
+                let Way { held, manner } = &mut self.ways[from as usize];
+                match held.fill(manner, source, &self.pool) {
+                    Ok(0) => self.pump.on_end(from, source.ended().unwrap_or(End::Unknown)),
+                    Ok(bytes) => self.pump.on_read(from, bytes as u64),
+                    // The next turn waits for it.
+                    Err(error) if is_passing(&error) => {}
+                    Err(_) => self.pump.on_end(from, End::Reset),
+                }
+            }
+            Next::Write => {
+                let sink = &mut self.legs[to as usize];
+                match self.ways[from as usize].held.drain(sink, &self.pool) {
+                    Ok(bytes) => self.pump.on_written(from, bytes as u64),
+                    Err(error) if is_passing(&error) => {
+                        if sink.poll_writable(cx)?.is_pending() {
+                            return Ok(Turn::Waits);
+                        }
+                    }
+                    Err(_) => self.pump.on_dead(to),
+                }
+            }
+            Next::HalfClose => match self.legs[to as usize].half_close() {
+                Ok(()) => self.pump.on_half_closed(from),
+                Err(_) => self.pump.on_dead(to),
+            },
+        }
+        Ok(Turn::Moved)
+    }
+
+    /// Looks at both ways until both wait or are over. Returns whether there was anything to do, and
+    /// whether there still is.
+    fn turns(&mut self, cx: &mut Context<'_>) -> io::Result<(bool, bool)> {
+        let mut moved = false;
+        for _ in 0..TURNS {
+            let mut open = false;
+            for from in Side::BOTH {
+                // A message is read and written in one go.
+                for _ in 0..3 {
+                    if self.turn(from, cx)? == Turn::Waits {
+                        break;
+                    }
+                    open = true;
+                }
+            }
+            if !open {
+                return Ok((moved, false));
+            }
+            moved = true;
+        }
+        Ok((true, true))
+    }
+
+    /// Watches the legs that nothing is read from: a reset there ends the other way too. Returns
+    /// whether one was found.
+    fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let mut found = false;
+        for leg in Side::BOTH {
+            // A closed direction of our own looks like a failure, and then nothing is left to learn.
+            let watched = self.pump.next(leg) != Next::Read && !self.pump.has_fin(leg);
+            if watched
+                && !self.pump.is_dead(leg)
+                && self.legs[leg as usize].poll_failed(cx)?.is_ready()
+            {
+                self.pump.on_dead(leg);
+                found = true;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Waits for the limit that counts now, if there is one.
+    fn poll_limit(&mut self, moved: bool, cx: &mut Context<'_>) -> Poll<Over> {
+        let stuck = Side::BOTH.into_iter().find(|from| self.pump.next(*from) == Next::Write);
+        let limit = match stuck {
+            Some(_) if self.pump.is_ending() => Some(self.times.settle),
+            Some(_) => self.times.stall,
+            None => self.times.idle,
+        };
+        let Some(limit) = limit else {
+            self.waiting = None;
+            return Poll::Pending;
+        };
+        let waiting = self.waiting.get_or_insert_with(|| {
+            let since = Instant::now();
+            Waiting { since, timer: Box::pin(time::sleep_until(since + limit)) }
+        });
+        if moved {
+            waiting.since = Instant::now();
+        }
+        // A timer that is early is put off when it ends: cheaper than with every byte.
+        loop {
+            let until = waiting.since + limit;
+            if waiting.timer.deadline() > until {
+                waiting.timer.as_mut().reset(until);
+            }
+            ready!(waiting.timer.as_mut().poll(cx));
+            if waiting.timer.deadline() >= until {
+                return Poll::Ready(match stuck {
+                    Some(from) => Over::Stalled(from.other()),
+                    None => Over::Idle,
+                });
+            }
+            waiting.timer.as_mut().reset(until);
+        }
+    }
+
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Over>> {
+        let mut moved = false;
+        loop {
+            let (some, more) = self.turns(cx)?;
+            moved |= some;
+            if self.pump.is_over() {
+                return Poll::Ready(Ok(match self.pump.cut_by() {
+                    Some(side) => Over::Cut(side),
+                    None => Over::Fin(self.pump.first_end().unwrap_or(Side::Client)),
+                }));
+            }
+            if more {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if !self.watch(cx)? {
+                return self.poll_limit(moved, cx).map(Ok);
+            }
+            // From here on another limit counts.
+            moved = true;
+        }
+    }
+}
+
+impl Future for Relay {
+    type Output = Over;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Over> {
+        let relay = self.get_mut();
+        if let Some(over) = relay.over {
+            return Poll::Ready(over);
+        }
+        // Only an event loop that is gone fails: there is nothing left to do then.
+        let over = ready!(relay.poll_over(cx)).unwrap_or(Over::Stopped);
+        relay.over = Some(over);
+        relay.waiting = None;
+        Poll::Ready(over)
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,285 @@
+//! Relays between real sockets: what one side does, the other side sees.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests say what failed by panicking")]
+
+use std::io::{Read, Write};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use lastbyte_core::End;
+use lastbyte_relay::{Over, Pool, Relay, RelayTimes, Relayed, Side};
+use lastbyte_socket::{AsyncStream, Delivery, FinishOptions, Listener, Stream, Tune};
+use lastbyte_sys::socket;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A client and a server, and a relay between them in a thread of its own.
+struct Bed {
+    client: Stream,
+    server: Stream,
+    relay: JoinHandle<Relayed>,
+    stop: tokio::sync::oneshot::Sender<()>,
+}
+
+/// Both ends of a connection: of the side that connected, and of the one that accepted.
+fn pair() -> (Stream, Stream) {
+    let listener = Listener::listen("127.0.0.1:0".parse().unwrap(), &Tune::default()).unwrap();
+    let one = Stream::connect(listener.local_addr(), &Tune::default(), 5 * SECOND).unwrap();
+    (one, listener.accept().unwrap())
+}
+
+fn bed_with(times: RelayTimes, early: &[u8]) -> Bed {
+    let (client, of_client) = pair();
+    let (of_server, server) = pair();
+    let (early, pool) = (early.to_vec(), Pool::default());
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let relay = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let began = Instant::now();
+            let of_client = AsyncStream::from_blocking(of_client).unwrap();
+            let of_server = AsyncStream::from_blocking(of_server).unwrap();
+            let mut relay = Relay::new(of_client, of_server, early, times, &pool);
+            tokio::select! {
+                _ = &mut relay => {}
+                Ok(()) = stopped => relay.stop(),
+            }
+            relay.finish(began.elapsed()).await
+        })
+    });
+    for side in [&client, &server] {
+        side.set_read_timeout(Some(20 * SECOND)).unwrap();
+        side.set_write_timeout(Some(20 * SECOND)).unwrap();
+    }
+    Bed { client, server, relay, stop }
+}
+
+fn bed() -> Bed {
+    bed_with(RelayTimes::default(), b"")
+}
+
+/// Bytes that differ from each other, and from those of another seed.
+fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        u8::try_from(state >> 56).unwrap()
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Reads to the end, however it ends.
+fn read_all(stream: &mut Stream) -> (Vec<u8>, Option<End>) {
+    let mut all = Vec::new();
+    let _ = stream.read_to_end(&mut all);
+    (all, stream.ended())
+}
+
+fn reset(stream: &Stream) {
+    socket::set_linger(stream, Some(Duration::ZERO)).unwrap();
+}
+
+#[test]
+fn both_ways_are_carried_and_ended_by_themselves() {
+    let Bed { mut client, mut server, relay, .. } = bed();
+    let (up, down) = (bytes(1, 5 << 20), bytes(2, 7 << 20));
+    let (want_up, want_down) = (up.clone(), down.clone());
+    let serving = thread::spawn(move || {
+        let (got, end) = read_all(&mut server);
+        assert!(got == want_up && end == Some(End::Fin));
+        server.write_all(&down).unwrap();
+        server.finish(FinishOptions::wanting(Delivery::Acked)).unwrap();
+    });
+    client.write_all(&up).unwrap();
+    client.half_close().unwrap();
+    let (got, end) = read_all(&mut client);
+    assert!(got == want_down && end == Some(End::Fin));
+    drop(client);
+    serving.join().unwrap();
+    let relayed = relay.join().unwrap();
+    assert_eq!((relayed.over, relayed.unacked), (Over::Fin(Side::Client), None));
+    assert!(relayed.up.is_complete() && relayed.down.is_complete(), "{relayed:?}");
+    assert_eq!((relayed.up.received, relayed.down.received), (5 << 20, 7 << 20));
+}
+
+#[test]
+fn a_message_goes_there_and_back() {
+    let Bed { mut client, mut server, relay, .. } = bed_with(RelayTimes::default(), b"early ");
+    let mut buffer = [0; 64];
+    for round in 0..100_u8 {
+        client.write_all(&[round; 7]).unwrap();
+        let length = if round == 0 { 13 } else { 7 };
+        server.read_exact(&mut buffer[..length]).unwrap();
+        if round == 0 {
+            assert_eq!(&buffer[..6], b"early ");
+        }
+        server.write_all(&[round; 9]).unwrap();
+        client.read_exact(&mut buffer[..9]).unwrap();
+        assert_eq!(buffer[..9], [round; 9]);
+    }
+    drop((client, server));
+    let relayed = relay.join().unwrap();
+    assert_eq!((relayed.up.received, relayed.down.received), (706, 900));
+    assert!(relayed.up.is_complete() && relayed.down.is_complete(), "{relayed:?}");
+}
+
+#[test]
+fn a_reset_comes_after_everything_that_came_before_it() {
+    for from in Side::BOTH {
+        let Bed { client, server, relay, .. } = bed();
+        let (mut cutter, mut reader) =
+            if from == Side::Client { (client, server) } else { (server, client) };
+        let sent = bytes(3, 3 << 20);
+        let want = sent.clone();
+        // It is all in the relay's kernel, and the reader has read nothing, when the reset comes.
+        let cutting = thread::spawn(move || {
+            cutter.write_all(&sent).unwrap();
+            cutter.abort(20 * SECOND).unwrap();
+        });
+        thread::sleep(SECOND / 10);
+        let (got, end) = read_all(&mut reader);
+        assert_eq!((got.len(), end), (want.len(), Some(End::Reset)));
+        assert!(got == want);
+        cutting.join().unwrap();
+        let relayed = relay.join().unwrap();
+        assert_eq!(relayed.over, Over::Cut(from));
+        let way = if from == Side::Client { &relayed.up } else { &relayed.down };
+        assert_eq!((way.received, way.acked), (want.len() as u64, Some(want.len() as u64)));
+        assert_eq!(way.end, Some(End::Reset));
+    }
+}
+
+#[test]
+fn an_early_answer_arrives_whole_and_then_the_reset() {
+    for round in 0..30 {
+        let Bed { mut client, mut server, relay, .. } = bed();
+        let answer = bytes(4, 16 << 10);
+        let want = answer.clone();
+        let serving = thread::spawn(move || {
+            server.read_exact(&mut vec![0; 64 << 10]).unwrap();
+            server.write_all(&answer).unwrap();
+            // Unread input turns this close into a reset.
+        });
+        let writing = {
+            let fd = socket::duplicate(std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(
+                &client,
+            )));
+            let fd = fd.unwrap();
+            thread::spawn(move || {
+                let mut socket = std::net::TcpStream::from(fd);
+                let _ = socket.write_all(&vec![0; 8 << 20]);
+            })
+        };
+        let (got, end) = read_all(&mut client);
+        assert!(got == want, "round {round}: {} bytes, {end:?}", got.len());
+        assert_ne!(end, Some(End::Fin), "round {round}");
+        serving.join().unwrap();
+        writing.join().unwrap();
+        assert_eq!(relay.join().unwrap().over, Over::Cut(Side::Upstream));
+    }
+}
+
+#[test]
+fn a_reset_behind_a_fin_leaves_the_reader_its_end() {
+    let Bed { mut client, mut server, relay, .. } = bed();
+    server.write_all(b"all of it").unwrap();
+    server.half_close().unwrap();
+    let (got, end) = read_all(&mut client);
+    assert_eq!((&got[..], end), (&b"all of it"[..], Some(End::Fin)));
+    reset(&server);
+    drop(server);
+    // The writer learns that its bytes go nowhere.
+    let began = Instant::now();
+    let error = loop {
+        match client.write(b"more") {
+            Ok(_) => thread::sleep(SECOND / 1000),
+            Err(error) => break error,
+        }
+        assert!(began.elapsed() < 10 * SECOND);
+    };
+    eprintln!("{error}");
+    let relayed = relay.join().unwrap();
+    assert_eq!(relayed.over, Over::Cut(Side::Upstream));
+    assert_eq!(relayed.down.end, Some(End::Fin));
+}
+
+#[test]
+fn a_reset_is_seen_at_once_also_where_nothing_is_read_or_written() {
+    let Bed { mut client, mut server, relay, .. } = bed();
+    client.half_close().unwrap();
+    assert_eq!(read_all(&mut server).1, Some(End::Fin));
+    reset(&client);
+    drop(client);
+    let began = Instant::now();
+    // The server waits for nothing but its own time.
+    let relayed = relay.join().unwrap();
+    assert!(began.elapsed() < 5 * SECOND);
+    assert_eq!(relayed.over, Over::Cut(Side::Client));
+    while server.write(b"x").is_ok() {
+        assert!(began.elapsed() < 10 * SECOND);
+    }
+}
+
+#[test]
+fn an_urgent_byte_stays_in_its_place_and_its_mark_goes_on() {
+    for bulk in [0, 300_000] {
+        let Bed { mut client, mut server, relay, .. } = bed();
+        let before = bytes(6, bulk);
+        client.write_all(&before).unwrap();
+        assert_eq!(socket::send_urgent(&client, b"!").unwrap(), 1);
+        client.write_all(b"after").unwrap();
+        client.half_close().unwrap();
+        let mut got = vec![0; bulk];
+        server.read_exact(&mut got).unwrap();
+        assert!(got == before);
+        // What follows may be on its way still.
+        let began = Instant::now();
+        while !socket::at_mark(&server).unwrap() {
+            assert!(began.elapsed() < 5 * SECOND, "no mark, {bulk}");
+            thread::sleep(SECOND / 1000);
+        }
+        let (rest, end) = read_all(&mut server);
+        assert_eq!((&rest[..], end), (&b"!after"[..], Some(End::Fin)), "{bulk}");
+        drop((client, server));
+        assert_eq!(relay.join().unwrap().over, Over::Fin(Side::Client));
+    }
+}
+
+#[test]
+fn a_slow_reader_holds_the_writer_back() {
+    let Bed { mut client, server, relay, stop } = bed();
+    client.set_write_timeout(Some(SECOND / 2)).unwrap();
+    let mut taken = 0;
+    let bytes = vec![0; 1 << 20];
+    while let Ok(more) = client.write(&bytes) {
+        taken += more;
+        assert!(taken < 200 << 20, "unbounded");
+    }
+    stop.send(()).unwrap();
+    let relayed = relay.join().unwrap();
+    assert_eq!(relayed.over, Over::Stopped);
+    assert!(relayed.up.received - relayed.up.written <= 1 << 20, "{relayed:?}");
+    drop((client, server));
+}
+
+#[test]
+fn limits_end_what_does_not_move_and_nothing_else() {
+    let ms = Duration::from_millis(1);
+    let times = RelayTimes { idle: Some(300 * ms), stall: Some(400 * ms), ..Default::default() };
+    let Bed { mut client, mut server, relay, .. } = bed_with(times, b"");
+    for _ in 0..10 {
+        client.write_all(b"alive").unwrap();
+        server.read_exact(&mut [0; 5]).unwrap();
+        thread::sleep(100 * ms);
+    }
+    assert_eq!(relay.join().unwrap().over, Over::Idle);
+    assert_eq!(read_all(&mut client).1, Some(End::Reset));
+
+    let Bed { mut client, server, relay, .. } = bed_with(times, b"");
+    let writing = thread::spawn(move || while client.write(&[0; 65536]).is_ok() {});
+    assert_eq!(relay.join().unwrap().over, Over::Stalled(Side::Upstream));
+    writing.join().unwrap();
+    drop(server);
+}
