@@ -201,10 +201,13 @@ who_sends() {
 
 # --- the gate ------------------------------------------------------------------------------------
 
+# By `ip netns exec`, which becomes the gate: signals reach it.
 start_gate() {
   master_port=3307
-  "${at_master[@]}" "$lastbyte" gate --log text "$master_address:$master_port=127.0.0.1:3306" \
-    --allow "$(address_of near)" --congestion bbr > /run/accounts 2> /run/gate &
+  : > /run/gate
+  ip netns exec lastbyte-bed-far "$lastbyte" gate --log text \
+    "$master_address:$master_port=127.0.0.1:3306" --allow "$(address_of near)" --congestion bbr \
+    > /run/accounts 2> /run/gate &
   gate=$!
   until grep -q 'listening on' /run/gate; do
     if ! kill -0 "$gate" 2> /dev/null; then

@@ -130,17 +130,6 @@ pub(super) struct Gate {
 impl Gate {
     #[track_caller]
     pub(super) fn before(port: u16, scratch: &Scratch) -> Self {
-        if std::env::var("RELAY").is_ok_and(|relay| relay == "socat") {
-            let own = free_port();
-            let mut socat = Command::new("socat");
-            socat.args([
-                "-t",
-                "600",
-                &format!("TCP-LISTEN:{own},fork,backlog=1024,bind=127.0.0.1"),
-            ]);
-            let server = Server::at(own, scratch, socat.arg(format!("TCP:127.0.0.1:{port}")));
-            return Self { server, port: own };
-        }
         let route = format!("127.0.0.1:0=127.0.0.1:{port}");
         let mut gate = lastbyte(["gate", "--log", "json", &route]);
         let (server, port) = Server::that_says("listening on ", scratch, &mut gate);
@@ -171,9 +160,6 @@ impl Gate {
     /// The same, where so many flows are expected, each ended as its programs like.
     #[track_caller]
     pub(super) fn assert_flows(self, expected: impl RangeBounds<usize> + Debug) -> Vec<Value> {
-        if std::env::var("RELAY").is_ok_and(|relay| relay == "socat") {
-            return Vec::new();
-        }
         let accounts = self.accounts();
         let count = accounts.len();
         assert!(expected.contains(&count), "{count} flows, expected {expected:?}: {accounts:#?}");
