@@ -20,8 +20,8 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-dial bench-finish bench-lab bench-link bench-replication bench-torture reports install \
-  uninstall clean
+  bench-dial bench-engines bench-finish bench-gate bench-lab bench-link bench-replication \
+  bench-torture reports install uninstall clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s  %s\n", $$1, $$2 }' Makefile
@@ -119,10 +119,21 @@ bench-dial: build ## Measure dials beside curl, Python, Go and Node (20 minutes,
 	cargo build --release --locked -p lastbyte-dial --example dial_bench
 	bench/dial.sh
 
+bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, root)
+	@scripts/ensure.sh gate
+	cargo build --release --locked --manifest-path bench/engines/Cargo.toml --target-dir target/engines
+	mkdir -p bench/results
+	nice -n -10 target/engines/release/engines bench | tee bench/results/engines.txt
+
 bench-finish: build ## Measure what a server pays for each way to end a connection (15 minutes, root)
 	@scripts/ensure.sh bench
 	cargo build --release --locked -p lastbyte --example finish_cost
 	bench/finish.sh
+
+bench-gate: build ## Measure the gate beside HAProxy, nginx, socat and rathole (30 minutes, root)
+	@scripts/ensure.sh gate
+	cargo build --release --locked -p lastbyte-socket --example gate_load
+	bench/gate.sh
 
 bench-lab: build ## Measure the lab against the reference case, iperf3, xfr (an hour, root)
 	@scripts/ensure.sh real

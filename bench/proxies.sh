@@ -6,12 +6,12 @@
 #   make bench-torture             everything, about 40 minutes
 #   bench/proxies.sh NAME...       some of: direct haproxy haproxy-splice nginx nginx-half-close socat
 #                                  rathole gate direct-link haproxy-link gate-link
-#   bench/proxies.sh table         the table once more, from what is in bench/results/torture
+#   bench/proxies.sh table         the table, from what was played last of each
 #
 # Needs root and what `scripts/ensure.sh gate` installs. It runs in namespaces of its own (mounts,
-# processes, network), so that nothing of it stays, also when it is killed. The table is kept in
-# bench/results/torture.txt and in docs/gate-torture.md, each case with its runs in
-# bench/results/torture/NAME.jsonl.
+# processes, network), so that nothing of it stays, also when it is killed. Each case with its runs is
+# kept in target/torture/NAME.jsonl; the table, unless some are named, in bench/results/torture.txt and
+# in docs/gate-torture.md.
 #
 # OPTIONS (words for bench/torture, such as '--runs 1') changes how it is played; LASTBYTE, TORTURE and
 # RATHOLE name the binaries.
@@ -22,7 +22,7 @@ lastbyte=${LASTBYTE:-$PWD/target/release/lastbyte}
 export TORTURE=${TORTURE:-$PWD/target/release/torture}
 rathole=${RATHOLE:-$PWD/target/peers/bin/rathole}
 read -ra options <<< "${OPTIONS:-}"
-kept=bench/results/torture
+kept=target/torture
 PATH=$PATH:/usr/sbin # where haproxy and nginx lie
 proxies=(direct haproxy haproxy-splice nginx nginx-half-close socat rathole gate)
 proxies+=(direct-link haproxy-link gate-link)
@@ -47,7 +47,7 @@ main() {
   done
   if [[ -z ${BENCH_PROXIES_WORLD:-} ]]; then
     enter_a_world "$@"
-    write_tables
+    if [[ $# == 0 ]]; then write_tables; fi
     return
   fi
   settle_in
@@ -88,7 +88,7 @@ torture_one() {
   local name=$1
   echo "$name:" >&2
   if ! is_here "$name"; then
-    echo "bench/proxies.sh: NOT TESTED: $name is not here" >&2
+    echo "bench/proxies.sh: NOT TESTED: $name is not here, or this binary does not know it" >&2
     rm -f "$kept/$name.jsonl"
     return
   fi
@@ -294,7 +294,7 @@ def cell(row):
     if row["good"] == row["of"]:
         return count
     faults = [fault for run in row["runs"] for fault in run["faults"]]
-    whole = f", all bytes {row['whole']}" if row["case"].startswith("early/") else ""
+    whole = f", all bytes {row['whole']}" if "answer" in row["case"] and "early" in row["case"] else ""
     return f"{count}{whole}: {faults[0]}"
 
 

@@ -100,9 +100,12 @@ impl WhatArgs {
     }
 
     fn config(&self, routes: &[String]) -> Result<Config> {
-        let users = self.users_file.as_deref().map(read_users).transpose().map_err(|sentence| {
-            anyhow::anyhow!("--users-file: {sentence}")
-        })?;
+        let users = self
+            .users_file
+            .as_deref()
+            .map(read_users)
+            .transpose()
+            .map_err(|sentence| anyhow::anyhow!("--users-file: {sentence}"))?;
         let mut all = Vec::new();
         for word in routes {
             let mut route: Route = word.parse()?;
@@ -113,7 +116,10 @@ impl WhatArgs {
             all.push(Arc::new(route));
         }
         let asks = |route: &Arc<Route>| !matches!(route.kind, Kind::Forward(_));
-        ensure!(users.is_none() || all.iter().any(asks), "--users-file: no route here asks who comes");
+        ensure!(
+            users.is_none() || all.iter().any(asks),
+            "--users-file: no route here asks who comes"
+        );
         let mut config = Config::of(all);
         config.control.clone_from(&self.control);
         config.metrics = self.metrics;

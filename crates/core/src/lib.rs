@@ -10,6 +10,7 @@
 //! - [`race`]: which address of a host to connect to, and when; [`order`] and [`history`] say which
 //!   is better.
 //! - [`account`]: what became of a flow through a relay.
+//! - [`request`], [`socks5`], [`http_connect`]: what a client asks of a proxy, and how it is told.
 //! - [`Report`]: what two tasks with one socket have to tell each other.
 //! - [`diag`]: other programs' sockets, as the kernel lists them.
 //! - [`sample`]: `struct tcp_info` read with care, and [`sample::LimitedBy`].
@@ -26,11 +27,14 @@ mod delivery;
 pub mod diag;
 pub mod finish;
 pub mod history;
+pub mod http_connect;
 pub mod order;
 pub mod pump;
 pub mod race;
 mod report;
+pub mod request;
 pub mod sample;
+pub mod socks5;
 
 pub use delivery::{Delivery, End, EndEvidence, Kind, PeerEnd, Receipt};
 pub use report::Report;

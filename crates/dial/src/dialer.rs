@@ -1,6 +1,7 @@
 //! The dial itself: asks, and opens sockets, as the race says.
 
 use std::collections::hash_map::RandomState;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
 use std::io;
@@ -38,7 +39,39 @@ pub struct DialOptions {
     pub race: Parameters,
     /// Which families to ask for.
     pub families: Families,
+    /// Which addresses not to connect to, wherever they come from.
+    pub veto: Option<Veto>,
 }
+
+/// Says of an address, with its port, whether it is not to be connected to. It is asked of each before
+/// a socket is opened for it, of those that a name resolved to too, in the task that dials: it must not
+/// wait.
+///
+/// Two are equal if they are clones of one.
+#[derive(Clone)]
+pub struct Veto(Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>);
+
+impl Veto {
+    /// Forbids what this is true of.
+    #[must_use]
+    pub fn new(forbids: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(forbids))
+    }
+}
+
+impl fmt::Debug for Veto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Veto").finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Veto {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Veto {}
 
 /// Which families of addresses to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -231,6 +264,7 @@ struct Dial<'a> {
     timeline: Timeline,
     answers: Option<Answers>,
     unanswered: Vec<Answer>,
+    vetoed: Vec<SocketAddr>,
     connecting: FuturesUnordered<Connecting<'a>>,
     connected: Option<AsyncStream>,
     errors: Vec<(usize, SocketError)>,
@@ -255,6 +289,7 @@ impl<'a> Dial<'a> {
             timeline: Timeline::default(),
             answers: None,
             unanswered: Vec::new(),
+            vetoed: Vec::new(),
             connecting: FuturesUnordered::new(),
             connected: None,
             errors: Vec::new(),
@@ -276,7 +311,11 @@ impl<'a> Dial<'a> {
                 Action::Wait { until } => self.wait(until).await,
                 Action::Connected { attempt } => return self.won(attempt),
                 Action::Exhausted if self.race.attempts().is_empty() => {
-                    return Err(self.failed(Undialed::NoAddress));
+                    let vetoed = mem::take(&mut self.vetoed);
+                    return Err(self.failed(match &vetoed[..] {
+                        [] => Undialed::NoAddress,
+                        _ => Undialed::Vetoed(vetoed),
+                    }));
                 }
                 Action::Exhausted => return Err(self.failed(Undialed::AllFailed)),
                 Action::TimedOut => return Err(self.failed(Undialed::TimedOut)),
@@ -301,6 +340,9 @@ impl<'a> Dial<'a> {
         let name = match Host::parse(self.host, self.port)? {
             Host::Literal(address) => {
                 // Alone, it needs no order, and so no source address.
+                if self.is_vetoed(address) {
+                    return Err(Undialed::Vetoed(vec![address]));
+                }
                 let candidate = self.candidate(address, None, Standing::Unknown);
                 self.race.on_answer(Question::A, &[candidate], Duration::ZERO);
                 return Ok(());
@@ -317,6 +359,15 @@ impl<'a> Dial<'a> {
         }
         self.answers = Some(self.shared.resolver.ask(&name, questions));
         Ok(())
+    }
+
+    /// Whether it is not to be connected to, and notes it then.
+    fn is_vetoed(&mut self, address: SocketAddr) -> bool {
+        let vetoed = self.options.veto.as_ref().is_some_and(|Veto(forbids)| forbids(address));
+        if vetoed && !self.vetoed.contains(&address) {
+            self.vetoed.push(address);
+        }
+        vetoed
     }
 
     fn candidate(
@@ -364,10 +415,12 @@ impl<'a> Dial<'a> {
         let now = self.shared.began.elapsed();
         let addresses = answer.found.as_ref().map_or(&[][..], |found| &found.addresses);
         let mut sources = Sources::new(&self.options.connect);
+        let port = self.port;
+        let addresses = addresses.iter().map(|address| with_port(*address, port));
+        let addresses: Vec<SocketAddr> = addresses.filter(|to| !self.is_vetoed(*to)).collect();
         let candidates: Vec<Candidate> = addresses
-            .iter()
+            .into_iter()
             .map(|address| {
-                let address = with_port(*address, self.port);
                 let source = sources.source_for(address);
                 let standing = source.map_or(Standing::Unknown, |source| {
                     self.shared.history().standing(self.host, address, source.address, now)

@@ -80,12 +80,20 @@ pub enum Undialed {
     /// No address was found.
     #[error("no address found")]
     NoAddress,
+    /// The caller forbids each address that was found: [`DialOptions::veto`](crate::DialOptions::veto).
+    #[error("not to be connected to: {}", list(.0))]
+    Vetoed(Vec<SocketAddr>),
     /// All attempts failed.
     #[error("no address connected")]
     AllFailed,
     /// Time was over.
     #[error("timed out")]
     TimedOut,
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    let named: Vec<String> = addresses.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+    named.join(", ")
 }
 
 /// An attempt that did not lead to a connection.
@@ -172,6 +180,7 @@ impl From<DialError> for io::Error {
             (Undialed::TimedOut, _) => io::ErrorKind::TimedOut,
             (Undialed::BadHost(_) | Undialed::BadPort, _) => io::ErrorKind::InvalidInput,
             (Undialed::NoAddress, _) => io::ErrorKind::NotFound,
+            (Undialed::Vetoed(_), _) => io::ErrorKind::PermissionDenied,
             (_, Some(first)) => first.cause.kind(),
             _ => io::ErrorKind::Other,
         };

@@ -21,7 +21,7 @@ mod timeline;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-pub use dialer::{AsyncDialer, DialOptions, Dialed, Dialer, Families};
+pub use dialer::{AsyncDialer, DialOptions, Dialed, Dialer, Families, Veto};
 pub use error::{DialError, FailedAttempt, Undialed};
 pub use host::{BadHost, Host};
 pub use lastbyte_core::race::{Because, Parameters, Question};

@@ -20,7 +20,7 @@ use std::time::Duration;
 use dns::{DnsServer, Reply, Type, Zone};
 use lastbyte_dial::{
     AsyncDialer, Because, DialError, DialOptions, Dialer, Families, Parameters, Question, Resolver,
-    Timeline, Undialed, What,
+    Timeline, Undialed, Veto, What,
 };
 use places::{Port, dialing, run};
 
@@ -54,6 +54,36 @@ fn started_at(timeline: &Timeline, number: usize) -> Duration {
         .iter()
         .find(|event| matches!(event.what, What::Started { attempt, .. } if attempt == number));
     event.unwrap().at
+}
+
+/// An address of the name may be one that is not to be connected to: others still are.
+#[test]
+fn what_is_vetoed_is_not_connected_to() {
+    let port = Port::new(&[V4, V6], &[]);
+    let zone = Zone::new().a("both.test", ["127.0.0.1"]).aaaa("both.test", ["::1"]);
+    let server = DnsServer::start(zone.a("own.test", ["127.0.0.1"]));
+    let number = port.number;
+    let forbidding = |own: IpAddr| {
+        let mut options = within(20_000 * MS);
+        options.veto = Some(Veto::new(move |address| address == (own, number).into()));
+        options
+    };
+    run(async {
+        let dialer = dialer(&server);
+        let dialed = dialer.dial("both.test", number, &forbidding(V6)).await.unwrap();
+        assert_eq!(dialed.stream.peer_addr().unwrap().ip(), V4);
+        let dialed = dialer.dial("both.test", number, &forbidding(V4)).await.unwrap();
+        assert_eq!(dialed.stream.peer_addr().unwrap().ip(), V6);
+        for host in ["own.test", "127.0.0.1"] {
+            let error = dialer.dial(host, number, &forbidding(V4)).await.unwrap_err();
+            assert_eq!(error.why, Undialed::Vetoed(vec![(V4, number).into()]));
+            assert!(error.attempts.is_empty() && !error.is_unresolved());
+            let text = error.to_string();
+            let words = format!("not to be connected to: 127.0.0.1:{number}");
+            assert!(text.contains(&words), "{text}");
+            assert_eq!(io::Error::from(error).kind(), io::ErrorKind::PermissionDenied);
+        }
+    });
 }
 
 #[test]

@@ -10,18 +10,22 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::Ipv6Addr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lastbyte_core::account::{Account, Ended, How, Leg, Party};
 use lastbyte_core::finish::Unproven;
-use lastbyte_dial::{DialError, DialOptions, Undialed};
+use lastbyte_dial::{DialError, DialOptions, Undialed, Veto};
 use lastbyte_relay::{Over, Pool, Relay, RelayTimes, Relayed, Side};
-use lastbyte_socket::AsyncStream;
+use lastbyte_socket::{AsyncStream, FinishOptions};
 
-use crate::config::{Kind, Target};
+use crate::config::{Route, Target};
+use crate::limits::FlowPass;
+use crate::loops::{self, Listeners};
+use crate::request::{self, Refused};
 use crate::tuned;
 use crate::worker::{Accepted, ActiveRoute, Context};
 
@@ -33,7 +37,7 @@ pub(crate) async fn serve(accepted: Accepted, context: &Context, pool: &Pool) ->
         let asked = resolve(accepted, context).await?;
         let connected = dial(asked, context, &mut account).await?;
         let tuned = tune(connected, &mut account);
-        let relay = relay(tuned, context, pool).await;
+        let (relay, _pass) = relay(tuned, context, pool).await;
         let relayed = finish(relay, at).await;
         Ok(conclude(relayed, &mut account))
     };
@@ -44,7 +48,6 @@ pub(crate) async fn serve(accepted: Accepted, context: &Context, pool: &Pool) ->
 
 /// What a client wants, once it is known.
 #[derive(Debug)]
-#[expect(dead_code, reason = "nobody asks yet")]
 pub(crate) struct Request {
     /// Where to, in the order in which they are to be tried; at least one.
     pub(crate) targets: Vec<Target>,
@@ -56,7 +59,6 @@ pub(crate) struct Request {
 
 /// How a client is told what came of its request.
 #[derive(Debug)]
-#[expect(dead_code, reason = "nobody asks yet")]
 pub(crate) enum Reply {
     /// Not at all: data is the answer, or a reset.
     None,
@@ -79,18 +81,44 @@ struct Asked {
     client: AsyncStream,
     route: Arc<ActiveRoute>,
     request: Request,
+    pass: FlowPass,
 }
 
-/// Asks the client where to, unless its route says so.
+/// Lets the client in, and asks it where to, unless its route says so.
 async fn resolve(accepted: Accepted, context: &Context) -> Result<Asked, Ended> {
-    let Accepted { client, route, .. } = accepted;
-    let Kind::Forward(forward) = &route.route.kind else {
-        return Err(Ended::new(Party::Gate, How::Failed));
+    let Accepted { mut client, route, .. } = accepted;
+    let from = client.peer_addr().map_or_else(|| Ipv6Addr::UNSPECIFIED.into(), |peer| peer.ip());
+    let pass = match context.admission.admit(from, &route.route.allow) {
+        Ok(pass) => pass,
+        Err(how) => {
+            client.discard();
+            return Err(Ended::new(Party::Gate, how));
+        }
     };
-    let _ = context;
-    let request =
-        Request { targets: forward.targets.clone(), early: Vec::new(), reply: Reply::None };
-    Ok(Asked { client, route, request })
+    let Route { kind, times, .. } = &*route.route;
+    let asking = request::ask(kind, &route.chooser, &mut client, times.request);
+    match until_stopped(context, asking).await {
+        Some(Ok(request)) => Ok(Asked { client, route, request, pass }),
+        Some(Err(Refused { ended, told })) => {
+            refuse(client, told, times.settle).await;
+            Err(ended)
+        }
+        None => {
+            client.discard();
+            Err(Ended::new(Party::Gate, How::Stopped))
+        }
+    }
+}
+
+/// Ends the connection of a client that gets nothing: if it was told so in its protocol, so that it
+/// hears that; else by a reset.
+async fn refuse(client: AsyncStream, told: bool, settle: Duration) {
+    if told {
+        // Whether it took the words is its own affair.
+        let _ = Box::pin(client.finish(FinishOptions::within(settle))).await;
+    } else {
+        client.discard();
+    }
 }
 
 /// Both connections.
@@ -99,45 +127,64 @@ struct Connected {
     upstream: AsyncStream,
     route: Arc<ActiveRoute>,
     early: Vec<u8>,
+    pass: FlowPass,
 }
 
 /// Connects to one of the targets, and tells the client, who hears of it only then.
 async fn dial(asked: Asked, context: &Context, account: &mut Account) -> Result<Connected, Ended> {
-    let Asked { client, route, request } = asked;
+    let Asked { mut client, route, request, pass } = asked;
+    let Request { targets, early, reply } = request;
     let began = Instant::now();
-    account.wanted = request.targets.first().map(ToString::to_string);
+    account.wanted = targets.first().map(ToString::to_string);
     // It is large, and over before the flow has grown old.
-    let dialed = until_stopped(context, Box::pin(first_of(&request.targets, &route, context)));
-    let dialed = dialed.await.unwrap_or_else(|| Err(Ended::new(Party::Gate, How::Stopped)));
+    let dialing = Box::pin(first_of(&targets, &route, &pass, &client, context));
+    let dialed = until_stopped(context, dialing).await;
     account.connect = Some(began.elapsed());
-    match dialed {
-        Ok((upstream, target)) => {
-            account.wanted = Some(target);
-            let early = request.early;
-            Ok(Connected { client, upstream, route, early })
+    let ended = match dialed {
+        Some(Ok((upstream, number))) => {
+            account.wanted = targets.get(number).map(ToString::to_string);
+            let told = reply.connected(&mut client, upstream.local_addr()).await;
+            match told {
+                Ok(()) => return Ok(Connected { client, upstream, route, early, pass }),
+                Err(cause) => {
+                    upstream.discard();
+                    client.discard();
+                    return Err(Ended::because(Party::Client, How::Reset, cause));
+                }
+            }
         }
-        Err(ended) => {
-            // The client sees that nobody is there, as it would without a gate.
-            client.discard();
-            Err(ended)
-        }
-    }
+        Some(Err(ended)) => ended,
+        None => Ended::new(Party::Gate, How::Stopped),
+    };
+    // Without words of its own the client sees that nobody is there, as it would without a gate.
+    let told = reply.failed(&mut client, &ended).await.unwrap_or(false);
+    refuse(client, told, route.route.times.settle).await;
+    Err(ended)
 }
 
-/// Tries the targets in their order, each with an equal share of the time that is left.
+/// Tries the targets in their order, each with an equal share of the time that is left. Returns the
+/// connection, and which one it leads to.
 async fn first_of(
     targets: &[Target],
     route: &ActiveRoute,
+    pass: &FlowPass,
+    client: &AsyncStream,
     context: &Context,
-) -> Result<(AsyncStream, String), Ended> {
+) -> Result<(AsyncStream, usize), Ended> {
+    let by_gate = |how| Ended::new(Party::Gate, how);
+    let _dialing = context.admission.dial().map_err(by_gate)?;
+    let hop_limit = loops::hop_limit_for(pass, client).map_err(by_gate)?;
     let until = Instant::now() + route.route.times.connect;
-    let mut failed = Ended::new(Party::Gate, How::Failed);
+    let mut failed = by_gate(How::Failed);
     for (number, target) in targets.iter().enumerate() {
         let left = u32::try_from(targets.len() - number).unwrap_or(u32::MAX);
         let mut options = route.dial.clone();
         options.race.deadline = until.saturating_duration_since(Instant::now()) / left;
-        match context.dialer.dial(&target.host, target.port, &options).await {
-            Ok(dialed) => return Ok((dialed.stream, target.to_string())),
+        options.connect.hop_limit = hop_limit;
+        let dialed = context.dialer.dial(&target.host, target.port, &options).await;
+        route.chooser.report(target, dialed.is_ok());
+        match dialed {
+            Ok(dialed) => return Ok((dialed.stream, number)),
             Err(error) => failed = not_connected(&error),
         }
     }
@@ -153,6 +200,7 @@ fn not_connected(error: &DialError) -> Ended {
     let (by, how) = match (&error.why, first) {
         (Undialed::BadHost(_) | Undialed::BadPort, _) => (Party::Client, How::BadRequest),
         (Undialed::Runtime(_), _) => (Party::Gate, How::Failed),
+        (Undialed::Vetoed(_), _) => (Party::Gate, How::Loop),
         _ if error.is_unresolved() => (Party::Upstream, How::Unresolved),
         (Undialed::TimedOut, _) | (_, Some((TimedOut, _))) => {
             (Party::Upstream, How::ConnectTimeout)
@@ -189,16 +237,17 @@ fn tune(connected: Connected, account: &mut Account) -> Tuned {
     Tuned(connected)
 }
 
-/// Moves the bytes, until both directions are over, or the gate is told to stop.
-async fn relay(Tuned(connected): Tuned, context: &Context, pool: &Pool) -> Relay {
-    let Connected { client, upstream, route, early } = connected;
+/// Moves the bytes, until both directions are over, or the gate is told to stop. The flow counts as open
+/// until it has ended both connections too.
+async fn relay(Tuned(connected): Tuned, context: &Context, pool: &Pool) -> (Relay, FlowPass) {
+    let Connected { client, upstream, route, early, pass } = connected;
     let times = &route.route.times;
     let times = RelayTimes { idle: times.idle, stall: times.stall, settle: times.settle };
     let mut relay = Relay::new(client, upstream, early, times, pool);
     if until_stopped(context, &mut relay).await.is_none() {
         relay.stop();
     }
-    relay
+    (relay, pass)
 }
 
 /// Ends both connections as what happened asks for.
@@ -258,11 +307,13 @@ async fn until_stopped<T>(context: &Context, future: impl Future<Output = T>) ->
     .await
 }
 
-/// How the upstream of a route is connected to.
-pub(crate) fn dial_options(route: &crate::config::Route) -> DialOptions {
+/// How the upstream of a route is connected to, by a gate that listens on `own`.
+pub(crate) fn dial_options(route: &Route, own: &Arc<Listeners>) -> DialOptions {
+    let own = Arc::clone(own);
     let mut options = DialOptions::default();
     options.connect.tune = tuned::with_defaults(&route.upstream.tune);
     options.connect.mptcp = route.upstream.mptcp;
     options.connect.sources.clone_from(&route.upstream.sources);
+    options.veto = Some(Veto::new(move |address| own.is_own(address)));
     options
 }

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::config::{Config, Route};
 use crate::listeners::{Acceptor, Bound, options_of};
 use crate::live::LiveFlow;
+use crate::loops::{Listeners, Own};
 use crate::stop::Phase;
 use crate::worker::{ActiveRoute, Context, Member, Order, Team, Worker, lock};
 
@@ -221,12 +222,16 @@ impl Gate {
         if self.team.context.stop.phase() != Phase::Running {
             return Err(StartError::Stopping);
         }
-        let plan = Plan::of(&state, &config)?;
+        let context = &self.team.context;
+        let plan = Plan::of(&state, &config, &context.own)?;
+        let own = plan.bounds.iter().map(|bound| Own::of(bound.listener()));
+        let own = own.collect::<io::Result<_>>().map_err(StartError::Threads)?;
         let acceptors = self.acceptors_of(&plan.opened).map_err(StartError::Threads)?;
         plan.change_options()?;
         // Nothing can fail from here on.
         for Kept { bound, route, .. } in &plan.kept {
-            bound.set_route(Arc::new(ActiveRoute::new(Arc::clone(route))));
+            let route = bound.route().followed_by(Arc::clone(route), &context.own);
+            bound.set_route(Arc::new(route));
         }
         for (member, acceptors) in self.team.members.iter().zip(acceptors) {
             for acceptor in acceptors {
@@ -236,8 +241,8 @@ impl Gate {
         for gone in &plan.gone {
             gone.close();
         }
-        let addresses = plan.bounds.iter().map(|bound| bound.address()).collect();
-        self.team.context.set_listening(addresses);
+        context.own.set(own);
+        context.admission.set(config.limits);
         *state = State { config, bounds: plan.bounds };
         Ok(plan.changes)
     }
@@ -355,13 +360,13 @@ struct Kept {
 
 impl Plan {
     /// Opens what is new, and finds out whether the rest can be had.
-    fn of(state: &State, config: &Config) -> Result<Self, StartError> {
+    fn of(state: &State, config: &Config, own: &Arc<Listeners>) -> Result<Self, StartError> {
         let mut plan = Self::default();
         let mut old: Vec<_> = state.config.routes.iter().zip(&state.bounds).collect();
         for route in &config.routes {
             let found = old.iter().position(|(before, _)| is_same_place(before, route));
             let Some((before, bound)) = found.map(|at| old.swap_remove(at)) else {
-                plan.open(route)?;
+                plan.open(route, own)?;
                 continue;
             };
             plan.bounds.push(Arc::clone(bound));
@@ -379,8 +384,8 @@ impl Plan {
         Ok(plan)
     }
 
-    fn open(&mut self, route: &Arc<Route>) -> Result<(), StartError> {
-        let bound = Bound::open(Arc::new(ActiveRoute::new(Arc::clone(route))));
+    fn open(&mut self, route: &Arc<Route>, own: &Arc<Listeners>) -> Result<(), StartError> {
+        let bound = Bound::open(Arc::new(ActiveRoute::new(Arc::clone(route), own)));
         let bound = Arc::new(bound.map_err(|cause| listen_error(route, cause))?);
         self.opened.push(Arc::clone(&bound));
         self.bounds.push(bound);

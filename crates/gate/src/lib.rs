@@ -9,11 +9,16 @@ mod balance;
 pub mod config;
 mod flow;
 mod gate;
+mod limits;
 mod listeners;
 mod live;
 pub mod log;
+mod loops;
+mod request;
 mod stop;
+mod targets;
 mod tuned;
+mod users;
 mod worker;
 
 pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};

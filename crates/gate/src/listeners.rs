@@ -14,15 +14,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lastbyte_socket::{Incoming, ListenOptions, Listener, SocketError};
-use lastbyte_sys::socket;
+use lastbyte_sys::{socket, watch};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::{task, time};
 
 use crate::config::Route;
-use crate::tuned;
 use crate::worker::ActiveRoute;
+use crate::{loops, tuned};
 
 /// The receive buffer that a client's connection begins with, unless its route fixes one, in bytes.
 const FIRST_BUFFER: u32 = 1 << 20;
@@ -50,6 +50,8 @@ impl Bound {
     /// Listens for a route. Nobody accepts yet.
     pub(crate) fn open(route: Arc<ActiveRoute>) -> Result<Self, SocketError> {
         let listener = Listener::listen_with(route.route.listen, &options_of(&route.route))?;
+        // Where it is refused, circles of gates are bounded by the flows per client alone.
+        let _ = loops::watch(&listener);
         Ok(Self {
             listener,
             route: Mutex::new(route),
@@ -126,9 +128,7 @@ impl Acceptor {
     /// Watches a listener from the event loop of the runtime that was entered.
     pub(crate) fn of(bound: Arc<Bound>) -> io::Result<Self> {
         let duplicate = bound.listener.as_fd().try_clone_to_owned()?;
-        #[expect(deprecated, reason = "an owned descriptor is what its successor asks for")]
-        let io = AsyncFd::with_interest(duplicate, Interest::READABLE)?;
-        Ok(Self { bound, io })
+        Ok(Self { bound, io: watch::register(duplicate, Interest::READABLE)? })
     }
 
     /// Accepts until the listener is closed, and then what waits there.

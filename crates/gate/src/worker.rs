@@ -19,12 +19,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time;
 
 use crate::balance::Balance;
-use crate::config::Route;
+use crate::config::{Limits, Route};
 use crate::flow;
 use crate::gate::{Accounts, Notice, Notices};
+use crate::limits::Admission;
 use crate::listeners::{Acceptor, Intake};
 use crate::live::{Live, LiveFlow, Place};
+use crate::loops::Listeners;
 use crate::stop::{Phase, Stop};
+use crate::targets::Chooser;
 
 /// A connection that was accepted, in the thread that serves it.
 #[derive(Debug)]
@@ -45,12 +48,25 @@ pub(crate) struct ActiveRoute {
     pub(crate) route: Arc<Route>,
     /// How its upstream is connected to.
     pub(crate) dial: DialOptions,
+    /// Which of its targets a flow is for.
+    pub(crate) chooser: Arc<Chooser>,
 }
 
 impl ActiveRoute {
-    pub(crate) fn new(route: Arc<Route>) -> Self {
-        let dial = flow::dial_options(&route);
-        Self { route, dial }
+    /// A route of a gate that listens on `own`.
+    pub(crate) fn new(route: Arc<Route>, own: &Arc<Listeners>) -> Self {
+        let chooser = Arc::new(Chooser::new(&route.kind));
+        let dial = flow::dial_options(&route, own);
+        Self { route, dial, chooser }
+    }
+
+    /// A route in the place of this one. Where the targets are the same, what is known of them stays.
+    pub(crate) fn followed_by(&self, route: Arc<Route>, own: &Arc<Listeners>) -> Self {
+        let followed = Self::new(route, own);
+        if followed.route.kind == self.route.kind {
+            return Self { chooser: Arc::clone(&self.chooser), ..followed };
+        }
+        followed
     }
 }
 
@@ -60,8 +76,10 @@ pub(crate) struct Context {
     pub(crate) stop: Stop,
     accounts: Arc<dyn Accounts>,
     notices: Arc<dyn Notices>,
-    /// Where the gate listens.
-    listening: Mutex<Arc<[SocketAddr]>>,
+    /// How many flows may be open, and how many are.
+    pub(crate) admission: Arc<Admission>,
+    /// Where the gate listens: connecting there would be a loop.
+    pub(crate) own: Arc<Listeners>,
     /// The number of the last flow.
     last_flow: AtomicU64,
     pauses: Mutex<Pauses>,
@@ -91,7 +109,8 @@ impl Context {
             stop: Stop::new(),
             accounts,
             notices,
-            listening: Mutex::new(Arc::new([])),
+            admission: Admission::new(Limits::default()),
+            own: Arc::default(),
             last_flow: AtomicU64::new(0),
             pauses: Mutex::default(),
             finished: AtomicU64::new(0),
@@ -99,16 +118,6 @@ impl Context {
             workers: Mutex::new(0),
             worker_ended: Condvar::new(),
         }
-    }
-
-    /// Where the gate listens now: connecting there would be a loop.
-    #[expect(dead_code, reason = "for the step that looks for loops")]
-    pub(crate) fn listening(&self) -> Arc<[SocketAddr]> {
-        Arc::clone(&lock(&self.listening))
-    }
-
-    pub(crate) fn set_listening(&self, addresses: Arc<[SocketAddr]>) {
-        *lock(&self.listening) = addresses;
     }
 
     fn next_flow(&self) -> u64 {
@@ -337,22 +346,23 @@ async fn accept(worker: Arc<Worker>, acceptor: Acceptor) {
 }
 
 /// The task of a flow.
-async fn serve(mut open: OpenFlow, incoming: Incoming) {
-    poll_fn(|cx| {
-        open.enter(cx.waker().clone());
-        Poll::Ready(())
-    })
-    .await;
-    let account = match incoming.watch() {
-        Ok(client) => {
-            let OpenFlow { number, began, at, .. } = open;
-            let route = Arc::clone(&open.route);
-            let accepted = Accepted { client, route, number, began, at };
-            flow::serve(accepted, open.worker.context(), &open.worker.pool).await
-        }
-        Err(error) => open.account(How::Failed, format_args!("watch: {error}")),
-    };
-    open.end(account);
+#[expect(clippy::manual_async_fn, reason = "an `async fn` keeps what it is given in two places")]
+fn serve(mut open: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + Send {
+    async move {
+        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        open.enter(waker);
+        let client = match incoming.watch() {
+            Ok(client) => client,
+            Err(error) => {
+                open.leave(open.account(How::Failed, format_args!("watch: {error}")));
+                return;
+            }
+        };
+        let OpenFlow { number, began, at, .. } = open;
+        let accepted = Accepted { client, route: Arc::clone(&open.route), number, began, at };
+        let account = flow::serve(accepted, open.worker.context(), &open.worker.pool).await;
+        open.leave(account);
+    }
 }
 
 /// A flow that is open. It leaves an account whatever becomes of its task.
@@ -388,10 +398,7 @@ impl OpenFlow {
         account
     }
 
-    fn end(mut self, account: Account) {
-        self.leave(account);
-    }
-
+    /// It has ended.
     fn leave(&mut self, account: Account) {
         self.has_ended = true;
         let (member, context) = (self.worker.member(), self.worker.context());
@@ -475,7 +482,7 @@ mod tests {
         worker.member().load.fetch_add(1, Ordering::Relaxed);
         let open = OpenFlow {
             worker,
-            route: Arc::new(ActiveRoute::new(Arc::new(route(listen)))),
+            route: Arc::new(ActiveRoute::new(Arc::new(route(listen)), &Arc::default())),
             number: 1,
             began: Duration::ZERO,
             at: Instant::now(),
@@ -484,7 +491,13 @@ mod tests {
             has_ended: false,
         };
         let task = serve(open, incoming);
-        let bytes = size_of_val(&task);
-        assert!(bytes <= 2_048, "{bytes} bytes");
+        let (whole, inner) = (size_of_val(&task), size_of_step(flow::serve));
+        assert!(whole <= inner + 256, "{whole} bytes, of which the steps have {inner}");
+        assert!(whole <= 3_072, "{whole} bytes");
+    }
+
+    /// How large the future of a function is.
+    fn size_of_step<F>(_: fn(Accepted, &'static Context, &'static Pool) -> F) -> usize {
+        size_of::<F>()
     }
 }

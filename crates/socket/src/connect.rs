@@ -32,6 +32,9 @@ pub struct ConnectOptions {
     /// The kernel sets fewer options of it, and less can be said of its bytes and its end: see
     /// [`Kind::Mptcp`]. An option of `tune` that it refuses is an error.
     pub mptcp: bool,
+    /// How many hops its packets may take (`IP_TTL`, `IPV6_UNICAST_HOPS`), at least 1; `None` for the
+    /// kernel's choice (`net.ipv4.ip_default_ttl`, 64).
+    pub hop_limit: Option<u8>,
     /// The first bytes to send, already with the SYN where the peer has allowed that before (TCP fast
     /// open, RFC 7413); otherwise as soon as the handshake is done. They may arrive twice, and in a
     /// dial with several attempts at several servers: only for what may be done twice.
@@ -64,6 +67,12 @@ impl<'a> Opening<'a, TcpStream> {
         let mut opening = Self { io, kind, peer, local: None, early: &how.early, written: 0 };
         how.tune.apply(&opening.io)?;
         opening.settle(source)?;
+        if let Some(hops) = how.hop_limit {
+            // An IPv4 destination may be written as one of IPv6.
+            let ipv6 = peer.ip().to_canonical().is_ipv6();
+            socket::set_hop_limit(&opening.io, ipv6, hops)
+                .map_err(|cause| error(Operation::Set(hop_option(ipv6)), (source, peer), cause))?;
+        }
         opening.send_syn(how).map_err(|cause| failed(opening.explained(cause)))?;
         Ok(opening)
     }
@@ -166,6 +175,10 @@ impl<'a> Opening<'a, TcpStream> {
         let io = make(io.used()).map_err(|cause| error(Operation::Connect, (None, peer), cause))?;
         Ok(Opening { io: Unused(Some(io)), kind, peer, local, early, written })
     }
+}
+
+fn hop_option(ipv6: bool) -> &'static str {
+    if ipv6 { "IPV6_UNICAST_HOPS" } else { "IP_TTL" }
 }
 
 /// How often a connect is tried for which the kernel finds no local port: it passes over ports that

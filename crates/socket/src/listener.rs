@@ -162,7 +162,11 @@ impl ListenOptions {
             return Ok(());
         };
         // A buffer that stayed fixed would hold a fast path back for ever.
-        let Ok(lock) = socket::buffer_lock(fd) else { return Ok(()) };
+        let lock = socket::buffer_lock(fd);
+        let Ok(lock) = lock.and_then(|lock| socket::set_buffer_lock(fd, lock).map(|()| lock))
+        else {
+            return Ok(());
+        };
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
         if socket::force_receive_buffer(fd, bytes).is_err() {
             socket::set_receive_buffer(fd, bytes)?;

@@ -20,6 +20,8 @@ use crate::netlink::{ask, exchange, family, order};
 pub const MAIN_TABLE: u32 = RouteHeader::RT_TABLE_MAIN as u32;
 /// The type of a route to another host (`RTN_UNICAST`).
 pub const UNICAST: u8 = 1;
+/// The type of a route to this host itself (`RTN_LOCAL`).
+pub const LOCAL: u8 = 2;
 
 /// A route as the kernel tells of it, and as it is told to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +36,7 @@ pub struct Route {
     pub tos: u8,
     /// Who made it (`rtm_protocol`, `/etc/iproute2/rt_protos`).
     pub protocol: u8,
-    /// What becomes of packets (`rtm_type`): [`UNICAST`], or that they stay here, or go nowhere.
+    /// What becomes of packets (`rtm_type`): [`UNICAST`], that they stay here ([`LOCAL`]), or go nowhere.
     pub kind: u8,
     /// Among routes to the same prefix the lowest is taken (`RTA_PRIORITY`, "metric" to `ip(8)`).
     pub priority: u32,

@@ -41,7 +41,7 @@ pub fn signalfd(signals: &[i32]) -> io::Result<OwnedFd> {
 /// # Errors
 /// `WouldBlock` when none waits.
 pub fn take(signals: &impl AsFd) -> io::Result<i32> {
-    const LENGTH: usize = mem::size_of::<libc::signalfd_siginfo>();
+    const LENGTH: usize = size_of::<libc::signalfd_siginfo>();
     let mut bytes = [0_u8; LENGTH];
     let fd = signals.as_fd().as_raw_fd();
     // SAFETY: the buffer has as many bytes as are asked for, and outlives the call.

@@ -114,6 +114,30 @@ pub fn leave_port_to_connect(fd: &impl AsFd) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
+/// How many hops the packets of a socket may take: the time to live (`ip(7)`, `IP_TTL`), or the hop
+/// limit (`ipv6(7)`, `IPV6_UNICAST_HOPS`) where `ipv6`. A socket of IPv6 has both: for packets of IPv4
+/// it is the former.
+///
+/// # Errors
+/// `EINVAL` for 0 over IPv4; `ENOPROTOOPT` for `ipv6` on a socket of IPv4.
+pub fn set_hop_limit(fd: &impl AsFd, ipv6: bool, hops: u8) -> io::Result<()> {
+    let (level, option) = if ipv6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_TTL)
+    };
+    set_int(fd, level, option, hops.into())
+}
+
+/// Whether a socket of IPv6 is for that alone, or for IPv4 too (`ipv6(7)`, `IPV6_V6ONLY`; unless set,
+/// as `net.ipv6.bindv6only` says).
+///
+/// # Errors
+/// `EOPNOTSUPP` or `ENOPROTOOPT` for a socket of IPv4.
+pub fn is_only_ipv6(fd: &impl AsFd) -> io::Result<bool> {
+    SockRef::from(fd).only_v6()
+}
+
 /// Binds a socket to a local address (`bind(2)`), which may have been in use a moment ago
 /// (`SO_REUSEADDR`).
 ///
@@ -790,9 +814,9 @@ mod tests {
         assert!(!at_mark(&reader).unwrap());
         // A read stops before it, however much room there is.
         let mut room = [0; 16];
-        assert_eq!(io::Read::read(&mut reader, &mut room).unwrap(), 2);
+        assert_eq!(Read::read(&mut reader, &mut room).unwrap(), 2);
         assert!(at_mark(&reader).unwrap());
-        io::Read::read_exact(&mut reader, &mut room[..6]).unwrap();
+        Read::read_exact(&mut reader, &mut room[..6]).unwrap();
         assert_eq!(&room[..6], b"!after");
         assert!(!at_mark(&reader).unwrap());
     }

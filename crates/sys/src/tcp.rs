@@ -251,6 +251,36 @@ pub fn begin_connect_with(
     }
 }
 
+/// Keeps the headers of the SYN that each connection began with, from now on (`TCP_SAVE_SYN` on a
+/// listener), its link's header too (value 2, Linux 5.10): about 100 bytes of the kernel's memory for
+/// each connection, until it is closed or [`saved_syn`] has read them.
+///
+/// # Errors
+/// `EINVAL` before Linux 5.10, `EOPNOTSUPP` or `ENOPROTOOPT` for a socket that is not TCP.
+pub fn save_syn(fd: &impl AsFd) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_SAVE_SYN, 2)
+}
+
+/// Room for what [`saved_syn`] reads: a link's header, one of IPv6 with extensions, one of TCP.
+pub const SYN_ROOM: usize = 256;
+
+/// The headers of the SYN that an accepted connection began with, the link's first (`TCP_SAVED_SYN`),
+/// once: the kernel forgets them then. Returns how many bytes; 0 where none were kept.
+///
+/// # Errors
+/// `EINVAL` where `room` is too small: the headers are still there then. `EOPNOTSUPP` or
+/// `ENOPROTOOPT` for a socket that is not TCP.
+pub fn saved_syn(fd: &impl AsFd, room: &mut [u8; SYN_ROOM]) -> io::Result<usize> {
+    let mut length = libc::socklen_t::try_from(room.len()).unwrap_or(libc::socklen_t::MAX);
+    let fd = fd.as_fd().as_raw_fd();
+    let pointer = room.as_mut_ptr().cast();
+    // SAFETY: `room` has the length announced, is ours alone, and outlives the call.
+    check(unsafe {
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_SAVED_SYN, pointer, &raw mut length)
+    })?;
+    Ok((length as usize).min(room.len()))
+}
+
 /// [`mptcp_flags`]: the peer, or something on the way, had no MPTCP.
 pub const MPTCP_FELL_BACK: u32 = 1;
 /// [`mptcp_flags`]: the peer has sent its key, and so has MPTCP.
@@ -286,6 +316,26 @@ mod tests {
 
     use super::*;
     use crate::socket::open_tcp;
+
+    #[test]
+    fn a_syn_is_kept_until_it_is_read() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let peer = listener.local_addr().unwrap();
+        let mut room = [0; SYN_ROOM];
+        let _early = TcpStream::connect(peer).unwrap();
+        save_syn(&listener).unwrap();
+        let late = open_tcp(peer).unwrap();
+        crate::socket::set_hop_limit(&late, false, 7).unwrap();
+        crate::socket::connect(&late, peer, SECOND).unwrap();
+        let (early, _) = listener.accept().unwrap();
+        assert_eq!(saved_syn(&early, &mut room).unwrap(), 0, "none was kept");
+        let (late, _) = listener.accept().unwrap();
+        let length = saved_syn(&late, &mut room).unwrap();
+        // A link's header of 14 bytes, then IPv4 with the time to live in its ninth byte.
+        assert_eq!((length, room[14], room[14 + 8]), (74, 0x45, 7), "{room:?}");
+        assert_eq!(saved_syn(&late, &mut room).unwrap(), 0, "it is told once");
+        assert!(refused(save_syn(&UdpSocket::bind("127.0.0.1:0").unwrap())).is_some());
+    }
 
     const SECOND: Duration = Duration::from_secs(1);
     const NANOSECOND: Duration = Duration::from_nanos(1);

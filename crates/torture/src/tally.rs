@@ -7,7 +7,7 @@ use lastbyte_units::grouped;
 use serde::Serialize;
 
 use crate::bed::Bed;
-use crate::case::{Case, Expected, Group, Outcome, Pair};
+use crate::case::{Bytes, Case, Expected, Group, Outcome, Pair};
 use crate::end::Seen;
 
 /// What came of a case.
@@ -64,7 +64,7 @@ pub struct Run {
     pub took_ms: f64,
 }
 
-/// Plays a case so often, and sums it up. After [`HUNG`] runs that waited to their deadline the others
+/// Plays a case so often, and sums it up. After some runs that waited to their deadline the others
 /// are left out: they would too.
 ///
 /// `runs` is the case's own number where nothing is asked; a proxy is stopped once in any case.
@@ -172,7 +172,9 @@ fn kinds(runs: &[Run]) -> String {
 
 fn note(case: &Case, row: &Row, outcomes: &[Outcome]) -> String {
     let fault = row.runs.iter().flat_map(|run| &run.faults).next().cloned();
-    let whole = (!row.is_good()).then(|| format!("all bytes in {} of {}", row.whole, row.of));
+    let owed = [case.client.bytes, case.server.bytes].contains(&Bytes::All);
+    let whole =
+        (owed && !row.is_good()).then(|| format!("all bytes in {} of {}", row.whole, row.of));
     fault.into_iter().chain(whole).chain(figures(case, outcomes)).collect::<Vec<_>>().join("; ")
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lastbyte_gate::config::check::granted;
+use lastbyte_gate::config::check::{Machine, granted};
 use lastbyte_gate::config::{
     Choice, Config, Forward, Kind, LegOptions, Refused, Route, Times, Users,
 };
@@ -68,24 +68,25 @@ fn route_lines(route: &Route) -> Vec<String> {
     vec![
         format!("route {}", route.name),
         format!("  listens    on {}, for {allow}", route.listen),
-        format!("  leads      {} {}", arrow(route), leads_to(route)),
+        format!("  leads      to {}", leads_to(route)),
         format!("  client     what we send: {}", leg(&route.client)),
         format!("  upstream   what we send: {}", leg(&route.upstream)),
         format!("  times      {}", times(&route.times)),
     ]
 }
 
-fn arrow(route: &Route) -> &'static str {
-    if matches!(route.kind, Kind::Forward(_)) { "to" } else { "to" }
-}
-
 fn gate_lines(config: &Config) -> Vec<String> {
     let limits = config.limits;
     let [flows, of_client, dials] = [limits.flows, limits.flows_per_client, limits.dials]
         .map(|limit| grouped(u64::try_from(limit).unwrap_or(u64::MAX)));
+    let fit = Machine::read().flows();
+    let fit = fit.map(|fit| format!("; descriptors for about {} flows", grouped(fit)));
+    let fit = fit.unwrap_or_default();
     let mut lines = vec![
         "gate".to_owned(),
-        format!("  limits     {flows} flows, {of_client} of one client, {dials} connects at once"),
+        format!(
+            "  limits     {flows} flows, {of_client} of one client, {dials} connects at once{fit}"
+        ),
         format!("  drain      {}", Span::from(config.drain)),
     ];
     if let Some(workers) = config.workers {
@@ -122,7 +123,11 @@ fn leg(options: &LegOptions) -> String {
         Err(error) => return format!("{}: not granted: {error}", all.join(", ")),
     };
     let got = got(&options.tune, &granted);
-    if got.is_empty() { all.join(", ") } else { format!("{} (granted: {})", all.join(", "), got.join(", ")) }
+    if got.is_empty() {
+        all.join(", ")
+    } else {
+        format!("{} (granted: {})", all.join(", "), got.join(", "))
+    }
 }
 
 fn asked(LegOptions { tune, mptcp, sources }: &LegOptions) -> Vec<String> {

@@ -15,9 +15,9 @@ use lastbyte_gate::{Accounts, Changes, Gate, Notice, Notices, Totals};
 use lastbyte_sys::{poll, process, signal};
 use lastbyte_units::Span;
 
+use super::Told;
 use super::describe::leads_to;
 use super::words::{GateArgs, LogArgs, LogWord};
-use super::Told;
 use crate::output::talk;
 use crate::verdict::Verdict;
 
@@ -215,7 +215,8 @@ fn in_words(changes: &Changes) -> String {
         ("removed (its flows go on)", &changes.removed),
     ];
     let parts = parts.iter().filter(|(_, routes)| !routes.is_empty());
-    let mut said: Vec<String> = parts.map(|(what, routes)| format!("{what} {}", routes.join(", "))).collect();
+    let mut said: Vec<String> =
+        parts.map(|(what, routes)| format!("{what} {}", routes.join(", "))).collect();
     if !changes.ignored.is_empty() {
         said.push(format!("not before it is started anew: {}", changes.ignored.join(", ")));
     }

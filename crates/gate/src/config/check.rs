@@ -80,6 +80,14 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// For how many flows the descriptors are enough: each has two, and a few dozen are for all else.
+    #[must_use]
+    pub fn flows(&self) -> Option<u64> {
+        self.descriptors.map(|all| all.saturating_sub(SPARE_DESCRIPTORS) / 2)
+    }
+}
+
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -135,15 +143,15 @@ impl Config {
         for (key, _) in limits.iter().filter(|(_, limit)| *limit == 0) {
             found.fault(&Of::Gate, format!("limits.{key}"), "with none nobody could connect");
         }
-        // Two for a flow; a few dozen for all else.
-        let fit = machine.descriptors.map(|all| all.saturating_sub(SPARE_DESCRIPTORS) / 2);
         let asked = u64::try_from(flows).unwrap_or(u64::MAX);
-        if let (Some(fit), Some(all)) = (fit.filter(|fit| *fit < asked), machine.descriptors) {
-            let (asked, fit, all) = (grouped(asked), grouped(fit), grouped(all));
-            found.advise(&Of::Gate, "limits.flows", format!(
-                "{asked} flows are allowed, and {all} descriptors are enough for about {fit}: raise \
-                 the limit (ulimit -Hn, LimitNOFILE=), or those over it wait to be accepted"
-            ));
+        let fit = machine.flows().filter(|fit| *fit < asked && flows != Limits::default().flows);
+        if let Some(fit) = fit {
+            let [asked, fit] = [asked, fit].map(grouped);
+            let sentence = format!(
+                "{asked} flows are allowed, and the limit of descriptors is enough for about {fit}: \
+                 raise it (ulimit -Hn, LimitNOFILE=), or those over it wait to be accepted"
+            );
+            found.advise(&Of::Gate, "limits.flows", sentence);
         }
         if let Some(path) = &self.control
             && path.as_os_str().len() > LONGEST_SOCKET_PATH

@@ -237,7 +237,7 @@ pub const KEYS: &[Key] = &[
         Table::Leg,
         "keepalive",
         r#""60s""#,
-        "the gate's own",
+        "60s, then 8 probes 15s apart",
         "Probes a silent side so often (`SO_KEEPALIVE`), or as a table.",
     ),
     key(

@@ -8,13 +8,33 @@ use super::Prefix;
 use super::words::WordError;
 
 impl Prefix {
-    /// Whether this address begins so. IPv4 written as IPv6 counts as IPv4.
+    /// Whether an address begins so. One of IPv4 is itself also where it is written as one of IPv6
+    /// (`::ffff:192.0.2.1`, RFC 4291 section 2.5.5.2), as a listener for both has it; `::/0` has none of
+    /// IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        address.is_ipv4() == self.address.is_ipv4()
-            && first_of(address, self.bits) == first_of(self.address, self.bits)
+        /// The bits in front of an address of IPv4 that is written as one of IPv6.
+        const MAPPED: u32 = 96;
+        let bits = u32::from(self.bits);
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(address)) => {
+                begins_alike(own.to_bits().into(), address.to_bits().into(), 32, bits)
+            }
+            (IpAddr::V6(own), IpAddr::V6(address)) => {
+                begins_alike(own.to_bits(), address.to_bits(), 128, bits)
+            }
+            (IpAddr::V6(own), IpAddr::V4(address)) => own.to_ipv4_mapped().is_some_and(|own| {
+                let bits = bits.saturating_sub(MAPPED);
+                begins_alike(own.to_bits().into(), address.to_bits().into(), 32, bits)
+            }),
+            (IpAddr::V4(_), IpAddr::V6(_)) => false,
+        }
     }
+}
+
+/// Whether the first `bits` of two numbers of `width` bits are the same.
+fn begins_alike(one: u128, two: u128, width: u32, bits: u32) -> bool {
+    (one ^ two).checked_shr(width.saturating_sub(bits)).is_none_or(|differ| differ == 0)
 }
 
 /// Whether these together have every address of `whole`.

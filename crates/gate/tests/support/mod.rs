@@ -92,12 +92,17 @@ pub(crate) fn echo(add: u8) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
+    // Its descriptors are there when this returns.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer(stream, add));
+            loop {
+                // It may be short of descriptors as well.
+                match listener.accept().await {
+                    Ok((stream, _)) => drop(tokio::spawn(answer(stream, add))),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
             }
         });
     });

@@ -214,7 +214,7 @@ fn what_the_machine_lacks_is_told() {
     assert_told(&told, &["upstream.interface: ", "\"eth7\"", "lo, eth0"]);
     assert_told(&told, &["upstream.source: at most one address of each family"]);
     assert_told(&advice(&all), &["upstream.mptcp: ", "never complete"]);
-    all.limits.dials = 0;
+    (all.limits.dials, all.limits.flows) = (0, 10_000);
     all.control = Some("x".repeat(108).into());
     all.metrics = Some("0.0.0.0:9".parse().unwrap());
     let few = Machine { descriptors: Some(20_000), may_mark: true, ..machine() };
@@ -222,7 +222,7 @@ fn what_the_machine_lacks_is_told() {
     assert_told(&shown(&found.faults), &["limits.dials: with none"]);
     assert_told(&shown(&found.faults), &["control: a Unix socket's path"]);
     assert!(!shown(&found.faults).iter().any(|line| line.contains("mark")));
-    assert_told(&shown(&found.advice), &["limits.flows: 100,000 flows", "about 9,968"]);
+    assert_told(&shown(&found.advice), &["limits.flows: 10,000 flows", "about 9,968"]);
     assert_told(&shown(&found.advice), &["metrics: whoever can reach 0.0.0.0:9"]);
 }
 

@@ -1,0 +1,109 @@
+//! What a gate holds open, and what it does when nothing more can be opened. Alone in its process:
+//! descriptors are the process's.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a failed unwrap is a failed test")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use support::{LONG, address, ask, config, connect, echo, open_descriptors, route, start};
+
+/// Tests that count descriptors go one after the other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+#[test]
+fn a_thousand_connections_leave_nothing() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let target = echo(1);
+    // Four descriptors each: the client's, the upstream's, and two of the gate.
+    let number = 1_000.min((soft_limit() - 100) / 4);
+    if number < 1_000 {
+        eprintln!("TESTED WITH LESS: {number} connections at this limit of descriptors");
+    }
+    let before = open_descriptors();
+    let (gate, said) = start(config([route("db", target)], 2));
+    let idle = open_descriptors();
+    let mut clients: Vec<_> = (0..number).map(|_| connect(address(&gate))).collect();
+    for client in &mut clients {
+        assert_eq!(ask(client, 1), 2);
+    }
+    assert_eq!(gate.flows().len(), number);
+    drop(clients);
+    said.accounts(number);
+    assert!(gate.flows().is_empty());
+    settles_at(idle);
+    gate.reload(config([route("db", target), route("web", target)], 2)).unwrap();
+    gate.reload(config([route("db", target)], 2)).unwrap();
+    settles_at(idle);
+    drop(gate);
+    settles_at(before);
+}
+
+/// What others close is closed a moment later.
+fn settles_at(wanted: usize) {
+    let began = Instant::now();
+    while open_descriptors() != wanted {
+        assert!(began.elapsed() < LONG, "{} descriptors, not {wanted}", open_descriptors());
+        thread::yield_now();
+    }
+}
+
+fn soft_limit() -> usize {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    line.split_whitespace().nth(3).unwrap().parse().unwrap_or(usize::MAX)
+}
+
+const CHILD: &str = "LASTBYTE_TEST_FEW_DESCRIPTORS";
+
+#[test]
+fn without_descriptors_accepting_pauses_and_flows_live() {
+    if env::var_os(CHILD).is_some() {
+        return few_descriptors();
+    }
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let child = Command::new("sh")
+        .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", "without_descriptors_accepting_pauses_and_flows_live", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{said}{}", String::from_utf8_lossy(&child.stdout));
+}
+
+fn few_descriptors() {
+    let (gate, said) = start(config([route("db", echo(1))], 2));
+    let mut flow = connect(address(&gate));
+    assert_eq!(ask(&mut flow, 1), 2);
+    // The client's own, and then every one that is left.
+    let waiting = Vec::from_iter((0..3).map(|_| {
+        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap()
+    }));
+    let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    for client in &waiting {
+        client.connect(&address(&gate).into()).unwrap();
+    }
+    let notice = said.notice();
+    assert!(notice.starts_with("route db: accept"), "{notice}");
+    assert!(notice.contains("os error 24") && notice.ends_with("accepting pauses (once lately)"));
+    for byte in 0..100 {
+        assert_eq!(ask(&mut flow, byte), byte + 1, "it lives on");
+    }
+    // Two of the gate for each and the upstream's, and some to spare.
+    taken.truncate(taken.len() - 4 * waiting.len());
+    let began = Instant::now();
+    for client in waiting {
+        let mut client = std::net::TcpStream::from(client);
+        client.set_read_timeout(Some(LONG)).unwrap();
+        assert_eq!(ask(&mut client, 1), 2);
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "a pause has an end");
+    drop(gate);
+}

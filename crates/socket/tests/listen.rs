@@ -1,0 +1,209 @@
+//! How a listener passes its options on, and what room a connection begins with.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a failed unwrap is a failed test")]
+#![cfg(feature = "tokio")]
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lastbyte_core::Kind;
+use lastbyte_link::{Host, Link, LinkError, Scenario};
+use lastbyte_socket::{AsyncStream, End, Granted, Incoming, ListenOptions, Listener, Tune};
+use lastbyte_sys::{poll, socket};
+use support::{SECOND, run};
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const MIB: u32 = 1 << 20;
+
+fn listen(how: &ListenOptions) -> Listener {
+    Listener::listen_with(ANY, how).unwrap()
+}
+
+fn next(listener: &Listener) -> Incoming {
+    assert!(poll::wait_for(listener, poll::READABLE, 20 * SECOND).unwrap().readable);
+    listener.accept_now().unwrap()
+}
+
+#[test]
+fn what_is_accepted_without_waiting_knows_how_it_ends() {
+    let listener = listen(&ListenOptions::default());
+    assert_eq!(listener.accept_now().unwrap_err().cause.kind(), ErrorKind::WouldBlock);
+    for (linger, end) in [(None, End::Fin), (Some(Duration::ZERO), End::Reset)] {
+        let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+        let incoming = next(&listener);
+        assert_eq!(incoming.peer_addr(), near.local_addr().unwrap());
+        assert_eq!(incoming.local_addr(), Some(listener.local_addr()));
+        near.write_all(b"seven b").unwrap();
+        socket::set_linger(&near, linger).unwrap();
+        run(async {
+            let mut far = incoming.watch().unwrap();
+            assert_eq!(far.kind(), Kind::Tcp);
+            assert_eq!(far.read(&mut [0; 16]).await.unwrap(), 7);
+            drop(near);
+            let rest = far.read(&mut [0; 16]).await;
+            assert_eq!(far.ended(), Some(end), "{rest:?}");
+        });
+    }
+}
+
+#[test]
+fn what_is_discarded_is_reset() {
+    let listener = listen(&ListenOptions::default());
+    let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+    next(&listener).discard();
+    assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn urgent_bytes_stay_in_place_without_a_call() {
+    let listener = listen(&ListenOptions::default());
+    let near = TcpStream::connect(listener.local_addr()).unwrap();
+    run(async {
+        let mut far = next(&listener).watch().unwrap();
+        assert!(socket::oob_inline(&far).unwrap());
+        assert_eq!(socket2::SockRef::from(&near).send_out_of_band(b"!").unwrap(), 1);
+        assert_eq!(far.read(&mut [0; 16]).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn options_change_for_what_is_accepted_from_then_on() {
+    let kernels = ListenOptions { first_buffer: Some(MIB), ..ListenOptions::default() };
+    let listener = listen(&kernels);
+    let plain = granted(&listener);
+    let asked = ListenOptions {
+        tune: Tune {
+            congestion: Some("reno".to_owned()),
+            send_buffer: Some(65_536),
+            receive_buffer: Some(65_536),
+            notsent_lowat: Some(16_384),
+            user_timeout: Some(SECOND),
+            max_pacing_rate: Some(1_000_000),
+            nodelay: Some(true),
+            ..Tune::default()
+        },
+        ..kernels.clone()
+    };
+    asked.check(ANY).unwrap();
+    listener.change(&kernels, &asked).unwrap();
+    let tuned = granted(&listener);
+    assert_eq!(tuned.congestion, "reno");
+    assert_eq!((tuned.send_buffer, tuned.receive_buffer), (131_072, 131_072));
+    assert_eq!(tuned.receive_buffer_fixed, Some(true), "what a user asks for stays as it is");
+    assert_eq!((tuned.nodelay, tuned.user_timeout), (true, Some(SECOND)));
+    listener.change(&asked, &kernels).unwrap();
+    let local = granted(&listener);
+    // The kernel sizes the buffer of each connection by its route and its handshake.
+    let size = |granted: Granted| Granted { local: None, send_buffer: 0, ..granted };
+    assert_eq!(size(local), size(plain));
+}
+
+/// What a connection has that is accepted now.
+fn granted(listener: &Listener) -> Granted {
+    let _near = TcpStream::connect(listener.local_addr()).unwrap();
+    run(async { next(listener).watch().unwrap().granted().unwrap() })
+}
+
+#[test]
+fn what_cannot_be_had_is_named_before() {
+    let tune = Tune { congestion: Some("no-such-thing".to_owned()), ..Tune::default() };
+    let how = ListenOptions { tune, ..ListenOptions::default() };
+    let error = how.check(ANY).unwrap_err();
+    assert!(error.to_string().starts_with("set TCP_CONGESTION"), "{error}");
+}
+
+#[test]
+fn each_connection_of_a_multipath_listener_has_a_kind_of_its_own() {
+    let how = ListenOptions { mptcp: true, first_buffer: Some(MIB), ..ListenOptions::default() };
+    let listener = listen(&how);
+    if socket::protocol(&listener).unwrap() != socket::PROTOCOL_MPTCP {
+        eprintln!("NOT TESTED: this kernel has no MPTCP");
+        return;
+    }
+    let _plain = TcpStream::connect(listener.local_addr()).unwrap();
+    run(async {
+        let stream = next(&listener).watch().unwrap();
+        assert_eq!(stream.kind(), Kind::Tcp);
+        assert!(socket::oob_inline(&stream).unwrap());
+    });
+    let both = socket::open_mptcp_nonblocking(ANY).unwrap().unwrap();
+    socket::begin_connect(&both, listener.local_addr()).unwrap();
+    run(async { assert_eq!(next(&listener).watch().unwrap().kind(), Kind::Mptcp) });
+}
+
+/// A client that writes a million bytes and closes, with a greeting that it never reads: its kernel
+/// throws away what it has not yet sent. Where there is room for all at once, nothing is left to throw away.
+#[test]
+fn a_million_bytes_fit_before_the_greeting_turns_the_close_into_a_reset() {
+    const BYTES: usize = 1_000_000;
+    let how = ListenOptions { first_buffer: Some(MIB), ..ListenOptions::default() };
+    let listener = listen(&how);
+    if socket::receive_buffer(&listener).unwrap().unsigned_abs() < 2 * MIB {
+        eprintln!("NOT TESTED: the kernel gives no buffer of 1 MiB, or cannot hand it back");
+        return;
+    }
+    for _ in 0..20 {
+        let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+        run(async {
+            let mut far = next(&listener).watch().unwrap();
+            assert_eq!(far.granted().unwrap().receive_buffer_fixed, Some(false));
+            far.write_all(b"220 ready\r\n").await.unwrap();
+            let writer = thread::spawn(move || {
+                assert!(poll::wait_for(&near, poll::READABLE, 20 * SECOND).unwrap().readable);
+                near.write_all(&vec![7; BYTES]).unwrap();
+            });
+            assert_eq!(count(&mut far).await, BYTES as u64);
+            writer.join().unwrap();
+        });
+    }
+}
+
+async fn count(stream: &mut AsyncStream) -> u64 {
+    let mut buffer = vec![0; 65_536];
+    while let Ok(1..) = stream.read(&mut buffer).await {}
+    stream.bytes_read()
+}
+
+/// A first buffer is no last one: a fast and long path gets what it needs.
+#[test]
+#[ignore = "ten seconds, in namespaces"]
+fn a_first_buffer_grows_over_a_long_path() {
+    let scenario = Scenario::parse("long", "rtt = '100ms'\nrate = '400mbit'").unwrap();
+    let first = ListenOptions { first_buffer: Some(MIB), ..ListenOptions::default() };
+    let tune = Tune { receive_buffer: Some(MIB), ..Tune::default() };
+    let fixed = ListenOptions { tune, ..first.clone() };
+    let came = [ListenOptions::default(), first, fixed].map(|how| {
+        let link = match Link::up(&scenario.spec, 7) {
+            Ok(link) => link,
+            Err(error @ LinkError::Rights { .. }) => {
+                eprintln!("NOT TESTED: {error}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let address = SocketAddr::new(Host::Far.address().into(), 0);
+        let listener = link.far().run(|| Listener::listen_with(address, &how)).unwrap().unwrap();
+        let address = listener.local_addr();
+        let mut near = link.near().run(|| TcpStream::connect(address)).unwrap().unwrap();
+        let writer = thread::spawn(move || {
+            let began = Instant::now();
+            while began.elapsed() < 3 * SECOND && near.write_all(&[7; 65_536]).is_ok() {}
+        });
+        let seen = run(async {
+            let mut far = next(&listener).watch().unwrap();
+            let bytes = count(&mut far).await;
+            (bytes, far.granted().unwrap().receive_buffer)
+        });
+        writer.join().unwrap();
+        link.down().unwrap();
+        Some(seen)
+    });
+    eprintln!("bytes and buffer: the kernel's own, first, fixed: {came:?}");
+    let [_, Some((_, first)), Some((_, fixed))] = came else { return };
+    assert_eq!(fixed, 2 * MIB);
+    assert!(first > 2 * MIB, "{first}");
+}
