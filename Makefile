@@ -20,11 +20,11 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-dial bench-engines bench-finish bench-gate bench-lab bench-link bench-torture reports install \
-  uninstall clean
+  bench-dial bench-engines bench-finish bench-gate bench-lab bench-link bench-replication \
+  bench-torture reports install uninstall clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s  %s\n", $$1, $$2 }' Makefile
 
 demo: build ## Build, then lose bytes and get them back, on this machine alone
 	target/release/lastbyte demo
@@ -142,6 +142,10 @@ bench-lab: build ## Measure the lab against the reference case, iperf3, xfr (an 
 bench-link: build ## Measure links: speed, truth, what they leave behind (35 minutes, root)
 	@scripts/ensure.sh bench
 	bench/link.sh
+
+bench-replication: build ## Measure how far a MariaDB replica is behind, over usa-malaysia (30 minutes, root)
+	@scripts/ensure.sh bench
+	bench/replication.sh
 
 bench-torture: build ## Torture proxies beside plain TCP, and write their table (40 minutes, root)
 	@scripts/ensure.sh gate

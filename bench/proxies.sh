@@ -190,7 +190,7 @@ end_all() {
 
 # None has a time limit that a case could meet; whatever else they do by default, they do.
 
-start_gate() { in_background "$lastbyte" gate --quiet "$1=$2" "$3=$4"; }
+start_gate() { in_background "$lastbyte" gate --log none "$1=$2" "$3=$4"; }
 
 start_haproxy() { haproxy_with "" "$@"; }
 start_haproxy_splice() { haproxy_with "option splice-auto" "$@"; }

@@ -5,7 +5,7 @@
 #   scripts/ensure.sh check    those, and rustfmt, clippy and shellcheck
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
 #   scripts/ensure.sh real     those of python, and iperf3, a C++ compiler, valgrind, chromium, ssh and
-#                              sshd
+#                              sshd, and the programs that the tests send through a gate
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
 #   scripts/ensure.sh gate     those of build, and the proxies that the gate is compared with: haproxy,
@@ -33,6 +33,7 @@ main() {
     look_for_program chromium
     look_for_program ssh openssh-client
     look_for_sshd
+    look_for_programs_of_tests
   fi
   case $kind in python | real | bench) look_for_python ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
@@ -89,6 +90,38 @@ look_for_python() {
   if python3 -c 'import ensurepip, venv' > /dev/null 2>&1; then return; fi
   missing+=("python3 with venv")
   packages+=(python3 python3-venv)
+}
+
+# What tests/programs.rs sends through a gate. Of MariaDB and Redis the packages that start no server;
+# of Debian's redis-tools, redis-check-rdb is the server when it is called so.
+look_for_programs_of_tests() {
+  look_for_program curl
+  look_for_program git
+  look_for_program rsync
+  look_for_program redis-check-rdb redis-tools
+  look_for_daemon mariadbd mariadb-server-core
+  look_for_program mariadb-dump mariadb-client
+  look_for_postgresql
+  look_for_module websockets python3-websockets
+  look_for_module grpc python3-grpcio
+}
+
+# Its server is not in the PATH. POSTGRESQL is for the tests of this script.
+look_for_postgresql() {
+  if compgen -G "${POSTGRESQL:-/usr/lib/postgresql}/*/bin/initdb" > /dev/null; then return; fi
+  missing+=(PostgreSQL)
+  packages+=(postgresql)
+}
+
+# A module of Python's, in the first python3 or in the system's, which Debian's packages are for.
+# SYSTEM_PYTHON is for the tests of this script.
+look_for_module() {
+  local python
+  for python in python3 "${SYSTEM_PYTHON:-/usr/bin/python3}"; do
+    if "$python" -c "import $1" > /dev/null 2>&1; then return; fi
+  done
+  missing+=("Python's module $1")
+  packages+=("$2")
 }
 
 # Of these, `programs` runs less, top and vim in a terminal.
@@ -197,11 +230,12 @@ install_packages() {
   if [[ ${#packages[@]} -gt 0 ]]; then apt_install "${packages[@]}"; fi
 }
 
-# Debian starts a daemon with its package. Who installs one for a bench wants none on its ports.
+# Debian starts a daemon with its package. Who installs one for a bench or a test wants none on its
+# ports.
 rest_daemons() {
   local package
   for package in "${packages[@]}"; do
-    case $package in haproxy | nginx-light) rest_daemon "${package%-light}" ;; esac
+    case $package in haproxy | nginx-light | postgresql) rest_daemon "${package%-light}" ;; esac
   done
 }
 

@@ -22,6 +22,7 @@ main() {
   lists_are_fetched_only_if_needed
   check_adds_components_and_shellcheck
   real_adds_programs_without_a_question
+  real_adds_what_goes_through_a_gate
   python_without_venv_gets_it
   bench_names_packages_that_are_not_named_as_their_program
   dial_names_packages_that_are_not_named_as_their_program
@@ -50,6 +51,7 @@ nothing_missing_prints_nothing() {
     with_program shellcheck iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim ip ping \
       top curl go node haproxy nginx socat apt-get
     with_peers
+    with_programs_of_tests
     run "$kind"
     ends_with 0
     says_nothing
@@ -145,14 +147,17 @@ nothing_there_without_rights() {
     machine "nothing there, no rights: sudo $sudo"
     with_user 1000
     with_apt gcc libc6-dev rustup curl ca-certificates iperf3 g++ valgrind openssh-client openssh-server \
-      python3 python3-venv
+      python3 python3-venv git rsync redis-tools mariadb-server-core mariadb-client postgresql \
+      python3-websockets python3-grpcio
     if [[ $sudo == refuses ]]; then with_sudo 1; fi
     run real
     ends_with 2
-    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind, chromium, ssh, sshd, python3 \
-with venv;"
+    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind, chromium, ssh, sshd, curl, \
+git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
+python3 with venv;"
     says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 g++ valgrind chromium openssh-client \
-openssh-server python3 python3-venv curl ca-certificates'"
+openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
+python3 python3-venv curl ca-certificates'"
     says_lines 1
     did_nothing
   done
@@ -232,11 +237,30 @@ real_adds_programs_without_a_question() {
   with_cc
   with_rust 1.95.0
   with_python
+  with_programs_of_tests
   with_apt iperf3 g++ valgrind chromium openssh-client openssh-server
   run real
   ends_with 0
   did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind chromium openssh-client openssh-server .frontend \
 noninteractive."
+}
+
+real_adds_what_goes_through_a_gate() {
+  machine "real: the programs that the tests send through a gate"
+  with_user 1000
+  with_sudo 0
+  with_cc
+  with_rust 1.95.0
+  with_python_without websockets grpc
+  with_program iperf3 g++ valgrind chromium ssh sshd curl git systemctl
+  with_apt rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio
+  run real
+  ends_with 0
+  says "missing: rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, \
+Python's module grpc"
+  did "apt-get .*install .*--no-install-recommends .*rsync redis-tools mariadb-server-core mariadb-client postgresql \
+python3-websockets python3-grpcio .frontend noninteractive."
+  did "sudo systemctl disable --now postgresql"
 }
 
 python_without_venv_gets_it() {
@@ -258,6 +282,7 @@ bench_names_packages_that_are_not_named_as_their_program() {
   with_rust 1.95.0
   with_apt iproute2 iputils-ping procps
   with_python
+  with_programs_of_tests
   with_program iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim
   run bench
   ends_with 2
@@ -364,6 +389,20 @@ with_program() {
 # A python3 with all its modules.
 with_python() {
   stub python3 'exit 0'
+}
+
+# A python3 with all but these modules.
+with_python_without() {
+  stub python3 "
+    for module in $*; do
+      if [[ \$2 == *\$module* ]]; then exit 1; fi
+    done"
+}
+
+with_programs_of_tests() {
+  with_program curl git rsync redis-check-rdb mariadbd mariadb-dump
+  mkdir -p "$here/postgresql/15/bin"
+  touch "$here/postgresql/15/bin/initdb"
 }
 
 # Where they lie: a module of nginx, and what cargo installed for the gate.
@@ -480,7 +519,7 @@ stub() {
 run() {
   code=0
   env -i PATH="$bin" SBIN="$bin" HOME="$here/home" NGINX_MODULES="$here/modules" \
-    PEERS="$here/peers" bash "$root/scripts/ensure.sh" "$@" \
+    PEERS="$here/peers" POSTGRESQL="$here/postgresql" SYSTEM_PYTHON="$bin/python3" bash "$root/scripts/ensure.sh" "$@" \
     > "$here/stdout" 2> "$here/talk" < /dev/null || code=$?
   expect "prints nothing to stdout" test ! -s "$here/stdout"
 }

@@ -474,7 +474,7 @@ fn a_recording_that_is_interrupted_leaves_no_file() {
 // --- demo ---------------------------------------------------------------------------------------
 
 #[test]
-fn the_demo_plays_four_acts() {
+fn the_demo_plays_five_acts() {
     if !can_make_links() {
         return;
     }
@@ -483,7 +483,7 @@ fn the_demo_plays_four_acts() {
     // Two seconds may be too short to prove all that 20 do: then the verdict is 1.
     assert!([0, 1].contains(&told.code()), "{told:#?}");
     let acts: Vec<&str> = told.stdout.split("Act ").collect();
-    let [_, one, two, three, four] = acts[..] else { panic!("not four acts: {told:#?}") };
+    let [_, one, two, three, four, five] = acts[..] else { panic!("not five acts: {told:#?}") };
     assert!(one.starts_with("1. ") && one.contains("Over loopback"), "{one}");
     let words: Vec<&str> = one.split_whitespace().collect();
     assert!(
@@ -505,6 +505,16 @@ fn the_demo_plays_four_acts() {
     // The delay that the first address is given, 200 ms, and a round trip of 217 ms; then that alone.
     assert!(time_after(four, "lastbyte dial  connected to 198.18.0.2:7 in ") >= 417.0, "{four}");
     assert!(time_after(four, "the next one   connected to 198.18.0.2:7 in ") >= 217.0, "{four}");
+    assert!(five.starts_with("5. "), "{five}");
+    for said in [
+        "straight        3,000,000 bytes in ",
+        "by the gate     3,000,000 bytes in ",
+        "Connection reset by peer",
+        "ended by upstream: 3,000,000 bytes received, 3,000,000 of them acknowledged",
+        "reset by upstream: ",
+    ] {
+        assert!(five.contains(said), "no `{said}`: {five}");
+    }
 }
 
 /// The time in ms that follows these words.

@@ -520,9 +520,9 @@ pub(crate) struct UndoArgs {
 
 /// Show in two minutes what this is about.
 ///
-/// Act 1 loses bytes and saves them, over loopback. Acts 2 to 4, which need root or user namespaces,
-/// send over an emulated path from the USA to Malaysia, find what fills it, and connect to a name
-/// whose first address is dead.
+/// Act 1 loses bytes and saves them, over loopback. Acts 2 to 5, which need root or user namespaces,
+/// send over an emulated path from the USA to Malaysia, find what fills it, connect to a name whose
+/// first address is dead, and put a gate beside a server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Seconds per run in acts 2 and 3

@@ -1,4 +1,6 @@
-//! `lastbyte demo`: one story in four acts.
+//! `lastbyte demo`: one story in five acts.
+
+mod gate;
 
 use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -25,7 +27,7 @@ use crate::{apply, lab};
 const QUIZ_RUNS: usize = 100;
 /// As in the article.
 const QUIZ_BYTES: usize = 1_000_000;
-/// The path of acts 2 to 4.
+/// The path of acts 2 to 5.
 const SCENARIO: &str = "usa-malaysia";
 /// Rounds of act 3.
 const ROUNDS: u32 = 3;
@@ -40,7 +42,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Verdict> {
     match path.up(1) {
         Ok(path) => path.down()?,
         Err(error @ LinkError::Rights { .. }) => {
-            say(&format!("Acts 2 to 4 are left out: {error}."));
+            say(&format!("Acts 2 to 5 are left out: {error}."));
             return Ok(Verdict::from(complete));
         }
         Err(error) => return Err(error.into()),
@@ -51,7 +53,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Verdict> {
     let proven = the_path_filled(&path, seconds)?;
     say("");
     let connected = a_dead_first_address(&path)?;
-    Ok(Verdict::from(complete && proven && connected))
+    say("");
+    let passed_on = gate::an_unchanged_program(&path, seconds)?;
+    Ok(Verdict::from(complete && proven && connected && passed_on))
 }
 
 fn bytes_lost_and_saved() -> Result<bool> {

@@ -231,9 +231,15 @@ const NO_DESCRIPTORS: [i32; 2] = [23, 24];
 /// Both connections, and what is read from them goes on.
 struct Tuned(Connected);
 
-/// Reads back what was asked of both legs: it was set before they were connected.
+/// Reads back what was asked of both legs: it was set before they were connected. The congestion
+/// control of an accepted connection is the listener's, but where the kernel's way to the client asks
+/// for one (`congctl` of `ip-route(8)`): it is asked for once more.
 fn tune(connected: Connected, account: &mut Account) -> Tuned {
     let route = &connected.route.route;
+    if let Some(congestion) = &route.client.tune.congestion {
+        // What became of it is in the account.
+        let _ = lastbyte_socket::set_congestion(&connected.client, congestion);
+    }
     account.client.tuned =
         tuned::granted(&route.client.tune, route.client.mptcp, &connected.client);
     let tuned = tuned::granted(&route.upstream.tune, route.upstream.mptcp, &connected.upstream);

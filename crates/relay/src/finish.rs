@@ -42,11 +42,12 @@ impl Relay {
             Over::Idle | Over::Stalled(_) | Over::Stopped => (Last::Reset, Duration::ZERO),
         });
         let [mut up, mut down] = Side::BOTH.map(|from| Carried::from(self.pump.carried(from)));
+        let blocked = Side::BOTH.map(|from| self.blocked(from));
         let [client, upstream] = self.legs;
         let client = Ending::of(client, Side::Client, ends[0]);
         let upstream = Ending::of(upstream, Side::Upstream, ends[1]);
-        down.limited_by = client.held_back(lasted);
-        up.limited_by = upstream.held_back(lasted);
+        down.limited_by = client.held_back(lasted, blocked[Side::Upstream as usize]);
+        up.limited_by = upstream.held_back(lasted, blocked[Side::Client as usize]);
         let (client_leg, upstream_leg) = (client.leg(), upstream.leg());
         let (to_client, to_upstream) = join(client.end(), upstream.end()).await;
         down.acked = to_client.acked_of(down.written);
@@ -87,22 +88,22 @@ impl Ending {
         leg
     }
 
-    /// What held the sending on this connection back for the longest time, by the kernel's own
-    /// clocks. What is in none of them while bytes were under way is the congestion window's, or where
-    /// the pace was limited by us, that limit's.
-    fn held_back(&self, lasted: Duration) -> Option<(LimitedBy, Duration)> {
+    /// What held the sending on this connection back for the longest time. Where no byte waited for room
+    /// it was the side that the bytes come from; of the time that some did, the kernel's clocks explain
+    /// a part, and the rest is the congestion window's, or that of a pace that we were told to keep.
+    fn held_back(&self, lasted: Duration, blocked: Duration) -> Option<(LimitedBy, Duration)> {
         let info = self.info?;
-        let clock = |micros: Option<u64>| Some(Duration::from_micros(micros?).min(lasted));
-        let busy = clock(info.busy_us)?;
+        let blocked = blocked.min(lasted);
+        let clock = |micros: Option<u64>| Some(Duration::from_micros(micros?).min(blocked));
         let window = clock(info.rwnd_limited_us)?;
         let buffer = clock(info.sndbuf_limited_us)?;
         let paced = info.max_pacing_rate.is_some_and(|most| most != u64::MAX);
         let rest = if paced { LimitedBy::Pacing } else { LimitedBy::CongestionWindow };
         let times = [
-            (LimitedBy::Application, lasted.saturating_sub(busy)),
+            (LimitedBy::Application, lasted - blocked),
             (LimitedBy::ReceiveWindow, window),
             (LimitedBy::SendBuffer, buffer),
-            (rest, busy.saturating_sub(window + buffer)),
+            (rest, blocked.saturating_sub(window + buffer)),
         ];
         times.into_iter().max_by_key(|(_, time)| *time)
     }
@@ -124,7 +125,10 @@ impl Ending {
                 let unacked = acked.map(|acked| self.stream.written().saturating_sub(acked));
                 Ended { unacked, why: None }
             }
-            Last::Finish => Ended::of(self.stream.finish(options).await),
+            Last::Finish => {
+                let _ = self.stream.reset_when_closed(false);
+                Ended::of(self.stream.finish(options).await)
+            }
             // Nobody waits for an acknowledgement where there is no time.
             Last::Reset if self.within.is_zero() => {
                 Ended { why: None, ..Ended::of(self.stream.abort_with(options).await) }

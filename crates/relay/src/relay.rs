@@ -54,8 +54,7 @@ pub enum Over {
 /// Two connected streams, joined.
 ///
 /// A future that is ready when both ways are over; then [`Relay::finish`] ends both connections as
-/// what happened asks for. Dropped before that, both are closed by the kernel's own rules, so that a
-/// cut transfer may look complete: [`Relay::stop`] first.
+/// what happened asks for. Dropped before that, or with the program killed, both are reset.
 #[derive(Debug)]
 pub struct Relay {
     pub(crate) legs: [AsyncStream; 2],
@@ -72,6 +71,22 @@ pub struct Relay {
 struct Way {
     held: Held,
     manner: Manner,
+    /// Since when the other side takes nothing more.
+    blocked: Option<Instant>,
+    /// For how long that was so before.
+    was_blocked: Duration,
+}
+
+impl Way {
+    fn on_blocked(&mut self) {
+        self.blocked.get_or_insert_with(Instant::now);
+    }
+
+    fn on_taken(&mut self) {
+        if let Some(since) = self.blocked.take() {
+            self.was_blocked += since.elapsed();
+        }
+    }
 }
 
 impl std::fmt::Debug for Way {
@@ -104,8 +119,12 @@ impl Relay {
         times: RelayTimes,
         pool: &Pool,
     ) -> Self {
+        for leg in [&client, &upstream] {
+            // One that is gone already needs none.
+            let _ = leg.reset_when_closed(true);
+        }
         let pump = Pump::new(early.len() as u64);
-        let up = Way { held: Held::early(early), manner: Manner::default() };
+        let up = Way { held: Held::early(early), ..Way::default() };
         let (legs, ways) = ([client, upstream], [up, Way::default()]);
         Self { legs, pump, ways, pool: pool.clone(), times, waiting: None, over: None }
     }
@@ -120,6 +139,12 @@ impl Relay {
     #[must_use]
     pub fn carried(&self, from: Side) -> Carried {
         self.pump.carried(from)
+    }
+
+    /// For how long bytes that this side had sent waited for room on the other side's leg.
+    pub(crate) fn blocked(&self, from: Side) -> Duration {
+        let Way { blocked, was_blocked, .. } = &self.ways[from as usize];
+        *was_blocked + blocked.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Ends the relay now, whatever is on its way: [`Relay::finish`] then resets both connections.
@@ -137,7 +162,7 @@ impl Relay {
                 if source.poll_readable(cx)?.is_pending() {
                     return Ok(Turn::Waits);
                 }
-                let Way { held, manner } = &mut self.ways[from as usize];
+                let Way { held, manner, .. } = &mut self.ways[from as usize];
                 match held.fill(manner, source, &self.pool) {
                     Ok(0) => self.pump.on_end(from, source.ended().unwrap_or(End::Unknown)),
                     Ok(bytes) => self.pump.on_read(from, bytes as u64),
@@ -147,10 +172,14 @@ impl Relay {
                 }
             }
             Next::Write => {
-                let sink = &mut self.legs[to as usize];
-                match self.ways[from as usize].held.drain(sink, &self.pool) {
-                    Ok(bytes) => self.pump.on_written(from, bytes as u64),
+                let (sink, way) = (&mut self.legs[to as usize], &mut self.ways[from as usize]);
+                match way.held.drain(sink, &self.pool) {
+                    Ok(bytes) => {
+                        way.on_taken();
+                        self.pump.on_written(from, bytes as u64);
+                    }
                     Err(error) if is_passing(&error) => {
+                        way.on_blocked();
                         if sink.poll_writable(cx)?.is_pending() {
                             return Ok(Turn::Waits);
                         }

@@ -283,3 +283,27 @@ fn limits_end_what_does_not_move_and_nothing_else() {
     writing.join().unwrap();
     drop(server);
 }
+
+#[test]
+fn what_is_dropped_half_way_looks_cut_to_both_sides() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mut client, of_client) = pair();
+    let (of_server, mut server) = pair();
+    client.write_all(b"some of it").unwrap();
+    runtime.block_on(async {
+        let of_client = AsyncStream::from_blocking(of_client).unwrap();
+        let of_server = AsyncStream::from_blocking(of_server).unwrap();
+        let times = RelayTimes::default();
+        let mut relay = Relay::new(of_client, of_server, Vec::new(), times, &Pool::default());
+        let moved = async {
+            while relay.carried(Side::Client).written < 10 {
+                let wait = tokio::time::sleep(SECOND / 1000);
+                tokio::select! { _ = &mut relay => {} () = wait => {} }
+            }
+        };
+        moved.await;
+        drop(relay);
+    });
+    assert_eq!(read_all(&mut client).1, Some(End::Reset));
+    assert_eq!(read_all(&mut server).1, Some(End::Reset));
+}

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use lastbyte_core::Kind;
 use lastbyte_core::sample::Moment;
@@ -150,6 +151,16 @@ impl<S: Carrier> AsyncStream<S> {
             shared.io.clear(Interest::WRITABLE);
         }
         result
+    }
+
+    /// Whether closing the socket resets the connection, however it comes to that: also when the program
+    /// is killed. It throws away what is not yet acknowledged. Without it the kernel ends with a FIN, and
+    /// what was cut looks complete.
+    ///
+    /// # Errors
+    /// When the kernel does not answer for this socket.
+    pub fn reset_when_closed(&self, on: bool) -> io::Result<()> {
+        socket::set_linger(self, on.then_some(Duration::ZERO))
     }
 
     /// What the kernel knows of the connection, with the send buffer: what

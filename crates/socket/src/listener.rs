@@ -180,6 +180,7 @@ impl ListenOptions {
 pub struct Incoming {
     io: TcpStream,
     /// The listener's kind: over MPTCP each connection has one of its own.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "asked when it is watched"))]
     multipath: bool,
     local: Option<SocketAddr>,
     peer: SocketAddr,

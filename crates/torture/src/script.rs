@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_socket::{End, Stream};
-use lastbyte_sys::{socket, tcp};
+use lastbyte_sys::{poll, socket, tcp};
 
 use crate::bed::Waits;
 use crate::content::Content;
@@ -359,6 +359,11 @@ impl Player<'_> {
     /// One read that does not wait, of `most` bytes at most. Whether it moved anything or met the end.
     fn read_some(&self, most: u64, stream: &mut Stream, seen: &mut Seen) -> bool {
         if seen.ending != Ending::Unasked {
+            return false;
+        }
+        // Looked for behind an empty queue, a mark could come between, and the read go past it.
+        if !poll::wait_for(stream, poll::READABLE, Duration::ZERO).is_ok_and(|ready| ready.readable)
+        {
             return false;
         }
         if socket::at_mark(stream).is_ok_and(|at_mark| at_mark)
