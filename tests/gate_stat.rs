@@ -317,7 +317,7 @@ fn a_reload_says_what_came_of_it() {
     command.stdin(Stdio::null()).stderr(fs::File::create(&stderr).unwrap());
     let gate = Gate { child: command.spawn().unwrap(), stderr };
     gate.listening();
-    scratch.file("gate.toml", &text.replace("192.0.2.1:9", "192.0.2.2:9"));
+    scratch.file("gate.toml", text.replace("192.0.2.1:9", "192.0.2.2:9"));
     let told = answer(&mut asked(&scratch, &["reload"])).with_code(0);
     assert!(told.stdout.contains("changed a"), "{told:#?}");
     scratch.file("gate.toml", "[[rout]]");

@@ -41,21 +41,28 @@ struct Places {
     free: Vec<u32>,
 }
 
+/// What is known of a flow when it begins, how far it is, and how its task is woken.
 #[derive(Debug)]
-struct Entry {
-    /// As it was when it began.
-    flow: LiveFlow,
-    progress: Arc<Progress>,
-    waker: Waker,
+pub(crate) struct Entry {
+    pub(crate) flow: u64,
+    pub(crate) route: Arc<str>,
+    pub(crate) client: SocketAddr,
+    pub(crate) began: Duration,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) waker: Waker,
 }
 
 impl Entry {
-    fn now(&self) -> LiveFlow {
+    fn as_seen_in(&self, worker: usize) -> LiveFlow {
         LiveFlow {
+            flow: self.flow,
+            route: Arc::clone(&self.route),
+            client: self.client,
+            began: self.began,
+            worker,
             wanted: self.progress.wanted(),
             upstream: self.progress.upstream(),
             moved: self.progress.moved(),
-            ..self.flow.clone()
         }
     }
 }
@@ -65,10 +72,10 @@ impl Entry {
 pub(crate) struct Place(u32);
 
 impl Live {
-    /// Enters a flow that begins, where its progress is seen, and how its task is woken.
-    pub(crate) fn enter(&self, flow: LiveFlow, progress: Arc<Progress>, waker: Waker) -> Place {
+    /// Enters a flow that begins.
+    pub(crate) fn enter(&self, entry: Entry) -> Place {
         let mut places = self.lock();
-        let entry = Some(Entry { flow, progress, waker });
+        let entry = Some(entry);
         if let Some(place) = places.free.pop() {
             places.flows[place as usize] = entry;
             return Place(place);
@@ -92,8 +99,10 @@ impl Live {
         }
     }
 
-    pub(crate) fn list(&self) -> Vec<LiveFlow> {
-        self.lock().flows.iter().flatten().map(Entry::now).collect()
+    /// The flows that are open now, in the thread of that number.
+    pub(crate) fn list(&self, worker: usize) -> Vec<LiveFlow> {
+        let seen = |entry: &Entry| entry.as_seen_in(worker);
+        self.lock().flows.iter().flatten().map(seen).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
@@ -105,24 +114,22 @@ impl Live {
 mod tests {
     use super::*;
 
-    fn flow(number: u64) -> LiveFlow {
-        LiveFlow {
+    fn flow(number: u64) -> Entry {
+        Entry {
             flow: number,
             route: "db".into(),
             client: ([127, 0, 0, 1], 1).into(),
             began: Duration::ZERO,
-            worker: 0,
-            wanted: None,
-            upstream: None,
-            moved: Moved::default(),
+            progress: Arc::default(),
+            waker: Waker::noop().clone(),
         }
     }
 
     #[test]
     fn a_place_that_was_left_is_taken_again() {
         let live = Live::default();
-        let numbers = |live: &Live| live.list().iter().map(|flow| flow.flow).collect::<Vec<_>>();
-        let enter = |number| live.enter(flow(number), Arc::default(), Waker::noop().clone());
+        let numbers = |live: &Live| live.list(0).iter().map(|flow| flow.flow).collect::<Vec<_>>();
+        let enter = |number| live.enter(flow(number));
         let first = enter(1);
         enter(2);
         live.leave(first);

@@ -25,7 +25,7 @@ use crate::flow;
 use crate::gate::{Accounts, Notice, Notices};
 use crate::limits::Admission;
 use crate::listeners::{Acceptor, Intake};
-use crate::live::{Live, LiveFlow, Place};
+use crate::live::{Entry, Live, LiveFlow, Place};
 use crate::loops::Listeners;
 use crate::progress::{Moved, Progress};
 use crate::statistics::{AllStatistics, RouteStatistics};
@@ -200,7 +200,8 @@ pub(crate) struct Team {
 impl Team {
     /// The flows that are open now, in no order.
     pub(crate) fn flows(&self) -> Vec<LiveFlow> {
-        self.members.iter().flat_map(|member| member.live.list()).collect()
+        let members = self.members.iter().enumerate();
+        members.flat_map(|(own, member)| member.live.list(own)).collect()
     }
 }
 
@@ -423,13 +424,15 @@ struct OpenFlow {
 
 impl OpenFlow {
     fn enter(&mut self, waker: Waker) {
-        let route = Arc::clone(&self.route.route.name);
-        let (flow, client, began) = (self.number, self.peer, self.began);
-        let (wanted, upstream, moved) = (None, None, Moved::default());
-        let worker = self.worker.own;
-        let flow = LiveFlow { flow, route, client, began, worker, wanted, upstream, moved };
-        let progress = Arc::clone(&self.progress);
-        self.place = Some(self.worker.member().live.enter(flow, progress, waker));
+        let entry = Entry {
+            flow: self.number,
+            route: Arc::clone(&self.route.route.name),
+            client: self.peer,
+            began: self.began,
+            progress: Arc::clone(&self.progress),
+            waker,
+        };
+        self.place = Some(self.worker.member().live.enter(entry));
     }
 
     /// An account of what is known here.

@@ -29,14 +29,16 @@ pub(super) struct Taken {
     orders: Receiver<Order>,
     /// Readable when there is one.
     pub(super) bell: PipeReader,
+    /// Without it the bell would ring for ever once nobody can give orders.
+    _still: PipeWriter,
 }
 
 /// Both ends of the way that orders take.
 pub(super) fn orders() -> io::Result<(Given, Taken)> {
     let (sender, receiver) = mpsc::channel();
     let (reader, writer) = io::pipe()?;
-    let given = Given { orders: Mutex::new(sender), bell: writer };
-    Ok((given, Taken { orders: receiver, bell: reader }))
+    let taken = Taken { orders: receiver, bell: reader, _still: writer.try_clone()? };
+    Ok((Given { orders: Mutex::new(sender), bell: writer }, taken))
 }
 
 impl Taken {

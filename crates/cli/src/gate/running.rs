@@ -1,6 +1,5 @@
 //! A gate that runs: its lines, its signals, its end.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,14 +35,18 @@ pub(super) fn run(args: &GateArgs) -> Result<Verdict> {
         None => Arc::new(NoLog),
     };
     // A gate that shares a place with another one takes no connection.
-    let watch = open_watch(told.config())?;
-    if let Some(address) = watch.metrics() {
-        talk(&format!("metrics on http://{address}/metrics"));
-    }
+    let (watch, unanswered) = open_watch(told.config())?;
+    let metrics = watch.metrics();
     let (given, taken) = orders().context("take orders")?;
     let gate = Gate::start(told.config().clone(), accounts, Arc::new(Talk))?;
     for route in &told.config().routes {
         say_listening(&gate, route);
+    }
+    if let Some(address) = metrics {
+        talk(&format!("metrics on http://{address}/metrics"));
+    }
+    if let Some(why) = unanswered {
+        talk(&format!("gate: `lastbyte gate stat` cannot ask it: {why}"));
     }
     let watching = watch.start(gate.view(), Arc::new(given))?;
     let mut running = Running { gate, told, log, signals, taken };
@@ -61,27 +64,27 @@ pub(super) fn run(args: &GateArgs) -> Result<Verdict> {
 const BY_CTRL_C: u8 = 130;
 
 /// Where questions come in: as told, or in the place of this user's gates. Without such a place nobody
-/// can ask, and the gate does its work all the same.
-fn open_watch(config: &Config) -> Result<Watch> {
+/// can ask, and the gate does its work all the same; then why is returned too.
+fn open_watch(config: &Config) -> Result<(Watch, Option<String>)> {
     if let Some(path) = &config.control {
-        return Ok(Watch::open(Some(path), config.metrics)?);
+        return Ok((Watch::open(Some(path), config.metrics)?, None));
     }
-    let Some(folder) = own_folder() else { return Ok(Watch::open(None, config.metrics)?) };
-    let own = control::own_path(&folder);
-    if own.is_ok() {
-        control::sweep(&folder);
-    }
-    let unanswered = |why: &dyn Display| {
-        talk(&format!("gate: `lastbyte gate stat` cannot ask it: {}: {why}", folder.display()));
-        Watch::open(None, config.metrics)
+    let Some(folder) = own_folder() else {
+        return Ok((Watch::open(None, config.metrics)?, None));
     };
-    Ok(match own {
-        Ok(path) => match Watch::open(Some(&path), config.metrics) {
-            Err(WatchError::Control { why, .. }) => unanswered(&why)?,
-            opened => opened?,
-        },
-        Err(why) => unanswered(&why)?,
-    })
+    let opened = match control::own_path(&folder) {
+        Ok(path) => {
+            control::sweep(&folder);
+            Watch::open(Some(&path), config.metrics)
+        }
+        Err(why) => Err(WatchError::Control { path: folder, why }),
+    };
+    match opened {
+        Err(error @ WatchError::Control { .. }) => {
+            Ok((Watch::open(None, config.metrics)?, Some(error.to_string())))
+        }
+        opened => Ok((opened?, None)),
+    }
 }
 
 /// A flow has two descriptors: as many as this process may come to have.
