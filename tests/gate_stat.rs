@@ -328,6 +328,42 @@ fn a_reload_says_what_came_of_it() {
     );
 }
 
+/// Reads what a collector's own library makes of a page: names and values, a line each.
+const READER: &str = "
+import sys, urllib.request
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+page = urllib.request.urlopen(sys.argv[1], timeout=20)
+assert page.headers['Content-Type'].startswith('application/openmetrics-text; version=1.0.0')
+for family in text_string_to_metric_families(page.read().decode()):
+    assert family.documentation, family.name
+    for sample in family.samples:
+        print(sample.name, sample.labels.get('route'), int(sample.value))
+";
+
+#[test]
+#[ignore = "needs python3-prometheus-client"]
+fn the_library_of_the_field_reads_what_is_answered() {
+    let scratch = Scratch::new();
+    let gate = Gate::start(&scratch, &[&upstream(5), "--metrics", "127.0.0.1:0"]);
+    let url = format!("http://{}/metrics", gate.address("metrics on http://"));
+    assert_eq!(exchange(gate.listening(), 7), 5);
+    wait_for("the account", SOON, || stat(&scratch, "flows_complete") == "1");
+    let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+        let mut import = Command::new(python);
+        answer(import.args(["-c", "import prometheus_client"])).status.success()
+    });
+    let python = python.expect("`make test-real` installs it");
+    let told = answer(Command::new(python).args(["-c", READER, &url])).with_code(0).stdout;
+    for line in [
+        "lastbyte_gate_up_acked_bytes_total 127.0.0.1:0 7",
+        "lastbyte_gate_down_acked_bytes_total 127.0.0.1:0 5",
+        "lastbyte_gate_connect_seconds_count 127.0.0.1:0 1",
+        "lastbyte_gate_workers None 1",
+    ] {
+        assert!(told.lines().any(|told| told == line), "{line}: {told}");
+    }
+}
+
 #[test]
 fn a_collector_reads_the_same_over_http() {
     let scratch = Scratch::new();

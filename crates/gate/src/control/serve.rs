@@ -14,11 +14,13 @@ use super::{Answer, Commands};
 use crate::gate::View;
 
 /// How many are answered at once. Others wait in the socket's queue.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 /// The longest question, in bytes, with its end.
 const LONGEST_QUESTION: u64 = 4_096;
-/// How long a question may take to come, and its answer to be read.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a question may take to come. It is typed before it is asked.
+const ASKED_WITHIN: Duration = Duration::from_secs(5);
+/// How long an answer may take to be read.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 /// Where no connection can be accepted, such as without descriptors, it is tried again so often.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -49,14 +51,14 @@ async fn converse(
     if who != 0 && who != process::effective_user() {
         return Ok(());
     }
-    let answer = match time::timeout(PATIENCE, question(&mut stream)).await {
+    let answer = match time::timeout(ASKED_WITHIN, question(&mut stream)).await {
         Err(_) | Ok(Err(_)) => return Ok(()),
         Ok(Ok(None)) => Answer::Error("a question is a line of at most 4096 bytes".to_owned()),
         Ok(Ok(Some(words))) => answer(&words, view, commands).await,
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
-    time::timeout(PATIENCE, stream.write_all(&line)).await?
+    time::timeout(READ_WITHIN, stream.write_all(&line)).await?
 }
 
 /// The question; `None` if it is none.
