@@ -25,6 +25,7 @@ use tokio::time;
 
 use crate::error::{DialError, FailedAttempt, Undialed};
 use crate::host::{Host, with_port};
+use crate::literal;
 use crate::resolve::{Answer, Answers, Resolver};
 use crate::sources::{Sources, system_policy, uses_ipv6};
 use crate::timeline::{Event, Timeline, What};
@@ -49,7 +50,7 @@ pub struct DialOptions {
 ///
 /// Two are equal if they are clones of one.
 #[derive(Clone)]
-pub struct Veto(Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>);
+pub struct Veto(pub(crate) Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>);
 
 impl Veto {
     /// Forbids what this is true of.
@@ -137,7 +138,13 @@ impl AsyncDialer {
         port: u16,
         options: &DialOptions,
     ) -> Result<Dialed<AsyncStream>, DialError> {
-        Dial::new(&self.shared, host, port, options).run().await
+        if port != 0
+            && let Ok(Host::Literal(address)) = Host::parse(host, port)
+        {
+            return literal::dial(host, address, options).await;
+        }
+        // It is large: whoever dials addresses need not carry it.
+        Box::pin(Dial::new(&self.shared, host, port, options).run()).await
     }
 
     /// Forgets what was learned of addresses: after a change of the network, for instance. What
@@ -338,15 +345,7 @@ impl<'a> Dial<'a> {
             return Err(Undialed::BadPort);
         }
         let name = match Host::parse(self.host, self.port)? {
-            Host::Literal(address) => {
-                // Alone, it needs no order, and so no source address.
-                if self.is_vetoed(address) {
-                    return Err(Undialed::Vetoed(vec![address]));
-                }
-                let candidate = self.candidate(address, None, Standing::Unknown);
-                self.race.on_answer(Question::A, &[candidate], Duration::ZERO);
-                return Ok(());
-            }
+            Host::Literal(_) => unreachable!("an address is dialed without a race"),
             Host::Name(name) => name,
         };
         let is_local = self.shared.resolver.is_local(&name);

@@ -15,6 +15,7 @@
 mod dialer;
 mod error;
 mod host;
+mod literal;
 mod resolve;
 mod sources;
 mod timeline;

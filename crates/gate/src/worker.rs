@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
@@ -247,6 +247,7 @@ pub(crate) struct Worker {
     own: usize,
     balance: Mutex<Balance>,
     pool: Pool,
+    ticks: AtomicBool,
 }
 
 /// How long flows may take to end when they are told to. They need not wait for anybody.
@@ -255,7 +256,7 @@ const GRACE: Duration = Duration::from_secs(5);
 impl Worker {
     pub(crate) fn new(team: Arc<Team>, own: usize) -> Self {
         let balance = Mutex::new(Balance::new(Instant::now()));
-        Self { team, own, balance, pool: Pool::default() }
+        Self { team, own, balance, pool: Pool::default(), ticks: AtomicBool::new(false) }
     }
 
     /// Obeys until the gate has stopped and all flows here have ended.
@@ -318,6 +319,9 @@ impl Worker {
             held: Some(held),
         };
         tokio::spawn(serve(open, incoming));
+        if !self.ticks.swap(true, Ordering::Relaxed) {
+            tokio::spawn(tick(Arc::clone(self)));
+        }
     }
 
     fn context(&self) -> &Context {
@@ -377,6 +381,18 @@ impl Intake for Intaking<'_> {
         !self.0.context().stop.is_stopping()
     }
 }
+
+/// Has a timer at hand while there are flows. A timer that is due before all others wakes its event loop
+/// by a system call, also from the very thread of that: this one is due before any of a flow.
+async fn tick(worker: Arc<Worker>) {
+    while worker.member().load.load(Ordering::Relaxed) > 0 {
+        time::sleep(TICK).await;
+    }
+    worker.ticks.store(false, Ordering::Relaxed);
+}
+
+/// Shorter than the time limits of flows.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The task of an acceptor.
 async fn accept(worker: Arc<Worker>, acceptor: Acceptor) {

@@ -6,7 +6,7 @@ use futures_util::future::join;
 use lastbyte_core::account::{Carried, Leg};
 use lastbyte_core::finish::{Drain, Unproven};
 use lastbyte_core::pump::{Last, Side};
-use lastbyte_core::sample::{LimitedBy, TcpInfo};
+use lastbyte_core::sample::{LimitedBy, State, TcpInfo};
 use lastbyte_core::{Delivery, Receipt};
 use lastbyte_socket::{AsyncStream, FinishError, FinishOptions};
 
@@ -116,6 +116,15 @@ impl Ending {
         Some(counted.saturating_sub(syn).min(self.stream.written()))
     }
 
+    /// Whether both FINs are acknowledged, ours with all that was written before it: the kernel counts it
+    /// as a byte.
+    fn is_over(&self) -> bool {
+        let is_closed = self.info.is_some_and(|info| info.state == State::Close);
+        let syn = u64::from(self.side == Side::Upstream);
+        let counted = self.info.and_then(|info| info.bytes_acked);
+        is_closed && counted == Some(syn + self.stream.written() + 1)
+    }
+
     async fn end(self) -> Ended {
         let (want, drain, deadline) = (Delivery::Acked, Drain::Keep, self.within);
         let options = FinishOptions { deadline, want, drain, patient: true };
@@ -125,6 +134,8 @@ impl Ending {
                 let unacked = acked.map(|acked| self.stream.written().saturating_sub(acked));
                 Ended { unacked, why: None }
             }
+            // The connection is over: closing it now neither sends nor loses anything.
+            Last::Finish if self.is_over() => Ended { unacked: Some(0), why: None },
             Last::Finish => {
                 let _ = self.stream.reset_when_closed(false);
                 Ended::of(self.stream.finish(options).await)

@@ -8,8 +8,8 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use lastbyte_core::Kind;
 use lastbyte_core::sample::Moment;
+use lastbyte_core::{End, Kind};
 use lastbyte_sys::{pipe, socket};
 use std::os::fd::AsFd;
 use tokio::io::Interest;
@@ -92,7 +92,14 @@ impl<S: Carrier> AsyncStream<S> {
             // The queue is empty. A FIN or an urgent byte that came meanwhile is a new event.
             shared.io.clear(Interest::READABLE);
         }
-        let bytes = shared.on_read(side, length, result)?;
+        let bytes = match result {
+            // The event has said it, and the kernel need not be asked.
+            Ok(0) if shared.kind == Kind::Tcp && shared.ours && shared.io.has_fin() => {
+                side.ended = Some(End::Fin);
+                0
+            }
+            result => shared.on_read(side, length, result)?,
+        };
         Ok(Read { bytes, urgent })
     }
 

@@ -97,6 +97,26 @@ impl<S: Carrier> Registered<S> {
         guard.ready().is_priority()
     }
 
+    /// Whether an event told that the peer has ended its direction, and none that ours is closed or the
+    /// connection failed (`EPOLLRDHUP` without `EPOLLHUP` and `EPOLLERR`). A reset closes both.
+    pub(crate) fn has_fin(&self) -> bool {
+        let closed = |interest, is_closed: fn(Ready) -> bool| {
+            // Without a readiness there is no event, and with one the answer is here.
+            self.0.try_io(interest, |_| Ok(())).is_ok() && {
+                let event = pin!(self.0.ready(interest));
+                match event.poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(Ok(mut guard)) => {
+                        guard.retain_ready();
+                        is_closed(guard.ready())
+                    }
+                    _ => false,
+                }
+            }
+        };
+        closed(Interest::READABLE, Ready::is_read_closed)
+            && !closed(Interest::WRITABLE, Ready::is_write_closed)
+    }
+
     /// Forgets a readiness, so that the next event wakes.
     pub(crate) fn clear(&self, interest: Interest) {
         let _ = self.0.try_io(interest, |_| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
