@@ -104,6 +104,7 @@ look_for_programs_of_tests() {
   look_for_postgresql
   look_for_module websockets python3-websockets
   look_for_module grpc python3-grpcio
+  look_for_module prometheus_client python3-prometheus-client
 }
 
 # Its server is not in the PATH. POSTGRESQL is for the tests of this script.

@@ -148,16 +148,16 @@ nothing_there_without_rights() {
     with_user 1000
     with_apt gcc libc6-dev rustup curl ca-certificates iperf3 g++ valgrind openssh-client openssh-server \
       python3 python3-venv git rsync redis-tools mariadb-server-core mariadb-client postgresql \
-      python3-websockets python3-grpcio
+      python3-websockets python3-grpcio python3-prometheus-client
     if [[ $sudo == refuses ]]; then with_sudo 1; fi
     run real
     ends_with 2
     says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind, chromium, ssh, sshd, curl, \
 git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
-python3 with venv;"
+Python's module prometheus_client, python3 with venv;"
     says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 g++ valgrind chromium openssh-client \
 openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
-python3 python3-venv curl ca-certificates'"
+python3-prometheus-client python3 python3-venv curl ca-certificates'"
     says_lines 1
     did_nothing
   done
@@ -251,15 +251,16 @@ real_adds_what_goes_through_a_gate() {
   with_sudo 0
   with_cc
   with_rust 1.95.0
-  with_python_without websockets grpc
+  with_python_without websockets grpc prometheus_client
   with_program iperf3 g++ valgrind chromium ssh sshd curl git systemctl
-  with_apt rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio
+  with_apt rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
+    python3-prometheus-client
   run real
   ends_with 0
   says "missing: rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, \
-Python's module grpc"
+Python's module grpc, Python's module prometheus_client"
   did "apt-get .*install .*--no-install-recommends .*rsync redis-tools mariadb-server-core mariadb-client postgresql \
-python3-websockets python3-grpcio .frontend noninteractive."
+python3-websockets python3-grpcio python3-prometheus-client .frontend noninteractive."
   did "sudo systemctl disable --now postgresql"
 }
 

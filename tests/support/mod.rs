@@ -32,10 +32,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The binary under test.
 pub(crate) const LASTBYTE: &str = env!("CARGO_BIN_EXE_lastbyte");
 
-/// A command that runs the binary under test. Unless told otherwise it can reach no ledger.
+/// A command that runs the binary under test. Unless told otherwise it can reach no ledger, and
+/// no other gate.
 pub(crate) fn lastbyte<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(LASTBYTE);
     command.args(words).env("LASTBYTE_STATE_DIR", "/dev/null/no-ledger-in-this-test");
+    command.env("LASTBYTE_RUN_DIR", "/dev/null/no-gates-in-this-test");
     command
 }
 

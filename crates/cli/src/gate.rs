@@ -1,6 +1,8 @@
 //! `lastbyte gate`.
 
+mod asking;
 mod describe;
+mod orders;
 mod running;
 mod words;
 
@@ -21,6 +23,10 @@ use words::{GateCommand, WhatArgs};
 pub(crate) fn run(args: &GateArgs) -> Result<Verdict> {
     match &args.command {
         Some(GateCommand::Check(args)) => describe::check(&args.what),
+        Some(GateCommand::Stat(args)) => asking::stat(args),
+        Some(GateCommand::Flows(args)) => asking::flows(args),
+        Some(GateCommand::Reload(args)) => asking::tell("reload", args),
+        Some(GateCommand::Drain(args)) => asking::tell("drain", args),
         None => running::run(args),
     }
 }

@@ -218,11 +218,35 @@ pub enum How {
     Stopped,
     /// There were no descriptors left.
     NoDescriptors,
-    /// Something else failed: see the detail.
+    /// Something else failed: see the detail. It stays the last of these.
     Failed,
 }
 
 impl How {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 20] = [
+        Self::Fin,
+        Self::Reset,
+        Self::Refused,
+        Self::Unreachable,
+        Self::ConnectTimeout,
+        Self::Unresolved,
+        Self::NotAllowed,
+        Self::TooManyFlows,
+        Self::TooManyOfClient,
+        Self::TooManyDials,
+        Self::Loop,
+        Self::BadRequest,
+        Self::Unauthenticated,
+        Self::RequestTimeout,
+        Self::Idle,
+        Self::Stalled,
+        Self::Unacked,
+        Self::Stopped,
+        Self::NoDescriptors,
+        Self::Failed,
+    ];
+
     /// One word for it, the same in a log, in JSON and in the names of statistics.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -306,6 +330,14 @@ mod tests {
         }
         account.ended.how = How::Reset;
         assert!(!account.is_complete());
+    }
+
+    #[test]
+    fn the_list_of_all_ends_is_complete() {
+        for (at, how) in How::ALL.into_iter().enumerate() {
+            assert_eq!(how as usize, at, "{how}");
+        }
+        assert_eq!(How::Failed as usize + 1, How::ALL.len());
     }
 
     #[test]

@@ -11,7 +11,7 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::Ipv6Addr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ use lastbyte_socket::{AsyncStream, FinishOptions};
 use crate::config::{Route, Target};
 use crate::limits::FlowPass;
 use crate::loops::{self, Listeners};
+use crate::progress::Progress;
 use crate::request::{self, Refused};
 use crate::tuned;
 use crate::worker::{Accepted, ActiveRoute, Context};
@@ -32,12 +33,13 @@ use crate::worker::{Accepted, ActiveRoute, Context};
 /// Serves one connection: the seven steps.
 pub(crate) async fn serve(accepted: Accepted, context: &Context, pool: &Pool) -> Account {
     let at = accepted.at;
+    let progress = Arc::clone(&accepted.progress);
     let mut account = Box::new(accepted.account());
     let ended = async {
         let asked = resolve(accepted, context).await?;
-        let connected = dial(asked, context, &mut account).await?;
+        let connected = dial(asked, context, &progress, &mut account).await?;
         let tuned = tune(connected, &mut account);
-        let (relay, _pass) = relay(tuned, context, pool).await;
+        let (relay, _pass) = relay(tuned, context, pool, &progress).await;
         let relayed = finish(relay, at).await;
         Ok(conclude(relayed, &mut account))
     };
@@ -131,11 +133,17 @@ struct Connected {
 }
 
 /// Connects to one of the targets, and tells the client, who hears of it only then.
-async fn dial(asked: Asked, context: &Context, account: &mut Account) -> Result<Connected, Ended> {
+async fn dial(
+    asked: Asked,
+    context: &Context,
+    progress: &Progress,
+    account: &mut Account,
+) -> Result<Connected, Ended> {
     let Asked { mut client, route, request, pass } = asked;
     let Request { targets, early, reply } = request;
     let began = Instant::now();
     account.wanted = targets.first().map(ToString::to_string);
+    progress.set_wanted(account.wanted.as_deref());
     // It is large, and over before the flow has grown old.
     let dialing = Box::pin(first_of(&targets, &route, &pass, &client, context));
     let dialed = until_stopped(context, dialing).await;
@@ -143,6 +151,8 @@ async fn dial(asked: Asked, context: &Context, account: &mut Account) -> Result<
     let ended = match dialed {
         Some(Ok((upstream, number))) => {
             account.wanted = targets.get(number).map(ToString::to_string);
+            progress.set_wanted(account.wanted.as_deref());
+            progress.set_upstream(upstream.peer_addr());
             let told = reply.connected(&mut client, upstream.local_addr()).await;
             match told {
                 Ok(()) => return Ok(Connected { client, upstream, route, early, pass }),
@@ -239,12 +249,22 @@ fn tune(connected: Connected, account: &mut Account) -> Tuned {
 
 /// Moves the bytes, until both directions are over, or the gate is told to stop. The flow counts as open
 /// until it has ended both connections too.
-async fn relay(Tuned(connected): Tuned, context: &Context, pool: &Pool) -> (Relay, FlowPass) {
+async fn relay(
+    Tuned(connected): Tuned,
+    context: &Context,
+    pool: &Pool,
+    progress: &Progress,
+) -> (Relay, FlowPass) {
     let Connected { client, upstream, route, early, pass } = connected;
     let times = &route.route.times;
     let times = RelayTimes { idle: times.idle, stall: times.stall, settle: times.settle };
     let mut relay = Relay::new(client, upstream, early, times, pool);
-    if until_stopped(context, &mut relay).await.is_none() {
+    let moving = poll_fn(|cx| {
+        let over = Pin::new(&mut relay).poll(cx);
+        progress.follow(&relay, &route.statistics);
+        over
+    });
+    if until_stopped(context, moving).await.is_none() {
         relay.stop();
     }
     (relay, pass)

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use lastbyte_core::account::Account;
 use lastbyte_dial::{AsyncDialer, Resolver, ResolverError};
+use lastbyte_metrics::{Held, Snapshot};
 use lastbyte_socket::SocketError;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -18,7 +19,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::config::{Config, Route};
 use crate::listeners::{Acceptor, Bound, options_of};
 use crate::live::LiveFlow;
-use crate::loops::{Listeners, Own};
+use crate::loops::Own;
 use crate::stop::Phase;
 use crate::worker::{ActiveRoute, Context, Member, Order, Team, Worker, lock};
 
@@ -26,6 +27,11 @@ use crate::worker::{ActiveRoute, Context, Member, Order, Team, Worker, lock};
 pub trait Accounts: Send + Sync {
     /// A flow has ended. It must not wait: flows do.
     fn enter(&self, account: Account);
+
+    /// How many accounts were lost on their way to where they are kept.
+    fn lost(&self) -> u64 {
+        0
+    }
 }
 
 /// Takes what the one who runs a gate has to know at once, from several threads.
@@ -67,7 +73,7 @@ pub struct Gate {
     /// The event loops of the workers.
     loops: Vec<Handle>,
     threads: Vec<JoinHandle<()>>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 /// What a reload changes.
@@ -160,7 +166,7 @@ impl Gate {
         let gate = Self::with_workers(context, workers.map_or(1, NonZeroUsize::get), nothing)
             .map_err(StartError::Threads)?;
         // From nothing to all: what fails leaves nothing, and dropping the gate ends its threads.
-        gate.reload(config)?;
+        gate.turn_into(config)?;
         Ok(gate)
     }
 
@@ -176,12 +182,13 @@ impl Gate {
         }
         let team = Arc::new(Team { context: Arc::new(context), members });
         let loops = parts.iter().map(|(runtime, _)| runtime.handle().clone()).collect();
-        let state = Mutex::new(state);
+        let state = Arc::new(Mutex::new(state));
         let mut gate = Self { team, loops, threads: Vec::new(), state };
         for (own, (runtime, orders)) in parts.into_iter().enumerate() {
             let worker = Worker::new(Arc::clone(&gate.team), own);
             *lock(&gate.team.context.workers) += 1;
-            let ended = WorkerEnded(Arc::clone(&gate.team.context));
+            let context = Arc::clone(&gate.team.context);
+            let ended = WorkerEnded { _held: context.statistics.gate.workers.hold(), context };
             let thread = thread::Builder::new().name(format!("gate-{own}"));
             let thread = thread.spawn(move || work(&runtime, worker, orders, ended))?;
             gate.threads.push(thread);
@@ -192,20 +199,24 @@ impl Gate {
     /// Where it listens, in the order of the routes; nowhere once it was told to stop.
     #[must_use]
     pub fn listening(&self) -> Vec<Listening> {
-        let state = lock(&self.state);
-        let routes = state.config.routes.iter().zip(&state.bounds);
-        routes
-            .map(|(route, bound)| Listening {
-                route: Arc::clone(&route.name),
-                address: bound.address(),
-            })
-            .collect()
+        lock(&self.state).listening()
     }
 
     /// The flows that are open now, in no order.
     #[must_use]
     pub fn flows(&self) -> Vec<LiveFlow> {
-        self.team.members.iter().flat_map(|member| member.live.list()).collect()
+        self.team.flows()
+    }
+
+    /// What can be seen of it, for as long as somebody looks.
+    #[must_use]
+    pub fn view(&self) -> View {
+        View { team: Arc::clone(&self.team), state: Arc::clone(&self.state) }
+    }
+
+    /// Counts a reload that came to nothing before there was a configuration.
+    pub fn count_failed_reload(&self) {
+        self.team.context.statistics.gate.reloads_failed.add(1);
     }
 
     /// Becomes what it is told to, without an end to any flow: those that are open keep to the route
@@ -218,19 +229,27 @@ impl Gate {
     /// # Errors
     /// Why it cannot: it stays what it was.
     pub fn reload(&self, config: Config) -> Result<Changes, StartError> {
+        let changes = self.turn_into(config);
+        let counts = &self.team.context.statistics.gate;
+        let count = if changes.is_ok() { &counts.reloads } else { &counts.reloads_failed };
+        count.add(1);
+        changes
+    }
+
+    fn turn_into(&self, config: Config) -> Result<Changes, StartError> {
         let mut state = lock(&self.state);
         if self.team.context.stop.phase() != Phase::Running {
             return Err(StartError::Stopping);
         }
         let context = &self.team.context;
-        let plan = Plan::of(&state, &config, &context.own)?;
+        let plan = Plan::of(&state, &config, context)?;
         let own = plan.bounds.iter().map(|bound| Own::of(bound.listener()));
         let own = own.collect::<io::Result<_>>().map_err(StartError::Threads)?;
         let acceptors = self.acceptors_of(&plan.opened).map_err(StartError::Threads)?;
         plan.change_options()?;
         // Nothing can fail from here on.
         for Kept { bound, route, .. } in &plan.kept {
-            let route = bound.route().followed_by(Arc::clone(route), &context.own);
+            let route = bound.route().followed_by(Arc::clone(route), context);
             bound.set_route(Arc::new(route));
         }
         for (member, acceptors) in self.team.members.iter().zip(acceptors) {
@@ -323,18 +342,72 @@ impl fmt::Debug for Gate {
     }
 }
 
+impl State {
+    fn listening(&self) -> Vec<Listening> {
+        let routes = self.config.routes.iter().zip(&self.bounds);
+        routes
+            .map(|(route, bound)| Listening {
+                route: Arc::clone(&route.name),
+                address: bound.address(),
+            })
+            .collect()
+    }
+}
+
+/// What can be seen of a gate, also while it stops and after.
+#[derive(Clone)]
+pub struct View {
+    team: Arc<Team>,
+    state: Arc<Mutex<State>>,
+}
+
+impl View {
+    /// As [`Gate::listening`].
+    #[must_use]
+    pub fn listening(&self) -> Vec<Listening> {
+        lock(&self.state).listening()
+    }
+
+    /// As [`Gate::flows`].
+    #[must_use]
+    pub fn flows(&self) -> Vec<LiveFlow> {
+        self.team.flows()
+    }
+
+    /// What was counted until now.
+    #[must_use]
+    pub fn statistics(&self) -> Snapshot {
+        self.team.context.counted()
+    }
+
+    /// The same as OpenMetrics text, to be sent as [`lastbyte_metrics::CONTENT_TYPE`].
+    #[must_use]
+    pub fn open_metrics(&self) -> String {
+        self.statistics().open_metrics("lastbyte_gate")
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").finish_non_exhaustive()
+    }
+}
+
 /// The thread of a worker.
 fn work(runtime: &Runtime, worker: Worker, orders: UnboundedReceiver<Order>, _ended: WorkerEnded) {
     runtime.block_on(Arc::new(worker).run(orders));
 }
 
 /// Tells that a worker has ended, however it has.
-struct WorkerEnded(Arc<Context>);
+struct WorkerEnded {
+    context: Arc<Context>,
+    _held: Held,
+}
 
 impl Drop for WorkerEnded {
     fn drop(&mut self) {
-        *lock(&self.0.workers) -= 1;
-        self.0.worker_ended.notify_all();
+        *lock(&self.context.workers) -= 1;
+        self.context.worker_ended.notify_all();
     }
 }
 
@@ -360,13 +433,13 @@ struct Kept {
 
 impl Plan {
     /// Opens what is new, and finds out whether the rest can be had.
-    fn of(state: &State, config: &Config, own: &Arc<Listeners>) -> Result<Self, StartError> {
+    fn of(state: &State, config: &Config, context: &Context) -> Result<Self, StartError> {
         let mut plan = Self::default();
         let mut old: Vec<_> = state.config.routes.iter().zip(&state.bounds).collect();
         for route in &config.routes {
             let found = old.iter().position(|(before, _)| is_same_place(before, route));
             let Some((before, bound)) = found.map(|at| old.swap_remove(at)) else {
-                plan.open(route, own)?;
+                plan.open(route, context)?;
                 continue;
             };
             plan.bounds.push(Arc::clone(bound));
@@ -378,14 +451,20 @@ impl Plan {
             plan.changes.removed.push(Arc::clone(&route.name));
             plan.gone.push(Arc::clone(bound));
         }
-        if state.config.workers != config.workers && !state.bounds.is_empty() {
-            plan.changes.ignored.push("workers");
+        if !state.bounds.is_empty() {
+            let stay = [
+                ("control", state.config.control != config.control),
+                ("metrics", state.config.metrics != config.metrics),
+                ("workers", state.config.workers != config.workers),
+            ];
+            let stay = stay.iter().filter(|(_, differs)| *differs);
+            plan.changes.ignored.extend(stay.map(|(key, _)| *key));
         }
         Ok(plan)
     }
 
-    fn open(&mut self, route: &Arc<Route>, own: &Arc<Listeners>) -> Result<(), StartError> {
-        let bound = Bound::open(Arc::new(ActiveRoute::new(Arc::clone(route), own)));
+    fn open(&mut self, route: &Arc<Route>, context: &Context) -> Result<(), StartError> {
+        let bound = Bound::open(Arc::new(ActiveRoute::new(Arc::clone(route), context)));
         let bound = Arc::new(bound.map_err(|cause| listen_error(route, cause))?);
         self.opened.push(Arc::clone(&bound));
         self.bounds.push(bound);

@@ -7,6 +7,7 @@
 
 mod balance;
 pub mod config;
+pub mod control;
 mod flow;
 mod gate;
 mod limits;
@@ -14,12 +15,18 @@ mod listeners;
 mod live;
 pub mod log;
 mod loops;
+mod progress;
 mod request;
+mod scrape;
+pub mod statistics;
 mod stop;
 mod targets;
 mod tuned;
 mod users;
+mod watch;
 mod worker;
 
-pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals};
+pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals, View};
 pub use live::LiveFlow;
+pub use progress::{Bytes, Moved};
+pub use watch::{Watch, WatchError, Watching};

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::progress::{Moved, Progress};
+
 /// A flow that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,6 +21,12 @@ pub struct LiveFlow {
     pub began: Duration,
     /// The thread that it lives in: the number behind `gate-`.
     pub worker: usize,
+    /// The host and port that it is to reach, once that is known.
+    pub wanted: Option<String>,
+    /// Where that led, once it is connected.
+    pub upstream: Option<SocketAddr>,
+    /// What has moved so far.
+    pub moved: Moved,
 }
 
 /// The flows of one worker, each in a place of its own that the next one takes over.
@@ -29,8 +37,34 @@ pub(crate) struct Live {
 
 #[derive(Debug, Default)]
 struct Places {
-    flows: Vec<Option<(LiveFlow, Waker)>>,
+    flows: Vec<Option<Entry>>,
     free: Vec<u32>,
+}
+
+/// What is known of a flow when it begins, how far it is, and how its task is woken.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) flow: u64,
+    pub(crate) route: Arc<str>,
+    pub(crate) client: SocketAddr,
+    pub(crate) began: Duration,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) waker: Waker,
+}
+
+impl Entry {
+    fn as_seen_in(&self, worker: usize) -> LiveFlow {
+        LiveFlow {
+            flow: self.flow,
+            route: Arc::clone(&self.route),
+            client: self.client,
+            began: self.began,
+            worker,
+            wanted: self.progress.wanted(),
+            upstream: self.progress.upstream(),
+            moved: self.progress.moved(),
+        }
+    }
 }
 
 /// A place in the list of a worker.
@@ -38,10 +72,10 @@ struct Places {
 pub(crate) struct Place(u32);
 
 impl Live {
-    /// Enters a flow, and how its task is woken.
-    pub(crate) fn enter(&self, flow: LiveFlow, waker: Waker) -> Place {
+    /// Enters a flow that begins.
+    pub(crate) fn enter(&self, entry: Entry) -> Place {
         let mut places = self.lock();
-        let entry = Some((flow, waker));
+        let entry = Some(entry);
         if let Some(place) = places.free.pop() {
             places.flows[place as usize] = entry;
             return Place(place);
@@ -60,13 +94,15 @@ impl Live {
 
     /// Has each flow look at what has changed.
     pub(crate) fn wake_all(&self) {
-        for (_, waker) in self.lock().flows.iter().flatten() {
-            waker.wake_by_ref();
+        for entry in self.lock().flows.iter().flatten() {
+            entry.waker.wake_by_ref();
         }
     }
 
-    pub(crate) fn list(&self) -> Vec<LiveFlow> {
-        self.lock().flows.iter().flatten().map(|(flow, _)| flow.clone()).collect()
+    /// The flows that are open now, in the thread of that number.
+    pub(crate) fn list(&self, worker: usize) -> Vec<LiveFlow> {
+        let seen = |entry: &Entry| entry.as_seen_in(worker);
+        self.lock().flows.iter().flatten().map(seen).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
@@ -78,25 +114,27 @@ impl Live {
 mod tests {
     use super::*;
 
-    fn flow(number: u64) -> LiveFlow {
-        LiveFlow {
+    fn flow(number: u64) -> Entry {
+        Entry {
             flow: number,
             route: "db".into(),
             client: ([127, 0, 0, 1], 1).into(),
             began: Duration::ZERO,
-            worker: 0,
+            progress: Arc::default(),
+            waker: Waker::noop().clone(),
         }
     }
 
     #[test]
     fn a_place_that_was_left_is_taken_again() {
         let live = Live::default();
-        let numbers = |live: &Live| live.list().iter().map(|flow| flow.flow).collect::<Vec<_>>();
-        let first = live.enter(flow(1), Waker::noop().clone());
-        live.enter(flow(2), Waker::noop().clone());
+        let numbers = |live: &Live| live.list(0).iter().map(|flow| flow.flow).collect::<Vec<_>>();
+        let enter = |number| live.enter(flow(number));
+        let first = enter(1);
+        enter(2);
         live.leave(first);
         assert_eq!(numbers(&live), [2]);
-        assert_eq!(live.enter(flow(3), Waker::noop().clone()), first);
+        assert_eq!(enter(3), first);
         assert_eq!(numbers(&live), [3, 2]);
         live.wake_all();
     }

@@ -149,6 +149,10 @@ impl Accounts for Log {
             self.lost.add(1);
         }
     }
+
+    fn lost(&self) -> u64 {
+        self.lost()
+    }
 }
 
 impl fmt::Debug for Log {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lastbyte_core::account::{Account, Ended, How, Leg, Party};
 use lastbyte_dial::{AsyncDialer, DialOptions};
+use lastbyte_metrics::{Held, Snapshot};
 use lastbyte_relay::Pool;
 use lastbyte_socket::{AsyncStream, Incoming, SocketError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -24,8 +25,10 @@ use crate::flow;
 use crate::gate::{Accounts, Notice, Notices};
 use crate::limits::Admission;
 use crate::listeners::{Acceptor, Intake};
-use crate::live::{Live, LiveFlow, Place};
+use crate::live::{Entry, Live, LiveFlow, Place};
 use crate::loops::Listeners;
+use crate::progress::{Moved, Progress};
+use crate::statistics::{AllStatistics, RouteStatistics};
 use crate::stop::{Phase, Stop};
 use crate::targets::Chooser;
 
@@ -40,6 +43,8 @@ pub(crate) struct Accepted {
     pub(crate) began: Duration,
     /// The same, for [`Account::took`].
     pub(crate) at: Instant,
+    /// Where others see how far it is.
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// A route as it is now, with what its flows share.
@@ -50,19 +55,21 @@ pub(crate) struct ActiveRoute {
     pub(crate) dial: DialOptions,
     /// Which of its targets a flow is for.
     pub(crate) chooser: Arc<Chooser>,
+    pub(crate) statistics: RouteStatistics,
 }
 
 impl ActiveRoute {
-    /// A route of a gate that listens on `own`.
-    pub(crate) fn new(route: Arc<Route>, own: &Arc<Listeners>) -> Self {
+    /// A route of a gate.
+    pub(crate) fn new(route: Arc<Route>, context: &Context) -> Self {
         let chooser = Arc::new(Chooser::new(&route.kind));
-        let dial = flow::dial_options(&route, own);
-        Self { route, dial, chooser }
+        let dial = flow::dial_options(&route, &context.own);
+        let statistics = context.statistics.of_route(&route.name);
+        Self { route, dial, chooser, statistics }
     }
 
     /// A route in the place of this one. Where the targets are the same, what is known of them stays.
-    pub(crate) fn followed_by(&self, route: Arc<Route>, own: &Arc<Listeners>) -> Self {
-        let followed = Self::new(route, own);
+    pub(crate) fn followed_by(&self, route: Arc<Route>, context: &Context) -> Self {
+        let followed = Self::new(route, context);
         if followed.route.kind == self.route.kind {
             return Self { chooser: Arc::clone(&self.chooser), ..followed };
         }
@@ -74,7 +81,10 @@ impl ActiveRoute {
 pub(crate) struct Context {
     pub(crate) dialer: AsyncDialer,
     pub(crate) stop: Stop,
+    pub(crate) statistics: AllStatistics,
     accounts: Arc<dyn Accounts>,
+    /// How many accounts that were lost are counted.
+    lost: AtomicU64,
     notices: Arc<dyn Notices>,
     /// How many flows may be open, and how many are.
     pub(crate) admission: Arc<Admission>,
@@ -107,7 +117,9 @@ impl Context {
         Self {
             dialer,
             stop: Stop::new(),
+            statistics: AllStatistics::new(),
             accounts,
+            lost: AtomicU64::new(0),
             notices,
             admission: Admission::new(Limits::default()),
             own: Arc::default(),
@@ -120,6 +132,14 @@ impl Context {
         }
     }
 
+    /// All that was counted until now.
+    pub(crate) fn counted(&self) -> Snapshot {
+        let lost = self.accounts.lost();
+        let before = self.lost.fetch_max(lost, Ordering::Relaxed);
+        self.statistics.gate.log_lines_lost.add(lost.saturating_sub(before));
+        self.statistics.snapshot()
+    }
+
     fn next_flow(&self) -> u64 {
         self.last_flow.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -128,6 +148,7 @@ impl Context {
     fn on_pause(&self, route: &Route, cause: SocketError) {
         /// Time between two such words.
         const QUIET: Duration = Duration::from_secs(10);
+        self.statistics.gate.accept_pauses.add(1);
         let mut pauses = lock(&self.pauses);
         pauses.times += 1;
         if pauses.told.is_some_and(|told| told.elapsed() < QUIET) {
@@ -166,6 +187,7 @@ pub(crate) struct Begun {
     number: u64,
     began: Duration,
     at: Instant,
+    held: Held,
 }
 
 /// All workers of a gate, as they see each other.
@@ -173,6 +195,14 @@ pub(crate) struct Begun {
 pub(crate) struct Team {
     pub(crate) context: Arc<Context>,
     pub(crate) members: Vec<Member>,
+}
+
+impl Team {
+    /// The flows that are open now, in no order.
+    pub(crate) fn flows(&self) -> Vec<LiveFlow> {
+        let members = self.members.iter().enumerate();
+        members.flat_map(|(own, member)| member.live.list(own)).collect()
+    }
 }
 
 /// What others see of a worker. Each has cache lines of its own: all write here often.
@@ -276,10 +306,18 @@ impl Worker {
 
     /// Has the flow of a connection begin here. It is counted already.
     fn begin(self: &Arc<Self>, begun: Begun) {
-        let Begun { incoming, route, number, began, at } = begun;
-        let (worker, peer) = (Arc::clone(self), incoming.peer_addr());
-        let (place, has_ended) = (None, false);
-        let open = OpenFlow { worker, route, number, began, at, peer, place, has_ended };
+        let Begun { incoming, route, number, began, at, held } = begun;
+        let open = OpenFlow {
+            worker: Arc::clone(self),
+            route,
+            number,
+            began,
+            at,
+            peer: incoming.peer_addr(),
+            progress: Arc::default(),
+            place: None,
+            held: Some(held),
+        };
         tokio::spawn(serve(open, incoming));
         if !self.ticks.swap(true, Ordering::Relaxed) {
             tokio::spawn(tick(Arc::clone(self)));
@@ -317,7 +355,9 @@ impl Intake for Intaking<'_> {
         let Self(worker) = self;
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let number = worker.context().next_flow();
-        let mut begun = Begun { incoming, route, number, began, at: Instant::now() };
+        route.statistics.flows_accepted.add(1);
+        let held = route.statistics.flows_open.hold();
+        let mut begun = Begun { incoming, route, number, began, at: Instant::now(), held };
         if let Some(relief) = worker.relief() {
             relief.load.fetch_add(1, Ordering::AcqRel);
             match relief.orders.send(Order::Serve(begun)) {
@@ -375,7 +415,8 @@ fn serve(mut open: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + S
             }
         };
         let OpenFlow { number, began, at, .. } = open;
-        let accepted = Accepted { client, route: Arc::clone(&open.route), number, began, at };
+        let (route, progress) = (Arc::clone(&open.route), Arc::clone(&open.progress));
+        let accepted = Accepted { client, route, number, began, at, progress };
         let account = flow::serve(accepted, open.worker.context(), &open.worker.pool).await;
         open.leave(account);
     }
@@ -390,17 +431,24 @@ struct OpenFlow {
     began: Duration,
     at: Instant,
     peer: SocketAddr,
+    progress: Arc<Progress>,
     /// Its place in the list, once its task has run.
     place: Option<Place>,
-    has_ended: bool,
+    /// Counts it among those that are open; `None` once it has ended.
+    held: Option<Held>,
 }
 
 impl OpenFlow {
     fn enter(&mut self, waker: Waker) {
-        let route = Arc::clone(&self.route.route.name);
-        let (flow, client, began) = (self.number, self.peer, self.began);
-        let flow = LiveFlow { flow, route, client, began, worker: self.worker.own };
-        self.place = Some(self.worker.member().live.enter(flow, waker));
+        let entry = Entry {
+            flow: self.number,
+            route: Arc::clone(&self.route.route.name),
+            client: self.peer,
+            began: self.began,
+            progress: Arc::clone(&self.progress),
+            waker,
+        };
+        self.place = Some(self.worker.member().live.enter(entry));
     }
 
     /// An account of what is known here.
@@ -410,13 +458,18 @@ impl OpenFlow {
         let route = Arc::clone(&self.route.route.name);
         let mut account = Account::begin(self.number, route, self.began, leg);
         account.took = self.at.elapsed();
+        account.wanted = self.progress.wanted();
+        let Moved { up, down } = self.progress.moved();
+        (account.up.received, account.up.written) = (up.received, up.written);
+        (account.down.received, account.down.written) = (down.received, down.written);
         account.ended = Ended::because(Party::Gate, how, why);
         account
     }
 
     /// It has ended.
     fn leave(&mut self, account: Account) {
-        self.has_ended = true;
+        self.route.statistics.ended(&account, self.progress.moved());
+        self.held = None;
         let (member, context) = (self.worker.member(), self.worker.context());
         if let Some(place) = self.place {
             member.live.leave(place);
@@ -436,7 +489,7 @@ impl OpenFlow {
 
 impl Drop for OpenFlow {
     fn drop(&mut self) {
-        if !self.has_ended {
+        if self.held.is_some() {
             let stopping = self.worker.context().stop.is_stopping();
             let how = if stopping { How::Stopped } else { How::Failed };
             self.leave(self.account(how, "its task ended before it did"));
@@ -496,15 +549,18 @@ mod tests {
         let _client = TcpStream::connect(listener.local_addr()).unwrap();
         let incoming = listener.accept_now().unwrap();
         worker.member().load.fetch_add(1, Ordering::Relaxed);
+        let route = Arc::new(route(listen));
+        let route = Arc::new(ActiveRoute::new(route, worker.context()));
         let open = OpenFlow {
+            held: Some(route.statistics.flows_open.hold()),
             worker,
-            route: Arc::new(ActiveRoute::new(Arc::new(route(listen)), &Arc::default())),
+            route,
             number: 1,
             began: Duration::ZERO,
             at: Instant::now(),
             peer: listen,
+            progress: Arc::default(),
             place: None,
-            has_ended: false,
         };
         let task = serve(open, incoming);
         let (whole, inner) = (size_of_val(&task), size_of_step(flow::serve));

@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lastbyte_core::account::Account;
-use lastbyte_gate::config::Route;
+use lastbyte_gate::config::{Config, Route};
 use lastbyte_gate::log::{Form, Log, Open, Sink};
-use lastbyte_gate::{Accounts, Changes, Gate, Notice, Notices, Totals};
+use lastbyte_gate::{Accounts, Changes, Gate, Notice, Notices, Totals, Watch, WatchError, control};
 use lastbyte_sys::{poll, process, signal};
 use lastbyte_units::Span;
 
 use super::Told;
+use super::asking::own_folder;
 use super::describe::leads_to;
+use super::orders::{Order, Taken, orders};
 use super::words::{GateArgs, LogArgs, LogWord};
 use crate::output::talk;
 use crate::verdict::Verdict;
@@ -32,13 +34,25 @@ pub(super) fn run(args: &GateArgs) -> Result<Verdict> {
         Some(log) => Arc::clone(log) as Arc<dyn Accounts>,
         None => Arc::new(NoLog),
     };
+    // A gate that shares a place with another one takes no connection.
+    let (watch, unanswered) = open_watch(told.config())?;
+    let metrics = watch.metrics();
+    let (given, taken) = orders().context("take orders")?;
     let gate = Gate::start(told.config().clone(), accounts, Arc::new(Talk))?;
     for route in &told.config().routes {
         say_listening(&gate, route);
     }
-    let mut running = Running { gate, told, log, signals };
+    if let Some(address) = metrics {
+        talk(&format!("metrics on http://{address}/metrics"));
+    }
+    if let Some(why) = unanswered {
+        talk(&format!("gate: `lastbyte gate stat` cannot ask it: {why}"));
+    }
+    let watching = watch.start(gate.view(), Arc::new(given))?;
+    let mut running = Running { gate, told, log, signals, taken };
     let asked_by = running.serve()?;
     let (totals, by) = running.finish(asked_by)?;
+    drop(watching);
     Ok(match (by, totals.reset) {
         (process::SIGINT, _) => Verdict::Of(BY_CTRL_C),
         (_, 0) => Verdict::Done,
@@ -48,6 +62,30 @@ pub(super) fn run(args: &GateArgs) -> Result<Verdict> {
 
 /// 128 and the number of the signal, as a shell has it.
 const BY_CTRL_C: u8 = 130;
+
+/// Where questions come in: as told, or in the place of this user's gates. Without such a place nobody
+/// can ask, and the gate does its work all the same; then why is returned too.
+fn open_watch(config: &Config) -> Result<(Watch, Option<String>)> {
+    if let Some(path) = &config.control {
+        return Ok((Watch::open(Some(path), config.metrics)?, None));
+    }
+    let Some(folder) = own_folder() else {
+        return Ok((Watch::open(None, config.metrics)?, None));
+    };
+    let opened = match control::own_path(&folder) {
+        Ok(path) => {
+            control::sweep(&folder);
+            Watch::open(Some(&path), config.metrics)
+        }
+        Err(why) => Err(WatchError::Control { path: folder, why }),
+    };
+    match opened {
+        Err(error @ WatchError::Control { .. }) => {
+            Ok((Watch::open(None, config.metrics)?, Some(error.to_string())))
+        }
+        opened => Ok((opened?, None)),
+    }
+}
 
 /// A flow has two descriptors: as many as this process may come to have.
 fn raise_descriptor_limit() {
@@ -118,36 +156,46 @@ struct Running {
     told: Told,
     log: Option<Arc<Log>>,
     signals: Signals,
+    taken: Taken,
 }
 
 impl Running {
-    /// Serves until a signal says that it is enough; returns that.
+    /// Serves until a signal says that it is enough, or an order as a signal would; returns that.
     fn serve(&mut self) -> Result<i32> {
         loop {
-            match self.signals.wait(None)? {
-                Some(signal::SIGHUP) => self.reload(),
-                Some(other) => return Ok(other),
+            match self.signals.wait_with(&mut self.taken)? {
+                Some(Heard::Signal(signal::SIGHUP)) => drop(self.reload()),
+                Some(Heard::Signal(other)) => return Ok(other),
+                Some(Heard::Order(Order::Drain)) => return Ok(process::SIGTERM),
+                Some(Heard::Order(Order::Reload(answer))) => {
+                    // Whoever asked may be gone.
+                    let _ = answer.send(self.reload());
+                }
                 None => {}
             }
         }
     }
 
-    /// Reads the file anew. What cannot be had changes nothing.
-    fn reload(&mut self) {
+    /// Reads the file anew, and says what came of it. What cannot be had changes nothing.
+    fn reload(&mut self) -> Result<String, String> {
         if let Some(log) = &self.log {
             log.reopen();
         }
         let Told::File(path, _) = &self.told else {
-            return talk("gate: SIGHUP: there is no file to read anew: its routes are words");
+            let sentence = "there is no file to read anew: its routes are words";
+            talk(&format!("gate: reload: {sentence}"));
+            self.gate.count_failed_reload();
+            return Err(sentence.to_owned());
         };
         let read = Told::read(path).and_then(Told::checked);
-        let reloaded = read.and_then(|told| {
+        let reloaded = read.inspect_err(|_| self.gate.count_failed_reload()).and_then(|told| {
             let changes = self.gate.reload(told.config().clone())?;
             Ok((told, changes))
         });
         match reloaded {
             Ok((told, changes)) => {
-                talk(&format!("gate: reloaded {}: {}", path.display(), in_words(&changes)));
+                let sentence = format!("reloaded {}: {}", path.display(), in_words(&changes));
+                talk(&format!("gate: {sentence}"));
                 self.told = told;
                 let is_new = |route: &&Arc<Route>| {
                     changes.added.contains(&route.name) || changes.changed.contains(&route.name)
@@ -155,9 +203,12 @@ impl Running {
                 for route in self.told.config().routes.iter().filter(is_new) {
                     say_listening(&self.gate, route);
                 }
+                Ok(sentence)
             }
             Err(error) => {
-                talk(&format!("gate: nothing is changed, it goes on as before:\n{error:#}"));
+                let sentence = format!("nothing is changed, it goes on as before:\n{error:#}");
+                talk(&format!("gate: {sentence}"));
+                Err(sentence)
             }
         }
     }
@@ -165,7 +216,9 @@ impl Running {
     /// Lets flows come to their end, and resets the rest. Returns what became of them, and the signal
     /// that said so last.
     fn finish(self, asked_by: i32) -> Result<(Totals, i32)> {
-        let Self { gate, told, log, mut signals } = self;
+        let Self { gate, told, log, mut signals, taken } = self;
+        // Whoever gives an order from now on hears that it stops.
+        drop(taken);
         let (drain, mut by) = (told.config().drain, asked_by);
         let open = gate.flows().len();
         gate.drain(drain);
@@ -223,6 +276,13 @@ fn in_words(changes: &Changes) -> String {
     if said.is_empty() { "nothing has changed".to_owned() } else { said.join("; ") }
 }
 
+/// What a gate that runs hears.
+#[derive(Debug)]
+enum Heard {
+    Signal(i32),
+    Order(Order),
+}
+
 /// The signals that a gate listens to. They are read, and interrupt nobody.
 #[derive(Debug)]
 struct Signals(OwnedFd);
@@ -233,6 +293,18 @@ impl Signals {
         const ALL: [i32; 3] = [signal::SIGHUP, process::SIGINT, process::SIGTERM];
         signal::block(&ALL).context("block signals")?;
         Ok(Self(signal::signalfd(&ALL).context("wait for signals")?))
+    }
+
+    /// Waits for the next one, or for an order.
+    fn wait_with(&mut self, taken: &mut Taken) -> Result<Option<Heard>> {
+        let ready = [(&self.0 as _, poll::READABLE), (&taken.bell as _, poll::READABLE)];
+        let [_, rings] = poll::wait(ready, None).context("wait for signals")?;
+        // A signal first: a second one is to end what an order has begun.
+        match self.wait(Some(Duration::ZERO))? {
+            Some(signal) => Ok(Some(Heard::Signal(signal))),
+            None if rings => Ok(taken.next().context("take an order")?.map(Heard::Order)),
+            None => Ok(None),
+        }
     }
 
     /// Waits for the next one, at most so long.

@@ -39,7 +39,59 @@ pub(crate) struct GateArgs {
 /// What else can be done with a gate.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum GateCommand {
-    Check(CheckArgs),
+    Check(Box<CheckArgs>),
+    Stat(StatArgs),
+    Flows(FlowsArgs),
+    /// Have a gate that runs read its file anew, as SIGHUP does, and say what came of it
+    Reload(TellArgs),
+    /// Have a gate that runs accept nothing more, let its flows come to their end, and end
+    Drain(TellArgs),
+}
+
+/// Read the statistics of a gate that runs.
+///
+/// With a name the figure alone is printed, all routes together: `lastbyte gate stat flows_open`.
+/// docs/gate.md has the names. Exit code 0: it is read. 2: there is no such name, or no gate that
+/// answers.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StatArgs {
+    /// One statistic [default: all]
+    #[arg(conflicts_with_all = ["list", "openmetrics"])]
+    pub(crate) name: Option<String>,
+    /// The gate's control socket [default: that of the only gate of this user]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// A line for each route
+    #[arg(long, conflicts_with_all = ["list", "openmetrics", "json"])]
+    pub(crate) by_route: bool,
+    /// What statistics there are, and what they say
+    #[arg(long, conflicts_with = "openmetrics")]
+    pub(crate) list: bool,
+    /// As JSON Lines
+    #[arg(long, conflicts_with = "openmetrics")]
+    pub(crate) json: bool,
+    /// As OpenMetrics text, for a collector
+    #[arg(long)]
+    pub(crate) openmetrics: bool,
+}
+
+/// List the flows that are open in a gate that runs, with the bytes that its kernel took so far.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FlowsArgs {
+    /// The gate's control socket [default: that of the only gate of this user]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// As JSON Lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which gate is told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TellArgs {
+    /// The gate's control socket [default: that of the only gate of this user]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
 }
 
 /// Say what a gate would do, what this kernel grants, and what is wrong, without starting it.
@@ -87,7 +139,8 @@ pub(crate) struct WhatArgs {
     /// For connecting, names and all addresses included [default: 10s]
     #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
     pub(crate) connect_timeout: Option<Span>,
-    /// A Unix socket to answer questions on, for this user alone
+    /// A Unix socket to answer `lastbyte gate stat` on, for this user alone [default: one in
+    /// LASTBYTE_RUN_DIR, by default /run/lastbyte for root and $XDG_RUNTIME_DIR/lastbyte for others]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// Answer GET /metrics here

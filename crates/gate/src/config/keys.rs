@@ -60,7 +60,7 @@ pub const KEYS: &[Key] = &[
         Table::Gate,
         "control",
         r#""/run/lastbyte/gate.sock""#,
-        "none",
+        "one in its user's folder",
         "A Unix socket, for its own user alone, on which the gate answers `lastbyte gate stat`.",
     ),
     key(
@@ -342,7 +342,7 @@ pub(super) fn meant(name: &str, tables: &[Table]) -> String {
 
 /// How many letters have to be changed, put in or left out to make one word of the other
 /// (Levenshtein's distance); `-` and `_` count as one.
-fn distance(one: &str, other: &str) -> usize {
+pub(crate) fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (line, a) in one.chars().map(|a| if a == '-' { '_' } else { a }).enumerate() {

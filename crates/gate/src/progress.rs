@@ -1,0 +1,114 @@
+//! How far a flow is: its own task writes it, and whoever asks reads it.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use lastbyte_core::account::Carried;
+use lastbyte_relay::{Relay, Side};
+
+use crate::statistics::RouteStatistics;
+use crate::worker::lock;
+
+/// Bytes of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// Read from the one side.
+    pub received: u64,
+    /// Of those, taken by this kernel for the other side.
+    pub written: u64,
+}
+
+/// Bytes of both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// From the client to the upstream.
+    pub up: Bytes,
+    /// From the upstream to the client.
+    pub down: Bytes,
+}
+
+impl Moved {
+    pub(crate) fn of(up: &Carried, down: &Carried) -> Self {
+        let bytes = |carried: &Carried| {
+            let Carried { received, written, .. } = *carried;
+            Bytes { received, written }
+        };
+        Self { up: bytes(up), down: bytes(down) }
+    }
+
+    /// What has moved since `before`.
+    #[must_use]
+    pub(crate) fn since(self, before: Self) -> Self {
+        let less = |now: Bytes, before: Bytes| Bytes {
+            received: now.received.saturating_sub(before.received),
+            written: now.written.saturating_sub(before.written),
+        };
+        Self { up: less(self.up, before.up), down: less(self.down, before.down) }
+    }
+}
+
+/// How far a flow is.
+///
+/// Its task alone writes, so that nothing is locked while data moves. The figures belong to no one
+/// moment: of those that are read, one may be ahead of another.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    wanted: Mutex<Option<Box<str>>>,
+    upstream: OnceLock<SocketAddr>,
+    /// [`Moved`], in the order of its fields.
+    moved: [AtomicU64; 4],
+}
+
+impl Progress {
+    /// Where the client wants to.
+    pub(crate) fn set_wanted(&self, wanted: Option<&str>) {
+        *lock(&self.wanted) = wanted.map(Into::into);
+    }
+
+    pub(crate) fn wanted(&self) -> Option<String> {
+        lock(&self.wanted).as_deref().map(ToOwned::to_owned)
+    }
+
+    /// Where that led.
+    pub(crate) fn set_upstream(&self, upstream: Option<SocketAddr>) {
+        if let Some(upstream) = upstream {
+            let _ = self.upstream.set(upstream);
+        }
+    }
+
+    pub(crate) fn upstream(&self) -> Option<SocketAddr> {
+        self.upstream.get().copied()
+    }
+
+    /// Counts what a relay has carried since the last time.
+    pub(crate) fn follow(&self, relay: &Relay, statistics: &RouteStatistics) {
+        let bytes = |from| {
+            let carried = relay.carried(from);
+            Bytes { received: carried.received, written: carried.written }
+        };
+        self.advance(Moved { up: bytes(Side::Client), down: bytes(Side::Upstream) }, statistics);
+    }
+
+    fn advance(&self, now: Moved, statistics: &RouteStatistics) {
+        let before = self.moved();
+        if now == before {
+            return;
+        }
+        let all = [now.up.received, now.up.written, now.down.received, now.down.written];
+        for (kept, bytes) in self.moved.iter().zip(all) {
+            kept.store(bytes, Ordering::Relaxed);
+        }
+        statistics.moved(now.since(before));
+    }
+
+    /// What has moved so far, and was counted.
+    pub(crate) fn moved(&self) -> Moved {
+        let [up_received, up_written, down_received, down_written] =
+            self.moved.each_ref().map(|bytes| bytes.load(Ordering::Relaxed));
+        Moved {
+            up: Bytes { received: up_received, written: up_written },
+            down: Bytes { received: down_received, written: down_written },
+        }
+    }
+}
