@@ -10,7 +10,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -22,7 +22,7 @@ use lastbyte_dial::{DialError, DialOptions, Undialed, Veto};
 use lastbyte_relay::{Over, Pool, Relay, RelayTimes, Relayed, Side};
 use lastbyte_socket::{AsyncStream, FinishOptions};
 
-use crate::config::{Route, Target};
+use crate::config::{Route, Target, Times};
 use crate::limits::FlowPass;
 use crate::loops::{self, Listeners};
 use crate::progress::Progress;
@@ -31,21 +31,74 @@ use crate::tuned;
 use crate::worker::{Accepted, ActiveRoute, Context};
 
 /// Serves one connection: the seven steps.
-pub(crate) async fn serve(accepted: Accepted, context: &Context, pool: &Pool) -> Account {
+///
+/// What a flow keeps while it is open is kept small: what is large lies apart, and is soon gone.
+pub(crate) async fn serve(accepted: Box<Accepted>, context: &Context, pool: &Pool) -> Account {
     let at = accepted.at;
+    let opening = Opening::of(&accepted);
     let progress = Arc::clone(&accepted.progress);
-    let mut account = Box::new(accepted.account());
+    let mut noted = Noted::default();
     let ended = async {
-        let asked = resolve(accepted, context).await?;
-        let connected = dial(asked, context, &progress, &mut account).await?;
-        let tuned = tune(connected, &mut account);
-        let (relay, _pass) = relay(tuned, context, pool, &progress).await;
-        let relayed = finish(relay, at).await;
-        Ok(conclude(relayed, &mut account))
+        // They are large, and soon over.
+        let connected = Box::pin(async {
+            let asked = resolve(*accepted, context).await?;
+            dial(asked, context, &progress, &mut noted).await
+        });
+        let tuned = tune(connected.await?, &mut noted);
+        let mut joined = join(tuned, pool);
+        relay(&mut joined, context, &progress).await;
+        Ok(Box::pin(finish(joined, at)).await)
     };
-    account.ended = ended.await.unwrap_or_else(|refused| refused);
+    let ended = ended.await;
+    let mut account = opening.account();
+    account.wanted = progress.wanted();
+    noted.enter(&mut account);
+    account.ended = match ended {
+        Ok(relayed) => conclude(relayed, &mut account),
+        Err(refused) => refused,
+    };
     account.took = at.elapsed();
-    *account
+    account
+}
+
+/// What an account begins with. A flow keeps this instead: most of an account is about its end.
+struct Opening {
+    route: Arc<ActiveRoute>,
+    number: u64,
+    began: Duration,
+    peer: Option<SocketAddr>,
+}
+
+impl Opening {
+    fn of(accepted: &Accepted) -> Self {
+        let Accepted { client, route, number, began, .. } = accepted;
+        let (route, peer) = (Arc::clone(route), client.peer_addr());
+        Self { route, number: *number, began: *began, peer }
+    }
+
+    fn account(self) -> Account {
+        let mut client = Leg::default();
+        client.peer = self.peer;
+        Account::begin(self.number, Arc::clone(&self.route.route.name), self.began, client)
+    }
+}
+
+/// What an account has to tell of the steps before the relay.
+#[derive(Default)]
+struct Noted {
+    connect: Option<Duration>,
+    tuned: [Vec<(&'static str, String)>; 2],
+}
+
+impl Noted {
+    fn enter(self, account: &mut Account) {
+        account.connect = self.connect;
+        let [client, upstream] = self.tuned;
+        account.client.tuned = client;
+        if !upstream.is_empty() {
+            account.upstream.get_or_insert_default().tuned = upstream;
+        }
+    }
 }
 
 /// What a client wants, once it is known.
@@ -68,14 +121,6 @@ pub(crate) enum Reply {
     Socks5,
     /// By a response of HTTP.
     HttpConnect,
-}
-
-impl Accepted {
-    fn account(&self) -> Account {
-        let mut client = Leg::default();
-        client.peer = self.client.peer_addr();
-        Account::begin(self.number, Arc::clone(&self.route.route.name), self.began, client)
-    }
 }
 
 /// A client whose wish is known.
@@ -137,21 +182,21 @@ async fn dial(
     asked: Asked,
     context: &Context,
     progress: &Progress,
-    account: &mut Account,
+    noted: &mut Noted,
 ) -> Result<Connected, Ended> {
     let Asked { mut client, route, request, pass } = asked;
     let Request { targets, early, reply } = request;
     let began = Instant::now();
-    account.wanted = targets.first().map(ToString::to_string);
-    progress.set_wanted(account.wanted.as_deref());
-    // It is large, and over before the flow has grown old.
-    let dialing = Box::pin(first_of(&targets, &route, &pass, &client, context));
+    let wanted = |number: usize| targets.get(number).map(ToString::to_string);
+    progress.set_wanted(wanted(0));
+    let dialing = first_of(&targets, &route, &pass, &client, context);
     let dialed = until_stopped(context, dialing).await;
-    account.connect = Some(began.elapsed());
+    noted.connect = Some(began.elapsed());
     let ended = match dialed {
         Some(Ok((upstream, number))) => {
-            account.wanted = targets.get(number).map(ToString::to_string);
-            progress.set_wanted(account.wanted.as_deref());
+            if number > 0 {
+                progress.set_wanted(wanted(number));
+            }
             progress.set_upstream(upstream.peer_addr());
             let told = reply.connected(&mut client, upstream.local_addr()).await;
             match told {
@@ -234,46 +279,48 @@ struct Tuned(Connected);
 /// Reads back what was asked of both legs: it was set before they were connected. The congestion
 /// control of an accepted connection is the listener's, but where the kernel's way to the client asks
 /// for one (`congctl` of `ip-route(8)`): it is asked for once more.
-fn tune(connected: Connected, account: &mut Account) -> Tuned {
+fn tune(connected: Connected, noted: &mut Noted) -> Tuned {
     let route = &connected.route.route;
     if let Some(congestion) = &route.client.tune.congestion {
         // What became of it is in the account.
         let _ = lastbyte_socket::set_congestion(&connected.client, congestion);
     }
-    account.client.tuned =
-        tuned::granted(&route.client.tune, route.client.mptcp, &connected.client);
-    let tuned = tuned::granted(&route.upstream.tune, route.upstream.mptcp, &connected.upstream);
-    account.upstream.get_or_insert_default().tuned = tuned;
+    noted.tuned = [
+        tuned::granted(&route.client.tune, route.client.mptcp, &connected.client),
+        tuned::granted(&route.upstream.tune, route.upstream.mptcp, &connected.upstream),
+    ];
     Tuned(connected)
 }
 
-/// Moves the bytes, until both directions are over, or the gate is told to stop. The flow counts as open
-/// until it has ended both connections too.
-async fn relay(
-    Tuned(connected): Tuned,
-    context: &Context,
-    pool: &Pool,
-    progress: &Progress,
-) -> (Relay, FlowPass) {
+/// Two connections as one flow. It counts as open until both have ended.
+struct Joined {
+    relay: Relay,
+    route: Arc<ActiveRoute>,
+    _pass: FlowPass,
+}
+
+fn join(Tuned(connected): Tuned, pool: &Pool) -> Joined {
     let Connected { client, upstream, route, early, pass } = connected;
-    let times = &route.route.times;
-    let times = RelayTimes { idle: times.idle, stall: times.stall, settle: times.settle };
-    let mut relay = Relay::new(client, upstream, early, times, pool);
+    let Times { idle, stall, settle, .. } = route.route.times;
+    let relay = Relay::new(client, upstream, early, RelayTimes { idle, stall, settle }, pool);
+    Joined { relay, route, _pass: pass }
+}
+
+/// Moves the bytes, until both directions are over, or the gate is told to stop.
+async fn relay(Joined { relay, route, .. }: &mut Joined, context: &Context, progress: &Progress) {
     let moving = poll_fn(|cx| {
-        let over = Pin::new(&mut relay).poll(cx);
-        progress.follow(&relay, &route.statistics);
+        let over = Pin::new(&mut *relay).poll(cx);
+        progress.follow(relay, &route.statistics);
         over
     });
     if until_stopped(context, moving).await.is_none() {
         relay.stop();
     }
-    (relay, pass)
 }
 
 /// Ends both connections as what happened asks for.
-async fn finish(relay: Relay, at: Instant) -> Relayed {
-    // It is large, and most flows have nothing to wait for here.
-    Box::pin(relay.finish(at.elapsed())).await
+async fn finish(joined: Joined, at: Instant) -> Relayed {
+    joined.relay.finish(at.elapsed()).await
 }
 
 /// Enters what came of it in the account, and says who ended it and how.

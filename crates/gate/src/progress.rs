@@ -62,7 +62,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Where the client wants to.
-    pub(crate) fn set_wanted(&self, wanted: Option<&str>) {
+    pub(crate) fn set_wanted(&self, wanted: Option<String>) {
         *lock(&self.wanted) = wanted.map(Into::into);
     }
 

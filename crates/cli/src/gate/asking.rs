@@ -114,7 +114,7 @@ fn row(flow: &Flow) -> Vec<String> {
         (Some(wanted), None) => format!("{wanted} (not connected)"),
         (None, _) => "(not asked for)".to_owned(),
     };
-    let age = Duration::try_from_secs_f64(flow.age_s).unwrap_or_default();
+    let age = Duration::from_millis(flow.age_ms);
     // To the millisecond: the rest is the time that the question took.
     let age = Span::from(Duration::from_millis(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)));
     vec![

@@ -121,8 +121,8 @@ pub struct Flow {
     pub wanted: Option<String>,
     /// Where that led, once it is connected.
     pub upstream: Option<SocketAddr>,
-    /// For how long it has been open, in seconds.
-    pub age_s: f64,
+    /// For how long it has been open, in milliseconds.
+    pub age_ms: u64,
     /// Bytes read from the client so far.
     pub up_received_bytes: u64,
     /// Of those, bytes that the gate's kernel took for the upstream.
@@ -170,7 +170,7 @@ impl Answer {
             client: flow.client,
             wanted: flow.wanted,
             upstream: flow.upstream,
-            age_s: now.saturating_sub(flow.began).as_secs_f64(),
+            age_ms: u64::try_from(now.saturating_sub(flow.began).as_millis()).unwrap_or(u64::MAX),
             up_received_bytes: flow.moved.up.received,
             up_written_bytes: flow.moved.up.written,
             down_received_bytes: flow.moved.down.received,
