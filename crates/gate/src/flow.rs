@@ -343,7 +343,7 @@ fn conclude(relayed: Relayed, account: &mut Account) -> Ended {
         (Over::Fin(_), Some((side, why))) => Ended::because(party(side), How::Unacked, why),
         (Over::Fin(side), None) => Ended::new(party(side), How::Fin),
         (Over::Cut(side), Some((other, why))) if other != side => {
-            let detail = format_args!("what came before did not all reach the {other}: {why}");
+            let detail = format!("what came before did not all reach the {other}: {why}");
             Ended::because(party(side), How::Reset, detail)
         }
         (Over::Cut(side), _) => Ended::new(party(side), How::Reset),
