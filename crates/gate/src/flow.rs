@@ -47,7 +47,7 @@ pub(crate) async fn serve(accepted: Box<Accepted>, context: &Context, pool: &Poo
         let tuned = tune(connected.await?, &mut noted);
         let mut joined = join(tuned, pool);
         relay(&mut joined, context, &progress).await;
-        Ok(Box::pin(finish(joined, at)).await)
+        Ok(Box::pin(finish(joined, context, at)).await)
     };
     let ended = ended.await;
     let mut account = opening.account();
@@ -57,6 +57,9 @@ pub(crate) async fn serve(accepted: Box<Accepted>, context: &Context, pool: &Poo
         Ok(relayed) => conclude(relayed, &mut account),
         Err(refused) => refused,
     };
+    if let Some(upstream) = progress.upstream() {
+        account.upstream.get_or_insert_default().peer.get_or_insert(upstream);
+    }
     account.took = at.elapsed();
     account
 }
@@ -161,6 +164,7 @@ async fn resolve(accepted: Accepted, context: &Context) -> Result<Asked, Ended> 
 /// hears that; else by a reset.
 async fn refuse(client: AsyncStream, told: bool, settle: Duration) {
     if told {
+        let _ = client.reset_when_closed(false);
         // Whether it took the words is its own affair.
         let _ = Box::pin(client.finish(FinishOptions::within(settle))).await;
     } else {
@@ -189,7 +193,7 @@ async fn dial(
     let began = Instant::now();
     let wanted = |number: usize| targets.get(number).map(ToString::to_string);
     progress.set_wanted(wanted(0));
-    let dialing = first_of(&targets, &route, &pass, &client, context);
+    let dialing = unless_it_leaves(&client, first_of(&targets, &route, &pass, &client, context));
     let dialed = until_stopped(context, dialing).await;
     noted.connect = Some(began.elapsed());
     let ended = match dialed {
@@ -217,6 +221,22 @@ async fn dial(
     Err(ended)
 }
 
+/// What comes of a dial, or that the client is gone: nobody is to be connected then.
+async fn unless_it_leaves<T>(
+    client: &AsyncStream,
+    dialing: impl Future<Output = Result<T, Ended>>,
+) -> Result<T, Ended> {
+    let (mut dialing, mut failed) = (pin!(dialing), pin!(client.failed()));
+    poll_fn(|cx| {
+        if let Poll::Ready(dialed) = dialing.as_mut().poll(cx) {
+            return Poll::Ready(dialed);
+        }
+        let left = || Err(Ended::because(Party::Client, How::Reset, "while it was connected to"));
+        failed.as_mut().poll(cx).map(|_| left())
+    })
+    .await
+}
+
 /// Tries the targets in their order, each with an equal share of the time that is left. Returns the
 /// connection, and which one it leads to.
 async fn first_of(
@@ -229,18 +249,25 @@ async fn first_of(
     let by_gate = |how| Ended::new(Party::Gate, how);
     let _dialing = context.admission.dial().map_err(by_gate)?;
     let hop_limit = loops::hop_limit_for(pass, client).map_err(by_gate)?;
-    let until = Instant::now() + route.route.times.connect;
+    let began = Instant::now();
+    let whole = route.route.times.connect;
     let mut failed = by_gate(How::Failed);
     for (number, target) in targets.iter().enumerate() {
         let left = u32::try_from(targets.len() - number).unwrap_or(u32::MAX);
         let mut options = route.dial.clone();
-        options.race.deadline = until.saturating_duration_since(Instant::now()) / left;
+        options.race.deadline = whole.saturating_sub(began.elapsed()) / left;
         options.connect.hop_limit = hop_limit;
         let dialed = context.dialer.dial(&target.host, target.port, &options).await;
-        route.chooser.report(target, dialed.is_ok());
         match dialed {
-            Ok(dialed) => return Ok((dialed.stream, number)),
+            Ok(dialed) => {
+                route.chooser.report(target, true);
+                return Ok((dialed.stream, number));
+            }
             Err(error) => failed = not_connected(&error),
+        }
+        // What failed here says nothing about the target.
+        if failed.by == Party::Upstream {
+            route.chooser.report(target, false);
         }
     }
     Err(failed)
@@ -318,9 +345,17 @@ async fn relay(Joined { relay, route, .. }: &mut Joined, context: &Context, prog
     }
 }
 
-/// Ends both connections as what happened asks for.
-async fn finish(joined: Joined, at: Instant) -> Relayed {
-    joined.relay.finish(at.elapsed()).await
+/// Ends both connections as what happened asks for. Where the gate has no time for that, what is known
+/// already is all that there is.
+async fn finish(joined: Joined, context: &Context, at: Instant) -> Relayed {
+    let known = joined.relay.known();
+    let finishing = joined.relay.finish(at.elapsed());
+    let finished = until_stopped(context, finishing).await;
+    finished.unwrap_or_else(|| {
+        let mut known = known;
+        known.over = Over::Stopped;
+        known
+    })
 }
 
 /// Enters what came of it in the account, and says who ended it and how.
@@ -348,8 +383,12 @@ fn conclude(relayed: Relayed, account: &mut Account) -> Ended {
         }
         (Over::Cut(side), _) => Ended::new(party(side), How::Reset),
         (Over::Idle, _) => Ended::new(Party::Gate, How::Idle),
-        (Over::Stalled(side), _) => {
-            Ended::because(Party::Gate, How::Stalled, format_args!("the {side} took nothing"))
+        (Over::Stalled { side, cut_by: Some(by) }, _) => {
+            let detail = format!("the {side} took no more of what came before");
+            Ended::because(party(by), How::Reset, detail)
+        }
+        (Over::Stalled { side, .. }, _) => {
+            Ended::because(Party::Gate, How::Stalled, format!("the {side} took nothing"))
         }
         (_, _) => Ended::new(Party::Gate, How::Stopped),
     }

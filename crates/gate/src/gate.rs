@@ -16,6 +16,7 @@ use lastbyte_socket::SocketError;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::config::check::is_open_proxy;
 use crate::config::{Config, Route};
 use crate::listeners::{Acceptor, Bound, options_of};
 use crate::live::LiveFlow;
@@ -138,6 +139,9 @@ pub enum StartError {
         /// What: the name of a key.
         key: &'static str,
     },
+    /// Anybody could get anywhere by this proxy: it listens off loopback, and asks nobody who he is.
+    #[error("route {0}: an open proxy")]
+    OpenProxy(Arc<str>),
     /// Names cannot be resolved.
     #[error("resolver: {0}")]
     Resolver(ResolverError),
@@ -434,6 +438,9 @@ struct Kept {
 impl Plan {
     /// Opens what is new, and finds out whether the rest can be had.
     fn of(state: &State, config: &Config, context: &Context) -> Result<Self, StartError> {
+        if let Some(open) = config.routes.iter().find(|route| is_open_proxy(route)) {
+            return Err(StartError::OpenProxy(Arc::clone(&open.name)));
+        }
         let mut plan = Self::default();
         let mut old: Vec<_> = state.config.routes.iter().zip(&state.bounds).collect();
         for route in &config.routes {

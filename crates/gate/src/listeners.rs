@@ -52,6 +52,9 @@ impl Bound {
         let listener = Listener::listen_with(route.route.listen, &options_of(&route.route))?;
         // Where it is refused, circles of gates are bounded by the flows per client alone.
         let _ = loops::watch(&listener);
+        // What is accepted takes it over: whatever becomes of a client before it is connected, and of this
+        // program, it is no clean end.
+        let _ = socket::set_linger(&listener, Some(Duration::ZERO));
         Ok(Self {
             listener,
             route: Mutex::new(route),

@@ -73,13 +73,18 @@ async fn read<A: Asking>(
     client: &mut AsyncStream,
     within: Duration,
 ) -> Result<(Destination, Vec<u8>), Refused> {
-    let deadline = Instant::now() + within;
+    let began = Instant::now();
     let mut room = vec![0; A::MOST];
     loop {
         match machine.next() {
             Step::More => {
                 let free = machine.room();
-                match time::timeout_at(deadline, client.read(&mut room[..free])).await {
+                match time::timeout(
+                    within.saturating_sub(began.elapsed()),
+                    client.read(&mut room[..free]),
+                )
+                .await
+                {
                     Ok(Ok(0)) => return Err(Refused::silently(left())),
                     Ok(Ok(read)) => machine.put(&room[..read]),
                     Ok(Err(cause)) => return Err(Refused::silently(broken(&cause))),

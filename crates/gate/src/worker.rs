@@ -250,6 +250,9 @@ pub(crate) struct Worker {
     ticks: AtomicBool,
 }
 
+/// Time between two looks of a worker that is about to end and has got one more flow.
+const LAST_LOOKS: Duration = Duration::from_millis(10);
+
 /// How long flows may take to end when they are told to. They need not wait for anybody.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -268,6 +271,11 @@ impl Worker {
                 given_up => given_up,
             };
             let order = match until {
+                // Nobody can tell any more that a flow has ended.
+                _ if orders.is_closed() && orders.is_empty() => {
+                    time::sleep(LAST_LOOKS).await;
+                    None
+                }
                 Some(until) => time::timeout_at(until.into(), orders.recv()).await.ok().flatten(),
                 None => orders.recv().await,
             };

@@ -31,6 +31,24 @@ pub struct Relayed {
 }
 
 impl Relay {
+    /// What is known of it without asking the kernel: nothing of acknowledgements.
+    #[must_use]
+    pub fn known(&self) -> Relayed {
+        let leg = |side: Side| {
+            let (mut leg, stream) = (Leg::default(), self.leg(side));
+            (leg.local, leg.peer) = (stream.local_addr(), stream.peer_addr());
+            leg
+        };
+        Relayed {
+            over: self.over.unwrap_or(Over::Stopped),
+            up: self.carried(Side::Client).into(),
+            down: self.carried(Side::Upstream).into(),
+            unacked: None,
+            client: leg(Side::Client),
+            upstream: leg(Side::Upstream),
+        }
+    }
+
     /// Ends both connections: orderly where both sides ended so, else by a reset once what was written
     /// is acknowledged. `lasted` is how long they were there, for what held them back.
     pub async fn finish(mut self, lasted: Duration) -> Relayed {
@@ -39,7 +57,7 @@ impl Relay {
         let over = self.over.unwrap_or(Over::Stopped);
         let ends = Side::BOTH.map(|leg| match over {
             Over::Fin(_) | Over::Cut(_) => (self.pump.last(leg), self.times.settle),
-            Over::Idle | Over::Stalled(_) | Over::Stopped => (Last::Reset, Duration::ZERO),
+            Over::Idle | Over::Stalled { .. } | Over::Stopped => (Last::Reset, Duration::ZERO),
         });
         let [mut up, mut down] = Side::BOTH.map(|from| Carried::from(self.pump.carried(from)));
         let blocked = Side::BOTH.map(|from| self.blocked(from));

@@ -46,7 +46,12 @@ pub enum Over {
     Idle,
     /// This side took nothing for [`RelayTimes::stall`], or, the other having ended, for
     /// [`RelayTimes::settle`].
-    Stalled(Side),
+    Stalled {
+        /// This one.
+        side: Side,
+        /// The side that had been cut before, if one was.
+        cut_by: Option<Side>,
+    },
     /// The caller stopped it.
     Stopped,
 }
@@ -99,6 +104,8 @@ impl std::fmt::Debug for Way {
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
+    /// What was unacknowledged on both legs when it was last looked at, if it was.
+    unacked: Option<[u32; 2]>,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -195,10 +202,8 @@ impl Relay {
         Ok(Turn::Moved)
     }
 
-    /// Looks at both ways until both wait or are over. Returns whether there was anything to do, and
-    /// whether there still is.
-    fn turns(&mut self, cx: &mut Context<'_>) -> io::Result<(bool, bool)> {
-        let mut moved = false;
+    /// Looks at both ways until both wait or are over. Returns whether there still is something to do.
+    fn turns(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..TURNS {
             let mut open = false;
             for from in Side::BOTH {
@@ -211,11 +216,10 @@ impl Relay {
                 }
             }
             if !open {
-                return Ok((moved, false));
+                return Ok(false);
             }
-            moved = true;
         }
-        Ok((true, true))
+        Ok(true)
     }
 
     /// Watches the legs that nothing is read from: a reset there ends the other way too. Returns
@@ -223,11 +227,12 @@ impl Relay {
     fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut found = false;
         for leg in Side::BOTH {
-            // A closed direction of our own looks like a failure, and then nothing is left to learn.
-            let watched = self.pump.next(leg) != Next::Read && !self.pump.has_fin(leg);
+            let watched = self.pump.next(leg) != Next::Read && !self.pump.is_dead(leg);
+            let stream = &self.legs[leg as usize];
             if watched
-                && !self.pump.is_dead(leg)
-                && self.legs[leg as usize].poll_failed(cx)?.is_ready()
+                && stream.poll_failed(cx)?.is_ready()
+                // Where we have ended our direction too, the other's FIN looks the same.
+                && (!self.pump.has_fin(leg) || stream.has_failed()?)
             {
                 self.pump.on_dead(leg);
                 found = true;
@@ -244,16 +249,23 @@ impl Relay {
             Some(_) => self.times.stall,
             None => self.times.idle,
         };
-        let Some(limit) = limit else {
+        let now = Instant::now();
+        // One that the clock cannot tell is none.
+        let Some(limit) = limit.filter(|limit| now.checked_add(*limit).is_some()) else {
             self.waiting = None;
             return Poll::Pending;
         };
+        let unacked =
+            |legs: &[AsyncStream; 2]| legs.each_ref().map(|leg| leg.unacked().unwrap_or(0));
         let waiting = self.waiting.get_or_insert_with(|| {
-            let since = Instant::now();
-            Waiting { since, timer: Box::pin(time::sleep_until(since + limit)) }
+            let timer = Box::pin(time::sleep_until(now + limit));
+            Waiting { since: now, timer, unacked: None }
         });
         if moved {
-            waiting.since = Instant::now();
+            (waiting.since, waiting.unacked) = (now, None);
+        }
+        if stuck.is_some() && waiting.unacked.is_none() {
+            waiting.unacked = Some(unacked(&self.legs));
         }
         // A timer that is early is put off when it ends: cheaper than with every byte.
         loop {
@@ -262,21 +274,37 @@ impl Relay {
                 waiting.timer.as_mut().reset(until);
             }
             ready!(waiting.timer.as_mut().poll(cx));
-            if waiting.timer.deadline() >= until {
+            if waiting.timer.deadline() < until {
+                waiting.timer.as_mut().reset(until);
+                continue;
+            }
+            // What was written may still be on its way to a side, which takes it slowly.
+            let left = unacked(&self.legs);
+            let moves = match waiting.unacked {
+                Some(before) => left.iter().zip(before).any(|(left, before)| *left < before),
+                None => left != [0, 0],
+            };
+            if !moves {
+                let cut_by = self.pump.cut_by();
                 return Poll::Ready(match stuck {
-                    Some(from) => Over::Stalled(from.other()),
+                    Some(from) => Over::Stalled { side: from.other(), cut_by },
                     None => Over::Idle,
                 });
             }
-            waiting.timer.as_mut().reset(until);
+            (waiting.since, waiting.unacked) = (Instant::now(), Some(left));
         }
     }
 
+    /// What has happened so far, to be compared.
+    fn mark(&self) -> [Carried; 2] {
+        Side::BOTH.map(|from| self.pump.carried(from))
+    }
+
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Over>> {
-        let mut moved = false;
+        let before = self.mark();
+        let mut died = false;
         loop {
-            let (some, more) = self.turns(cx)?;
-            moved |= some;
+            let more = self.turns(cx)?;
             if self.pump.is_over() {
                 return Poll::Ready(Ok(match self.pump.cut_by() {
                     Some(side) => Over::Cut(side),
@@ -284,14 +312,18 @@ impl Relay {
                 }));
             }
             if more {
+                if let Some(waiting) = &mut self.waiting {
+                    (waiting.since, waiting.unacked) = (Instant::now(), None);
+                }
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             if !self.watch(cx)? {
+                // From a death on another limit counts.
+                let moved = died || self.mark() != before;
                 return self.poll_limit(moved, cx).map(Ok);
             }
-            // From here on another limit counts.
-            moved = true;
+            died = true;
         }
     }
 }

@@ -23,14 +23,26 @@ struct Bed {
 
 /// Both ends of a connection: of the side that connected, and of the one that accepted.
 fn pair() -> (Stream, Stream) {
-    let listener = Listener::listen("127.0.0.1:0".parse().unwrap(), &Tune::default()).unwrap();
+    pair_with(&Tune::default())
+}
+
+/// The same, by a listener with these options.
+fn pair_with(tune: &Tune) -> (Stream, Stream) {
+    let listener = Listener::listen("127.0.0.1:0".parse().unwrap(), tune).unwrap();
     let one = Stream::connect(listener.local_addr(), &Tune::default(), 5 * SECOND).unwrap();
     (one, listener.accept().unwrap())
 }
 
 fn bed_with(times: RelayTimes, early: &[u8]) -> Bed {
-    let (client, of_client) = pair();
-    let (of_server, server) = pair();
+    bed_of(pair(), pair(), times, early)
+}
+
+fn bed_of(
+    (client, of_client): (Stream, Stream),
+    (of_server, server): (Stream, Stream),
+    times: RelayTimes,
+    early: &[u8],
+) -> Bed {
     let (early, pool) = (early.to_vec(), Pool::default());
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let relay = thread::spawn(move || {
@@ -279,7 +291,8 @@ fn limits_end_what_does_not_move_and_nothing_else() {
 
     let Bed { mut client, server, relay, .. } = bed_with(times, b"");
     let writing = thread::spawn(move || while client.write(&[0; 65536]).is_ok() {});
-    assert_eq!(relay.join().unwrap().over, Over::Stalled(Side::Upstream));
+    let stalled = Over::Stalled { side: Side::Upstream, cut_by: None };
+    assert_eq!(relay.join().unwrap().over, stalled);
     writing.join().unwrap();
     drop(server);
 }
@@ -306,4 +319,53 @@ fn what_is_dropped_half_way_looks_cut_to_both_sides() {
     });
     assert_eq!(read_all(&mut client).1, Some(End::Reset));
     assert_eq!(read_all(&mut server).1, Some(End::Reset));
+}
+
+#[test]
+fn a_reset_is_seen_also_from_a_side_that_was_told_of_the_other_end() {
+    let times = RelayTimes { settle: SECOND, ..RelayTimes::default() };
+    for from in Side::BOTH {
+        let Bed { client, server, relay, .. } = bed_with(times, b"");
+        let (mut cutter, mut waits) =
+            if from == Side::Client { (client, server) } else { (server, client) };
+        // The one side has ended, and reads nothing; the other writes all it can, and resets.
+        waits.half_close().unwrap();
+        assert_eq!(read_all(&mut cutter).1, Some(End::Fin));
+        cutter.set_write_timeout(Some(SECOND / 2)).unwrap();
+        while cutter.write(&[0; 65536]).is_ok() {}
+        reset(&cutter);
+        drop(cutter);
+        let relayed = relay.join().unwrap();
+        assert_eq!(relayed.over, Over::Stalled { side: from.other(), cut_by: Some(from) });
+        assert_ne!(read_all(&mut waits).1, Some(End::Fin));
+    }
+}
+
+#[test]
+fn no_limit_ends_a_flow_of_which_the_last_bytes_are_taken_slowly() {
+    let ms = Duration::from_millis(1);
+    let limit = Some(400 * ms);
+    let times = RelayTimes { idle: limit, stall: limit, settle: 400 * ms };
+    let small = Tune { receive_buffer: Some(4096), ..Tune::default() };
+    let (of_server, server) = pair_with(&small);
+    let Bed { mut client, mut server, relay, .. } = bed_of(pair(), (of_server, server), times, b"");
+    let sent = bytes(7, 400_000);
+    let want = sent.clone();
+    let reading = thread::spawn(move || {
+        let (mut got, mut room) = (Vec::new(), [0; 8192]);
+        while got.len() < want.len() {
+            let read = server.read(&mut room).unwrap();
+            assert!(read > 0, "cut after {}", got.len());
+            got.extend_from_slice(&room[..read]);
+            thread::sleep(20 * ms);
+        }
+        assert!(got == want);
+        server
+    });
+    client.write_all(&sent).unwrap();
+    let mut server = reading.join().unwrap();
+    // Now nothing moves, and it is idle.
+    assert_eq!(relay.join().unwrap().over, Over::Idle);
+    assert_eq!(read_all(&mut server).1, Some(End::Reset));
+    drop(client);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lastbyte_core::sample::Moment;
 use lastbyte_core::{End, Kind};
-use lastbyte_sys::{pipe, socket};
+use lastbyte_sys::{pipe, poll, socket, tcp};
 use std::os::fd::AsFd;
 use tokio::io::Interest;
 
@@ -59,6 +59,31 @@ impl<S: Carrier> AsyncStream<S> {
                 return Poll::Ready(Ok(()));
             }
         }
+    }
+
+    /// Whether the connection has failed, and nobody was told of it yet. It stays so.
+    ///
+    /// # Errors
+    /// When the kernel does not answer for this socket.
+    pub fn has_failed(&self) -> io::Result<bool> {
+        poll::has_error(self)
+    }
+
+    /// Waits until the connection fails, whatever else happens on it.
+    ///
+    /// # Errors
+    /// When the event loop is gone.
+    pub async fn failed(&self) -> io::Result<()> {
+        self.shared().io.ready(Interest::ERROR).await.map(drop)
+    }
+
+    /// Bytes that were written and that the peer's kernel is not known to have (`SIOCOUTQ`); our FIN
+    /// counts as one.
+    ///
+    /// # Errors
+    /// When the kernel does not answer for this socket.
+    pub fn unacked(&self) -> io::Result<u32> {
+        tcp::unacked(self)
     }
 
     /// Whether an urgent byte has been announced and not yet been read. What is read by

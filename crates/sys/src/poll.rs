@@ -58,6 +58,20 @@ pub fn wait_for(fd: &impl AsFd, wanted: i16, timeout: Duration) -> io::Result<Re
     }
 }
 
+/// Whether an error of a socket is pending (`ppoll(2)`, `POLLERR`). It stays so: nobody is told of it by
+/// this.
+///
+/// # Errors
+/// The kernel's: `ENOMEM`.
+pub fn has_error(fd: &impl AsFd) -> io::Result<bool> {
+    let mut fd = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: 0, revents: 0 };
+    let timeout = timespec(Duration::ZERO);
+    // SAFETY: one entry, which lives through the call and is ours alone; `timeout` outlives the
+    // call; a null mask leaves the signals as they are.
+    let ready = unsafe { libc::ppoll(&raw mut fd, 1, &raw const timeout, std::ptr::null()) };
+    check(ready).map(|_| fd.revents & libc::POLLERR != 0)
+}
+
 /// What a descriptor is ready for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {

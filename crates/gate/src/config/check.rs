@@ -280,7 +280,7 @@ fn check_who_may_come(route: &Route, of: &Of, found: &mut Findings) {
             }
         }
         Kind::Socks5(Users(users)) | Kind::HttpConnect(Users(users)) => {
-            if users.is_empty() && everybody && !is_near {
+            if is_open_proxy(route) {
                 let of_all =
                     if route.allow.is_empty() { "" } else { ", and everybody is on its list" };
                 found.fault(of, "listen", format!(
@@ -304,6 +304,15 @@ fn check_who_may_come(route: &Route, of: &Of, found: &mut Findings) {
     }
 }
 
+/// Whether anybody could get anywhere by a route.
+pub(crate) fn is_open_proxy(route: &Route) -> bool {
+    let users = match &route.kind {
+        Kind::Forward(_) => return false,
+        Kind::Socks5(users) | Kind::HttpConnect(users) => users,
+    };
+    !users.are_asked() && lets_everybody_in(&route.allow) && !is_loopback(route.listen.ip())
+}
+
 /// Whether a list is none: it has all of IPv4, or all that is given out of IPv6.
 fn lets_everybody_in(allow: &[Prefix]) -> bool {
     let all_of_ipv4 = Prefix { address: Ipv4Addr::UNSPECIFIED.into(), bits: 0 };
@@ -312,6 +321,9 @@ fn lets_everybody_in(allow: &[Prefix]) -> bool {
         Prefix { address: Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0).into(), bits: 3 };
     allow.is_empty() || cover(allow, all_of_ipv4) || cover(allow, all_of_ipv6)
 }
+
+/// No clock is asked to add more.
+const MOST_TIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 fn check_times(route: &Route, of: &Of, found: &mut Findings) {
     let times = route.times;
@@ -324,6 +336,10 @@ fn check_times(route: &Route, of: &Of, found: &mut Findings) {
     ];
     for (key, _) in all.iter().filter(|(_, time)| time.is_some_and(|time| time.is_zero())) {
         found.fault(of, *key, "no time at all: no flow could keep to it");
+    }
+    let is_endless = |time: &Duration| *time > MOST_TIME;
+    for (key, _) in all.iter().filter(|(_, time)| time.as_ref().is_some_and(is_endless)) {
+        found.fault(of, *key, "more than ten years: leave it out, and there is no limit");
     }
 }
 
