@@ -75,9 +75,10 @@ proptest! {
 
 /// A mebibyte of anything ends at the bound.
 #[test]
+#[cfg_attr(miri, ignore = "each piece is parsed with all before it: Miri takes an hour")]
 fn garbage_ends_early() {
     for byte in [0, 1, 4, 5, b'A', b'\n', b'\r', b' ', 0xFF] {
-        let sent = vec![byte; if cfg!(miri) { 10_000 } else { 1 << 20 }];
+        let sent = vec![byte; 1 << 20];
         for users in [0, 1] {
             let header = [users, 2, 255, 13];
             by_bytes(Socks5::new, &[&header[..], &sent].concat());
