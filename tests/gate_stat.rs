@@ -281,10 +281,7 @@ fn another_user_gets_no_answer() {
     let gate = Gate::start(&scratch, &words);
     gate.listening();
     let binary = scratch.path().join("lastbyte");
-    // By a process of its own: a descriptor to write it by would be in each program that another test
-    // starts just then, and what is open for writing cannot be executed (`ETXTBSY`).
-    let copied = Command::new("cp").args([Path::new(support::LASTBYTE), &binary]).status();
-    assert!(copied.unwrap().success());
+    support::copy_program(&binary);
     let ask = |at: &Path| {
         let mut command = Command::new(&binary);
         command.args(["gate", "stat", "--control"]).arg(at).uid(NOBODY).gid(NOBODY);

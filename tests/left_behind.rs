@@ -121,7 +121,7 @@ fn a_killed_path_of_nobody_leaves_nothing() {
     alone("a_killed_path_of_nobody_leaves_nothing", |world| {
         // Where everybody may start it: the directory that it was built in may be closed to others.
         let binary = "/run/lastbyte";
-        fs::copy(support::LASTBYTE, binary).unwrap();
+        support::copy_program(binary.as_ref());
         let nobody = |words: &[&str]| {
             let mut command = Command::new(binary);
             command.args(words).current_dir("/").uid(65534).gid(65534);

@@ -12,8 +12,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use support::{
-    Answer, LASTBYTE, LATER, Running, SOON, Scratch, answer, answer_within, congestion_controls,
-    lastbyte, unique,
+    Answer, LATER, Running, SOON, Scratch, answer, answer_within, congestion_controls, lastbyte,
+    unique,
 };
 
 /// The user without rights: `nobody`, on every Linux.
@@ -395,7 +395,7 @@ impl Unprivileged {
     fn new() -> Self {
         let scratch = Scratch::new();
         let binary = scratch.path().join("lastbyte");
-        fs::copy(LASTBYTE, &binary).unwrap();
+        support::copy_program(&binary);
         fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
         let state = scratch.path().join("state");
         fs::create_dir(&state).unwrap();

@@ -84,6 +84,14 @@ pub(crate) fn answer_within(command: &mut Command, limit: Duration) -> Answer {
     Running::start(command).answer_within(limit)
 }
 
+/// Copies the program to a place where others may start it, by a process of its own: a descriptor to write
+/// it by would be in each program that another test starts just then, and what is open for writing
+/// cannot be executed (`ETXTBSY`).
+pub(crate) fn copy_program(to: &Path) {
+    let copied = Command::new("cp").args([Path::new(LASTBYTE), to]).status();
+    assert!(copied.expect("cp is everywhere").success());
+}
+
 /// Runs a program that takes an instant.
 #[track_caller]
 pub(crate) fn answer(command: &mut Command) -> Answer {
