@@ -48,7 +48,9 @@ fn two_flows_share_what_the_link_carries() {
         eprintln!("{one:?}");
         let sum = one.subject_bits_per_s + one.cubic_bits_per_s;
         let carries = 20e6 * 1448.0 / 1500.0 * ways;
-        assert!((0.85..1.03).contains(&(sum / carries)), "{sum} of {carries}");
+        // What waits in the queue when a flow's two seconds begin comes on top.
+        let most = 1.03 + queue.unwrap_or(0.0) * 0.02 / 2.0;
+        assert!((0.85..most).contains(&(sum / carries)), "{sum} of {carries}");
         assert!(one.subject_bits_per_s > 0.0 && one.cubic_bits_per_s > 0.0);
         assert_eq!((one.subject, one.round, one.queue_bdp), (subject, 0, queue));
     }
