@@ -5,20 +5,21 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lastbyte_torture::Asked;
 
-/// An address that nobody has: a host of its own on the loopback network, where the kernel gives ports to
-/// nobody else meanwhile.
+/// An address that nobody has: a host of its own on the loopback network. The kernel is not asked for a
+/// port: a listener that has just been closed may live on for a moment, in a program that another test
+/// is starting.
 pub(crate) fn free_address() -> SocketAddr {
-    static LAST: AtomicU32 = AtomicU32::new(0);
+    static LAST: AtomicU16 = AtomicU16::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed);
     let process = std::process::id().to_be_bytes();
     let host = [127, 64 | process[2] & 63, process[3], u8::try_from(number % 250 + 1).unwrap()];
-    TcpListener::bind((Ipv4Addr::from(host), 0)).unwrap().local_addr().unwrap()
+    (Ipv4Addr::from(host), 20_000 + number).into()
 }
 
 pub(crate) fn asked(proxy: SocketAddr, upstream: SocketAddr) -> Asked {
