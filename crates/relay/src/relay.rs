@@ -117,7 +117,8 @@ enum Turn {
 }
 
 impl Relay {
-    /// Joins two streams: one that was accepted, the client's, and one that was opened for it. `early` is what was read from the client before, and is for the upstream.
+    /// Joins two streams: one that was accepted, the client's, and one that was opened for it. `early`
+    /// is what was read from the client before, and is for the upstream.
     #[must_use]
     pub fn new(
         client: AsyncStream,
@@ -249,12 +250,16 @@ impl Relay {
             Some(_) => self.times.stall,
             None => self.times.idle,
         };
-        let now = Instant::now();
-        // One that the clock cannot tell is none.
-        let Some(limit) = limit.filter(|limit| now.checked_add(*limit).is_some()) else {
+        let Some(limit) = limit else {
             self.waiting = None;
             return Poll::Pending;
         };
+        let now = Instant::now();
+        // One that the clock cannot tell is none.
+        if now.checked_add(limit).is_none() {
+            self.waiting = None;
+            return Poll::Pending;
+        }
         let unacked =
             |legs: &[AsyncStream; 2]| legs.each_ref().map(|leg| leg.unacked().unwrap_or(0));
         let waiting = self.waiting.get_or_insert_with(|| {

@@ -84,37 +84,29 @@ impl<S: Carrier> Registered<S> {
 
     /// Whether an urgent byte was announced (`EPOLLPRI`), and the readiness not cleared since.
     pub(crate) fn is_urgent(&self) -> bool {
-        // Nearly always it is not, and then this is all. A closed direction looks the same.
-        if self.0.try_io(Interest::PRIORITY, |_| Ok(())).is_err() {
-            return false;
-        }
-        // There is readiness, and so the answer is here.
-        let event = pin!(self.0.ready(Interest::PRIORITY));
-        let Poll::Ready(Ok(mut guard)) = event.poll(&mut Context::from_waker(Waker::noop())) else {
-            return false;
-        };
-        guard.retain_ready();
-        guard.ready().is_priority()
+        self.known(Interest::PRIORITY).is_priority()
     }
 
     /// Whether an event told that the peer has ended its direction, and none that ours is closed or the
     /// connection failed (`EPOLLRDHUP` without `EPOLLHUP` and `EPOLLERR`). A reset closes both.
     pub(crate) fn has_fin(&self) -> bool {
-        let closed = |interest, is_closed: fn(Ready) -> bool| {
-            // Without a readiness there is no event, and with one the answer is here.
-            self.0.try_io(interest, |_| Ok(())).is_ok() && {
-                let event = pin!(self.0.ready(interest));
-                match event.poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(Ok(mut guard)) => {
-                        guard.retain_ready();
-                        is_closed(guard.ready())
-                    }
-                    _ => false,
-                }
-            }
+        self.known(Interest::READABLE).is_read_closed()
+            && !self.known(Interest::WRITABLE).is_write_closed()
+    }
+
+    /// What tokio remembers of events, of these and of the direction's end.
+    fn known(&self, interest: Interest) -> Ready {
+        // Nearly always there is none, and then this is all.
+        if self.0.try_io(interest, |_| Ok(())).is_err() {
+            return Ready::EMPTY;
+        }
+        // There is readiness, and so the answer is here.
+        let event = pin!(self.0.ready(interest));
+        let Poll::Ready(Ok(mut guard)) = event.poll(&mut Context::from_waker(Waker::noop())) else {
+            return Ready::EMPTY;
         };
-        closed(Interest::READABLE, Ready::is_read_closed)
-            && !closed(Interest::WRITABLE, Ready::is_write_closed)
+        guard.retain_ready();
+        guard.ready()
     }
 
     /// Forgets a readiness, so that the next event wakes.
