@@ -64,7 +64,8 @@ pub(super) fn an_unchanged_program(path: &Path, seconds: Duration) -> Result<boo
 fn say_account(account: &Account) {
     let acked = account.down.acked.map_or_else(|| "unknown".to_owned(), grouped);
     say(&format!(
-        "  {}: {} bytes received, {acked} of them acknowledged by the client's host",
+        "  {:.1} s, {}: {} bytes received, {acked} of them acknowledged by the client's host",
+        account.took.as_secs_f64(),
         account.ended,
         grouped(account.down.received)
     ));
