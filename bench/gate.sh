@@ -103,7 +103,8 @@ pinned. In $ROUNDS rounds all proxies have their turn in each test, each time fr
 network of its own whose congestion control is cubic. GB are 10^9 bytes, KB 1000. Throughput:
 $((BYTES / 1000000)) MB to the client, by its own count and time; it discards them without a copy, so that it
 costs little. Processor time is the proxy's, user and system, of all its processes. Connections: connect,
-one byte each way, close, the client first, for $MS ms. Round trips: 64 bytes there and back,
+one byte each way, close, the client first, for $MS ms, with ports in plenty; without end: for twice as
+long, with the kernel's own range of ports and its second until one may be used again. Round trips: 64 bytes there and back,
 what is above those without a proxy in the same round. Memory: what the proxy's processes have grown
 (Pss), $FLOWS flows later (200 for socat, which has a process for each), 3 s after the last byte.
 WORDS

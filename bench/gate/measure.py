@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import namedtuple
 
 import proxies
 
@@ -56,11 +57,11 @@ def subjects():
 def taken(test, proxy):
     """The figures of one run, None where there is nothing to measure."""
     kind, argument = test.rsplit("-", 1)
-    measure = {"bulk": bulk, "connects": connects, "ping": ping, "idle": idle}[kind]
+    measure = {"bulk": bulk, "connects": connects, "ping": ping, "idle": idle, LASTING: connects}[kind]
     if measure is idle and proxy == proxies.DIRECT:
         return None
     try:
-        with Bed(proxy) as bed:
+        with Bed(proxy, KERNELS if kind == LASTING else PLENTY) as bed:
             others = Others(bed)
             return measure(bed, int(argument)) | {"others_percent": others.percent()}
     except (Failed, subprocess.TimeoutExpired, OSError) as error:
@@ -70,10 +71,15 @@ def taken(test, proxy):
 
 # --- the tests -----------------------------------------------------------------------------------
 
+# As connects, but with the kernel's own settings for ports, and for so long that all of them have been
+# in use: what a proxy meets whose clients do not stop.
+LASTING = "lasting-connects"
+LASTING_MS = 2 * MS
+
 # The number is that of flows, rows or connections; of idle the bytes that each flow has moved before.
 TESTS = {
     "bulk": ["bulk-1", "bulk-8"],
-    "connects": [f"connects-{AT_ONCE}"],
+    "connects": [f"connects-{AT_ONCE}", f"{LASTING}-{AT_ONCE}"],
     "ping": ["ping-1", "ping-32"],
     "memory": ["idle-1024", "idle-1048576"],
 }
@@ -93,7 +99,7 @@ def bulk(bed, flows):
 
 def connects(bed, rows):
     before = bed.cpu()
-    told = bed.load("connects", **{"at-once": rows, "ms": MS})
+    told = bed.load("connects", **{"at-once": rows, "ms": bed.settings.ms})
     user, system = bed.cpu_since(before)
     completed = told["completed"]
     figures = {"per_s": completed / told["seconds"], "completed": completed}
@@ -136,13 +142,13 @@ class Failed(Exception):
 class Bed:
     """A network of its own with the upstream and one proxy, both fresh, and both gone afterwards."""
 
-    def __init__(self, proxy):
-        self.proxy = proxy
+    def __init__(self, proxy, settings):
+        self.proxy, self.settings = proxy, settings
         self.to = proxies.UPSTREAM if proxy == proxies.DIRECT else proxies.LISTEN
         self.started, self.roots = [], []
 
     def __enter__(self):
-        enter_a_network()
+        enter_a_network(self.settings)
         self.folder = tempfile.TemporaryDirectory()
         try:
             self.start([LOAD, "serve", f"listen={proxies.UPSTREAM}"])
@@ -259,23 +265,33 @@ def wait_for_echo(address):
 
 # --- the system ----------------------------------------------------------------------------------
 
-# An end of a connection that is remembered may be used again after 0.1 s, so that no proxy runs out
-# of ports towards the one upstream.
-SETTINGS = {
-    "net/ipv4/ip_local_port_range": "10000 65535",
-    "net/ipv4/tcp_tw_reuse": "1",
-    "net/ipv4/tcp_tw_reuse_delay": "100",
+# How a network is set, and how long a run of connects is in it, in ms.
+Settings = namedtuple("Settings", "sysctls ms")
+
+COMMON = {
     "net/ipv4/tcp_max_tw_buckets": "1000000",
     "net/ipv4/tcp_max_syn_backlog": "16384",
     "net/core/somaxconn": "16384",
 }
+KERNELS = Settings(COMMON, LASTING_MS)
+# An end of a connection that is remembered may be used again after 0.1 s, so that no proxy runs out
+# of ports towards the one upstream.
+PLENTY = Settings(
+    COMMON
+    | {
+        "net/ipv4/ip_local_port_range": "10000 65535",
+        "net/ipv4/tcp_tw_reuse": "1",
+        "net/ipv4/tcp_tw_reuse_delay": "100",
+    },
+    MS,
+)
 NEWER = {"net/ipv4/tcp_tw_reuse_delay"}  # Linux 6.14
 
 CLONE_NEWNET = 0x4000_0000  # sched.h
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def enter_a_network():
+def enter_a_network(settings):
     """A new one for this process and what it starts: nothing is left in it from the run before."""
     if LIBC.unshare(CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
@@ -286,7 +302,7 @@ def enter_a_network():
         local = f"local {network} dev lo table local proto kernel scope host src 127.0.0.1"
         command = ["ip", "route", "replace", *local.split(), "congctl", "cubic"]
         subprocess.run(command, check=True)
-    for name, value in SETTINGS.items():
+    for name, value in settings.sysctls.items():
         if name in NEWER and not os.path.exists(f"/proc/sys/{name}"):
             continue
         with open(f"/proc/sys/{name}", "w") as file:

@@ -22,6 +22,8 @@ ROWS = [
     Row("processor time per GB, 8 flows, s", "bulk-8", "cpu_s_per_gb", 3, False),
     Row("connections per second, 64 at once", "connects-64", "per_s", 0, True),
     Row("processor time per connection, µs", "connects-64", "cpu_us", 1, False),
+    Row("the same without end, per second", "lasting-connects-64", "per_s", 0, True),
+    Row("the same without end, processor time, µs", "lasting-connects-64", "cpu_us", 1, False),
     Row("added round trip, 1 connection, p50, µs", "ping-1", "added p50_us", 1, False),
     Row("added round trip, 1 connection, p99, µs", "ping-1", "added p99_us", 1, False),
     Row("added round trip, 32 connections, p50, µs", "ping-32", "added p50_us", 1, False),
@@ -39,6 +41,8 @@ DETAILS = [
 DETAILS += [
     Row("user time per connection, µs", "connects-64", "user_us", 1, False),
     Row("sys time per connection, µs", "connects-64", "sys_us", 1, False),
+    Row("user time per lasting connection, µs", "lasting-connects-64", "user_us", 1, False),
+    Row("sys time per lasting connection, µs", "lasting-connects-64", "sys_us", 1, False),
     Row("round trip, 1 connection, p50, µs", "ping-1", "p50_us", 1, False),
     Row("round trip, 1 connection, p99, µs", "ping-1", "p99_us", 1, False),
     Row("round trip, 32 connections, p50, µs", "ping-32", "p50_us", 1, False),

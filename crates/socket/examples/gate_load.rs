@@ -34,7 +34,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use lastbyte_sys::tcp;
+use lastbyte_sys::{socket, tcp};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -201,7 +201,10 @@ async fn row_of_exchanges(to: SocketAddr, until: Instant) -> (u64, BTreeMap<Stri
 }
 
 async fn exchange_one(to: SocketAddr) -> io::Result<()> {
-    let mut stream = TcpStream::connect(to).await?;
+    let socket = TcpSocket::new_v4()?;
+    // So that not its own search for ports is measured. An older kernel goes without.
+    let _ = socket::take_any_port(&socket);
+    let mut stream = socket.connect(to).await?;
     stream.write_u8(ONE).await?;
     stream.read_u8().await.map(|_| ())
 }
