@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 #![allow(clippy::print_stderr, reason = "a test that was left out says so")]
 
+pub(crate) mod gate;
 pub(crate) mod world;
 
 use std::ffi::OsStr;
