@@ -2,43 +2,39 @@
 //! once.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Instant;
 
-use super::streams::{assert_reset, connect, ping, receive, send};
+use super::streams::{assert_reset, connect, echo, ping, receive, send};
 use crate::support::Scratch;
-use crate::support::gate::{Gate, asked, flow, stat, upstream};
+use crate::support::gate::{Gate, flow, upstream};
 
 #[test]
 fn a_killed_gate_leaves_resets_and_the_next_one_takes_its_place() {
     let scratch = Scratch::new();
-    let echo = super::streams::echo().to_string();
-    let (upstream, word) = upstream();
-    let mut words = vec![word, "0=".to_owned() + &echo, "socks5://0".to_owned()];
-    let mut places = None;
+    let (upstream, _) = upstream();
+    let targets = [upstream.local_addr().unwrap(), echo()];
+    let mut places = ["127.0.0.1:0".parse::<SocketAddr>().unwrap(); 3];
     for round in 0..5 {
-        let started: Vec<&str> = words.iter().map(String::as_str).collect();
+        let file = scratch.file("gate.toml", file(places, targets));
         let began = Instant::now();
-        let mut gate = Gate::spawn(&scratch, asked(&scratch, &started).args(["--workers", "2"]));
-        let at = *places.get_or_insert_with(|| listening(&gate, &mut words));
-        gate.says(&format!(
-            "(route {})",
-            words[2].replace("socks5://", if round == 0 { "127.0.0.1:" } else { "" })
-        ));
-        ping(&connect(at[1]));
+        let mut gate = Gate::with_file(&scratch, &file);
+        // From the first round on they are the same.
+        places = ["slow", "echo", "socks5"].map(|route| gate.address(route));
+        let [slow, echo, socks5] = places;
+        ping(&connect(echo));
         let again = began.elapsed();
 
-        let (up, up_server) = flow(at[0], &upstream);
-        let (down, down_server) = flow(at[0], &upstream);
-        let (idle, idle_server) = flow(at[0], &upstream);
+        let (up, up_server) = flow(slow, &upstream);
+        let (down, down_server) = flow(slow, &upstream);
+        let (idle, idle_server) = flow(slow, &upstream);
         // One in the middle of its request.
-        let mut asking = connect(at[2]);
+        let mut asking = connect(socks5);
         asking.write_all(&[5, 1]).unwrap();
         let senders = [up.try_clone().unwrap(), down_server.try_clone().unwrap()];
         let senders = senders.map(|stream| thread::spawn(move || send(&stream, u64::MAX)));
         let so_far = [&up_server, &down].map(|stream| receive(stream, 0, 2_000_000).bytes);
-        assert!(!stat(&scratch, "flows_open").is_empty());
         gate.kill();
 
         let bytes = [(&up_server, so_far[0]), (&down, so_far[1])]
@@ -51,25 +47,15 @@ fn a_killed_gate_leaves_resets_and_the_next_one_takes_its_place() {
             assert_eq!(assert_reset(receive(stream, 0, 1)), 0);
         }
         eprintln!(
-            "round {round}: serves {again:?} after its start; killed, a reset behind {bytes:?} bytes"
+            "round {round}: serves {again:?} after its start; killed, resets behind {bytes:?} bytes"
         );
-        drop::<[TcpStream; 4]>([up, down_server, idle, idle_server]);
     }
 }
 
-/// Where the routes listen, which are to be the same from now on.
-fn listening(gate: &Gate, words: &mut [String]) -> [std::net::SocketAddr; 3] {
-    gate.says("-> where clients ask by SOCKS 5");
-    let said = gate.stderr();
-    let lines = said.lines().filter_map(|line| line.strip_prefix("listening on "));
-    let places: Vec<_> =
-        lines.map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
-    for (word, place) in words.iter_mut().zip(&places) {
-        let place: &std::net::SocketAddr = place;
-        *word = match word.strip_prefix("0=") {
-            Some(target) => format!("{place}={target}"),
-            None => format!("socks5://{place}"),
-        };
-    }
-    places.try_into().unwrap()
+fn file([slow, echo, socks5]: [SocketAddr; 3], [to_slow, to_echo]: [SocketAddr; 2]) -> String {
+    format!(
+        "[[route]]\nname = 'slow'\nlisten = '{slow}'\nforward = '{to_slow}'\n\
+         [[route]]\nname = 'echo'\nlisten = '{echo}'\nforward = '{to_echo}'\n\
+         [[route]]\nname = 'socks5'\nlisten = '{socks5}'\nsocks5 = true\n"
+    )
 }
