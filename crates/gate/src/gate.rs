@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::config::check::is_open_proxy;
 use crate::config::{Config, Route};
+use crate::limits;
 use crate::listeners::{Acceptor, Bound, options_of};
 use crate::live::LiveFlow;
 use crate::loops::Own;
@@ -171,6 +172,7 @@ impl Gate {
             .map_err(StartError::Threads)?;
         // From nothing to all: what fails leaves nothing, and dropping the gate ends its threads.
         gate.turn_into(config)?;
+        gate.team.context.room.store(limits::room_for_flows(), Ordering::Relaxed);
         Ok(gate)
     }
 

@@ -90,6 +90,8 @@ pub(crate) struct Context {
     pub(crate) admission: Arc<Admission>,
     /// Where the gate listens: connecting there would be a loop.
     pub(crate) own: Arc<Listeners>,
+    /// For how many flows there are descriptors: see [`crate::limits::room_for_flows`].
+    pub(crate) room: AtomicUsize,
     /// The number of the last flow.
     last_flow: AtomicU64,
     pauses: Mutex<Pauses>,
@@ -123,6 +125,7 @@ impl Context {
             notices,
             admission: Admission::new(Limits::default()),
             own: Arc::default(),
+            room: AtomicUsize::new(usize::MAX),
             last_flow: AtomicU64::new(0),
             pauses: Mutex::default(),
             finished: AtomicU64::new(0),
@@ -387,6 +390,11 @@ impl Intake for Intaking<'_> {
 
     fn wants_more(&self) -> bool {
         !self.0.context().stop.is_stopping()
+    }
+
+    fn has_room(&self) -> bool {
+        let loads = self.0.team.members.iter().map(|member| member.load.load(Ordering::Relaxed));
+        loads.sum::<usize>() < self.0.context().room.load(Ordering::Relaxed)
     }
 }
 
