@@ -23,7 +23,7 @@ fn whatever_is_wrong_with_a_file_changes_nothing() {
         format!("{}[[route]]\nlisten = '{taken}'\nforward = 'a:1'\n", text("0", other, ""));
     let cases: [(&[u8], &[&str]); 9] = [
         (b"", &["gate.toml", "route"]),
-        (good[..good.len() - 5].as_bytes(), &["gate.toml:4:"]),
+        (&good.as_bytes()[..good.len() - 5], &["gate.toml:4:"]),
         (b"[[route]\n", &["gate.toml:1:"]),
         (b"[[route]]\nname = '\xff'\n", &["gate.toml"]),
         (b"[[route]]\nlisten = '0'\nforward = 'a:99999'\n", &["gate.toml:3:", "forward", "99999"]),

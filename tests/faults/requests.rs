@@ -237,11 +237,12 @@ struct Random(Pcg64Mcg);
 impl Random {
     /// A number below `bound`.
     fn below(&mut self, bound: usize) -> usize {
-        (self.0.next_u64() % bound as u64) as usize
+        usize::try_from(self.0.next_u64() % bound as u64).unwrap()
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.0.next_u64() as u8).collect()
+        let words = std::iter::repeat_with(|| self.0.next_u64().to_le_bytes());
+        words.flatten().take(count).collect()
     }
 
     /// Sends a request or what is none, in pieces, and listens until the end.
@@ -298,7 +299,7 @@ impl Random {
             }
             2 => {
                 let at = self.below(bytes.len());
-                bytes[at] = self.0.next_u64() as u8;
+                bytes[at] = self.bytes(1)[0];
             }
             3 => {
                 let length = 1 + self.below(300);

@@ -10,7 +10,7 @@ use crate::support::SOON;
 /// Bytes to send, from the one at `offset` on. The period is no power of two: pieces that are in the
 /// wrong place show.
 pub(super) fn content(offset: u64, length: usize) -> Vec<u8> {
-    (offset..).take(length).map(|at| (at % PERIOD) as u8).collect()
+    (offset..).take(length).map(|at| u8::try_from(at % PERIOD).unwrap()).collect()
 }
 
 const PERIOD: u64 = 251;
@@ -25,7 +25,7 @@ pub(super) struct Sent {
 
 /// Sends such bytes until the connection ends, or `most` are sent.
 pub(super) fn send(mut stream: &TcpStream, most: u64) -> Sent {
-    let block = content(0, PERIOD as usize * 256);
+    let block = content(0, usize::try_from(256 * PERIOD).unwrap());
     let mut bytes = 0;
     while bytes < most {
         let left = usize::try_from(most - bytes).unwrap_or(usize::MAX);

@@ -129,7 +129,7 @@ fn thousands_of_connects_to_a_refused_port_cost_nobody_else_anything() {
         assert!(longest < Duration::from_secs(10), "{longest:?}");
         eprintln!("refused, round {round}: {} refused, {longest:?} at most", count("refused"));
     }
-    storm.is_over();
+    storm.blows_over();
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn thousands_of_connects_that_nobody_answers_are_bounded_in_number_and_time() {
         assert!(longest < Duration::from_secs(2) + SLACK, "{longest:?}");
         eprintln!("no answer, round {round}: each told within {longest:?}");
     }
-    storm.is_over();
+    storm.blows_over();
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn thousands_of_connects_under_way_at_once_come_to_their_end() {
         assert!(longest < Duration::from_secs(3) + SLACK, "{longest:?}");
         eprintln!("all under way, round {round}: each told within {longest:?}");
     }
-    storm.is_over();
+    storm.blows_over();
 }
 
 /// A busy machine is late.
@@ -233,7 +233,7 @@ impl Storm {
 
     /// What it took is given back, and others had noticed nothing.
     #[track_caller]
-    fn is_over(self) {
+    fn blows_over(self) {
         let pid = self.gate.pid();
         let is_back = || open_descriptors(pid) == self.descriptors;
         let is_back = holds_within(SOON, is_back);
