@@ -214,6 +214,12 @@ impl Gate {
         self.team.flows()
     }
 
+    /// How many flows are open now, with those that are on their way to a worker. It costs next to nothing.
+    #[must_use]
+    pub fn open_flows(&self) -> usize {
+        self.team.open_flows()
+    }
+
     /// What can be seen of it, for as long as somebody looks.
     #[must_use]
     pub fn view(&self) -> View {

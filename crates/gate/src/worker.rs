@@ -206,6 +206,11 @@ impl Team {
         let members = self.members.iter().enumerate();
         members.flat_map(|(own, member)| member.live.list(own)).collect()
     }
+
+    /// How many there are, with those that are on their way to a worker.
+    pub(crate) fn open_flows(&self) -> usize {
+        self.members.iter().map(|member| member.load.load(Ordering::Relaxed)).sum()
+    }
 }
 
 /// What others see of a worker. Each has cache lines of its own: all write here often.
@@ -393,8 +398,7 @@ impl Intake for Intaking<'_> {
     }
 
     fn has_room(&self) -> bool {
-        let loads = self.0.team.members.iter().map(|member| member.load.load(Ordering::Relaxed));
-        loads.sum::<usize>() < self.0.context().room.load(Ordering::Relaxed)
+        self.0.team.open_flows() < self.0.context().room.load(Ordering::Relaxed)
     }
 }
 
