@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_sys::netlink::Interface;
+use lastbyte_sys::socket;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
@@ -22,8 +23,8 @@ use crate::support::world::alone;
 use crate::support::{LATER, SOON, Scratch, holds_within, wait_for};
 
 /// Threads that send, and what each sends.
-const THREADS: usize = 16;
-const EACH: usize = 40;
+const THREADS: u8 = 16;
+const EACH: u8 = 40;
 /// What a request may take, and a connect.
 const TIMES: Duration = Duration::from_millis(500 + 1_000);
 /// A busy machine is late.
@@ -58,12 +59,14 @@ fn storm() {
     let descriptors = open();
     let used = processor_time(gate.pid());
 
-    let senders: Vec<_> = (0..THREADS as u64)
+    let senders: Vec<_> = (1..=THREADS)
         .map(|thread| {
-            let mut random = Random(Pcg64Mcg::seed_from_u64(seed.wrapping_add(thread)));
+            let mut random = Random(Pcg64Mcg::seed_from_u64(seed.wrapping_add(thread.into())));
             let trap = trap.address;
             thread::spawn(move || {
-                (0..EACH).map(|_| random.attempt(proxies, trap)).collect::<Vec<_>>()
+                // Each has an address of its own: ports are used again.
+                let clients = (1..=EACH).map(|client| Ipv4Addr::new(127, 1, thread, client));
+                clients.map(|client| random.attempt(client, proxies, trap)).collect::<Vec<_>>()
             })
         })
         .collect();
@@ -114,8 +117,8 @@ fn assert_accounts(gate: &Gate, attempts: &[Attempt], trap: SocketAddr) -> HashM
     wait_for("an account of each", LATER, || {
         of_client = HashMap::new();
         for account in gate.accounts(attempts.len()) {
-            let client = account["client"]["peer"].as_str().unwrap().to_owned();
-            of_client.insert(client, account);
+            let client = account["client"]["peer"].as_str().unwrap().parse::<SocketAddr>();
+            of_client.insert(client.unwrap().ip(), account);
         }
         attempts.iter().all(|attempt| of_client.contains_key(&attempt.client))
     });
@@ -183,7 +186,7 @@ impl Trap {
 /// What somebody has sent, and what came of it.
 #[derive(Debug)]
 struct Attempt {
-    client: String,
+    client: IpAddr,
     sent: Vec<u8>,
     answer: Vec<u8>,
     took: Duration,
@@ -206,8 +209,8 @@ impl Attempt {
         };
         let behind = |host: &[u8]| has(&[host, &number.to_be_bytes()].concat());
         let as_bytes = match host.parse() {
-            Ok(std::net::IpAddr::V4(ip)) => behind(&ip.octets()),
-            Ok(std::net::IpAddr::V6(ip)) => {
+            Ok(IpAddr::V4(ip)) => behind(&ip.octets()),
+            Ok(IpAddr::V6(ip)) => {
                 behind(&ip.octets()) || has(format!("[{}]:{port}", written(ip, &sent)).as_bytes())
             }
             Err(_) => false,
@@ -246,7 +249,7 @@ impl Random {
     }
 
     /// Sends a request or what is none, in pieces, and listens until the end.
-    fn attempt(&mut self, proxies: Proxies, trap: SocketAddr) -> Attempt {
+    fn attempt(&mut self, client: Ipv4Addr, proxies: Proxies, trap: SocketAddr) -> Attempt {
         let is_socks = self.below(2) == 0;
         let sent = self.request(is_socks, trap);
         let most = [1, 3, 64, usize::MAX][self.below(4)];
@@ -254,8 +257,8 @@ impl Random {
         let afterwards = [Afterwards::Waits, Afterwards::Ends, Afterwards::Resets];
         let afterwards = afterwards[[0, 0, 1, 2][self.below(4)]];
         let began = Instant::now();
-        let mut stream = connect(if is_socks { proxies.socks5 } else { proxies.http });
-        let client = stream.local_addr().unwrap().to_string();
+        let proxy = if is_socks { proxies.socks5 } else { proxies.http };
+        let mut stream = connect_from(client, proxy);
         let mut rest = &sent[..];
         while !rest.is_empty() {
             let length = rest.len().min(1 + self.below(most.min(rest.len())));
@@ -269,7 +272,7 @@ impl Random {
             }
         }
         let answer = listen(stream, afterwards);
-        Attempt { client, sent, answer, took: began.elapsed() }
+        Attempt { client: client.into(), sent, answer, took: began.elapsed() }
     }
 
     fn request(&mut self, is_socks: bool, trap: SocketAddr) -> Vec<u8> {
@@ -324,6 +327,17 @@ impl Random {
     }
 }
 
+fn connect_from(client: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let socket = socket::open_tcp(to).unwrap();
+    socket::bind_source(&socket, (client, 0).into()).unwrap();
+    socket::connect(&socket, to, SOON).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_write_timeout(Some(SOON)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
 /// Reads to the end, whichever that is.
 fn listen(mut stream: TcpStream, afterwards: Afterwards) -> Vec<u8> {
     match afterwards {
@@ -331,7 +345,7 @@ fn listen(mut stream: TcpStream, afterwards: Afterwards) -> Vec<u8> {
         // It may be over.
         Afterwards::Ends => drop(stream.shutdown(Shutdown::Write)),
         Afterwards::Resets => {
-            lastbyte_sys::socket::set_linger(&stream, Some(Duration::ZERO)).unwrap();
+            socket::set_linger(&stream, Some(Duration::ZERO)).unwrap();
             return Vec::new();
         }
     }
