@@ -511,7 +511,7 @@ fn the_demo_plays_five_acts() {
         "by the gate     3,000,000 bytes in ",
         "Connection reset by peer",
         "ended by upstream: 3,000,000 bytes received, 3,000,000 of them acknowledged",
-        "reset by upstream: ",
+        "reset by upstream: 1,500,000 bytes received, 1,500,000 of them acknowledged",
     ] {
         assert!(five.contains(said), "no `{said}`: {five}");
     }

@@ -108,7 +108,7 @@ impl Noted {
 #[derive(Debug)]
 pub(crate) struct Request {
     /// Where to, in the order in which they are to be tried; at least one.
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<Arc<Target>>,
     /// What the client sent behind its request, for the upstream.
     pub(crate) early: Vec<u8>,
     /// How the client is told what came of it.
@@ -146,8 +146,11 @@ async fn resolve(accepted: Accepted, context: &Context) -> Result<Asked, Ended> 
         }
     };
     let Route { kind, times, .. } = &*route.route;
-    let asking = request::ask(kind, &route.chooser, &mut client, times.request);
-    match until_stopped(context, asking).await {
+    let asked = {
+        let asking = pin!(request::ask(kind, &route.chooser, &mut client, times.request));
+        until_stopped(context, asking).await
+    };
+    match asked {
         Some(Ok(request)) => Ok(Asked { client, route, request, pass }),
         Some(Err(Refused { ended, told })) => {
             refuse(client, told, times.settle).await;
@@ -162,7 +165,7 @@ async fn resolve(accepted: Accepted, context: &Context) -> Result<Asked, Ended> 
 
 /// Ends the connection of a client that gets nothing: if it was told so in its protocol, so that it
 /// hears that; else by a reset.
-async fn refuse(client: AsyncStream, told: bool, settle: Duration) {
+async fn refuse(mut client: AsyncStream, told: bool, settle: Duration) {
     if told {
         let _ = client.reset_when_closed(false);
         // Whether it took the words is its own affair.
@@ -191,16 +194,16 @@ async fn dial(
     let Asked { mut client, route, request, pass } = asked;
     let Request { targets, early, reply } = request;
     let began = Instant::now();
-    let wanted = |number: usize| targets.get(number).map(ToString::to_string);
-    progress.set_wanted(wanted(0));
-    let dialing = unless_it_leaves(&client, first_of(&targets, &route, &pass, &client, context));
-    let dialed = until_stopped(context, dialing).await;
+    progress.set_wanted(targets.first());
+    let dialed = {
+        let dialing = pin!(first_of(&targets, &route, &pass, &client, context));
+        let dialing = pin!(unless_it_leaves(&client, dialing));
+        until_stopped(context, dialing).await
+    };
     noted.connect = Some(began.elapsed());
     let ended = match dialed {
         Some(Ok((upstream, number))) => {
-            if number > 0 {
-                progress.set_wanted(wanted(number));
-            }
+            progress.set_wanted(targets.get(number));
             progress.set_upstream(upstream.peer_addr());
             let told = reply.connected(&mut client, upstream.local_addr()).await;
             match told {
@@ -224,9 +227,9 @@ async fn dial(
 /// What comes of a dial, or that the client is gone: nobody is to be connected then.
 async fn unless_it_leaves<T>(
     client: &AsyncStream,
-    dialing: impl Future<Output = Result<T, Ended>>,
+    mut dialing: Pin<&mut impl Future<Output = Result<T, Ended>>>,
 ) -> Result<T, Ended> {
-    let (mut dialing, mut failed) = (pin!(dialing), pin!(client.failed()));
+    let mut failed = pin!(client.failed());
     poll_fn(|cx| {
         if let Poll::Ready(dialed) = dialing.as_mut().poll(cx) {
             return Poll::Ready(dialed);
@@ -240,7 +243,7 @@ async fn unless_it_leaves<T>(
 /// Tries the targets in their order, each with an equal share of the time that is left. Returns the
 /// connection, and which one it leads to.
 async fn first_of(
-    targets: &[Target],
+    targets: &[Arc<Target>],
     route: &ActiveRoute,
     pass: &FlowPass,
     client: &AsyncStream,
@@ -335,11 +338,11 @@ fn join(Tuned(connected): Tuned, pool: &Pool) -> Joined {
 
 /// Moves the bytes, until both directions are over, or the gate is told to stop.
 async fn relay(Joined { relay, route, .. }: &mut Joined, context: &Context, progress: &Progress) {
-    let moving = poll_fn(|cx| {
+    let moving = pin!(poll_fn(|cx| {
         let over = Pin::new(&mut *relay).poll(cx);
         progress.follow(relay, &route.statistics);
         over
-    });
+    }));
     if until_stopped(context, moving).await.is_none() {
         relay.stop();
     }
@@ -348,14 +351,11 @@ async fn relay(Joined { relay, route, .. }: &mut Joined, context: &Context, prog
 /// Ends both connections as what happened asks for. Where the gate has no time for that, what is known
 /// already is all that there is.
 async fn finish(joined: Joined, context: &Context, at: Instant) -> Relayed {
-    let known = joined.relay.known();
-    let finishing = joined.relay.finish(at.elapsed());
-    let finished = until_stopped(context, finishing).await;
-    finished.unwrap_or_else(|| {
-        let mut known = known;
-        known.over = Over::Stopped;
-        known
-    })
+    let mut finishing = joined.relay.finish(at.elapsed());
+    match until_stopped(context, Pin::new(&mut finishing)).await {
+        Some(relayed) => relayed,
+        None => finishing.stop(),
+    }
 }
 
 /// Enters what came of it in the account, and says who ended it and how.
@@ -402,8 +402,9 @@ fn party(side: Side) -> Party {
 }
 
 /// What comes of `future`, or nothing once the gate has no time left. The gate wakes the task then.
-async fn until_stopped<T>(context: &Context, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
+///
+/// It is lent: a future that is given is kept twice, where it was given and where it is polled.
+async fn until_stopped<F: Future>(context: &Context, mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| {
         if context.stop.is_stopping() {
             return Poll::Ready(None);
@@ -419,6 +420,7 @@ pub(crate) fn dial_options(route: &Route, own: &Arc<Listeners>) -> DialOptions {
     let mut options = DialOptions::default();
     options.connect.tune = tuned::with_defaults(&route.upstream.tune);
     options.connect.mptcp = route.upstream.mptcp;
+    options.connect.any_port = true;
     options.connect.sources.clone_from(&route.upstream.sources);
     options.veto = Some(Veto::new(move |address| own.is_own(address)));
     options

@@ -33,6 +33,7 @@ pub(crate) fn options_of(route: &Route) -> ListenOptions {
         tune: tuned::with_defaults(&route.client.tune),
         mptcp: route.client.mptcp,
         first_buffer: Some(FIRST_BUFFER),
+        reset_when_closed: true,
     }
 }
 
@@ -52,9 +53,6 @@ impl Bound {
         let listener = Listener::listen_with(route.route.listen, &options_of(&route.route))?;
         // Where it is refused, circles of gates are bounded by the flows per client alone.
         let _ = loops::watch(&listener);
-        // What is accepted takes it over: whatever becomes of a client before it is connected, and of this
-        // program, it is no clean end.
-        let _ = socket::set_linger(&listener, Some(Duration::ZERO));
         Ok(Self {
             listener,
             route: Mutex::new(route),

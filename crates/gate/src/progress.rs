@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use lastbyte_core::account::Carried;
 use lastbyte_relay::{Relay, Side};
 
+use crate::config::Target;
 use crate::statistics::RouteStatistics;
 use crate::worker::lock;
 
@@ -54,7 +55,7 @@ impl Moved {
 /// moment: of those that are read, one may be ahead of another.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    wanted: Mutex<Option<Box<str>>>,
+    wanted: Mutex<Option<Arc<Target>>>,
     upstream: OnceLock<SocketAddr>,
     /// [`Moved`], in the order of its fields.
     moved: [AtomicU64; 4],
@@ -62,12 +63,12 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Where the client wants to.
-    pub(crate) fn set_wanted(&self, wanted: Option<String>) {
-        *lock(&self.wanted) = wanted.map(Into::into);
+    pub(crate) fn set_wanted(&self, wanted: Option<&Arc<Target>>) {
+        *lock(&self.wanted) = wanted.cloned();
     }
 
     pub(crate) fn wanted(&self) -> Option<String> {
-        lock(&self.wanted).as_deref().map(ToOwned::to_owned)
+        lock(&self.wanted).as_deref().map(ToString::to_string)
     }
 
     /// Where that led.

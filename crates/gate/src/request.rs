@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lastbyte_core::account::{Ended, How, Party};
@@ -63,7 +64,7 @@ pub(crate) async fn ask(
         }
     };
     let (Destination { host, port }, early) = asked;
-    Ok(Request { targets: vec![Target { host, port }], early, reply })
+    Ok(Request { targets: vec![Arc::new(Target { host, port })], early, reply })
 }
 
 /// Reads a request: where to, and what came behind it.

@@ -1,5 +1,6 @@
 //! Which of several targets a flow is for, and which it falls back to.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::config::{Choice, Kind, Target};
 /// time, not to all that come. A target that nobody reaches any more is always in the order, at its end.
 #[derive(Debug)]
 pub(crate) struct Chooser {
-    targets: Vec<Target>,
+    targets: Vec<Arc<Target>>,
     choice: Choice,
     /// How many flows were ordered.
     flows: AtomicUsize,
@@ -26,7 +27,9 @@ impl Chooser {
     /// A chooser for the targets of a route; one without fixed targets has none.
     pub(crate) fn new(kind: &Kind) -> Self {
         let (targets, choice) = match kind {
-            Kind::Forward(forward) => (forward.targets.clone(), forward.choice),
+            Kind::Forward(forward) => {
+                (forward.targets.iter().cloned().map(Arc::new).collect(), forward.choice)
+            }
             _ => (Vec::new(), Choice::default()),
         };
         Self {
@@ -39,9 +42,12 @@ impl Chooser {
     }
 
     /// The targets for the next flow, in the order in which they are to be tried.
-    pub(crate) fn order(&self) -> Vec<Target> {
+    pub(crate) fn order(&self) -> Vec<Arc<Target>> {
+        if let [only] = &self.targets[..] {
+            return vec![Arc::clone(only)];
+        }
         let order = self.order_at(self.began.elapsed());
-        order.into_iter().map(|number| self.targets[number].clone()).collect()
+        order.into_iter().map(|number| Arc::clone(&self.targets[number])).collect()
     }
 
     /// A flow connected to this target, or failed to. A target of another route is passed over.
@@ -49,7 +55,8 @@ impl Chooser {
         // Only there it is asked for.
         if self.choice == Choice::FirstHealthy {
             let now = self.began.elapsed();
-            let numbers = (0..self.targets.len()).filter(|number| self.targets[*number] == *target);
+            let numbers =
+                (0..self.targets.len()).filter(|number| *self.targets[*number] == *target);
             numbers.for_each(|number| self.report_at(number, connected, now));
         }
     }
@@ -238,7 +245,8 @@ mod tests {
     #[test]
     fn reports_name_the_target() {
         let chooser = chooser(2, Choice::FirstHealthy);
-        let [first, second] = [1, 2].map(|port| Target { host: "db.example".to_owned(), port });
+        let [first, second] =
+            [1, 2].map(|port| Arc::new(Target { host: "db.example".to_owned(), port }));
         chooser.report(&Target { host: "elsewhere".to_owned(), port: 1 }, false);
         assert_eq!(chooser.order(), [first.clone(), second.clone()]);
         chooser.report(&first, false);

@@ -1,8 +1,10 @@
 //! What follows a relay: each connection is ended as its side is to learn of the other's end.
 
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::future::join;
 use lastbyte_core::account::{Carried, Leg};
 use lastbyte_core::finish::{Drain, Unproven};
 use lastbyte_core::pump::{Last, Side};
@@ -31,27 +33,11 @@ pub struct Relayed {
 }
 
 impl Relay {
-    /// What is known of it without asking the kernel: nothing of acknowledgements.
-    #[must_use]
-    pub fn known(&self) -> Relayed {
-        let leg = |side: Side| {
-            let (mut leg, stream) = (Leg::default(), self.leg(side));
-            (leg.local, leg.peer) = (stream.local_addr(), stream.peer_addr());
-            leg
-        };
-        Relayed {
-            over: self.over.unwrap_or(Over::Stopped),
-            up: self.carried(Side::Client).into(),
-            down: self.carried(Side::Upstream).into(),
-            unacked: None,
-            client: leg(Side::Client),
-            upstream: leg(Side::Upstream),
-        }
-    }
-
     /// Ends both connections: orderly where both sides ended so, else by a reset once what was written
     /// is acknowledged. `lasted` is how long they were there, for what held them back.
-    pub async fn finish(mut self, lasted: Duration) -> Relayed {
+    ///
+    /// What need not be waited for is done when this returns.
+    pub fn finish(mut self, lasted: Duration) -> Finishing {
         // Where it is not over, it is as good as stopped.
         self.stop();
         let over = self.over.unwrap_or(Over::Stopped);
@@ -62,17 +48,75 @@ impl Relay {
         let [mut up, mut down] = Side::BOTH.map(|from| Carried::from(self.pump.carried(from)));
         let blocked = Side::BOTH.map(|from| self.blocked(from));
         let [client, upstream] = self.legs;
-        let client = Ending::of(client, Side::Client, ends[0]);
-        let upstream = Ending::of(upstream, Side::Upstream, ends[1]);
-        down.limited_by = client.held_back(lasted, blocked[Side::Upstream as usize]);
-        up.limited_by = upstream.held_back(lasted, blocked[Side::Client as usize]);
-        let (client_leg, upstream_leg) = (client.leg(), upstream.leg());
-        let (to_client, to_upstream) = join(client.end(), upstream.end()).await;
-        down.acked = to_client.acked_of(down.written);
-        up.acked = to_upstream.acked_of(up.written);
+        let to_client = Ending::of(client, Side::Client, ends[0]);
+        let to_upstream = Ending::of(upstream, Side::Upstream, ends[1]);
+        down.limited_by = to_client.held_back(lasted, blocked[Side::Upstream as usize]);
+        up.limited_by = to_upstream.held_back(lasted, blocked[Side::Client as usize]);
+        let (client, upstream) = (to_client.leg(), to_upstream.leg());
+        let relayed = Relayed { over, up, down, unacked: None, client, upstream };
+        Finishing { relayed: Some(relayed), ends: [to_client, to_upstream].map(Ending::begin) }
+    }
+}
+
+/// A relay whose connections are being ended: see [`Relay::finish`]. Dropped, it closes them, and what
+/// is not acknowledged then never will be known to be.
+#[must_use = "it ends nothing unless it is awaited"]
+pub struct Finishing {
+    /// What is known without waiting; `None` once it is handed out.
+    relayed: Option<Relayed>,
+    /// To the client, and to the upstream.
+    ends: [Progress; 2],
+}
+
+impl Finishing {
+    /// Waits for nothing any more: what came of it as far as is known, [`Over::Stopped`].
+    ///
+    /// # Panics
+    /// Once it was ready.
+    #[must_use]
+    pub fn stop(mut self) -> Relayed {
+        let relayed = self.relayed.take().expect("nobody asks twice");
+        Relayed { over: Over::Stopped, ..relayed }
+    }
+}
+
+impl Future for Finishing {
+    type Output = Relayed;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Relayed> {
+        let waits = self.ends.each_mut().map(|end| end.poll(cx).is_pending());
+        let [Progress::Ended(to_client), Progress::Ended(to_upstream)] = &self.ends else {
+            debug_assert_ne!(waits, [false; 2], "both have ended");
+            return Poll::Pending;
+        };
+        let (to_client, to_upstream) = (*to_client, *to_upstream);
+        let mut relayed = self.relayed.take().expect("nobody polls what was ready");
+        relayed.down.acked = to_client.acked_of(relayed.down.written);
+        relayed.up.acked = to_upstream.acked_of(relayed.up.written);
         let unproven = [(Side::Client, to_client.why), (Side::Upstream, to_upstream.why)];
-        let unacked = unproven.into_iter().find_map(|(side, why)| Some((side, why?)));
-        Relayed { over, up, down, unacked, client: client_leg, upstream: upstream_leg }
+        relayed.unacked = unproven.into_iter().find_map(|(side, why)| Some((side, why?)));
+        Poll::Ready(relayed)
+    }
+}
+
+impl fmt::Debug for Finishing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finishing").field("relayed", &self.relayed).finish_non_exhaustive()
+    }
+}
+
+/// How far the end of a connection is.
+enum Progress {
+    Waits(Pin<Box<dyn Future<Output = Ended> + Send>>),
+    Ended(Ended),
+}
+
+impl Progress {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Self::Waits(end) = self {
+            *self = Self::Ended(ready!(end.as_mut().poll(cx)));
+        }
+        Poll::Ready(())
     }
 }
 
@@ -86,6 +130,7 @@ struct Ending {
 }
 
 /// What is known of the bytes that were written to a side.
+#[derive(Clone, Copy)]
 struct Ended {
     unacked: Option<u64>,
     why: Option<Unproven>,
@@ -143,27 +188,33 @@ impl Ending {
         is_closed && counted == Some(syn + self.stream.written() + 1)
     }
 
-    async fn end(self) -> Ended {
-        let (want, drain, deadline) = (Delivery::Acked, Drain::Keep, self.within);
-        let options = FinishOptions { deadline, want, drain, patient: true };
+    /// Does all that need not be waited for.
+    fn begin(self) -> Progress {
         match self.last {
             Last::Drop => {
                 let acked = self.acked_before();
                 let unacked = acked.map(|acked| self.stream.written().saturating_sub(acked));
-                Ended { unacked, why: None }
+                Progress::Ended(Ended { unacked, why: None })
             }
             // The connection is over: closing it now neither sends nor loses anything.
-            Last::Finish if self.is_over() => Ended { unacked: Some(0), why: None },
-            Last::Finish => {
-                let _ = self.stream.reset_when_closed(false);
-                Ended::of(self.stream.finish(options).await)
+            Last::Finish if self.is_over() => {
+                Progress::Ended(Ended { unacked: Some(0), why: None })
             }
-            // Nobody waits for an acknowledgement where there is no time.
-            Last::Reset if self.within.is_zero() => {
-                Ended { why: None, ..Ended::of(self.stream.abort_with(options).await) }
-            }
-            Last::Reset => Ended::of(self.stream.abort_with(options).await),
+            Last::Finish | Last::Reset => Progress::Waits(Box::pin(self.end())),
         }
+    }
+
+    async fn end(self) -> Ended {
+        let (want, drain, deadline) = (Delivery::Acked, Drain::Keep, self.within);
+        let options = FinishOptions { deadline, want, drain, patient: true };
+        let mut stream = self.stream;
+        if self.last == Last::Finish {
+            let _ = stream.reset_when_closed(false);
+            return Ended::of(stream.finish(options).await);
+        }
+        let ended = Ended::of(stream.abort_with(options).await);
+        // Nobody waits for an acknowledgement where there is no time.
+        if self.within.is_zero() { Ended { why: None, ..ended } } else { ended }
     }
 }
 

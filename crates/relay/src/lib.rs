@@ -13,7 +13,7 @@ mod held;
 mod pool;
 mod relay;
 
-pub use finish::Relayed;
+pub use finish::{Finishing, Relayed};
 pub use lastbyte_core::pump::Side;
 pub use pool::Pool;
 pub use relay::{Over, Relay, RelayTimes};

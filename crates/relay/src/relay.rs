@@ -121,13 +121,13 @@ impl Relay {
     /// is what was read from the client before, and is for the upstream.
     #[must_use]
     pub fn new(
-        client: AsyncStream,
-        upstream: AsyncStream,
+        mut client: AsyncStream,
+        mut upstream: AsyncStream,
         early: Vec<u8>,
         times: RelayTimes,
         pool: &Pool,
     ) -> Self {
-        for leg in [&client, &upstream] {
+        for leg in [&mut client, &mut upstream] {
             // One that is gone already needs none.
             let _ = leg.reset_when_closed(true);
         }

@@ -187,12 +187,16 @@ impl<S: Carrier> AsyncStream<S> {
 
     /// Whether closing the socket resets the connection, however it comes to that: also when the program
     /// is killed. It throws away what is not yet acknowledged. Without it the kernel ends with a FIN, and
-    /// what was cut looks complete.
+    /// what was cut looks complete. Said again, it is not set again.
     ///
     /// # Errors
     /// When the kernel does not answer for this socket.
-    pub fn reset_when_closed(&self, on: bool) -> io::Result<()> {
-        socket::set_linger(self, on.then_some(Duration::ZERO))
+    pub fn reset_when_closed(&mut self, on: bool) -> io::Result<()> {
+        if self.resets != Some(on) {
+            socket::set_linger(self, on.then_some(Duration::ZERO))?;
+            self.resets = Some(on);
+        }
+        Ok(())
     }
 
     /// What the kernel knows of the connection, with the send buffer: what

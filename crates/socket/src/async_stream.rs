@@ -38,6 +38,8 @@ pub struct AsyncStream<S: Carrier = TcpStream> {
     shared: Shared<Registered<S>>,
     reading: ReadSide,
     writing: WriteSide,
+    /// Whether closing it is a reset, as far as that was said here or to its listener.
+    pub(crate) resets: Option<bool>,
 }
 
 /// An [`AsyncStream`] over a Unix socket.
@@ -85,9 +87,9 @@ impl AsyncStream {
 
     /// Closes a connection that was never used, by a reset at once: nothing of it stays in the
     /// kernel. What was written is lost.
-    pub fn discard(self) {
+    pub fn discard(mut self) {
         // A socket that is gone already needs no reset.
-        let _ = socket::set_linger(&self.shared.io, Some(Duration::ZERO));
+        let _ = self.reset_when_closed(true);
     }
 
     /// Our address.
@@ -130,7 +132,7 @@ impl<S: Carrier> AsyncStream<S> {
             socket.set_nonblocking(true)?;
             Registered::new(socket)
         })?;
-        Ok(Self { shared, reading, writing })
+        Ok(Self::of_sides(shared, reading, writing))
     }
 
     /// Takes the stream back from tokio, with all it knows, and makes it blocking.
@@ -138,7 +140,7 @@ impl<S: Carrier> AsyncStream<S> {
     /// # Errors
     /// When the socket cannot be made blocking.
     pub fn into_blocking(self) -> io::Result<Stream<S>> {
-        let Self { shared, reading, writing } = self;
+        let Self { shared, reading, writing, .. } = self;
         let shared = shared.map(|registered| {
             let socket = registered.into_std();
             socket.set_nonblocking(false)?;
@@ -152,7 +154,7 @@ impl<S: Carrier> AsyncStream<S> {
         reading: ReadSide,
         writing: WriteSide,
     ) -> Self {
-        Self { shared, reading, writing }
+        Self { shared, reading, writing, resets: None }
     }
 
     pub(crate) fn shared(&self) -> &Shared<Registered<S>> {
@@ -170,7 +172,7 @@ impl<S: Carrier> AsyncStream<S> {
     }
 
     fn of(shared: Shared<Registered<S>>) -> Self {
-        Self { shared, reading: ReadSide::default(), writing: WriteSide::default() }
+        Self::of_sides(shared, ReadSide::default(), WriteSide::default())
     }
 
     /// Both ends, for a word to a person.

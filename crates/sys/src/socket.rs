@@ -114,6 +114,21 @@ pub fn leave_port_to_connect(fd: &impl AsFd) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
+/// Has `connect` look for a local port among all of the kernel's range (`IP_LOCAL_PORT_RANGE`,
+/// Linux 6.3; in this way since 6.8; also for sockets of IPv6). By itself it looks at all even ports
+/// first, and leaves the odd ones to `bind`: once those are used up, by connections or by what
+/// lingers of them (TIME-WAIT), each connect to the same destination looks at all of them in vain.
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel; `EOPNOTSUPP` for MPTCP.
+pub fn take_any_port(fd: &impl AsFd) -> io::Result<()> {
+    // From port 1 on, to no end: outside the kernel's own range neither bound counts.
+    set_int(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, 1)
+}
+
+/// `linux/in.h`.
+const IP_LOCAL_PORT_RANGE: i32 = 51;
+
 /// How many hops the packets of a socket may take: the time to live (`ip(7)`, `IP_TTL`), or the hop
 /// limit (`ipv6(7)`, `IPV6_UNICAST_HOPS`) where `ipv6`. A socket of IPv6 has both: for packets of IPv4
 /// it is the former.
@@ -822,6 +837,31 @@ mod tests {
     }
 
     #[test]
+    fn odd_ports_are_taken_as_well_as_even_ones() {
+        let to = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = to.local_addr().unwrap();
+        let tcp = open_tcp_nonblocking(to).unwrap();
+        match take_any_port(&tcp) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+                eprintln!("NOT TESTED: this kernel is older than Linux 6.3");
+                return;
+            }
+            taken => taken.unwrap(),
+        }
+        let is_odd = || {
+            let tcp = open_tcp_nonblocking(to).unwrap();
+            take_any_port(&tcp).unwrap();
+            begin_connect(&tcp, to).unwrap();
+            let odd = local_address(&tcp).unwrap().unwrap().port() % 2 == 1;
+            (tcp, odd)
+        };
+        // All of one kind by chance: less than once in 2^60.
+        let taken: Vec<_> = (0..64).map(|_| is_odd()).collect();
+        let odd = taken.iter().filter(|(_, odd)| *odd).count();
+        assert!((1..64).contains(&odd), "{odd} of 64 are odd");
+    }
+
+    #[test]
     fn a_source_takes_its_port_when_it_connects() {
         let to = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let to = to.local_addr().unwrap();
@@ -1051,8 +1091,9 @@ mod tests {
             refused(local_address(&file)),
             refused(peer_address(&file)),
             refused(leave_port_to_connect(&file)),
+            refused(take_any_port(&file)),
             refused(bind_source(&file, (Ipv4Addr::LOCALHOST, 0).into())),
         ];
-        assert_eq!(refusals, [Some(libc::ENOTSOCK); 16]);
+        assert_eq!(refusals, [Some(libc::ENOTSOCK); 17]);
     }
 }

@@ -81,11 +81,20 @@ fn serve(address: Ipv4Addr, bytes: usize) -> Result<()> {
             // One that fails is seen by its client.
             let _ = client.write_all(&sent[..length]);
             if length < bytes {
-                let _ = lastbyte_sys::socket::set_linger(&client, Some(Duration::ZERO));
+                fail(client);
             }
         }
     });
     Ok(())
+}
+
+/// Resets a connection once the peer's kernel has what was written: a reset throws away the rest.
+fn fail(client: TcpStream) {
+    let until = Instant::now() + PATIENCE;
+    while lastbyte_sys::tcp::unacked(&client).is_ok_and(|left| left > 0) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let _ = lastbyte_sys::socket::set_linger(&client, Some(Duration::ZERO));
 }
 
 fn start_gate(address: Ipv4Addr, tell: Sender<Account>) -> Result<Gate> {

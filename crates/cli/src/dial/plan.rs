@@ -157,7 +157,7 @@ fn connect_options(how: &DialHow) -> Result<ConnectOptions> {
         ..Tune::default()
     };
     let (sources, mptcp) = (how.source.clone(), how.mptcp);
-    Ok(ConnectOptions { tune, sources, mptcp, hop_limit: None, early: Vec::new() })
+    Ok(ConnectOptions { tune, sources, mptcp, ..ConnectOptions::default() })
 }
 
 fn positive(option: &str, time: Span) -> Result<Duration> {

@@ -67,15 +67,16 @@ async fn finished(mut client: TcpStream, gate: AsyncStream) -> Vec<u8> {
 const SOCKS5: &[u8] = b"\x05\x01\x00\x05\x01\x00\x03\x0adb.example\x0c\xea";
 const CONNECT: &[u8] = b"CONNECT db.example:3306 HTTP/1.1\r\nHost: db.example:3306\r\n\r\n";
 
-fn db() -> Target {
-    Target { host: "db.example".to_owned(), port: 3306 }
+fn db() -> Arc<Target> {
+    Arc::new(Target { host: "db.example".to_owned(), port: 3306 })
 }
 
 #[test]
 fn a_fixed_target_is_known_before_a_byte() {
     run(async {
-        let targets = vec![db(), Target { host: "::1".to_owned(), port: 1 }];
-        let kind = Kind::Forward(Forward { targets: targets.clone(), choice: Choice::RoundRobin });
+        let targets = vec![db(), Arc::new(Target { host: "::1".to_owned(), port: 1 })];
+        let of_route = targets.iter().map(|target| Target::clone(target)).collect();
+        let kind = Kind::Forward(Forward { targets: of_route, choice: Choice::RoundRobin });
         let (_client, mut gate) = pair().await;
         let request = ask_for(&kind, &mut gate, Duration::ZERO).await.unwrap();
         assert_eq!((request.targets, request.early), (targets, Vec::new()));
