@@ -164,8 +164,9 @@ struct Trap {
 }
 
 impl Trap {
+    /// In a network of its own it can be where it was the last time: it stands in what is sent.
     fn open() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:20173").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -208,14 +209,18 @@ impl Attempt {
             sent.windows(bytes.len()).any(|window| window == bytes)
         };
         let behind = |host: &[u8]| has(&[host, &number.to_be_bytes()].concat());
-        let as_bytes = match host.parse() {
+        // A port is a number: zeros before it say nothing (RFC 3986 section 3.2.3).
+        let in_text = |host: &str| {
+            (0..4).any(|zeros| has(format!("{host}:{}{port}", "0".repeat(zeros)).as_bytes()))
+        };
+        let as_address = match host.parse() {
             Ok(IpAddr::V4(ip)) => behind(&ip.octets()),
             Ok(IpAddr::V6(ip)) => {
-                behind(&ip.octets()) || has(format!("[{}]:{port}", written(ip, &sent)).as_bytes())
+                behind(&ip.octets()) || in_text(&format!("[{}]", written(ip, &sent)))
             }
             Err(_) => false,
         };
-        as_bytes || behind(host.as_bytes()) || has(format!("{host}:{port}").as_bytes())
+        as_address || behind(host.as_bytes()) || in_text(host)
     }
 }
 
