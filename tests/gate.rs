@@ -7,14 +7,12 @@ mod support;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use serde_json::Value;
-use support::{
-    Answer, SOON, Scratch, answer, code_of, holds_within, lastbyte, signal_to, wait_for,
-};
+use support::gate::{Gate, asked, end, flow, upstream};
+use support::{Answer, SOON, Scratch, answer, lastbyte, wait_for};
 
 /// Runs the words, checks that they are refused, and that what is said has all of `said`.
 #[track_caller]
@@ -132,134 +130,17 @@ fn a_check_says_what_each_route_does() {
 
 // --- while it runs ------------------------------------------------------------------------------
 
-/// A gate that runs, with its stdout and stderr in files.
-struct RunningGate {
-    child: Child,
-    stderr: PathBuf,
-    stdout: PathBuf,
-}
-
-impl RunningGate {
-    fn start(scratch: &Scratch, words: &[&str]) -> Self {
-        let stdout = fs::File::create(scratch.path().join("stdout")).unwrap();
-        Self::writing_to(scratch, words, stdout.into())
-    }
-
-    fn writing_to(scratch: &Scratch, words: &[&str], out: Stdio) -> Self {
-        let (stdout, stderr) = (scratch.path().join("stdout"), scratch.path().join("stderr"));
-        let mut command = lastbyte(["gate"]);
-        command.args(words).args(["--workers", "1"]).stdin(Stdio::null()).stdout(out);
-        Self::spawn(command, stdout, stderr)
-    }
-
-    /// From a file, which says all.
-    fn with_file(scratch: &Scratch, file: &str, words: &[&str]) -> Self {
-        let (stdout, stderr) = (scratch.path().join("stdout"), scratch.path().join("stderr"));
-        let mut command = lastbyte(["gate", file]);
-        command.args(words).stdin(Stdio::null()).stdout(fs::File::create(&stdout).unwrap());
-        Self::spawn(command, stdout, stderr)
-    }
-
-    fn spawn(mut command: Command, stdout: PathBuf, stderr: PathBuf) -> Self {
-        command.stderr(fs::File::create(&stderr).unwrap());
-        Self { child: command.spawn().unwrap(), stderr, stdout }
-    }
-
-    fn stderr(&self) -> String {
-        fs::read_to_string(&self.stderr).unwrap_or_default()
-    }
-
-    #[track_caller]
-    fn says(&self, words: &str) {
-        let says = holds_within(SOON, || self.stderr().contains(words));
-        assert!(says, "waited for {words:?} in {}", self.stderr());
-    }
-
-    /// The address that a route listens on.
-    #[track_caller]
-    fn address(&self, route: &str) -> SocketAddr {
-        let route = format!("(route {route})");
-        self.says(&route);
-        let stderr = self.stderr();
-        let line = stderr.lines().find(|line| line.ends_with(&route)).unwrap();
-        let line = line.strip_prefix("listening on ").unwrap();
-        line.split(' ').next().unwrap().parse().unwrap()
-    }
-
-    /// The next accounts, from the first on.
-    #[track_caller]
-    fn accounts(&self, count: usize) -> Vec<Value> {
-        let read = || fs::read_to_string(&self.stdout).unwrap_or_default();
-        wait_for("a line in the log", SOON, || read().matches('\n').count() >= count);
-        read().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    fn signal(&self, name: &str) {
-        signal_to(name, &self.child.id().to_string());
-    }
-
-    #[track_caller]
-    fn ends_with(mut self, code: i32) {
-        let mut status = None;
-        wait_for("the end of the gate", SOON, || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        assert_eq!(code_of(status.unwrap()), code, "{}", self.stderr());
-        assert!(!self.stderr().contains("panicked"), "{}", self.stderr());
-    }
-}
-
-impl Drop for RunningGate {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Somebody to connect to, and the word of a route that leads there.
-fn upstream() -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let word = format!("0={}", listener.local_addr().unwrap());
-    (listener, word)
-}
-
-/// A flow through the gate: both its ends, with a byte moved.
-#[track_caller]
-fn flow(gate: SocketAddr, upstream: &TcpListener) -> (TcpStream, TcpStream) {
-    let mut client = TcpStream::connect(gate).unwrap();
-    client.write_all(b"?").unwrap();
-    let (mut server, _) = upstream.accept().unwrap();
-    for stream in [&client, &server] {
-        stream.set_read_timeout(Some(SOON)).unwrap();
-    }
-    server.read_exact(&mut [0]).unwrap();
-    (client, server)
-}
-
-/// Ends a flow well, from the client's side.
-#[track_caller]
-fn end((mut client, mut server): (TcpStream, TcpStream)) {
-    client.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(server.read(&mut [0]).unwrap(), 0);
-    server.write_all(b"hello").unwrap();
-    drop(server);
-    let mut answer = Vec::new();
-    client.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer, b"hello");
-}
-
 #[test]
 fn it_says_where_it_listens_and_ends_when_told_to() {
     let scratch = Scratch::new();
     for (signal, code) in [("TERM", 0), ("INT", 130)] {
-        let gate = RunningGate::start(&scratch, &["0=192.0.2.1:9"]);
+        let gate = Gate::start(&scratch, &["0=192.0.2.1:9"]);
         let address = gate.address("127.0.0.1:0");
         assert!(address.ip().is_loopback() && address.port() != 0);
         gate.says(&format!("listening on {address} -> 192.0.2.1:9 (route 127.0.0.1:0)"));
+        assert_eq!(gate.stdout(), "");
         gate.signal(signal);
         gate.ends_with(code);
-        assert_eq!(fs::read_to_string(scratch.path().join("stdout")).unwrap(), "");
     }
 }
 
@@ -267,7 +148,7 @@ fn it_says_where_it_listens_and_ends_when_told_to() {
 fn a_flow_leaves_its_line() {
     let scratch = Scratch::new();
     let (upstream, word) = upstream();
-    let gate = RunningGate::start(&scratch, &[&word, "--log", "json"]);
+    let gate = Gate::start(&scratch, &[&word, "--log", "json"]);
     end(flow(gate.address("127.0.0.1:0"), &upstream));
     let account = gate.accounts(1).remove(0);
     assert_eq!(account["type"], "account", "{account}");
@@ -282,7 +163,7 @@ fn a_flow_leaves_its_line() {
 fn flows_are_drained_and_a_second_signal_resets_the_rest() {
     let scratch = Scratch::new();
     let (upstream, word) = upstream();
-    let gate = RunningGate::start(&scratch, &[&word, "--log", "json"]);
+    let gate = Gate::start(&scratch, &[&word, "--log", "json"]);
     let address = gate.address("127.0.0.1:0");
     let (mut client, mut server) = flow(address, &upstream);
     let other = flow(address, &upstream);
@@ -309,7 +190,7 @@ fn flows_are_drained_and_a_second_signal_resets_the_rest() {
 fn what_is_left_when_draining_is_over_is_reset() {
     let scratch = Scratch::new();
     let (upstream, word) = upstream();
-    let gate = RunningGate::start(&scratch, &[&word, "--drain", "10ms"]);
+    let gate = Gate::start(&scratch, &[&word, "--drain", "10ms"]);
     let (mut client, _server) = flow(gate.address("127.0.0.1:0"), &upstream);
     gate.signal("INT");
     assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -323,7 +204,7 @@ fn a_broken_file_changes_nothing_and_a_good_one_does() {
     let to = upstream.local_addr().unwrap();
     let good = format!("[[route]]\nname = 'a'\nlisten = '0'\nforward = '{to}'\n");
     let file = scratch.file("gate.toml", &good);
-    let gate = RunningGate::with_file(&scratch, &file, &[]);
+    let gate = Gate::with_file(&scratch, &file);
     let address = gate.address("a");
     let open = flow(address, &upstream);
 
@@ -348,7 +229,7 @@ fn a_broken_file_changes_nothing_and_a_good_one_does() {
 #[test]
 fn words_are_not_read_anew() {
     let scratch = Scratch::new();
-    let gate = RunningGate::start(&scratch, &["0=192.0.2.1:9"]);
+    let gate = Gate::start(&scratch, &["0=192.0.2.1:9"]);
     gate.address("127.0.0.1:0");
     gate.signal("HUP");
     gate.says("there is no file to read anew");
@@ -362,14 +243,13 @@ fn a_reader_of_the_log_that_goes_away_ends_nothing() {
     let (upstream, word) = upstream();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let gate = RunningGate::writing_to(&scratch, &[&word], writer.into());
+    let gate = Gate::writing_to(&scratch, &mut asked(&scratch, &[&word]), writer.into());
     let address = gate.address("127.0.0.1:0");
     end(flow(address, &upstream));
     gate.says("nobody reads the log any more: flows go on without one");
     end(flow(address, &upstream));
     gate.signal("TERM");
-    gate.ends_with(0);
-    let stderr = fs::read_to_string(scratch.path().join("stderr")).unwrap();
+    let stderr = gate.ends_with(0);
     assert_eq!(stderr.matches("nobody reads").count(), 1, "{stderr}");
 }
 
@@ -379,7 +259,7 @@ fn a_log_that_was_moved_away_is_begun_anew() {
     let (upstream, word) = upstream();
     let (log, old) = (scratch.path().join("log"), scratch.path().join("log.1"));
     let words = [&word, "--log-file", log.to_str().unwrap()];
-    let gate = RunningGate::start(&scratch, &words);
+    let gate = Gate::start(&scratch, &words);
     let address = gate.address("127.0.0.1:0");
     let lines = |file: &PathBuf| fs::read_to_string(file).unwrap_or_default().matches('\n').count();
     end(flow(address, &upstream));

@@ -10,96 +10,16 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use serde_json::Value;
-use support::{Answer, SOON, Scratch, answer, code_of, holds_within, lastbyte, wait_for};
+use support::gate::{Gate, asked, run_folder, socket_of, stat};
+use support::{Answer, SOON, Scratch, answer, wait_for};
 
 /// The user without rights: `nobody`, on every Linux.
 const NOBODY: u32 = 65534;
-
-/// A gate that runs, with what it says in a file.
-struct Gate {
-    child: Child,
-    stderr: PathBuf,
-}
-
-impl Gate {
-    /// Its control sockets lie in the scratch folder, unless it is told.
-    fn start(scratch: &Scratch, words: &[&str]) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let stderr = format!("stderr-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let stderr = scratch.path().join(stderr);
-        let mut command = lastbyte(["gate"]);
-        command.args(words).args(["--log", "none", "--workers", "1"]);
-        command.env("LASTBYTE_RUN_DIR", run_folder(scratch));
-        command.stdin(Stdio::null()).stderr(fs::File::create(&stderr).unwrap());
-        Self { child: command.spawn().unwrap(), stderr }
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(&self.stderr).unwrap_or_default()
-    }
-
-    /// The address behind these words, once they are said.
-    #[track_caller]
-    fn address(&self, words: &str) -> SocketAddr {
-        let mut address = None;
-        let said = holds_within(SOON, || {
-            let said = self.said();
-            // Only whole lines.
-            let lines = said.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-            let rest = lines.into_iter().find_map(|line| line.strip_prefix(words));
-            let end = |rest: &str| rest.split([' ', '/', '\n']).next().unwrap().parse().unwrap();
-            address = rest.map(end);
-            address.is_some()
-        });
-        assert!(said, "waited for {words:?} in {}", self.said());
-        address.unwrap()
-    }
-
-    #[track_caller]
-    fn listening(&self) -> SocketAddr {
-        self.address("listening on ")
-    }
-
-    #[track_caller]
-    fn ends_with(mut self, code: i32) {
-        let mut status = None;
-        wait_for("the end of the gate", SOON, || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        assert_eq!(code_of(status.unwrap()), code, "{}", self.said());
-        assert!(!self.said().contains("panicked"), "{}", self.said());
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn run_folder(scratch: &Scratch) -> PathBuf {
-    scratch.path().join("run")
-}
-
-/// Asks whatever gate of the scratch folder is meant.
-fn asked(scratch: &Scratch, words: &[&str]) -> Command {
-    let mut command = lastbyte(["gate"]);
-    command.args(words).env("LASTBYTE_RUN_DIR", run_folder(scratch));
-    command
-}
-
-#[track_caller]
-fn stat(scratch: &Scratch, name: &str) -> String {
-    answer(&mut asked(scratch, &["stat", name])).with_code(0).stdout.trim_end().to_owned()
-}
 
 #[track_caller]
 fn refused(command: &mut Command, said: &[&str]) -> Answer {
@@ -136,10 +56,6 @@ fn exchange(gate: SocketAddr, bytes: usize) -> usize {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     answer.len()
-}
-
-fn socket_of(gate: &Gate, scratch: &Scratch) -> PathBuf {
-    run_folder(scratch).join(format!("gate-{}.sock", gate.child.id()))
 }
 
 fn mode_of(path: &Path) -> u32 {
@@ -251,12 +167,11 @@ fn a_living_gate_keeps_its_place_and_a_killed_one_makes_room() {
     let words = ["0=192.0.2.1:9", "--control", socket];
     let mut first = Gate::start(&scratch, &words);
     first.listening();
-    let pid = first.child.id().to_string();
+    let pid = first.pid().to_string();
     let told = refused(&mut asked(&scratch, &words), &[socket, &pid, "already"]);
     assert!(!told.stderr.contains("listening on"), "{told:#?}");
     assert_eq!(mode_of(Path::new(socket)), 0o600);
-    first.child.kill().unwrap();
-    first.child.wait().unwrap();
+    first.kill();
     assert!(Path::new(socket).exists(), "a killed gate cannot clean up");
     let second = Gate::start(&scratch, &words);
     second.listening();
@@ -298,9 +213,7 @@ fn another_user_gets_no_answer() {
     let at = own.join("s");
     let mut command = Command::new(&binary);
     command.args(["gate", "0=192.0.2.1:9", "--control"]).arg(&at).uid(NOBODY).gid(NOBODY);
-    let stderr = scratch.path().join("nobody");
-    command.stdin(Stdio::null()).stderr(fs::File::create(&stderr).unwrap());
-    let theirs = Gate { child: command.spawn().unwrap(), stderr };
+    let theirs = Gate::spawn(&scratch, &mut command);
     theirs.listening();
     let named = ["stat", "flows_open", "--control", at.to_str().unwrap()];
     assert_eq!(answer(&mut asked(&scratch, &named)).with_code(0).stdout, "0\n");
@@ -311,11 +224,7 @@ fn a_reload_says_what_came_of_it() {
     let scratch = Scratch::new();
     let text = "[[route]]\nname = 'a'\nlisten = '0'\nforward = '192.0.2.1:9'\n";
     let file = scratch.file("gate.toml", text);
-    let mut command = lastbyte(["gate", &file, "--log", "none"]);
-    let stderr = scratch.path().join("said");
-    command.env("LASTBYTE_RUN_DIR", run_folder(&scratch));
-    command.stdin(Stdio::null()).stderr(fs::File::create(&stderr).unwrap());
-    let gate = Gate { child: command.spawn().unwrap(), stderr };
+    let gate = Gate::with_file(&scratch, &file);
     gate.listening();
     scratch.file("gate.toml", text.replace("192.0.2.1:9", "192.0.2.2:9"));
     let told = answer(&mut asked(&scratch, &["reload"])).with_code(0);
@@ -345,7 +254,7 @@ for family in text_string_to_metric_families(page.read().decode()):
 fn the_library_of_the_field_reads_what_is_answered() {
     let scratch = Scratch::new();
     let gate = Gate::start(&scratch, &[&upstream(5), "--metrics", "127.0.0.1:0"]);
-    let url = format!("http://{}/metrics", gate.address("metrics on http://"));
+    let url = format!("http://{}/metrics", gate.metrics());
     assert_eq!(exchange(gate.listening(), 7), 5);
     wait_for("the account", SOON, || stat(&scratch, "flows_complete") == "1");
     let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
@@ -368,7 +277,7 @@ fn the_library_of_the_field_reads_what_is_answered() {
 fn a_collector_reads_the_same_over_http() {
     let scratch = Scratch::new();
     let gate = Gate::start(&scratch, &[&upstream(5), "--metrics", "127.0.0.1:0"]);
-    let metrics = gate.address("metrics on http://");
+    let metrics = gate.metrics();
     assert!(metrics.ip().is_loopback());
     assert_eq!(exchange(gate.listening(), 7), 5);
     wait_for("the account", SOON, || stat(&scratch, "flows_complete") == "1");

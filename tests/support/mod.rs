@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 #![allow(clippy::print_stderr, reason = "a test that was left out says so")]
 
+pub(crate) mod gate;
 pub(crate) mod world;
 
 use std::ffi::OsStr;
@@ -203,10 +204,15 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new() -> Self {
+        Self::below(&std::env::temp_dir())
+    }
+
+    /// In another place than that of temporary files.
+    pub(crate) fn below(place: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("lastbyte-test-{}-{count}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = place.join(name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let all = fs::Permissions::from_mode(0o755);
         fs::set_permissions(&path, all).expect("it is ours");

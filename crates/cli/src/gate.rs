@@ -2,6 +2,7 @@
 
 mod asking;
 mod describe;
+mod memory;
 mod orders;
 mod running;
 mod words;

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::config::check::is_open_proxy;
 use crate::config::{Config, Route};
+use crate::limits;
 use crate::listeners::{Acceptor, Bound, options_of};
 use crate::live::LiveFlow;
 use crate::loops::Own;
@@ -171,6 +172,7 @@ impl Gate {
             .map_err(StartError::Threads)?;
         // From nothing to all: what fails leaves nothing, and dropping the gate ends its threads.
         gate.turn_into(config)?;
+        gate.team.context.room.store(limits::room_for_flows(), Ordering::Relaxed);
         Ok(gate)
     }
 
@@ -210,6 +212,12 @@ impl Gate {
     #[must_use]
     pub fn flows(&self) -> Vec<LiveFlow> {
         self.team.flows()
+    }
+
+    /// How many flows are open now, with those that are on their way to a worker. It costs next to nothing.
+    #[must_use]
+    pub fn open_flows(&self) -> usize {
+        self.team.open_flows()
     }
 
     /// What can be seen of it, for as long as somebody looks.

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::fs;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lastbyte_core::account::How;
+use lastbyte_sys::process;
 
 use crate::config::{Limits, Prefix};
 
@@ -131,6 +133,21 @@ fn take_one(count: &AtomicUsize, most: &AtomicUsize) -> bool {
     let most = most.load(Ordering::Relaxed);
     let more = |count: usize| (count < most).then_some(count + 1);
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+}
+
+/// For how many flows this process has descriptors, two for each, beside those that are open now and some
+/// for a resolver, for those who ask the gate, and for connects that race. To be asked before there are
+/// flows. Where it cannot be known there is no bound, and the kernel says when they have run out.
+pub(crate) fn room_for_flows() -> usize {
+    /// What is open only now and then.
+    const SPARE: usize = 16;
+    let open = fs::read_dir("/proc/self/fd").map(Iterator::count);
+    let most = process::descriptor_limits().map(|(own, _)| usize::try_from(own));
+    match (most, open) {
+        // One flow is let in always: the kernel's word is better than ours.
+        (Ok(Ok(most)), Ok(open)) => (most.saturating_sub(open + SPARE) / 2).max(1),
+        _ => usize::MAX,
+    }
 }
 
 /// One flow that is let in. It counts until this is dropped.

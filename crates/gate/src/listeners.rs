@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lastbyte_socket::{Incoming, ListenOptions, Listener, SocketError};
+use lastbyte_socket::{Ends, Incoming, ListenOptions, Listener, Operation, SocketError};
 use lastbyte_sys::{socket, watch};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -84,6 +84,12 @@ impl Bound {
         self.closing.notify_waiters();
     }
 
+    fn no_room(&self) -> SocketError {
+        let ends = Ends { local: Some(self.address().into()), ..Ends::default() };
+        let cause = io::Error::other("no descriptors to spare for one more flow");
+        SocketError { operation: Operation::Accept, ends: Box::new(ends), cause }
+    }
+
     fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Acquire)
     }
@@ -112,6 +118,8 @@ pub(crate) trait Intake {
     fn on_pause(&self, route: &ActiveRoute, cause: SocketError);
     /// Whether connections that wait are still wanted.
     fn wants_more(&self) -> bool;
+    /// Whether there are descriptors for one more flow, upstream included.
+    fn has_room(&self) -> bool;
 }
 
 /// How many connections are accepted before flows have their turn.
@@ -121,8 +129,8 @@ const TURN: usize = 16;
 /// there when it was told to, or a storm would keep it open for ever.
 const LAST: usize = 4096;
 
-/// How long accepting pauses first, and at most, where there are no descriptors or no memory: doubled
-/// each time in between.
+/// How long accepting pauses first, and at most, where the kernel has no descriptors or no memory:
+/// doubled each time in between. Where the gate's own count says so, it looks again after the first.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 
 impl Acceptor {
@@ -141,6 +149,12 @@ impl Acceptor {
                 Turn::Over => {
                     pause = PAUSES[0];
                     task::yield_now().await;
+                }
+                Turn::Full => {
+                    intake.on_pause(&self.bound.route(), self.bound.no_room());
+                    while !intake.has_room() && !self.bound.is_closing() {
+                        let _ = time::timeout(PAUSES[0], self.bound.closed()).await;
+                    }
                 }
                 Turn::Refused(cause) => {
                     intake.on_pause(&self.bound.route(), cause);
@@ -175,6 +189,10 @@ impl Acceptor {
     /// Accepts what is there, but not for longer than a turn.
     fn accept_some(&self, intake: &impl Intake) -> Turn {
         for _ in 0..TURN {
+            // Without one for its upstream a client could only be reset: it waits in the queue instead.
+            if !intake.has_room() {
+                return Turn::Full;
+            }
             let mut refused = None;
             let accepted = self.io.try_io(Interest::READABLE, |_| {
                 self.bound.listener.accept_now().map_err(|error| {
@@ -204,6 +222,8 @@ enum Turn {
     Emptied,
     /// More may wait.
     Over,
+    /// More may wait, and there is room for none.
+    Full,
     /// Nothing can be accepted now.
     Refused(SocketError),
 }

@@ -90,6 +90,8 @@ pub(crate) struct Context {
     pub(crate) admission: Arc<Admission>,
     /// Where the gate listens: connecting there would be a loop.
     pub(crate) own: Arc<Listeners>,
+    /// For how many flows there are descriptors: see [`crate::limits::room_for_flows`].
+    pub(crate) room: AtomicUsize,
     /// The number of the last flow.
     last_flow: AtomicU64,
     pauses: Mutex<Pauses>,
@@ -123,6 +125,7 @@ impl Context {
             notices,
             admission: Admission::new(Limits::default()),
             own: Arc::default(),
+            room: AtomicUsize::new(usize::MAX),
             last_flow: AtomicU64::new(0),
             pauses: Mutex::default(),
             finished: AtomicU64::new(0),
@@ -202,6 +205,11 @@ impl Team {
     pub(crate) fn flows(&self) -> Vec<LiveFlow> {
         let members = self.members.iter().enumerate();
         members.flat_map(|(own, member)| member.live.list(own)).collect()
+    }
+
+    /// How many there are, with those that are on their way to a worker.
+    pub(crate) fn open_flows(&self) -> usize {
+        self.members.iter().map(|member| member.load.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -387,6 +395,10 @@ impl Intake for Intaking<'_> {
 
     fn wants_more(&self) -> bool {
         !self.0.context().stop.is_stopping()
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.team.open_flows() < self.0.context().room.load(Ordering::Relaxed)
     }
 }
 

@@ -230,6 +230,26 @@ pub fn effective_capabilities() -> io::Result<u64> {
     Ok(u64::from(data[0]) | u64::from(data[3]) << 32)
 }
 
+/// Has the C library give memory back that nobody has allocated, wherever in its heaps it lies
+/// (`malloc_trim(3)`). Others that allocate wait for it meanwhile: a few milliseconds. Does nothing where
+/// there is no such call.
+pub fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time, by any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// The size of a page of memory, in bytes (`sysconf(3)`, `_SC_PAGESIZE`).
+#[must_use]
+pub fn page_size() -> usize {
+    // SAFETY: it only reads.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // What it is on nearly all machines, should it ever not be known.
+    usize::try_from(size).unwrap_or(4096)
+}
+
 /// Processor time that the calling thread has used so far (`clock_gettime(2)`,
 /// `CLOCK_THREAD_CPUTIME_ID`).
 ///

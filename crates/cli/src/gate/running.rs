@@ -18,6 +18,7 @@ use lastbyte_units::Span;
 use super::Told;
 use super::asking::own_folder;
 use super::describe::leads_to;
+use super::memory::{self, Memory};
 use super::orders::{Order, Taken, orders};
 use super::words::{GateArgs, LogArgs, LogWord};
 use crate::output::talk;
@@ -162,8 +163,9 @@ struct Running {
 impl Running {
     /// Serves until a signal says that it is enough, or an order as a signal would; returns that.
     fn serve(&mut self) -> Result<i32> {
+        let mut memory = Memory::default();
         loop {
-            match self.signals.wait_with(&mut self.taken)? {
+            match self.signals.wait_with(&mut self.taken, memory::LOOK_EVERY)? {
                 Some(Heard::Signal(signal::SIGHUP)) => drop(self.reload()),
                 Some(Heard::Signal(other)) => return Ok(other),
                 Some(Heard::Order(Order::Drain)) => return Ok(process::SIGTERM),
@@ -171,7 +173,7 @@ impl Running {
                     // Whoever asked may be gone.
                     let _ = answer.send(self.reload());
                 }
-                None => {}
+                None => memory.look(self.gate.open_flows()),
             }
         }
     }
@@ -295,10 +297,10 @@ impl Signals {
         Ok(Self(signal::signalfd(&ALL).context("wait for signals")?))
     }
 
-    /// Waits for the next one, or for an order.
-    fn wait_with(&mut self, taken: &mut Taken) -> Result<Option<Heard>> {
+    /// Waits for the next one, or for an order, at most so long.
+    fn wait_with(&mut self, taken: &mut Taken, most: Duration) -> Result<Option<Heard>> {
         let ready = [(&self.0 as _, poll::READABLE), (&taken.bell as _, poll::READABLE)];
-        let [_, rings] = poll::wait(ready, None).context("wait for signals")?;
+        let [_, rings] = poll::wait(ready, Some(most)).context("wait for signals")?;
         // A signal first: a second one is to end what an order has begun.
         match self.wait(Some(Duration::ZERO))? {
             Some(signal) => Ok(Some(Heard::Signal(signal))),
