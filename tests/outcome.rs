@@ -10,6 +10,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
+use std::iter;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -479,7 +480,7 @@ fn the_demo_plays_five_acts() {
         return;
     }
     let _alone = measuring();
-    let told = answer_within(&mut lastbyte(["demo", "--seconds", "2"]), LATER);
+    let Some(told) = demo_of_links_in_time() else { return };
     // Two seconds may be too short to prove all that 20 do: then the verdict is 1.
     assert!([0, 1].contains(&told.code()), "{told:#?}");
     let acts: Vec<&str> = told.stdout.split("Act ").collect();
@@ -515,6 +516,23 @@ fn the_demo_plays_five_acts() {
     ] {
         assert!(five.contains(said), "no `{said}`: {five}");
     }
+}
+
+/// What the demo said, the first time that its links kept their promise. Where they never did, says so.
+fn demo_of_links_in_time() -> Option<Answer> {
+    const TRIES: usize = 3;
+    let play = || answer_within(&mut lastbyte(["demo", "--seconds", "2"]), LATER);
+    let found = iter::repeat_with(play).take(TRIES).find(|told| {
+        let busy = told.stderr.contains("this machine is too busy");
+        if busy {
+            eprintln!("played in vain: {}", told.stderr.trim());
+        }
+        !busy
+    });
+    if found.is_none() {
+        eprintln!("NOT TESTED: this machine is too busy, {TRIES} times");
+    }
+    found
 }
 
 /// The time in ms that follows these words.
