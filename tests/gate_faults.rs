@@ -13,6 +13,7 @@ mod faults {
     mod clients;
     mod descriptors;
     mod killed;
+    mod reach;
     mod reload;
     mod requests;
     mod streams;

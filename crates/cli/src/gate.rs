@@ -90,6 +90,7 @@ impl WhatArgs {
     fn option(&self) -> Option<&'static str> {
         let given = [
             ("--allow", !self.allow.is_empty()),
+            ("--reach", !self.reach.is_empty()),
             ("--users-file", self.users_file.is_some()),
             ("--congestion", self.congestion.is_some()),
             ("--client-congestion", self.client_congestion.is_some()),
@@ -127,6 +128,10 @@ impl WhatArgs {
             users.is_none() || all.iter().any(asks),
             "--users-file: no route here asks who comes"
         );
+        ensure!(
+            self.reach.is_empty() || all.iter().any(asks),
+            "--reach: no route here is told by its client where to"
+        );
         let mut config = Config::of(all);
         config.control.clone_from(&self.control);
         config.metrics = self.metrics;
@@ -140,6 +145,7 @@ impl WhatArgs {
     /// What was said of all routes.
     fn set(&self, route: &mut Route) -> Result<()> {
         route.allow.clone_from(&self.allow);
+        route.reach.clone_from(&self.reach);
         let or_both = |own: &Option<String>| own.clone().or_else(|| self.congestion.clone());
         route.client.tune.congestion = or_both(&self.client_congestion);
         route.upstream.tune.congestion = or_both(&self.upstream_congestion);

@@ -192,7 +192,8 @@ pub enum How {
     ConnectTimeout,
     /// Its name has no address.
     Unresolved,
-    /// The client's address is not on the route's list.
+    /// The client's address is not on the route's list, or the destination is none that the route may
+    /// reach.
     NotAllowed,
     /// As many flows as there may be were open.
     TooManyFlows,
@@ -284,7 +285,7 @@ impl fmt::Display for How {
             Self::Unreachable => "unreachable",
             Self::ConnectTimeout => "no answer to the connect",
             Self::Unresolved => "no address",
-            Self::NotAllowed => "client not allowed",
+            Self::NotAllowed => "not allowed",
             Self::TooManyFlows => "too many flows",
             Self::TooManyOfClient => "too many flows of this client",
             Self::TooManyDials => "too many connects under way",

@@ -13,6 +13,7 @@ pub mod check;
 pub mod file;
 pub mod keys;
 mod prefix;
+mod reach;
 mod remark;
 pub mod words;
 
@@ -81,6 +82,8 @@ pub struct Route {
     pub kind: Kind,
     /// Who may come; empty for everybody who can reach the address.
     pub allow: Vec<Prefix>,
+    /// Where a proxy may connect to; empty for what is usual: see [`Route::may_reach`].
+    pub reach: Vec<Prefix>,
     /// The client's leg: what we send to the client goes by it.
     pub client: LegOptions,
     /// The leg to the upstream: what we send there goes by it.

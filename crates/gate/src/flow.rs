@@ -266,7 +266,7 @@ async fn first_of(
                 route.chooser.report(target, true);
                 return Ok((dialed.stream, number));
             }
-            Err(error) => failed = not_connected(&error),
+            Err(error) => failed = not_connected(&error, &route.route),
         }
         // What failed here says nothing about the target.
         if failed.by == Party::Upstream {
@@ -277,7 +277,7 @@ async fn first_of(
 }
 
 /// Who is to blame that there is no connection, and how.
-fn not_connected(error: &DialError) -> Ended {
+fn not_connected(error: &DialError, route: &Route) -> Ended {
     use io::ErrorKind::{
         ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,
     };
@@ -285,7 +285,10 @@ fn not_connected(error: &DialError) -> Ended {
     let (by, how) = match (&error.why, first) {
         (Undialed::BadHost(_) | Undialed::BadPort, _) => (Party::Client, How::BadRequest),
         (Undialed::Runtime(_), _) => (Party::Gate, How::Failed),
-        (Undialed::Vetoed(_), _) => (Party::Gate, How::Loop),
+        (Undialed::Vetoed(all), _) if all.iter().all(|one| route.may_reach(one.ip())) => {
+            (Party::Gate, How::Loop)
+        }
+        (Undialed::Vetoed(_), _) => (Party::Gate, How::NotAllowed),
         _ if error.is_unresolved() => (Party::Upstream, How::Unresolved),
         (Undialed::TimedOut, _) | (_, Some((TimedOut, _))) => {
             (Party::Upstream, How::ConnectTimeout)
@@ -415,13 +418,14 @@ async fn until_stopped<F: Future>(context: &Context, mut future: Pin<&mut F>) ->
 }
 
 /// How the upstream of a route is connected to, by a gate that listens on `own`.
-pub(crate) fn dial_options(route: &Route, own: &Arc<Listeners>) -> DialOptions {
-    let own = Arc::clone(own);
+pub(crate) fn dial_options(route: &Arc<Route>, own: &Arc<Listeners>) -> DialOptions {
+    let (own, proxy) = (Arc::clone(own), Arc::clone(route));
     let mut options = DialOptions::default();
     options.connect.tune = tuned::with_defaults(&route.upstream.tune);
     options.connect.mptcp = route.upstream.mptcp;
     options.connect.any_port = true;
     options.connect.sources.clone_from(&route.upstream.sources);
-    options.veto = Some(Veto::new(move |address| own.is_own(address)));
+    options.veto =
+        Some(Veto::new(move |address| !proxy.may_reach(address.ip()) || own.is_own(address)));
     options
 }

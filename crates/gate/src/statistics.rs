@@ -34,7 +34,7 @@ statistics! {
         pub flows_ended_connect_timeout: Counter,
         /// Flows to a name that has no address.
         pub flows_ended_unresolved: Counter,
-        /// Flows whose client is not on the route's list.
+        /// Flows whose client or destination the route does not allow.
         pub flows_ended_not_allowed: Counter,
         /// Flows beyond the limit of all flows.
         pub flows_ended_too_many_flows: Counter,

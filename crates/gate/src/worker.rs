@@ -549,6 +549,7 @@ mod tests {
             listen,
             kind: Kind::Forward(Forward { targets: Vec::new(), choice: Default::default() }),
             allow: Vec::new(),
+            reach: Vec::new(),
             client: LegOptions::default(),
             upstream: LegOptions::default(),
             times: Times::default(),

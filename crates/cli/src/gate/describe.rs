@@ -1,5 +1,6 @@
 //! What a gate would do, in words.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -65,14 +66,30 @@ fn route_lines(route: &Route) -> Vec<String> {
         [] => "everybody who can reach it".to_owned(),
         all => all.join(", "),
     };
-    vec![
+    let mut lines = vec![
         format!("route {}", route.name),
         format!("  listens    on {}, for {allow}", route.listen),
         format!("  leads      to {}", leads_to(route)),
+    ];
+    if !matches!(route.kind, Kind::Forward(_)) {
+        lines.push(format!("  reaches    {}", reaches(route)));
+    }
+    lines.extend([
         format!("  client     what we send: {}", leg(&route.client)),
         format!("  upstream   what we send: {}", leg(&route.upstream)),
         format!("  times      {}", times(&route.times)),
-    ]
+    ]);
+    lines
+}
+
+/// Where a proxy connects to.
+fn reaches(route: &Route) -> String {
+    let reach: Vec<String> = route.reach.iter().map(ToString::to_string).collect();
+    match reach.as_slice() {
+        [] if route.may_reach(Ipv4Addr::LOCALHOST.into()) => "all that this host can".to_owned(),
+        [] => "all that this host can, but loopback and link-local addresses".to_owned(),
+        all => all.join(", "),
+    }
 }
 
 fn gate_lines(config: &Config) -> Vec<String> {

@@ -114,6 +114,10 @@ pub(crate) struct WhatArgs {
     /// once [default: everybody]
     #[arg(long, value_name = "PREFIX")]
     pub(crate) allow: Vec<Prefix>,
+    /// Where a proxy connects to: an address, or a prefix. May be given more than once [default: all;
+    /// off loopback not to loopback and link-local addresses]
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) reach: Vec<Prefix>,
     /// Who may use a proxy: lines of name:password, in a file that others cannot read
     #[arg(long, value_name = "FILE")]
     pub(crate) users_file: Option<PathBuf>,

@@ -292,13 +292,14 @@ fn check_who_may_come(route: &Route, of: &Of, found: &mut Findings) {
                     "passwords cross the network to {listen} readably: only where nobody listens"
                 ));
             }
-            if !is_near {
-                found.advise(
-                    of,
-                    "listen",
-                    "whoever may use it gets to all that this host can reach, \
-                    also to what listens on its loopback",
-                );
+            if !is_near && route.may_reach(Ipv4Addr::LOCALHOST.into()) {
+                let sentence = "whoever may use it gets to what listens on this host's loopback";
+                found.advise(of, "reach", sentence);
+            } else if !is_near && route.reach.is_empty() {
+                let sentence = "whoever may use it gets to all that this host can reach, but what \
+                                listens on its loopback or has a link-local address: `reach` says \
+                                what else is to be kept from him";
+                found.advise(of, "listen", sentence);
             }
         }
     }

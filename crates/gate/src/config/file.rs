@@ -40,6 +40,7 @@
 //! listen = "1080"
 //! socks5 = true
 //! users = { alice = "secret" }
+//! reach = ["10.0.0.0/8", "2001:db8::/32"]
 //! [[route]]
 //! listen = "[::1]:3128"
 //! http_connect = true
@@ -196,6 +197,7 @@ fn route(section: &Section<'_>, folder: Option<&Path>) -> Route {
     }
     let one_or_more = |value| values::list(value, values::parsed);
     route.allow = section.take("allow", one_or_more).unwrap_or_default();
+    route.reach = section.take("reach", one_or_more).unwrap_or_default();
     route.times = times(section);
     if let Some(leg) = section.table("client", &[Table::Leg]) {
         route.client = leg_options(&leg);
@@ -241,6 +243,9 @@ fn kind(section: &Section<'_>, folder: Option<&Path>) -> Kind {
         if section.has(key) && !socks5 && !http_connect {
             section.fault_at(key, "only a route with `socks5` or `http_connect` asks who comes");
         }
+    }
+    if section.has("reach") && !socks5 && !http_connect {
+        section.fault_at("reach", "only a route with `socks5` or `http_connect` is told where to");
     }
     if socks5 {
         Kind::Socks5(users)

@@ -158,6 +158,13 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         Table::Route,
+        "reach",
+        r#"["10.0.0.0/8", "2001:db8::/32"]"#,
+        "all; off loopback all but loopback and link-local addresses",
+        "Where a proxy connects to: addresses and prefixes, by whatever name. To others the client hears that it is not allowed.",
+    ),
+    key(
+        Table::Route,
         "request_timeout",
         r#""10s""#,
         "10s",

@@ -60,6 +60,7 @@ impl Route {
             listen,
             kind,
             allow: Vec::new(),
+            reach: Vec::new(),
             client: LegOptions::default(),
             upstream: LegOptions::default(),
             times: Times::default(),

@@ -24,6 +24,7 @@ pub(crate) fn route(name: &str, target: SocketAddr) -> Route {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         kind: Kind::Forward(Forward { targets: vec![target], choice: Default::default() }),
         allow: Vec::new(),
+        reach: Vec::new(),
         client: LegOptions::default(),
         upstream: LegOptions::default(),
         times: Times::default(),

@@ -84,7 +84,16 @@ fn nobody_becomes_an_open_proxy() {
         });
         assert_eq!(faults(&by_password), [""; 0]);
         assert_told(&advice(&by_password), &["users: passwords cross the network"]);
-        assert_told(&advice(&by_password), &["listen: ", "on its loopback"]);
+        assert_told(&advice(&by_password), &["listen: ", "but what listens on its loopback"]);
+        let near = changed(word, |route| {
+            (route.allow, route.reach) = (prefixes(&["10.0.0.0/8"]), prefixes(&["127.0.0.1"]));
+        });
+        assert_eq!(faults(&near), [""; 0]);
+        assert_told(&advice(&near), &["reach: ", "on this host's loopback"]);
+        let far = changed(word, |route| {
+            (route.allow, route.reach) = (prefixes(&["10.0.0.0/8"]), prefixes(&["192.0.2.0/24"]));
+        });
+        assert_eq!(advice(&far), [""; 0]);
     }
 }
 

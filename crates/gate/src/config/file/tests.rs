@@ -65,6 +65,8 @@ fn every_key_is_understood() {
     let Kind::Socks5(Users(users)) = &socks.kind else { panic!("{socks:?}") };
     assert_eq!((users[0].name.as_str(), users[0].password.as_str()), ("alice", "secret"));
     assert_eq!((&*socks.name, socks.listen.port()), ("127.0.0.1:1080", 1080));
+    let reach: Vec<String> = socks.reach.iter().map(ToString::to_string).collect();
+    assert_eq!(reach, ["10.0.0.0/8", "2001:db8::/32"]);
     assert_eq!(http.kind, Kind::HttpConnect(Users::default()));
 }
 
@@ -118,6 +120,7 @@ const FAULTS: &[(&str, &str)] = &[
         ":4:10: route 127.0.0.1:1: choice: \"best\" is no choice: write round",
     ),
     ("ROUTE allow = ['10.0.0.1/8']", ":4:10: route 127.0.0.1:1: allow: \"10.0.0.1/8\" has bits"),
+    ("ROUTE reach = ['::/0']", ":4:1: route 127.0.0.1:1: reach: only a route with `socks5`"),
     ("ROUTE allow = []", ":4:9: route 127.0.0.1:1: allow: the list is empty"),
     ("ROUTE client = 7", ":4:10: route 127.0.0.1:1: client: this is a table: write [route.client]"),
     (
