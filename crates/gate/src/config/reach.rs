@@ -9,7 +9,7 @@ impl Route {
     ///
     /// A fixed target is the word of who runs the gate. A proxy on loopback reaches all: its clients are on
     /// this host, and could themselves. One that others can reach gives them what the network has, and
-    /// not what trusts this host for being near: its loopback, and its link ([`is_near`]). A list in
+    /// not what trusts this host for being near: loopback, and link-local addresses. A list in
     /// [`Route::reach`] says otherwise, in both directions.
     #[must_use]
     pub fn may_reach(&self, address: IpAddr) -> bool {
