@@ -84,12 +84,8 @@ impl Future for Finishing {
     type Output = Relayed;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Relayed> {
-        let waits = self.ends.each_mut().map(|end| end.poll(cx).is_pending());
-        let [Progress::Ended(to_client), Progress::Ended(to_upstream)] = &self.ends else {
-            debug_assert_ne!(waits, [false; 2], "both have ended");
-            return Poll::Pending;
-        };
-        let (to_client, to_upstream) = (*to_client, *to_upstream);
+        let [to_client, to_upstream] = self.ends.each_mut().map(|end| end.poll(cx));
+        let (to_client, to_upstream) = (ready!(to_client), ready!(to_upstream));
         let mut relayed = self.relayed.take().expect("nobody polls what was ready");
         relayed.down.acked = to_client.acked_of(relayed.down.written);
         relayed.up.acked = to_upstream.acked_of(relayed.up.written);
@@ -112,11 +108,13 @@ enum Progress {
 }
 
 impl Progress {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Self::Waits(end) = self {
-            *self = Self::Ended(ready!(end.as_mut().poll(cx)));
-        }
-        Poll::Ready(())
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        let ended = match self {
+            Self::Waits(end) => ready!(end.as_mut().poll(cx)),
+            Self::Ended(ended) => *ended,
+        };
+        *self = Self::Ended(ended);
+        Poll::Ready(ended)
     }
 }
 

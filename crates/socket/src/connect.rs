@@ -37,7 +37,7 @@ pub struct ConnectOptions {
     pub hop_limit: Option<u8>,
     /// Take any local port of the kernel's range (`IP_LOCAL_PORT_RANGE`, Linux 6.8), not the even ones
     /// as long as there are some: for those who open thousands of connections to one destination. With
-    /// 15,000 just ended it saves the kernel a fifth of the work of a whole connection. It is left out
+    /// 15,000 just ended it saves a gate a sixth of the processor time of a connection. It is left out
     /// where the kernel has no such thing.
     pub any_port: bool,
     /// The first bytes to send, already with the SYN where the peer has allowed that before (TCP fast
