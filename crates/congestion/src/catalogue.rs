@@ -16,6 +16,8 @@ pub struct Algorithm {
     pub bad_for: &'static str,
     /// Whether it goes by a rate that the user names.
     pub wants_rate: bool,
+    /// Whether it is what kernels have under the plain name, or something else.
+    pub is_as_kernels: bool,
 }
 
 /// What the user may say of an algorithm.
@@ -44,16 +46,21 @@ const fn row(
     good_for: &'static str,
     bad_for: &'static str,
 ) -> Algorithm {
-    Algorithm { plain: names.0, name: names.1, source, good_for, bad_for, wants_rate: false }
+    let (plain, name) = names;
+    let (wants_rate, is_as_kernels) = (false, true);
+    Algorithm { plain, name, source, good_for, bad_for, wants_rate, is_as_kernels }
 }
 
 const ALGORITHMS: &[Algorithm] = &[
-    row(
-        ("bbr", "lb_bbr"),
-        "draft-ietf-ccwg-bbr (BBRv3)",
-        "long, lossy paths; short queues",
-        "exact shares beside cubic",
-    ),
+    Algorithm {
+        is_as_kernels: false,
+        ..row(
+            ("bbr", "lb_bbr"),
+            "draft-ietf-ccwg-bbr (BBRv3)",
+            "long, lossy paths; short queues",
+            "exact shares beside cubic",
+        )
+    },
     row(
         ("bic", "lb_bic"),
         "Xu, Harfoush, Rhee 2004",
@@ -62,6 +69,7 @@ const ALGORITHMS: &[Algorithm] = &[
     ),
     Algorithm {
         wants_rate: true,
+        is_as_kernels: false,
         ..row(
             ("brutal", "lb_brutal"),
             "a fixed rate, losses made good",
