@@ -6,19 +6,24 @@ use lastbyte_bpf::{Attached, BpfError, Kernel, Object, StructOps};
 
 use crate::catalogue::{Algorithm, Given};
 use crate::error::CongestionError;
-use crate::{kept, machine};
+use crate::kept::{self, FOLDER};
+use crate::machine;
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
 /// Whether this program can load anything into this kernel.
 ///
 /// # Errors
-/// [`CongestionError::BuiltWithout`]; or that the kernel does not describe its types. Rights are
-/// seen when something is loaded.
+/// [`CongestionError::BuiltWithout`]; [`CongestionError::OldKernel`]; or that the kernel does not
+/// describe its types. Rights are seen when something is loaded.
 pub fn ability() -> Result<(), CongestionError> {
     OBJECTS.map_err(|why| CongestionError::BuiltWithout(why.to_owned()))?;
-    Kernel::look()?;
-    Ok(())
+    // What the kernel makes of each structure of functions that it takes.
+    if Kernel::look()?.has_struct("bpf_struct_ops_tcp_congestion_ops") {
+        Ok(())
+    } else {
+        Err(CongestionError::OldKernel)
+    }
 }
 
 /// Loads an algorithm, so that sockets of the whole machine can ask for it by [`Algorithm::name`].
@@ -68,6 +73,12 @@ impl Registered {
     #[must_use]
     pub fn ends_with_process(&self) -> bool {
         self.attached.is_tied()
+    }
+
+    /// The file by which [`Self::keep`] will keep it.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        lastbyte_bpf::kept_in(Path::new(FOLDER), self.name, self.attached.is_tied())
     }
 
     /// Keeps it until the next boot, or until it is unloaded. Returns the file that does.

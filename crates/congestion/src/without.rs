@@ -41,6 +41,12 @@ impl Registered {
         match self.0 {}
     }
 
+    /// The file by which [`Self::keep`] will keep it.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        match self.0 {}
+    }
+
     /// Keeps it until the next boot.
     ///
     /// # Errors
