@@ -38,6 +38,14 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
     }
     let image = OBJECTS.unwrap_or_default().iter().find(|(name, _)| *name == algorithm.plain);
     let (_, image) = image.ok_or(CongestionError::NoObject(algorithm.name))?;
+    let loaded = || {
+        let name = algorithm.name.to_owned();
+        CongestionError::Loaded { holder: machine::holder_of(&name), name }
+    };
+    // The kernel would refuse it too, and write that into its log.
+    if machine::available()?.iter().any(|one| one == algorithm.name) {
+        return Err(loaded());
+    }
     let kernel = Kernel::look()?;
     let mut object = Object::open(algorithm.name, image)?;
     object.give(".rodata.given", &constants(given, &kernel))?;
@@ -45,10 +53,7 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
         object.untie()?;
     }
     let attached = object.load()?.attach(algorithm.name).map_err(|error| match error {
-        BpfError::Exists { .. } => {
-            let name = algorithm.name.to_owned();
-            CongestionError::Loaded { holder: machine::holder_of(&name), name }
-        }
+        BpfError::Exists { .. } => loaded(),
         error => error.into(),
     })?;
     Ok(Registered { name: algorithm.name, attached })
