@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_command_is_one_line() {
         assert_eq!(one_line(b"lastbyte\0cc\0load\0"), "lastbyte cc load");
-        assert_eq!(one_line(b"sh\0-c\0a\nb\x1b\0"), "sh -c a b");
+        assert_eq!(one_line(b"sh\0-c\0a\nb\x1bc\0"), "sh -c a b c");
         assert_eq!(one_line(b""), "");
         assert_eq!(one_line(&[b'x'; 5000]).len(), 103);
     }

@@ -38,7 +38,7 @@ fn near(word: &str) -> Vec<&'static str> {
     let plain = word.strip_prefix("lb_").unwrap_or(&word);
     let far_off = |one: &Algorithm| {
         let begins = plain.len() > 2 && one.plain.starts_with(plain);
-        if begins { 1 } else { slips(plain, one.plain) }
+        slips(plain, one.plain).min(if begins { 1 } else { usize::MAX })
     };
     let all = || all().iter().filter(|_| plain.len() <= 32);
     let nearest = all().map(far_off).min().filter(|nearest| *nearest <= most);
