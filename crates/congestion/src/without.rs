@@ -13,7 +13,8 @@ use crate::error::CongestionError;
 /// # Errors
 /// [`CongestionError::BuiltWithout`], always.
 pub fn ability() -> Result<(), CongestionError> {
-    Err(CongestionError::BuiltWithout("its feature `bpf` was off".to_owned()))
+    let why = "its feature `bpf` was off, which wants clang, libelf, zlib and pkg-config";
+    Err(CongestionError::BuiltWithout(why.to_owned()))
 }
 
 /// Loads nothing.

@@ -61,6 +61,11 @@ struct Loaded {
     rate: Option<BitRate>,
 }
 
+impl Loaded {
+    /// Unloads it, by going.
+    fn let_go(self) {}
+}
+
 /// Loads all. If one cannot be, those before it go again.
 fn load_all(algorithms: &[&'static Algorithm], rate: Option<BitRate>) -> Result<Vec<Loaded>> {
     let one = |algorithm: &&'static Algorithm| {
@@ -90,7 +95,7 @@ fn hold(loaded: Vec<Loaded>, args: &LoadArgs, ends: &Ends) -> Result<Verdict> {
     for one in loaded {
         let name = one.registered.name();
         let in_use = connections_with(name).unwrap_or_default();
-        drop(one);
+        one.let_go();
         talk(&format!("cc: {name} is unloaded{}", connections(in_use)));
         say_default(name);
     }
