@@ -184,11 +184,9 @@ void cubic_cwnd_event(u64 *ctx)
 {
 	struct tcp_sock *tp = SOCKET(ctx);
 	struct cubic *ca = STATE(tp, struct cubic);
-	u64 now = tp->tcp_mstamp;
 
-	if (ARGUMENT(ctx) != CA_EVENT_TX_START || !ca->epoch_us || now < tp->delivered_mstamp)
-		return;
-	ca->epoch_us = MIN(ca->epoch_us + (now - tp->delivered_mstamp), now);
+	if (ARGUMENT(ctx) == CA_EVENT_TX_START && ca->epoch_us)
+		ca->epoch_us = MIN(ca->epoch_us + idle_us(tp), tp->tcp_mstamp);
 }
 
 SEC("struct_ops")

@@ -455,4 +455,13 @@ INLINE u32 now_us(const struct tcp_sock *tp)
 	return (u32)tp->tcp_mstamp;
 }
 
+/* At CA_EVENT_TX_START: how long nothing was in flight, microseconds. */
+INLINE u64 idle_us(const struct tcp_sock *tp)
+{
+	u64 now = tp->tcp_mstamp;
+	u64 since = tp->delivered_mstamp;
+
+	return since && since < now ? now - since : 0;
+}
+
 #endif
