@@ -14,7 +14,9 @@
  * N1 = max(ceil(W / 8 / 32) - 2, 0) round trips of 32 packets more each and
  * N2 = log2((W / 8 - 32 * N1) / 0.01) + 2 of binary search, where W is the window at the loss. They
  * carry Y = (7 / 4 * W + 32 * (N1 - 1)) * N1 / 2 + W * N2 - 2 * (W / 8 - 32 * N1) + 0.01 packets, so
- * that p = 1 / Y and the mean window is Y / (N1 + N2). For large windows W = sqrt(16 * 15 / p).
+ * that p = 1 / Y and the mean window is Y / (N1 + N2): 83, 653 and 3640 packets at p = 0.1, 0.01 and
+ * 0.001 %; and sqrt(16 * 15 / p) for much larger ones. When losses are independent, and so their
+ * distances vary, it is up to twice that, because growth beyond the old maximum is exponential.
  */
 #include "tcp.h"
 

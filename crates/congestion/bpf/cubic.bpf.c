@@ -47,7 +47,7 @@
 /* Where the curve is at or below the window: by a hundredth, the same. The kernel's, to keep probing. */
 #define SLOWEST_PER_WINDOW 100
 
-/* HyStart begins at this window, packets. Ha and Rhee, section 4. */
+/* HyStart ends slow start at no smaller window, packets. Ha and Rhee, section 4. */
 #define HYSTART_FROM 16
 
 /* ACKs no further apart than this belong to one train, microseconds. Ha and Rhee, section 4. */
@@ -240,6 +240,8 @@ INLINE void hystart(struct tcp_sock *tp, struct cubic *ca, u32 rtt_us)
 
 	if (before(ca->round_end, tp->snd_una))
 		begin_round(tp, ca);
+	if (tp->snd_cwnd < HYSTART_FROM)
+		return;
 	train = train_is_long(tp, ca);
 	if (rtt_is_long(ca, rtt_us) || train) {
 		ca->found = true;
@@ -262,7 +264,7 @@ void cubic_pkts_acked(u64 *ctx)
 		return;
 	if (!ca->min_rtt_us || rtt_us < ca->min_rtt_us)
 		ca->min_rtt_us = rtt_us;
-	if (!ca->found && in_slow_start(tp) && tp->snd_cwnd >= HYSTART_FROM)
+	if (!ca->found && in_slow_start(tp))
 		hystart(tp, ca, rtt_us);
 }
 

@@ -15,7 +15,7 @@
  *
  * Response: the paper draws it and gives no formula. With a loss every T seconds, growth and loss are
  * equal if (1 - beta) * W is the sum of the growth over T / RTT round trips, and the packets in between
- * are 1 / p. So at RTT 50 ms and beta = 0.8, W = 22, 41, 89, 225, 480 and 1100 packets on average at
+ * are 1 / p. So at RTT 50 ms and beta = 0.8, W = 24, 42, 95, 212, 513 and 1130 packets on average at
  * p = 0.3, 0.1, 0.03, 0.01, 0.003 and 0.001 %.
  */
 #include "tcp.h"
