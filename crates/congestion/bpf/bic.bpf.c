@@ -2,21 +2,23 @@
 /*
  * BIC: a binary search for the window of the last loss, and faster and faster beyond it.
  *
- * Xu, Harfoush, Rhee: Binary Increase Congestion Control (BIC) for Fast Long-Distance Networks (IEEE
- * INFOCOM 2004), with the paper's constants: a loss takes an eighth of the window, and a round trip
- * adds 32 packets at most. The kernel's takes a fifth and adds 16, looks for the quarter of the
- * distance and not the half, and lingers at the old maximum in its own way.
+ * Xu, Harfoush, Rhee: Binary Increase Congestion Control (BIC) for Fast Long-Distance Networks
+ * (IEEE INFOCOM 2004), with the paper's constants: a loss takes an eighth of the window, and a
+ * round trip adds 32 packets at most. The kernel's takes a fifth and adds 16, goes
+ * a quarter of the distance and not half of it, and lingers at the old maximum in its own way.
  *
  * Slow start after a timeout, which the paper leaves open, goes to ssthresh, and the search is then
  * for the window that timed out.
  *
- * Response (section IV of the paper, a loss every 1 / p packets): between losses there are
- * N1 = max(ceil(W / 8 / 32) - 2, 0) round trips of 32 packets more each and
- * N2 = log2((W / 8 - 32 * N1) / 0.01) + 2 of binary search, where W is the window at the loss. They
- * carry Y = (7 / 4 * W + 32 * (N1 - 1)) * N1 / 2 + W * N2 - 2 * (W / 8 - 32 * N1) + 0.01 packets, so
- * that p = 1 / Y and the mean window is Y / (N1 + N2): 83, 653 and 3640 packets at p = 0.1, 0.01 and
- * 0.001 %; and sqrt(16 * 15 / p) for much larger ones. When losses are independent, and so their
- * distances vary, it is up to twice that, because growth beyond the old maximum is exponential.
+ * Response (section IV of the paper, a loss every 1 / p packets): with W the window at the loss,
+ *
+ *   N1 = max(ceil(W / 8 / 32) - 2, 0)         round trips of 32 packets more each,
+ *   N2 = log2((W / 8 - 32 * N1) / 0.01) + 2   round trips of binary search, and
+ *   Y  = (7 / 4 * W + 32 * (N1 - 1)) * N1 / 2 + W * N2 - 2 * (W / 8 - 32 * N1) + 0.01
+ *
+ * packets between losses: p = 1 / Y, and the mean window is Y / (N1 + N2). That is 83, 653 and 3640
+ * packets at p = 0.1, 0.01 and 0.001 %, and sqrt(16 * 15 / p) for much larger windows. Independent
+ * losses, whose distances vary, leave up to twice that: growth beyond the old maximum is exponential.
  */
 #include "tcp.h"
 

@@ -3,8 +3,9 @@
  * CUBIC: the window follows a cubic curve of the time since the last loss.
  *
  * RFC 9438, CUBIC for Fast and Long-Distance Networks (2023); its slow start ends by HyStart (Ha,
- * Rhee: Hybrid Slow Start for High-Bandwidth and Long-Distance Networks, 2008). Here to validate the
- * method: it has to behave as the kernel's own. Where the kernel differs from the RFC, so does this:
+ * Rhee: Hybrid Slow Start for High-Bandwidth and Long-Distance Networks, 2008). Here to validate
+ * the method: it has to behave as the kernel's own. Where the kernel differs from the RFC, this
+ * does too:
  *
  * - The estimate of Reno's window grows by alpha for good (section 4.3 lets it grow by one packet
  *   once it has reached the window before the reduction), and its loss response is not used.
@@ -12,21 +13,21 @@
  * - A timeout forgets the whole curve, the window of the last loss too (section 4.8 keeps it).
  * - Until the first loss the window grows by 5 % a round trip at most.
  * - HyStart is the original one, which ends slow start for good (RFC 9406, HyStart++, does it in
- *   stages and leaves the train of ACKs out). A round trip is too long when it is an eighth above the
- *   smallest, as RFC 9406 has it. A train of ACKs may be as long as half a round trip, or a whole one
- *   if packets are paced.
+ *   stages and leaves the train of ACKs out). A round trip is too long when it is an eighth above
+ *   the smallest, as RFC 9406 has it. A train of ACKs may be as long as half a round trip, or a
+ *   whole one if packets are paced.
  *
  * The curve is evaluated at each ACK, with times in milliseconds: the kernel's ticks are coarser.
  *
- * Response (RFC 9438, section 5.1): W = 1.054 * (RTT / p)^(3/4) packets at a loss rate of p, with RTT
- * in seconds, where that is more than Reno's W = 1.22 / sqrt(p).
+ * Response (RFC 9438, section 5.1): W = 1.054 * (RTT / p)^(3/4) packets at a loss rate of p, with
+ * RTT in seconds, where that is more than Reno's W = 1.22 / sqrt(p).
  */
 #include "tcp.h"
 
 /* Of the window, what remains after a loss: 0.7 (section 4.6), in 1024ths. */
 #define BETA_1024 717
 
-/* alpha, Reno's growth with this beta: 3 * (1 - 0.7) / (1 + 0.7) packets a round trip (section 4.3). */
+/* alpha, Reno's growth with this beta: 3 * (1 - 0.7) / (1 + 0.7) packets a round trip (4.3). */
 #define ALPHA_256 136
 
 /*
@@ -35,7 +36,7 @@
  */
 #define CUBIC_MS_PER_PACKET 2500000000ULL
 
-/* The curve ends here, so that its cube fits into 64 bits: 35 minutes from its middle, milliseconds. */
+/* The curve ends so far from its middle, so that the cube fits into 64 bits; milliseconds. */
 #define LONGEST_MS 2100000
 
 /* A window grows by half of itself a round trip at most (section 4.2), ACKed packets per packet. */
@@ -44,7 +45,7 @@
 /* Until the first loss: by a twentieth, the same. The kernel's. */
 #define FASTEST_BEFORE_LOSS 20
 
-/* Where the curve is at or below the window: by a hundredth, the same. The kernel's, to keep probing. */
+/* Where the curve is no higher than the window: by a hundredth. The kernel's, to keep probing. */
 #define SLOWEST_PER_WINDOW 100
 
 /* HyStart ends slow start at no smaller window, packets. Ha and Rhee, section 4. */
@@ -56,7 +57,7 @@
 /* So many round trips of a round are looked at, the smallest counts (RFC 9406, N_RTT_SAMPLE). */
 #define ROUND_SAMPLES 8
 
-/* A round trip is too long by an eighth of the smallest, within these bounds, microseconds (RFC 9406). */
+/* By an eighth of the smallest a round trip is too long, within these, microseconds (RFC 9406). */
 #define LEAST_INCREASE_US 4000
 #define MOST_INCREASE_US 16000
 

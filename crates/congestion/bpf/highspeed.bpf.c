@@ -2,14 +2,14 @@
 /*
  * HighSpeed TCP: Reno whose increase grows, and whose decrease shrinks, with the window.
  *
- * RFC 3649, HighSpeed TCP for Large Congestion Windows (2003). The RFC lists increase and decrease in
- * a table for implementations (appendix B, as the kernel has it); here they are computed from the
- * formulas that the table is made of (sections 5 and 7), with logarithms to 0.7 %. So the increase
- * goes up in 256ths of a packet and not in whole ones. The RFC's limited slow start (RFC 3742) is
- * a mechanism of its own and not here.
+ * RFC 3649, HighSpeed TCP for Large Congestion Windows (2003). The RFC lists increase and decrease
+ * in a table for implementations (appendix B, as the kernel has it); here they are computed from
+ * the formulas that the table is made of (sections 5 and 7), with logarithms to 0.7 %. So the
+ * increase goes up in 256ths of a packet and not in whole ones. The RFC's limited slow start (RFC
+ * 3742) is a mechanism of its own and not here.
  *
- * Response (RFC 3649, section 5): W = 0.12 / p^0.835 packets at a loss rate of p, for p below 0.0015
- * (above 38 packets); below that window, Reno's W = 1.22 / sqrt(p).
+ * Response (RFC 3649, section 5): W = 0.12 / p^0.835 packets at a loss rate of p, for p below
+ * 0.0015 (above 38 packets); below that window, Reno's W = 1.22 / sqrt(p).
  */
 #include "tcp.h"
 
@@ -39,8 +39,9 @@ INLINE u32 given_up_1024(u32 window)
 }
 
 /*
- * a(w), the growth in 256ths of a packet a round trip (section 5): w^2 * p(w) * 2 * b / (2 - b), with
- * p(w) = 0.078 / w^1.2. So that is 0.156 * w^0.8 * b / (2 - b), where 0.156 * 256 is nearly 40.
+ * a(w), the growth in 256ths of a packet a round trip (section 5): w^2 * p(w) * 2 * b / (2 - b),
+ * with p(w) = 0.078 / w^1.2. So that is 0.156 * w^0.8 * b / (2 - b), and 0.156 * 256
+ * is nearly 40.
  */
 INLINE u32 growth_256(u32 window)
 {

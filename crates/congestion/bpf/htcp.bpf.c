@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * H-TCP: the longer the last loss is ago, the faster the window grows; and it shrinks no further than
- * the queue needs to drain.
+ * H-TCP: the longer the last loss is ago, the faster the window grows; and it shrinks no further
+ * than the queue needs to drain.
  *
  * Leith, Shorten: H-TCP: TCP for high-speed and long-distance networks (PFLDnet 2004), and
  * draft-leith-tcp-htcp-06, H-TCP: TCP Congestion Control for High Bandwidth-Delay Product Paths
@@ -13,10 +13,10 @@
  * - The scaled increase is at least one packet before it is multiplied by 2 * (1 - beta), as in the
  *   kernel's. The kernel's also backs off by half until the second loss, and on paths below 10 ms.
  *
- * Response: the paper draws it and gives no formula. With a loss every T seconds, growth and loss are
- * equal if (1 - beta) * W is the sum of the growth over T / RTT round trips, and the packets in between
- * are 1 / p. So at RTT 50 ms and beta = 0.8, W = 24, 42, 95, 212, 513 and 1130 packets on average at
- * p = 0.3, 0.1, 0.03, 0.01, 0.003 and 0.001 %.
+ * Response: the paper draws it and gives no formula. With a loss every T seconds, growth and loss
+ * are equal if (1 - beta) * W is the sum of the growth over T / RTT round trips, and the packets
+ * in between are 1 / p. So at RTT 50 ms and beta = 0.8, W = 24, 42, 95, 212, 513 and 1130 packets
+ * on average at p = 0.3, 0.1, 0.03, 0.01, 0.003 and 0.001 %.
  */
 #include "tcp.h"
 

@@ -2,17 +2,17 @@
 /*
  * Hybla: on a path of any length, the rate that Reno would have on one of 25 ms.
  *
- * Caini, Firrincieli: TCP Hybla: a TCP enhancement for heterogeneous networks (International Journal
- * of Satellite Communications and Networking 22(5), 2004). With rho = RTT / 25 ms, and one at least:
- * slow start adds 2^rho - 1 packets for each delivered, congestion avoidance rho^2 packets a round
- * trip. What differs:
+ * Caini, Firrincieli: TCP Hybla: a TCP enhancement for heterogeneous networks (International
+ * Journal of Satellite Communications and Networking 22(5), 2004). With rho = RTT / 25 ms, and one
+ * at least: slow start adds 2^rho - 1 packets for each delivered, congestion avoidance rho^2
+ * packets a round trip. What differs:
  *
  * - rho is of the smallest round trip, so that the flow's own queue does not make it bolder.
- * - The paper's packet spacing is the kernel's pacing (from Linux 6.0 on: before, an algorithm in BPF
- *   cannot ask for it). The kernel's own Hybla does not pace.
- * - The paper's first ssthresh, an estimate of the bandwidth by pairs of packets, is not here, as it
- *   is not in the kernel's: packets leave in trains, and their ACKs come so. The first slow start
- *   ends with a loss, as Reno's, and overshoots more.
+ * - The paper's packet spacing is the kernel's pacing (from Linux 6.0 on: before, an algorithm in
+ *   BPF cannot ask for it). The kernel's own Hybla does not pace.
+ * - The paper's first ssthresh, an estimate of the bandwidth by pairs of packets, is not here, as
+ *   it is not in the kernel's: packets leave in trains, and their ACKs come so. The first slow
+ *   start ends with a loss, as Reno's, and overshoots more.
  * - The first window is the kernel's, or rho if that is more.
  * - 2^rho ends at rho = 16, as in the kernel's.
  *
@@ -51,7 +51,8 @@ INLINE void space_packets(struct tcp_sock *tp)
 {
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 
-	if (!__builtin_preserve_enum_value(*(enum bpf_func_id *)BPF_FUNC_tcp_raw_gen_syncookie_ipv4, 0))
+	if (!__builtin_preserve_enum_value(
+		    *(enum bpf_func_id *)BPF_FUNC_tcp_raw_gen_syncookie_ipv4, 0))
 		return;
 	if (sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;

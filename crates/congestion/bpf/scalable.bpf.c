@@ -3,15 +3,15 @@
  * Scalable TCP: the window grows and shrinks in proportion to itself.
  *
  * Kelly: Scalable TCP: Improving Performance in Highspeed Wide Area Networks (ACM SIGCOMM Computer
- * Communication Review 33(2), 2003). As the paper has it, below 16 packets this is Reno. The kernel's
- * never grows slower than Reno and always gives up an eighth, and has no such window.
+ * Communication Review 33(2), 2003). As the paper has it, below 16 packets this is Reno. The
+ * kernel's never grows slower than Reno and always gives up an eighth, and has no such window.
  *
- * Response: W = 0.075 / p packets at a loss rate of p, above 16 packets: a hundredth more each round
- * trip, ln(8 / 7) less at each loss. (The paper's 0.08 / p takes 1 / 8 for this logarithm.)
+ * Response: W = 0.075 / p packets at a loss rate of p, above 16 packets: a hundredth more each
+ * round trip, ln(8 / 7) less at each loss. (The paper's 0.08 / p takes 1 / 8 for this logarithm.)
  */
 #include "tcp.h"
 
-/* Up to this window, Reno: the paper's legacy window, where its response crosses Reno's; packets. */
+/* Up to this window, Reno: the paper's lwnd, where its response crosses Reno's; packets. */
 #define LEGACY_WINDOW 16
 
 /* One packet more for so many delivered: the paper's a = 0.01. */

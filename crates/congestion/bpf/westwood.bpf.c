@@ -12,13 +12,14 @@
  * - The kernel's filters twice, with 7 / 8, and measures over 50 ms at least.
  *
  * Response (Grieco, Mascolo: Mathematical Analysis of the Westwood+ TCP Congestion Control, 2005):
- * sqrt((1 - p) / p) / sqrt(RTT * Tq) packets a second at a loss rate of p, where Tq is the mean time in
- * the queue. On a path without a queue there is no such limit: the window grows, as Reno's, by one a
- * round trip, and a loss takes no more than what grew in the time of the filter, ten round trips.
+ * sqrt((1 - p) / p) / sqrt(RTT * Tq) packets a second at a loss rate of p, where Tq is the mean
+ * time in the queue. On a path without a queue there is no such limit: the window grows, as
+ * Reno's, by one a round trip, and a loss takes no more than what grew in the time of the filter,
+ * ten round trips.
  */
 #include "tcp.h"
 
-/* The filter: so much of the estimate remains with each sample, 0.9, as quotient. The paper's alpha. */
+/* So much of the estimate remains with each sample: the paper's alpha = 0.9, as a quotient. */
 #define REMAINS 9
 #define REMAINS_OF 10
 
