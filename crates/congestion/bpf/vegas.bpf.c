@@ -23,6 +23,7 @@
  *   clock of each segment (section III.A).
  * - alpha and beta are 2 and 4 packets, the second of the pairs that the paper tries, as in the
  *   kernel's module; the first is 1 and 3.
+ *
  * The window doubles every second round only, as in the paper; the kernel's module doubles it in
  * every.
  *
@@ -37,7 +38,7 @@
 
 struct vegas {
 	struct round round;
-	u32 holds; /* 1: the window is held for this round of slow start, so that it can be measured */
+	u32 holds; /* 1: this round of slow start holds the window, so that it can be measured */
 };
 FITS(struct vegas);
 
