@@ -36,6 +36,9 @@
  */
 #define FEW_LOSSES 3
 
+/* Losses are judged over at least so many packets, and a round. */
+#define LOSS_PACKETS 256
+
 /* The most that is held for the path's own loss: lost for each delivered, 1 / 4096. 20 % of what is sent. */
 #define MOST_LOSS_FLOOR 1024
 
@@ -90,8 +93,8 @@ struct bbr {
 	u32 probe_rtt_min_us;     /* shortest round trip of 5 s; NONE: not known */
 	u32 probe_rtt_min_stamp;  /* when that was */
 	u32 next_round_delivered; /* the round ends when a packet is acknowledged that was sent after these */
-	u32 round_lost;           /* tcp_sock.lost when the round began */
-	u32 round_delivered;      /* tcp_sock.delivered when the round began */
+	u32 window_lost;          /* tcp_sock.lost when the rounds began over which losses are judged */
+	u32 window_delivered;     /* tcp_sock.delivered at that time */
 	u32 round_min_rtt_us;     /* shortest round trip of this round; NONE: not known */
 	u32 probe_stamp;          /* when to probe for bandwidth next */
 	u32 prior_cwnd;           /* the window before recovery or ProbeRTT, packets */
@@ -132,8 +135,8 @@ struct ack {
 	u32 bw;           /* its sample of the bandwidth, 2^-24 packets/us; 0: none */
 	s32 rtt_us;       /* its round trip; negative: none */
 	u32 in_flight;    /* packets in flight after it */
-	u32 lost;         /* packets found lost in this round so far */
-	u32 round_packets; /* packets delivered or lost in this round so far */
+	u32 lost;         /* packets found lost since losses were last judged */
+	u32 packets;      /* packets delivered or lost since */
 	bool round_start; /* a round ended with it; what the round counted is still there */
 	bool is_queueing; /* the shortest round trip of the round says that there is a queue */
 	bool is_loss_high; /* more of the round was lost than LOSS_THRESH and the path's own loss explain */
@@ -212,23 +215,42 @@ INLINE bool is_probing_bw(const struct bbr *b)
 
 /* --- rounds ------------------------------------------------------------------------------------- */
 
+INLINE void reset_loss_window(struct ack *a)
+{
+	a->b->window_delivered = a->tp->delivered;
+	a->b->window_lost = a->tp->lost;
+}
+
 /* Begins a round: it ends when something is acknowledged that is sent from now on. */
-INLINE void start_round(struct ack *a)
+INLINE void begin_round(struct ack *a)
 {
 	struct bbr *b = a->b;
 
 	b->next_round_delivered = a->tp->delivered;
-	b->round_delivered = a->tp->delivered;
-	b->round_lost = a->tp->lost;
 	b->round_min_rtt_us = NONE;
 	b->bw_latest = a->bw;
 	b->inflight_latest = a->rs->delivered > 0 ? a->rs->delivered : 0;
 }
 
+/* Begins one in the midst of another. What was lost until now is no longer looked at. */
+INLINE void start_round(struct ack *a)
+{
+	reset_loss_window(a);
+	begin_round(a);
+}
+
+/* Begins the next one. Of small flights several are needed to judge losses. */
+INLINE void next_round(struct ack *a)
+{
+	if (a->packets >= LOSS_PACKETS || a->b->is_floor_round)
+		reset_loss_window(a);
+	begin_round(a);
+}
+
 /* Whether so many lost packets are more than the path loses by itself. */
 INLINE bool is_loss_high(const struct bbr *b, u32 lost, u32 packets)
 {
-	u64 threshold = LOSS_THRESH + 2 * (u64)b->loss_floor;
+	u64 threshold = LOSS_THRESH + 3 * (u64)b->loss_floor / 2;
 
 	return lost > FEW_LOSSES && (u64)(lost - FEW_LOSSES) << SHARE_SHIFT > threshold * packets;
 }
@@ -252,12 +274,12 @@ INLINE void update_round(struct ack *a)
 	a->is_queueing = b->round_min_rtt_us != NONE &&
 			 b->round_min_rtt_us - b->min_rtt_us > b->min_rtt_us >> 3 &&
 			 b->round_min_rtt_us > b->min_rtt_us;
-	a->lost = tp->lost - b->round_lost;
-	a->round_packets = tp->delivered - b->round_delivered + a->lost;
+	a->lost = tp->lost - b->window_lost;
+	a->packets = tp->delivered - b->window_delivered + a->lost;
 	if (a->lost)
 		a->is_loss_high = is_loss_high(
 			b, a->lost,
-			a->round_start ? a->round_packets : MAX(a->round_packets, a->rs->prior_in_flight));
+			a->round_start ? a->packets : MAX(a->packets, a->rs->prior_in_flight));
 }
 
 /* --- the model ---------------------------------------------------------------------------------- */
@@ -323,7 +345,7 @@ INLINE void update_loss_floor(struct ack *a)
 {
 	struct bbr *b = a->b;
 	u32 lost = b->floor_lost + a->lost;
-	u32 delivered = b->floor_delivered + (a->round_packets - a->lost);
+	u32 delivered = b->floor_delivered + (a->packets - a->lost);
 	u32 sample;
 
 	b->is_floor_round = 0;
@@ -337,7 +359,10 @@ INLINE void update_loss_floor(struct ack *a)
 	b->floor_lost = 0;
 	b->floor_delivered = 0;
 	sample = MIN(((u64)lost << SHARE_SHIFT) / MAX(delivered, 1), MOST_LOSS_FLOOR);
-	b->loss_floor = b->loss_floor ? (3 * b->loss_floor + sample) / 4 : sample;
+	if (sample > b->loss_floor && b->loss_floor)
+		b->loss_floor = (3 * b->loss_floor + sample) / 4;
+	else
+		b->loss_floor = (b->loss_floor + sample) / 2;
 }
 
 /* --- the states of ProbeBW ---------------------------------------------------------------------- */
@@ -356,6 +381,7 @@ INLINE void start_probe_bw_down(struct ack *a)
 	b->rounds_since_probe_up = random & 1;
 	b->probe_stamp = a->now + PROBE_WAIT_US + random % PROBE_WAIT_RANDOM_US;
 	b->ack_phase = ACKS_PROBE_STOPPING;
+	b->is_floor_round = 0;
 	enter(a, PROBE_BW_DOWN);
 	start_round(a);
 }
@@ -452,10 +478,10 @@ INLINE void update_probe_bw_cycle_phase(struct ack *a)
 {
 	struct bbr *b = a->b;
 
+	if (a->round_start && b->is_floor_round)
+		update_loss_floor(a);
 	if (a->round_start && b->ack_phase == ACKS_PROBE_STARTING) {
 		b->ack_phase = ACKS_PROBE_FEEDBACK;
-	} else if (a->round_start && b->is_floor_round) {
-		update_loss_floor(a);
 	} else if (a->round_start && b->ack_phase == ACKS_PROBE_STOPPING) {
 		b->is_bw_probe_sample = 0;
 		b->ack_phase = ACKS_INIT;
@@ -488,6 +514,18 @@ INLINE void update_probe_bw_cycle_phase(struct ack *a)
 
 /* --- losses ------------------------------------------------------------------------------------- */
 
+/* Losses without a queue: a policer, or a queue too short to be seen. The rate is what got through. */
+INLINE void bound_bw(struct ack *a)
+{
+	struct bbr *b = a->b;
+	u32 now = bw(b);
+	u64 passed = (u64)now * (a->packets - a->lost) / MAX(a->packets, 1);
+
+	if (a->bw)
+		passed = MIN(passed, a->bw);
+	b->bw_shortterm = MAX(passed, (u64)now * BETA >> SHARE_SHIFT);
+}
+
 /* A probe lost too much. */
 INLINE void handle_inflight_too_high(struct ack *a)
 {
@@ -500,8 +538,8 @@ INLINE void handle_inflight_too_high(struct ack *a)
 		if (!a->rs->is_app_limited)
 			b->inflight_longterm =
 				MAX(b->inflight_latest, (u64)target * BETA >> SHARE_SHIFT);
-	} else if (a->bw) {
-		b->bw_shortterm = MAX(a->bw, (u64)bw(b) * BETA >> SHARE_SHIFT);
+	} else {
+		bound_bw(a);
 	}
 	if (b->state == PROBE_BW_UP || b->state == PROBE_BW_REFILL)
 		start_probe_bw_down(a);
@@ -520,8 +558,7 @@ INLINE void adapt_to_loss(struct ack *a)
 	if (is_probing_bw(b))
 		return;
 	if (b->state == PROBE_BW_CRUISE && a->is_loss_high && !a->is_queueing) {
-		if (a->bw)
-			b->bw_shortterm = MAX(a->bw, (u64)bw(b) * BETA >> SHARE_SHIFT);
+		bound_bw(a);
 		start_probe_bw_down(a);
 		return;
 	}
@@ -783,8 +820,22 @@ void bbr_cong_control(u64 *ctx)
 	update_probe_bw_cycle_phase(&a);
 	expired = update_min_rtt(&a);
 	check_probe_rtt(&a, expired);
+#ifdef TRACE
+	if (a.round_start) {
+		static const char f1[] = "B st %d ph %d bw %d";
+		static const char f2[] = "B  max %d latest %d short %d";
+		static const char f3[] = "B  lost %d of %d floor %d";
+		static const char f4[] = "B  infl %d cwnd %d rtt %d";
+		#define K(x) ((u64)(x) * 12000 >> 24) /* kbit/s-ish: pkt/us*12000 bit*1000 */
+		static int (*const pr)(const char *, u32, ...) = (void *)6;
+		pr(f1, sizeof(f1), a.b->state, a.b->ack_phase, K((u64)a.bw*1000));
+		pr(f2, sizeof(f2), K((u64)max_bw(a.b)*1000), K((u64)a.b->bw_latest*1000), a.b->bw_shortterm == NONE ? -1 : K((u64)a.b->bw_shortterm*1000));
+		pr(f3, sizeof(f3), a.lost, a.packets, a.b->loss_floor);
+		pr(f4, sizeof(f4), a.in_flight, tp->snd_cwnd, a.b->round_min_rtt_us);
+	}
+#endif
 	if (a.round_start)
-		start_round(&a);
+		next_round(&a);
 	set_pacing_rate(&a);
 	set_cwnd(&a);
 }
@@ -805,8 +856,8 @@ void bbr_init(u64 *ctx)
 	b->probe_rtt_min_us = b->min_rtt_us;
 	b->probe_rtt_min_stamp = now;
 	b->next_round_delivered = tp->delivered;
-	b->round_delivered = tp->delivered;
-	b->round_lost = tp->lost;
+	b->window_delivered = tp->delivered;
+	b->window_lost = tp->lost;
 	b->round_min_rtt_us = NONE;
 	b->extra_acked_stamp = now;
 	b->state = STARTUP;
@@ -849,7 +900,7 @@ u32 bbr_undo_cwnd(u64 *ctx)
 	struct tcp_sock *tp = SOCKET(ctx);
 	struct bbr *b = STATE(tp, struct bbr);
 
-	b->round_lost = tp->lost;
+	b->window_lost = tp->lost;
 	b->full_bw_count = 0;
 	reset_short_term_model(b);
 	return MAX(tp->snd_cwnd, b->prior_cwnd);
