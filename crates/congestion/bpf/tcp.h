@@ -232,9 +232,19 @@ static u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
 #define ARGUMENT(ctx) ((u32)(ctx)[1])
 /* pkts_acked(sk, sample). */
 #define SAMPLE(ctx) ((const struct ack_sample *)(ctx)[1])
-/* cong_control(sk, ack, flag, rs) or (sk, rs). */
-#define RATE_SAMPLE(ctx) \
-	((const struct rate_sample *)(given.cong_control_has_ack ? (ctx)[3] : (ctx)[1]))
+/*
+ * cong_control(sk, ack, flag, rs) or (sk, rs). The loads are spelled out: the compiler would choose the
+ * address first and load then, and the verifier takes constant places in the arguments only.
+ */
+#define RATE_SAMPLE(ctx)                                                                       \
+	({                                                                                     \
+		const struct rate_sample *sample;                                              \
+		if (given.cong_control_has_ack)                                                \
+			asm volatile("%0 = *(u64 *)(%1 + 24)" : "=r"(sample) : "r"(ctx));      \
+		else                                                                           \
+			asm volatile("%0 = *(u64 *)(%1 + 8)" : "=r"(sample) : "r"(ctx));       \
+		sample;                                                                        \
+	})
 
 /* The algorithm's own state. It must not be larger than LARGEST_STATE. */
 #define STATE(tp, type) ((type *)(tp)->inet_conn.icsk_ca_priv)
