@@ -3,23 +3,25 @@
  * TCP-LP: takes what others leave, and gives way as soon as packets have to wait.
  *
  * Kuzmanovic, Knightly: TCP-LP: low-priority service via end-point congestion control, IEEE/ACM
- * Transactions on Networking 14(4), 2006 (first in INFOCOM 2003). Reno (RFC 5681), and beside it: the
- * one-way delay, smoothed, above the least by 15 % of its range is an early sign of congestion. The
- * first sign halves the window and begins a time of inference, in which the window does not grow; a
- * second sign in it means that others send too, and takes the window down as far as it goes.
+ * Transactions on Networking 14(4), 2006 (first in INFOCOM 2003). Reno (RFC 5681), and beside it:
+ * the one-way delay, smoothed, above the least by 15 % of its range is an early sign of
+ * congestion. The first sign halves the window and begins a time of inference, in which the window
+ * does not grow; a second sign in it means that others send too, and takes the window down as far
+ * as it goes.
  *
  * Differs from the paper:
- * - Signs in the first round trip after a sign do not count: they are of packets that were under way
- *   before. The paper has no such pause, the kernel's tcp_lp begins a new range of delays instead.
+ * - Signs in the first round trip after a sign do not count: they are of packets that were under
+ *   way before. The paper has no such pause, the kernel's tcp_lp begins a new range of delays
+ *   instead.
  * - The window goes down to 2 packets and not to 1: a lone packet is acknowledged late (RFC 1122
  *   section 4.2.3.2), and the wait would be taken for a queue, for ever.
  * - ssthresh follows the window down, so that it grows back by one packet a round trip.
- * - A sign takes two ticks at least: a delay is the difference of two clocks that are read in whole ticks,
- *   milliseconds on most hosts.
+ * - A sign takes two ticks at least: a delay is the difference of two clocks that are read in
+ *   whole ticks, milliseconds on most hosts.
  * - The least and the largest delay are of the last minutes (as in RFC 6817), so that a new route
  *   and clocks that drift are forgotten. The kernel's begins anew with every sign.
- * - Where the peer sends no timestamps (RFC 7323), or its clock does not tick as ours does, the round
- *   trip takes the place of the one-way delay; then queues on the way back count too.
+ * - Where the peer sends no timestamps (RFC 7323), or its clock does not tick as ours does, the
+ *   round trip takes the place of the one-way delay; then queues on the way back count too.
  *
  * As in the paper, the range is measured in slow start and used from the first loss on: slow start
  * itself gives way to nobody.

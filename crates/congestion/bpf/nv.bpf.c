@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * TCP-NV: Vegas for fast, short paths: sees the queue grow, and takes back a part of what is too much.
+ * TCP-NV: Vegas for fast, short paths: sees the queue grow, and takes back a part of what is too
+ * much.
  *
- * Brakmo: TCP-NV: congestion avoidance for data centers, Linux Plumbers Conference 2010, and TCP-NV: an
- * update to TCP-Vegas, 2015 (slides and a note; there is no paper). As Vegas it compares the window with
- * what the path holds without a queue: the rate times the least round trip, and `PAD` packets more. What
- * differs from Vegas is that noise is expected, as segmentation offload and interrupts that come late
- * make it:
+ * Brakmo: TCP-NV: congestion avoidance for data centers, Linux Plumbers Conference 2010, and
+ * TCP-NV: an update to TCP-Vegas, 2015 (slides and a note; there is no paper). As Vegas it
+ * compares the window with what the path holds without a queue: the rate times the least round
+ * trip, and `PAD` packets more. What differs from Vegas is that noise is expected, as segmentation
+ * offload and interrupts that come late make it:
  * - the rate is the largest of many ACKs, each the bytes delivered in a packet's own round trip;
  * - nothing is decided before enough ACKs were seen, over two round trips or more;
  * - the window goes down by a share of what is too much, not by one packet;
  * - windows too small to be measured with (an ACK or so in a round trip) are made larger;
- * - the least round trip is forgotten after some seconds, at random times, for flows not to do so at once.
+ * - the least round trip is forgotten after some seconds, at random times, for flows not to do so
+ *   at once.
  *
- * Differs from the slides: they have the least round trip of a flow under load found by itself, which the
- * standing queue of `PAD` packets becomes part of, the next `PAD` on top of that and so on. Here the window
- * goes down to what holds no queue for a round trip when the least one is about to be forgotten. And the rate is
- * compared with the window that its packets were sent with: the kernel's takes the present one, which in
- * slow start is twice as large already, so that slow start always ends at some tens of packets. The constants
- * are those of the kernel's tcp_nv where the slides give none; what it has for a limit from outside
- * (nv_base_rtt, by a BPF program of its own) is left out.
+ * Differs from the slides: they have the least round trip of a flow under load found by itself,
+ * which the standing queue of `PAD` packets becomes part of, the next `PAD` on top of that and so
+ * on. Here the window goes down to what holds no queue for a round trip when the least one is
+ * about to be forgotten. And the rate is compared with the window that its packets were sent with:
+ * the kernel's takes the present one, which in slow start is twice as large already, so that slow
+ * start always ends at some tens of packets. The constants are those of the kernel's tcp_nv where
+ * the slides give none; what it has for a limit from outside (nv_base_rtt, by a BPF program of its
+ * own) is left out.
  *
- * Response: none against loss that is given; a loss takes a fifth, and a timeout slows the growth, so that
- * under random loss it does as Reno does with a smaller reduction.
+ * Response: none against loss that is given; a loss takes a fifth, and a timeout slows the growth,
+ * so that under random loss it does as Reno does with a smaller reduction.
  */
 #include "tcp.h"
 
@@ -30,9 +33,9 @@
 #define PAD 10
 /* Below the limit by less than this the window stays as it is, packets. */
 #define PAD_BUFFER 2
-/* The least round trip is forgotten after this time, microseconds, less up to a quarter at random. */
+/* The least round trip is forgotten after this time, microseconds, less a quarter or so. */
 #define FORGET_AFTER 5000000u
-/* ACKs that must have been seen before the window goes down; the first time; and before it may grow. */
+/* ACKs to be seen before the window goes down, before slow start ends, and before it may grow. */
 #define ACKS_TO_SHRINK 60
 #define ACKS_TO_END_SLOW_START 30
 #define ACKS_TO_GROW 20
@@ -42,7 +45,7 @@
 /* What goes of what is too much, and what stays after a loss, in 1024ths: 30 % and 80 %. */
 #define TAKEN_BACK 307
 #define AFTER_LOSS 819
-/* How much slower the window grows after timeouts, powers of two; so many decisions to grow undo one. */
+/* After timeouts the window grows slower by powers of two; decisions to grow that undo one. */
 #define SLOWEST_GROWTH 8
 #define GROWTHS_TO_RECOVER 8
 /* Windows that can be measured with, packets. */
@@ -128,8 +131,8 @@ INLINE u32 without_queue(const struct tcp_sock *tp, const struct nv *nv)
 }
 
 /*
- * When the least round trip is to be forgotten: a round trip without a queue first, to see it again, then
- * the window from before.
+ * When the least round trip is to be forgotten: a round trip without a queue first, to see it
+ * again, then the window from before.
  */
 INLINE bool looks_without_queue(struct tcp_sock *tp, struct nv *nv, u32 now)
 {
