@@ -8,7 +8,7 @@
  * does too:
  *
  * - The estimate of Reno's window grows by alpha for good (section 4.3 lets it grow by one packet
- *   once it has reached the window before the reduction), and its loss response is not used.
+ *   once it has reached the window before the reduction).
  * - An undone reduction gives the window back, but not the curve that was followed (section 4.9).
  * - A timeout forgets the whole curve, the window of the last loss too (section 4.8 keeps it).
  * - Until the first loss the window grows by 5 % a round trip at most.
@@ -17,7 +17,7 @@
  *   the smallest, as RFC 9406 has it. A train of ACKs may be as long as half a round trip, or a
  *   whole one if packets are paced.
  *
- * The curve is evaluated at each ACK, with times in milliseconds: the kernel's ticks are coarser.
+ * Times are in milliseconds: the kernel's ticks are coarser.
  *
  * Response (RFC 9438, section 5.1): W = 1.054 * (RTT / p)^(3/4) packets at a loss rate of p, with
  * RTT in seconds, where that is more than Reno's W = 1.22 / sqrt(p).
@@ -48,6 +48,12 @@
 /* Where the curve is no higher than the window: by a hundredth. The kernel's, to keep probing. */
 #define SLOWEST_PER_WINDOW 100
 
+/*
+ * Growth decided for a window holds while the window is the same, but only for the smallest round trip
+ * and no longer than this, microseconds: 1 / 32 s. The kernel's.
+ */
+#define AIM_LASTS_US 31250
+
 /* HyStart ends slow start at no smaller window, packets. Ha and Rhee, section 4. */
 #define HYSTART_FROM 16
 
@@ -71,6 +77,9 @@ struct cubic {
 	u32 k_ms;         /* from the beginning of the curve to its middle, milliseconds */
 	u32 w_est;        /* Reno's window in this epoch, packets */
 	u32 w_est_acked;  /* packets delivered that are not in w_est yet */
+	u32 per;          /* packets to be delivered for one packet more */
+	u32 aimed_from;   /* the window for which that was decided, packets */
+	u32 aimed_us;     /* when, microseconds of 32 bits */
 	u32 min_rtt_us;   /* the smallest round trip, microseconds; 0: none yet */
 	u32 train_us;     /* the round began, microseconds of 32 bits */
 	u32 train_end_us; /* the last ACK of the train came, the same */
@@ -142,6 +151,22 @@ INLINE void grow_estimate(struct cubic *ca, u32 window)
 	ca->w_est_acked %= per;
 }
 
+/* Decides how fast the window grows: as the curve does, or as Reno's if that is faster. */
+INLINE void aim(struct tcp_sock *tp, struct cubic *ca)
+{
+	u32 window = tp->snd_cwnd;
+	u32 per = packets_to(window, window_of_curve(tp, ca));
+
+	if (!ca->w_max)
+		per = MIN(per, FASTEST_BEFORE_LOSS);
+	grow_estimate(ca, window);
+	if (ca->w_est > window)
+		per = MIN(per, packets_to(window, ca->w_est));
+	ca->per = MAX(per, FASTEST);
+	ca->aimed_from = window;
+	ca->aimed_us = now_us(tp);
+}
+
 SEC("struct_ops")
 void cubic_cong_avoid(u64 *ctx)
 {
@@ -149,21 +174,15 @@ void cubic_cong_avoid(u64 *ctx)
 	struct cubic *ca = STATE(tp, struct cubic);
 	u32 acked = left_by_slow_start(tp, ACKED(ctx));
 	u32 window = tp->snd_cwnd;
-	u32 per;
 
 	if (!acked)
 		return;
 	if (!ca->epoch_us)
 		begin_epoch(tp, ca);
 	ca->w_est_acked += acked;
-
-	per = packets_to(window, window_of_curve(tp, ca));
-	if (!ca->w_max)
-		per = MIN(per, FASTEST_BEFORE_LOSS);
-	grow_estimate(ca, window);
-	if (ca->w_est > window)
-		per = MIN(per, packets_to(window, ca->w_est));
-	grow_by_one_per(tp, MAX(per, FASTEST), acked);
+	if (window != ca->aimed_from || now_us(tp) - ca->aimed_us > MIN(ca->min_rtt_us, AIM_LASTS_US))
+		aim(tp, ca);
+	grow_by_one_per(tp, ca->per, acked);
 }
 
 /* A loss: remembers where, and a lower place if the window was falling already (section 4.7). */
