@@ -108,7 +108,7 @@ fn plan(places: &Places, ledger: &Ledger, what: &Application) -> Result<Change> 
             Change::Route(route::plan(*to, congestion)?)
         }
         Application::MachineWide { congestion, buffers } => {
-            congestion.as_deref().map_or(Ok(()), is_offered)?;
+            congestion.as_deref().map_or(Ok(()), is_offered_for_good)?;
             Change::SysctlFile(machine::plan(places, congestion.as_deref(), *buffers)?)
         }
     })
@@ -126,6 +126,21 @@ fn is_offered(congestion: &str) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     ensure!(congestion.bytes().all(is_plain), "congestion control `{congestion}` is no plain name");
     Ok(())
+}
+
+/// Refuses what the next boot takes away as well: the setting would outlast it.
+fn is_offered_for_good(congestion: &str) -> Result<()> {
+    ensure!(
+        !is_loaded(congestion),
+        "{congestion} is loaded until the next boot at most, and settings of the whole machine \
+         outlast it: use route:PREFIX instead"
+    );
+    is_offered(congestion)
+}
+
+/// Whether it is of our catalogue, and not the kernel's.
+pub(crate) fn is_loaded(congestion: &str) -> bool {
+    lastbyte_congestion::find(congestion).is_some_and(|one| one.name == congestion)
 }
 
 /// Asks the kernel: capabilities alone may be those of a user namespace, without a say in this network.

@@ -2,6 +2,7 @@
 
 mod advice;
 mod compare;
+mod congestion;
 mod host;
 mod keep;
 mod launch;
@@ -28,6 +29,7 @@ use crate::args::PathArgs;
 use crate::ledger::Ledger;
 use crate::output::{Progress, say, talk};
 use crate::verdict::Verdict;
+use congestion::Brought;
 use host::Far;
 
 pub(crate) use advice::{Advice, Scope, advice};
@@ -69,10 +71,11 @@ fn measure(args: &LabArgs) -> Result<Verdict> {
         report::check(path)?;
     }
     if !args.is_remote() {
-        return make_and_tell(args, &plan(args, None)?, None);
+        let (plan, _brought) = plan(args, None)?;
+        return make_and_tell(args, &plan, None);
     }
     let far = Far::open(&args.host, args.path.scenario.as_deref())?;
-    let mut plan = plan(args, Some(&far))?;
+    let (mut plan, _brought) = plan(args, Some(&far))?;
     far.agree(&args.host, &mut plan)?;
     let verdict = make_and_tell(args, &plan, Some(far.address()));
     far.close();
@@ -171,8 +174,9 @@ fn tell(
     Ok((Verdict::from(complete), advice))
 }
 
-/// Words to plan: all that can be wrong is found here.
-fn plan(args: &LabArgs, far: Option<&Far>) -> Result<Plan> {
+/// Words to plan: all that can be wrong is found here. What was brought into the kernel for it goes when
+/// that value does.
+fn plan(args: &LabArgs, far: Option<&Far>) -> Result<(Plan, Brought)> {
     let path = match far {
         Some(far) => real_path(args, far)?,
         None => path_of_this_machine(args)?,
@@ -201,7 +205,13 @@ fn plan(args: &LabArgs, far: Option<&Far>) -> Result<Plan> {
     };
     let load =
         Load { time: seconds.map(Duration::from_secs), bytes: runs.bytes.map(ByteSize::bytes) };
-    Ok(Plan {
+    let brought = congestion::bring(&args.matrix, far)?;
+    ensure!(
+        brought.is_empty() || args.output.apply.is_none(),
+        "--apply would name what ends with this experiment: first `lastbyte cc load {} --keep`",
+        brought.names().join(" ")
+    );
+    let plan = Plan {
         subjects: subjects(&args.matrix, &path, far)?,
         path,
         load,
@@ -212,7 +222,8 @@ fn plan(args: &LabArgs, far: Option<&Far>) -> Result<Plan> {
         port: runs.port,
         parallel,
         command: command(),
-    })
+    };
+    Ok((plan, brought))
 }
 
 fn path_of_this_machine(args: &LabArgs) -> Result<Path> {
@@ -237,7 +248,7 @@ fn real_path(args: &LabArgs, far: &Far) -> Result<Path> {
 /// Every combination of the settings asked for.
 fn subjects(matrix: &MatrixArgs, path: &Path, far: Option<&Far>) -> Result<Vec<Arc<dyn Subject>>> {
     let mut all: Vec<Settings> = Vec::new();
-    for name in congestion(matrix, path, far)? {
+    for name in congestion::chosen(matrix, path, far)? {
         all.extend(matrix.buffer.iter().map(|buffers| Settings::new(&name, *buffers)));
     }
     all = each(all, &matrix.direction, |one, direction| one.direction = direction)?;
@@ -293,52 +304,6 @@ fn each<T: Copy>(
         }
     }
     Ok(with)
-}
-
-/// The congestion controls asked for, or all that may be used.
-fn congestion(matrix: &MatrixArgs, path: &Path, far: Option<&Far>) -> Result<Vec<String>> {
-    let asked = &matrix.congestion;
-    // Who sends must have it.
-    let up = matrix.direction.iter().any(|direction| direction.ways().contains(&Way::Up));
-    let down = matrix.direction.iter().any(|direction| direction.ways().contains(&Way::Down));
-    let mut available = match far {
-        Some(far) if !up => far.remote.about().congestion.clone(),
-        _ => apply::available_congestion(),
-    };
-    let far_alone = far.is_some() && !up;
-    if let Some(far) = far.filter(|_| up && down) {
-        available.retain(|name| far.remote.about().congestion.contains(name));
-    }
-    let all = asked.is_empty() || asked.iter().any(|name| name == "all");
-    for name in asked.iter().filter(|name| *name != "all") {
-        ensure!(
-            available.contains(name),
-            "congestion control `{name}` is not known: {} offers {}",
-            if far.is_some() { "who sends" } else { "this kernel" },
-            available.join(", ")
-        );
-    }
-    if !all {
-        let mut once: Vec<String> = Vec::new();
-        for name in asked {
-            if !once.contains(name) {
-                once.push(name.clone());
-            }
-        }
-        return Ok(once);
-    }
-    let root = lastbyte_sys::process::effective_user() == 0;
-    if root || far_alone || path.scenario().is_some() {
-        return Ok(available);
-    }
-    let mut allowed = apply::allowed_congestion();
-    allowed.retain(|name| available.contains(name));
-    let left_out: Vec<_> = available.iter().filter(|name| !allowed.contains(name)).collect();
-    if !left_out.is_empty() {
-        let names: Vec<&str> = left_out.iter().map(|name| name.as_str()).collect();
-        talk(&format!("lab: left out, because only root may use it here: {}", names.join(", ")));
-    }
-    Ok(allowed)
 }
 
 /// Makes the runs, with a word on the terminal about how far they are.

@@ -1,8 +1,12 @@
-//! Files: locks.
+//! Files: locks, and what file system a path lies on.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use crate::check;
 
@@ -30,4 +34,18 @@ pub fn try_lock_exclusive(file: &File) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a path lies on a file system for BPF objects (`statfs(2)`, `BPF_FS_MAGIC`).
+///
+/// # Errors
+/// The kernel's: `ENOENT` where there is no such path.
+pub fn is_bpffs(path: &Path) -> io::Result<bool> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut about = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `path` is a C string and `about` has room for what the kernel writes.
+    check(unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) })?;
+    // SAFETY: the kernel has filled it, as the call succeeded.
+    let about = unsafe { about.assume_init() };
+    Ok(about.f_type == libc::BPF_FS_MAGIC)
 }

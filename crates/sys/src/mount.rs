@@ -53,6 +53,16 @@ pub fn tmpfs(target: &Path) -> io::Result<()> {
     mount(Some(Path::new("tmpfs")), target, Some("tmpfs"), flags)
 }
 
+/// Mounts an empty file system for BPF objects at `target`: what has a file there stays in the kernel
+/// (`mount(2)`, type `bpf`).
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `ENODEV` where the kernel has no BPF.
+pub fn bpffs(target: &Path) -> io::Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    mount(Some(Path::new("bpf")), target, Some("bpf"), flags)
+}
+
 /// Takes the mount at `target` out of the tree at once, and ends it when its last user is gone
 /// (`umount2(2)`, `MNT_DETACH`).
 ///

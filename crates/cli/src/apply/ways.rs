@@ -6,6 +6,7 @@ use std::path::Path;
 
 use lastbyte_units::ByteSize;
 
+use super::is_loaded;
 use super::machine::{BUFFER_KEYS, MODULES, is_module, up_to};
 use super::route;
 
@@ -17,13 +18,18 @@ pub(crate) struct Way {
 }
 
 /// The ways to apply a congestion control to a part of this machine's connections: those of one
-/// program, then as [`route_ways`].
+/// program, then as [`route_ways`]. What the kernel does not have by itself is loaded first.
 pub(crate) fn congestion_ways(to: Option<IpAddr>, congestion: &str) -> Vec<Way> {
     let line = format!(
         "setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, \"{congestion}\", {})",
         congestion.len()
     );
-    let mut ways = vec![Way { scope: "one program", lines: vec![line] }];
+    let mut ways = Vec::new();
+    if is_loaded(congestion) {
+        let lines = vec![format!("lastbyte cc load {congestion} --keep")];
+        ways.push(Way { scope: "first", lines });
+    }
+    ways.push(Way { scope: "one program", lines: vec![line] });
     ways.extend(route_ways(to, congestion));
     ways
 }
@@ -52,7 +58,8 @@ pub(crate) fn buffer_ways(limit: ByteSize) -> Vec<Way> {
 /// The ways to apply findings to all connections of this machine, also of other programs and users.
 pub(crate) fn machine_wide_ways(congestion: Option<&str>, buffers: Option<ByteSize>) -> Vec<Way> {
     let mut ways = Vec::new();
-    if let Some(congestion) = congestion {
+    // What is loaded goes with the next boot, and these stay.
+    if let Some(congestion) = congestion.filter(|name| !is_loaded(name)) {
         let mut lines = Vec::new();
         if is_module(Path::new(MODULES), congestion) {
             let file = format!("/etc/modules-load.d/tcp_{congestion}.conf");

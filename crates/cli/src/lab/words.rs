@@ -77,7 +77,9 @@ pub(crate) struct ShowArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What to compare, values separated by commas")]
 pub(crate) struct MatrixArgs {
-    /// Congestion controls, or all [default: all that this kernel offers]
+    /// Congestion controls [default: all that this kernel offers]. What it lacks is loaded for the time
+    /// of the experiment, see `lastbyte cc list`; all is the kernel's and those, each once. brutal=80mbit
+    /// loads one with its rate
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) congestion: Vec<String>,
     /// Buffers: auto, auto:8MiB (sized by the kernel up to that), or a fixed size such as 128KiB

@@ -1,0 +1,45 @@
+//! What the running kernel says of itself.
+
+use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
+use libbpf_rs::{Btf, ReferencesType};
+
+use crate::error::BpfError;
+
+/// The kernel's description of its own types (BTF).
+pub struct Kernel {
+    btf: Btf<'static>,
+}
+
+impl Kernel {
+    /// Reads it from `/sys/kernel/btf/vmlinux`.
+    ///
+    /// # Errors
+    /// [`BpfError::NoBtf`]: the kernel has none.
+    pub fn look() -> Result<Self, BpfError> {
+        let btf = Btf::from_vmlinux().map_err(|_| BpfError::NoBtf)?;
+        Ok(Self { btf })
+    }
+
+    /// Whether it has a structure of that name.
+    #[must_use]
+    pub fn has_struct(&self, name: &str) -> bool {
+        self.btf.type_by_name::<Struct<'_>>(name).is_some()
+    }
+
+    /// How many arguments a function has that a structure points to; `None` where there is none.
+    #[must_use]
+    pub fn arguments_of(&self, structure: &str, member: &str) -> Option<usize> {
+        let structure: Struct<'_> = self.btf.type_by_name(structure)?;
+        let member = structure.iter().find(|one| one.name.is_some_and(|name| name == member))?;
+        let pointer: Ptr<'_> = self.btf.type_by_id(member.ty)?;
+        let function: FuncProto<'_> = FuncProto::try_from(pointer.referenced_type()).ok()?;
+        Some(function.len())
+    }
+
+    /// Whether a `struct_ops` can be tied to a link, so that it goes when the last process that holds
+    /// it does (Linux 6.4).
+    #[must_use]
+    pub fn ties_struct_ops(&self) -> bool {
+        self.has_struct("bpf_struct_ops_link")
+    }
+}

@@ -1,0 +1,27 @@
+//! BPF objects: built from C by the build scripts of those who have some, and loaded into the kernel.
+//!
+//! This crate forbids a refusal without its reason: whether a compiler is missing, the kernel is too
+//! old, or a right is, the error says which, and keeps what the kernel said.
+//!
+//! [`compile`] is for build scripts and needs clang alone. The rest is behind the feature `load`.
+
+#![forbid(unsafe_code)]
+
+pub mod compile;
+#[cfg(feature = "load")]
+mod error;
+#[cfg(feature = "load")]
+mod kernel;
+#[cfg(feature = "load")]
+mod object;
+#[cfg(feature = "load")]
+mod struct_ops;
+
+#[cfg(feature = "load")]
+pub use error::BpfError;
+#[cfg(feature = "load")]
+pub use kernel::Kernel;
+#[cfg(feature = "load")]
+pub use object::{Attached, Loaded, Object, kept_in};
+#[cfg(feature = "load")]
+pub use struct_ops::{StructOps, programs, unload_kept, unregister};

@@ -1,0 +1,79 @@
+//! The `struct_ops` that the kernel has, whoever registered them.
+
+use std::fs;
+use std::path::Path;
+
+use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter, ProgInfoIter};
+use libbpf_rs::{MapHandle, MapType};
+
+use crate::error::BpfError;
+use crate::object::{self, hearing};
+
+/// A `struct_ops` in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StructOps {
+    /// The name of its map, which is that of the variable in C, of at most 15 characters.
+    pub name: String,
+    /// The number of its map.
+    pub map: u32,
+    /// Whether a link holds it registered, and not the map itself.
+    pub is_tied: bool,
+    /// The number of the link that holds it registered. `None` where it is not tied, or where only
+    /// what uses it still holds it.
+    pub link: Option<u32>,
+}
+
+impl StructOps {
+    /// All there are. Empty for who may not ask (`CAP_SYS_ADMIN`).
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let links: Vec<(u32, u32)> = LinkInfoIter::default()
+            .filter_map(|link| match link.info {
+                LinkTypeInfo::StructOps(info) => Some((info.map_id, link.id)),
+                _ => None,
+            })
+            .collect();
+        let maps = MapInfoIter::default().filter(|map| map.ty == MapType::StructOps);
+        maps.map(|map| Self {
+            name: map.name.to_string_lossy().into_owned(),
+            map: map.id,
+            is_tied: object::is_tied(map.map_flags),
+            link: links.iter().find(|(of, _)| *of == map.id).map(|(_, link)| *link),
+        })
+        .collect()
+    }
+}
+
+/// The names of all programs in the kernel, at most 15 characters each. Empty for who may not ask.
+#[must_use]
+pub fn programs() -> Vec<String> {
+    ProgInfoIter::default().map(|one| one.name.to_string_lossy().into_owned()).collect()
+}
+
+/// Unregisters what no link holds.
+///
+/// # Errors
+/// [`BpfError::Refused`], [`BpfError::NotAllowed`].
+pub fn unregister(one: &StructOps) -> Result<(), BpfError> {
+    let map = hearing("open", &one.name, || MapHandle::from_map_id(one.map))?;
+    object::empty(&map, &one.name)
+}
+
+/// Unregisters what a file of bpffs keeps, and removes the file; one that is gone already is well.
+///
+/// # Errors
+/// [`BpfError::File`], [`BpfError::Refused`], [`BpfError::NotAllowed`].
+pub fn unload_kept(file: &Path) -> Result<(), BpfError> {
+    let failed = |error| BpfError::File { path: file.to_owned(), error };
+    match fs::symlink_metadata(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(failed)?,
+    };
+    // A map that is not tied stays registered without its file.
+    if file.to_string_lossy().ends_with(object::MAP) {
+        let name = file.display().to_string();
+        let map = hearing("open", &name, || MapHandle::from_pinned_path(file))?;
+        object::empty(&map, &name)?;
+    }
+    fs::remove_file(file).map_err(failed)
+}

@@ -1,0 +1,183 @@
+//! What there is, and what each is good and bad for.
+
+/// A congestion control of the catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Algorithm {
+    /// The name that it has in papers: `vegas`.
+    pub plain: &'static str,
+    /// The name in the kernel: `lb_vegas`.
+    pub name: &'static str,
+    /// What it was written from.
+    pub source: &'static str,
+    /// What to take it for.
+    pub good_for: &'static str,
+    /// Where not to.
+    pub bad_for: &'static str,
+    /// Whether it goes by a rate that the user names.
+    pub wants_rate: bool,
+    /// Whether it is what kernels have under the plain name, or something else.
+    pub is_as_kernels: bool,
+}
+
+/// What the user may say of an algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The rate for all its connections that have no `SO_MAX_PACING_RATE` of their own, in bytes a
+    /// second.
+    pub rate: Option<u64>,
+}
+
+/// The catalogue, sorted by plain name.
+#[must_use]
+pub fn all() -> &'static [Algorithm] {
+    ALGORITHMS
+}
+
+/// The algorithm of a name, plain (`vegas`) or the kernel's (`lb_vegas`).
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Algorithm> {
+    ALGORITHMS.iter().find(|one| one.plain == name || one.name == name)
+}
+
+const fn row(
+    names: (&'static str, &'static str),
+    source: &'static str,
+    good_for: &'static str,
+    bad_for: &'static str,
+) -> Algorithm {
+    let (plain, name) = names;
+    let (wants_rate, is_as_kernels) = (false, true);
+    Algorithm { plain, name, source, good_for, bad_for, wants_rate, is_as_kernels }
+}
+
+const ALGORITHMS: &[Algorithm] = &[
+    Algorithm {
+        is_as_kernels: false,
+        ..row(
+            ("bbr", "lb_bbr"),
+            "draft-ietf-ccwg-bbr (BBRv3)",
+            "long, lossy paths; short queues",
+            "exact shares beside cubic",
+        )
+    },
+    row(
+        ("bic", "lb_bic"),
+        "Xu, Harfoush, Rhee 2004",
+        "fast, long paths without loss",
+        "fairness to reno; deep queues",
+    ),
+    Algorithm {
+        wants_rate: true,
+        is_as_kernels: false,
+        ..row(
+            ("brutal", "lb_brutal"),
+            "a fixed rate, losses made good",
+            "links of your own whose rate is known",
+            "any path that others share",
+        )
+    },
+    row(
+        ("cdg", "lb_cdg"),
+        "Hayes, Armitage 2011",
+        "low delay; losses that are no congestion",
+        "a share beside loss-based flows",
+    ),
+    row(
+        ("cubic", "lb_cubic"),
+        "RFC 9438",
+        "clean paths, the default of most hosts",
+        "long paths with loss; fills queues",
+    ),
+    row(
+        ("dctcp", "lb_dctcp"),
+        "RFC 8257",
+        "data centres that mark by ECN",
+        "the internet: no marks, unfair",
+    ),
+    row(
+        ("highspeed", "lb_highspeed"),
+        "RFC 3649",
+        "very large windows, little loss",
+        "ordinary paths: reno there",
+    ),
+    row(
+        ("htcp", "lb_htcp"),
+        "draft-leith-tcp-htcp",
+        "long, fast paths; fair among its kind",
+        "paths with random loss",
+    ),
+    row(
+        ("hybla", "lb_hybla"),
+        "Caini, Firrincieli 2004",
+        "satellites: grows as if the RTT were 25 ms",
+        "deep queues; others on a long path",
+    ),
+    row(
+        ("illinois", "lb_illinois"),
+        "Liu, Basar, Srikant 2008",
+        "fast paths with steady delay",
+        "paths whose delay varies",
+    ),
+    row(
+        ("lp", "lb_lp"),
+        "Kuzmanovic, Knightly 2003",
+        "background transfers that give way",
+        "anything that has to be quick",
+    ),
+    row(
+        ("nv", "lb_nv"),
+        "Brakmo 2010 (TCP-NV)",
+        "data centres: short queues",
+        "long or noisy paths",
+    ),
+    row(("reno", "lb_reno"), "RFC 5681", "a reference to compare with", "long or fast paths"),
+    row(
+        ("scalable", "lb_scalable"),
+        "Kelly 2003",
+        "very fast paths of one's own",
+        "fairness, even to itself",
+    ),
+    row(
+        ("vegas", "lb_vegas"),
+        "Brakmo, Peterson 1995",
+        "short queues, low delay",
+        "a share beside loss-based flows",
+    ),
+    row(
+        ("veno", "lb_veno"),
+        "Fu, Liew 2003",
+        "wireless: tells random loss apart",
+        "long, fast paths: grows as reno",
+    ),
+    row(
+        ("westwood", "lb_westwood"),
+        "Grieco, Mascolo 2004 (Westwood+)",
+        "wireless: backs off to what arrived",
+        "long, fast paths: grows as reno",
+    ),
+    row(
+        ("yeah", "lb_yeah"),
+        "Baiocchi, Castellani, Vacirca 2007",
+        "long, fast paths; drains its queue",
+        "paths whose delay varies",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_found_by_both_names() {
+        for one in all() {
+            assert_eq!(one.name, format!("lb_{}", one.plain));
+            assert_eq!(find(one.plain), Some(one));
+            assert_eq!(find(one.name), Some(one));
+            // TCP_CA_NAME_MAX has 16 bytes with the zero, as has the name of a map.
+            assert!(one.name.len() < 16, "{}", one.name);
+        }
+        assert!(all().is_sorted_by_key(|one| one.plain));
+        assert_eq!(find("lb_"), None);
+    }
+}

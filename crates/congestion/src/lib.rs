@@ -1,0 +1,28 @@
+//! Congestion controls in BPF: a catalogue, loaded into the running kernel when wanted.
+//!
+//! This crate forbids an algorithm that stays in the kernel unasked: what [`load`] returns takes it
+//! away when it is dropped or its process ends, unless [`Registered::keep`] was called.
+//!
+//! The names of algorithms are machine-wide. Those of this catalogue begin with `lb_`, so that they
+//! stand beside the kernel's own: [`find`] knows `vegas` and `lb_vegas` for the same.
+//!
+//! The programs themselves are in `bpf/`, one file each, with the paper or RFC that it follows at the
+//! top and what they share in `tcp.h`.
+
+#![forbid(unsafe_code)]
+
+mod catalogue;
+mod error;
+mod kept;
+#[cfg(feature = "bpf")]
+mod load;
+#[cfg(not(feature = "bpf"))]
+#[path = "without.rs"]
+mod load;
+mod machine;
+
+pub use catalogue::{Algorithm, Given, all, find};
+pub use error::CongestionError;
+pub use kept::{FOLDER, keeps, kept, mount_bpffs, unload_kept};
+pub use load::{Registered, ability, load};
+pub use machine::{Holder, available, default_algorithm, holders, unregister};

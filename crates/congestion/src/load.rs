@@ -1,0 +1,118 @@
+//! An algorithm into the kernel, and out of it again.
+
+use std::path::{Path, PathBuf};
+
+use lastbyte_bpf::{Attached, BpfError, Kernel, Object, StructOps};
+
+use crate::catalogue::{Algorithm, Given};
+use crate::error::CongestionError;
+use crate::{kept, machine};
+
+include!(concat!(env!("OUT_DIR"), "/objects.rs"));
+
+/// Whether this program can load anything into this kernel.
+///
+/// # Errors
+/// [`CongestionError::BuiltWithout`]; or that the kernel does not describe its types. Rights are
+/// seen when something is loaded.
+pub fn ability() -> Result<(), CongestionError> {
+    OBJECTS.map_err(|why| CongestionError::BuiltWithout(why.to_owned()))?;
+    Kernel::look()?;
+    Ok(())
+}
+
+/// Loads an algorithm, so that sockets of the whole machine can ask for it by [`Algorithm::name`].
+///
+/// # Errors
+/// [`CongestionError::Loaded`] where it is there, [`CongestionError::TakesNoRate`],
+/// [`CongestionError::BuiltWithout`], and what the kernel says against it.
+pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, CongestionError> {
+    ability()?;
+    if given.rate.is_some() && !algorithm.wants_rate {
+        return Err(CongestionError::TakesNoRate(algorithm.plain));
+    }
+    let image = OBJECTS.unwrap_or_default().iter().find(|(name, _)| *name == algorithm.plain);
+    let (_, image) = image.ok_or(CongestionError::NoObject(algorithm.name))?;
+    let kernel = Kernel::look()?;
+    let mut object = Object::open(algorithm.name, image)?;
+    object.give(".rodata.given", &constants(given, &kernel))?;
+    if !kernel.ties_struct_ops() {
+        object.untie()?;
+    }
+    let attached = object.load()?.attach(algorithm.name).map_err(|error| match error {
+        BpfError::Exists { .. } => {
+            let name = algorithm.name.to_owned();
+            CongestionError::Loaded { holder: machine::holder_of(&name), name }
+        }
+        error => error.into(),
+    })?;
+    Ok(Registered { name: algorithm.name, attached })
+}
+
+/// An algorithm that this process holds in the kernel. Dropped, it cannot be chosen any more;
+/// connections that have it keep it to their end.
+pub struct Registered {
+    name: &'static str,
+    attached: Attached,
+}
+
+impl Registered {
+    /// Its name in the kernel.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether the kernel takes it away when this process ends, however it ends: before Linux 6.4 only
+    /// an orderly end does.
+    #[must_use]
+    pub fn ends_with_process(&self) -> bool {
+        self.attached.is_tied()
+    }
+
+    /// Keeps it until the next boot, or until it is unloaded. Returns the file that does.
+    ///
+    /// # Errors
+    /// [`CongestionError::NoBpffs`], [`CongestionError::File`], and what the kernel says against it.
+    pub fn keep(self) -> Result<PathBuf, CongestionError> {
+        Ok(self.attached.keep(&kept::folder()?)?)
+    }
+}
+
+/// As `struct given` of `bpf/tcp.h` has it.
+fn constants(given: Given, kernel: &Kernel) -> [u8; 16] {
+    // cong_control(sk, ack, flag, rs) since Linux 6.10.
+    let has_ack = kernel.arguments_of("tcp_congestion_ops", "cong_control") == Some(4);
+    let mut constants = [0; 16];
+    constants[..4].copy_from_slice(&u32::from(has_ack).to_ne_bytes());
+    constants[8..].copy_from_slice(&given.rate.unwrap_or_default().to_ne_bytes());
+    constants
+}
+
+// --- what is in the kernel -------------------------------------------------------------------------
+
+/// The line of `/proc/PID/fdinfo` by which the process is found that holds an algorithm; `None` where
+/// no process can.
+pub(crate) fn trace_of(name: &str) -> Option<String> {
+    let all = StructOps::all();
+    let named = || all.iter().filter(|one| one.name == name);
+    // What is no longer registered stays for as long as connections have it; it has no link then.
+    if let Some(link) = named().find_map(|one| one.link) {
+        return Some(format!("link_id:\t{link}"));
+    }
+    let map = named().find(|one| !one.is_tied)?.map;
+    Some(format!("map_id:\t{map}"))
+}
+
+/// Unregisters what no link holds: what a process left that was killed, before Linux 6.4.
+pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
+    let all = StructOps::all();
+    let left = all.iter().find(|one| one.name == name && !one.is_tied);
+    let left = left.ok_or_else(|| CongestionError::NotLoaded(name.to_owned()))?;
+    Ok(lastbyte_bpf::unregister(left)?)
+}
+
+/// Unregisters what a file keeps, and removes it.
+pub(crate) fn unload_file(file: &Path) -> Result<(), CongestionError> {
+    Ok(lastbyte_bpf::unload_kept(file)?)
+}

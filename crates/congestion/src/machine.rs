@@ -1,0 +1,127 @@
+//! What is loaded on this machine, and who holds it.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use crate::catalogue;
+use crate::error::CongestionError;
+use crate::kept::{kept, unload_kept};
+use crate::load;
+
+/// Who holds an algorithm in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Holder {
+    /// It is the kernel's own, or one of its modules.
+    Kernel,
+    /// A file of bpffs: it was kept.
+    File(PathBuf),
+    /// A process, which ends it by ending.
+    Process {
+        /// Its number.
+        pid: u32,
+        /// Its command line.
+        command: String,
+    },
+    /// Nobody: a process that was killed left it, on a kernel before 6.4.
+    Nobody,
+    /// Somebody who cannot be seen from here.
+    Unknown,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel => write!(f, "the kernel's own"),
+            Self::File(path) => write!(f, "kept by {}", path.display()),
+            Self::Process { pid, command } => write!(f, "held by process {pid} ({command})"),
+            Self::Nobody => write!(f, "left by a process that has ended"),
+            Self::Unknown => write!(f, "held by somebody who cannot be seen from here"),
+        }
+    }
+}
+
+/// The algorithms that sockets can ask for (`net.ipv4.tcp_available_congestion_control`).
+///
+/// # Errors
+/// The file cannot be read: there is no `/proc`, or no TCP.
+pub fn available() -> Result<Vec<String>, CongestionError> {
+    words("tcp_available_congestion_control")
+}
+
+/// What new sockets of this network namespace have (`net.ipv4.tcp_congestion_control`).
+///
+/// # Errors
+/// As [`available`].
+pub fn default_algorithm() -> Result<String, CongestionError> {
+    Ok(words("tcp_congestion_control")?.join(" "))
+}
+
+/// Those that are loaded of the catalogue, with their holders.
+#[must_use]
+pub fn holders() -> Vec<(String, Holder)> {
+    let available = available().unwrap_or_default();
+    let ours = available
+        .into_iter()
+        .filter(|name| catalogue::find(name).is_some_and(|algorithm| algorithm.name == name));
+    ours.map(|name| (name.clone(), holder_of(&name))).collect()
+}
+
+/// Unloads an algorithm that a file keeps, or that nobody holds.
+///
+/// # Errors
+/// [`CongestionError::NotLoaded`], [`CongestionError::HeldElsewhere`], and what the kernel says.
+pub fn unregister(name: &str) -> Result<(), CongestionError> {
+    if !available()?.iter().any(|one| one == name) {
+        return Err(CongestionError::NotLoaded(name.to_owned()));
+    }
+    match holder_of(name) {
+        Holder::File(file) => unload_kept(&file),
+        Holder::Nobody => load::unload_left(name),
+        holder => Err(CongestionError::HeldElsewhere { name: name.to_owned(), holder }),
+    }
+}
+
+/// Who holds one that is loaded.
+pub(crate) fn holder_of(name: &str) -> Holder {
+    if let Some((_, file)) = kept().into_iter().find(|(of, _)| of == name) {
+        return Holder::File(file);
+    }
+    match load::trace_of(name) {
+        Some(line) => process_with(&line).unwrap_or_else(|| {
+            // A link that nobody can be seen to have is somebody's; a map holds itself.
+            if line.starts_with("map_id") { Holder::Nobody } else { Holder::Unknown }
+        }),
+        None if catalogue::find(name).is_some_and(|one| one.name == name) => Holder::Unknown,
+        None => Holder::Kernel,
+    }
+}
+
+/// The process that has a descriptor whose `/proc/PID/fdinfo` has such a line.
+fn process_with(line: &str) -> Option<Holder> {
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let mut infos = fs::read_dir(entry.path().join("fdinfo")).into_iter().flatten().flatten();
+        let has_line = |info: &fs::DirEntry| {
+            fs::read_to_string(info.path()).is_ok_and(|text| text.lines().any(|one| one == line))
+        };
+        if infos.any(|info| has_line(&info)) {
+            let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let command =
+                String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
+            return Some(Holder::Process { pid, command });
+        }
+    }
+    None
+}
+
+fn words(file: &str) -> Result<Vec<String>, CongestionError> {
+    let path = PathBuf::from("/proc/sys/net/ipv4").join(file);
+    let failed = |error: io::Error| CongestionError::File { path: path.clone(), error };
+    let text = fs::read_to_string(&path).map_err(failed)?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}

@@ -1,0 +1,69 @@
+//! In the place of `load.rs`, where the program is built without BPF: the same words, and a reason.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::catalogue::{Algorithm, Given};
+use crate::error::CongestionError;
+
+/// Whether this program can load anything into this kernel: it cannot.
+///
+/// # Errors
+/// [`CongestionError::BuiltWithout`], always.
+pub fn ability() -> Result<(), CongestionError> {
+    Err(CongestionError::BuiltWithout("its feature `bpf` was off".to_owned()))
+}
+
+/// Loads nothing.
+///
+/// # Errors
+/// [`CongestionError::BuiltWithout`], always.
+pub fn load(_: &Algorithm, _: Given) -> Result<Registered, CongestionError> {
+    ability()?;
+    Err(CongestionError::BuiltWithout(String::new()))
+}
+
+/// An algorithm that this process holds in the kernel: never.
+pub struct Registered(Infallible);
+
+impl Registered {
+    /// Its name in the kernel.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self.0 {}
+    }
+
+    /// Whether the kernel takes it away when this process ends.
+    #[must_use]
+    pub fn ends_with_process(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// Keeps it until the next boot.
+    ///
+    /// # Errors
+    /// None: there is nothing to keep.
+    pub fn keep(self) -> Result<PathBuf, CongestionError> {
+        match self.0 {}
+    }
+}
+
+pub(crate) fn trace_of(_: &str) -> Option<String> {
+    None
+}
+
+pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
+    Err(CongestionError::NotLoaded(name.to_owned()))
+}
+
+/// A link goes with its file; what is kept as a map stays, and only loaders can unregister that.
+pub(crate) fn unload_file(file: &Path) -> Result<(), CongestionError> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(CongestionError::File { path: file.to_owned(), error })
+        }
+        _ => Ok(()),
+    }
+}
