@@ -69,8 +69,17 @@ struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	u32 icsk_rto;         /* jiffies */
 	u8 icsk_ca_state : 5; /* enum tcp_ca_state */
+	struct {
+		u8 pending; /* ICSK_ACK_* */
+	} icsk_ack;
 	u64 icsk_ca_priv[13]; /* the algorithm's own state, zero at init */
 } FROM_KERNEL;
+
+/* Of icsk_ack.pending. */
+enum {
+	ICSK_ACK_TIMER = 2, /* an ACK is held back, to be sent by a timer at the latest */
+	ICSK_ACK_NOW = 16,  /* one has to be sent at once; since Linux 4.19 */
+};
 
 enum tcp_ca_state {
 	TCP_CA_Open = 0,     /* nothing unusual */
@@ -152,7 +161,7 @@ enum {
 struct ack_sample {
 	u32 pkts_acked; /* packets that this ACK delivered */
 	s32 rtt_us;     /* the round trip of the last of them, microseconds; negative: not known */
-	u32 in_flight;  /* packets under way when that one was sent */
+	u32 in_flight;  /* bytes delivered between its sending and its ACK, with it: a flight */
 } FROM_KERNEL;
 
 /*
@@ -218,6 +227,8 @@ SEC(".rodata.given") const volatile struct given given = {};
 
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
+/* An ACK of all before `rcv_nxt`, at once. */
+static long (*const bpf_tcp_send_ack)(struct tcp_sock *tp, u32 rcv_nxt) = (void *)116;
 
 /* --- arguments ---------------------------------------------------------------------------------- */
 
@@ -331,7 +342,10 @@ INLINE u64 exp2_1024(u32 x)
 
 /* --- what the kernel's own algorithms share ------------------------------------------------------ */
 
-/* A bit field of the kernel, wherever this kernel has it. */
+/*
+ * A bit field of the kernel, wherever this kernel has it. `object` is what the verifier knows, and
+ * `field` the whole way from there: BIT_FIELD(tp, rx_opt.saw_tstamp).
+ */
 #define BIT_FIELD(object, field)                                                               \
 	({                                                                                     \
 		const void *place = (const void *)(object) +                                   \
