@@ -2,10 +2,12 @@
 # Makes sure that the tools for one kind of work are here, and installs what is missing.
 #
 #   scripts/ensure.sh build    a C linker, and Rust as new as Cargo.toml asks
-#   scripts/ensure.sh check    those, and rustfmt, clippy and shellcheck
+#   scripts/ensure.sh bpf      those, and what congestion controls in BPF are built with: clang, the
+#                              headers of libelf and zlib, and pkg-config
+#   scripts/ensure.sh check    those of bpf, and rustfmt, clippy and shellcheck
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
-#   scripts/ensure.sh real     those of python, and iperf3, a C++ compiler, valgrind, chromium, ssh and
-#                              sshd, and the programs that the tests send through a gate
+#   scripts/ensure.sh real     those of bpf and python, and iperf3, a C++ compiler, valgrind, chromium,
+#                              ssh and sshd, and the programs that the tests send through a gate
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
 #   scripts/ensure.sh gate     those of build, and the proxies that the gate is compared with: haproxy,
@@ -19,10 +21,11 @@ set -euo pipefail
 main() {
   [[ $# == 1 ]] || usage
   kind=$1
-  case $kind in build | check | python | real | bench | dial | gate) ;; *) usage ;; esac
+  case $kind in build | bpf | check | python | real | bench | dial | gate) ;; *) usage ;; esac
 
   look_for_linker
   look_for_rust
+  case $kind in bpf | check | real | bench) look_for_bpf ;; esac
   if [[ $kind == check ]]; then
     look_for_components
     look_for_program shellcheck
@@ -51,7 +54,7 @@ main() {
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | check | python | real | bench | dial | gate" >&2
+  echo "usage: scripts/ensure.sh build | bpf | check | python | real | bench | dial | gate" >&2
   exit 2
 }
 
@@ -83,6 +86,24 @@ look_for_components() {
     missing+=("$component")
     if ! $rust_missing && ! have rustup; then packages+=("${component/#clippy/rust-clippy}"); fi
   done
+}
+
+# Some builds of clang make no code for BPF. libbpf is built from its own sources, and asks pkg-config
+# for its libraries.
+look_for_bpf() {
+  if ! clang --print-targets 2> /dev/null | grep '^ *bpf ' > /dev/null; then
+    missing+=(clang)
+    packages+=(clang)
+  fi
+  look_for_header gelf.h libelf-dev
+  look_for_header zlib.h zlib1g-dev
+  look_for_program pkg-config
+}
+
+look_for_header() {
+  if cc -E - > /dev/null 2>&1 <<< "#include <$1>"; then return; fi
+  missing+=("$1")
+  packages+=("$2")
 }
 
 # On Debian the half of venv that brings pip along is a package of its own.

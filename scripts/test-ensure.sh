@@ -20,6 +20,9 @@ main() {
   rust_alone_needs_no_rights
   no_apt_get
   lists_are_fetched_only_if_needed
+  bpf_adds_clang_and_headers
+  bpf_says_what_is_missing_without_rights
+  a_clang_that_knows_no_bpf_is_none
   check_adds_components_and_shellcheck
   real_adds_programs_without_a_question
   real_adds_what_goes_through_a_gate
@@ -42,9 +45,10 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build check python real bench dial gate; do
+  for kind in build bpf check python real bench dial gate; do
     machine "nothing missing: $kind"
     with_cc
+    with_bpf
     with_rustup 1.95.0 stable
     with_rust 1.95.0
     with_python
@@ -146,17 +150,18 @@ nothing_there_without_rights() {
   for sudo in absent refuses; do
     machine "nothing there, no rights: sudo $sudo"
     with_user 1000
-    with_apt gcc libc6-dev rustup curl ca-certificates iperf3 g++ valgrind openssh-client openssh-server \
+    with_apt gcc libc6-dev rustup curl ca-certificates clang libelf-dev zlib1g-dev pkg-config iperf3 g++ \
+      valgrind openssh-client openssh-server \
       python3 python3-venv git rsync redis-tools mariadb-server-core mariadb-client postgresql \
       python3-websockets python3-grpcio python3-prometheus-client
     if [[ $sudo == refuses ]]; then with_sudo 1; fi
     run real
     ends_with 2
-    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, iperf3, g++, valgrind, chromium, ssh, sshd, curl, \
-git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
+    says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, clang, gelf.h, zlib.h, pkg-config, iperf3, g++, \
+valgrind, chromium, ssh, sshd, curl, git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
 Python's module prometheus_client, python3 with venv;"
-    says "apt-get install -y --no-install-recommends gcc libc6-dev iperf3 g++ valgrind chromium openssh-client \
-openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
+    says "apt-get install -y --no-install-recommends gcc libc6-dev clang libelf-dev zlib1g-dev pkg-config iperf3 g++ \
+valgrind chromium openssh-client openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
 python3-prometheus-client python3 python3-venv curl ca-certificates'"
     says_lines 1
     did_nothing
@@ -182,7 +187,8 @@ no_apt_get() {
   with_curl
   run check
   ends_with 2
-  says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, rustfmt, clippy, shellcheck;"
+  says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, clang, gelf.h, zlib.h, pkg-config, rustfmt, \
+clippy, shellcheck;"
   says "there is no apt-get here"
   says_lines 1
   did_nothing
@@ -207,9 +213,65 @@ lists_are_fetched_only_if_needed() {
   did "apt-get .*update"
 }
 
+bpf_adds_clang_and_headers() {
+  machine "bpf: clang and headers"
+  with_cc
+  with_rust 1.95.0
+  with_apt clang libelf-dev zlib1g-dev pkg-config
+  run bpf
+  ends_with 0
+  says "missing: clang, gelf.h, zlib.h, pkg-config"
+  did "apt-get .*install .*--no-install-recommends .*clang libelf-dev zlib1g-dev pkg-config .frontend noninteractive."
+  run bpf
+  ends_with 0
+  says_nothing
+
+  machine "bpf: one header alone"
+  with_cc
+  with_bpf
+  rm "$here/include/zlib.h"
+  with_rust 1.95.0
+  with_apt zlib1g-dev
+  run bpf
+  ends_with 0
+  says "missing: zlib.h"
+  did "apt-get .*install .* zlib1g-dev"
+  did_not "clang"
+}
+
+bpf_says_what_is_missing_without_rights() {
+  machine "bpf: nothing of it, no rights; a build needs none of it"
+  with_user 1000
+  with_cc
+  with_rust 1.95.0
+  with_apt clang libelf-dev zlib1g-dev pkg-config
+  run bpf
+  ends_with 2
+  says "missing: clang, gelf.h, zlib.h, pkg-config;"
+  says "apt-get install -y --no-install-recommends clang libelf-dev zlib1g-dev pkg-config'"
+  says_lines 1
+  run build
+  ends_with 0
+  says_nothing
+}
+
+a_clang_that_knows_no_bpf_is_none() {
+  machine "bpf: a clang for other targets alone"
+  with_cc
+  with_bpf
+  stub clang "echo '    x86-64 - 64-bit X86'"
+  with_rust 1.95.0
+  with_apt clang
+  run bpf
+  ends_with 0
+  says "missing: clang"
+  did "apt-get .*install .* clang"
+}
+
 check_adds_components_and_shellcheck() {
   machine "check: components by rustup"
   with_cc
+  with_bpf
   with_rustup 1.95.0 stable
   with_rust 1.95.0
   rm "$bin/cargo-fmt" "$bin/cargo-clippy"
@@ -222,6 +284,7 @@ check_adds_components_and_shellcheck() {
 
   machine "check: components by apt where Rust came with the system"
   with_cc
+  with_bpf
   with_rust 1.95.0
   rm "$bin/cargo-clippy"
   with_program shellcheck
@@ -235,6 +298,7 @@ check_adds_components_and_shellcheck() {
 real_adds_programs_without_a_question() {
   machine "real: iperf3, g++, valgrind, chromium, ssh and sshd"
   with_cc
+  with_bpf
   with_rust 1.95.0
   with_python
   with_programs_of_tests
@@ -250,6 +314,7 @@ real_adds_what_goes_through_a_gate() {
   with_user 1000
   with_sudo 0
   with_cc
+  with_bpf
   with_rust 1.95.0
   with_python_without websockets grpc prometheus_client
   with_program iperf3 g++ valgrind chromium ssh sshd curl git systemctl
@@ -280,6 +345,7 @@ bench_names_packages_that_are_not_named_as_their_program() {
   machine "bench: ip, ping and top"
   with_user 1000
   with_cc
+  with_bpf
   with_rust 1.95.0
   with_apt iproute2 iputils-ping procps
   with_python
@@ -355,7 +421,7 @@ unknown_kind() {
   machine "unknown kind"
   run everything
   ends_with 2
-  says "usage: scripts/ensure.sh build | check | python | real | bench | dial | gate"
+  says "usage: scripts/ensure.sh build | bpf | check | python | real | bench | dial | gate"
 }
 
 # --- machines ------------------------------------------------------------------------------------
@@ -365,7 +431,7 @@ machine() {
   name=$1
   here=$scratch/$((++machines))
   bin=$here/bin
-  mkdir -p "$bin" "$here/home/.cargo/bin"
+  mkdir -p "$bin" "$here/home/.cargo/bin" "$here/include"
   touch "$here/log"
   local program
   for program in bash cat chmod dirname env grep mktemp mv rm sed sh sort touch; do
@@ -378,8 +444,20 @@ with_user() {
   stub id "echo $1"
 }
 
+# A C compiler that finds the headers in $here/include, and links whatever it is given.
 with_cc() {
-  stub cc 'cat > /dev/null'
+  stub cc "
+    while read -r word name; do
+      name=\${name#<}
+      if [[ \$word == '#include' && ! -e $here/include/\${name%>} ]]; then exit 1; fi
+    done"
+}
+
+# What congestion controls in BPF are built with.
+with_bpf() {
+  stub clang "echo '    bpf        - BPF (host endian)'"
+  touch "$here/include/gelf.h" "$here/include/zlib.h"
+  with_program pkg-config
 }
 
 with_program() {
@@ -456,7 +534,7 @@ with_apt() {
     fi"
   {
     echo "bin=$bin here=$here"
-    declare -f stub with_rust with_cc with_program with_python with_rustup with_curl apt_installs
+    declare -f stub with_rust with_cc with_bpf with_program with_python with_rustup with_curl apt_installs
     # shellcheck disable=SC2016 # expanded when the stub runs
     echo 'echo apt-get "$@" "(frontend ${DEBIAN_FRONTEND:-unset})" >> "$here/log"
       case " $* " in
@@ -473,9 +551,12 @@ apt_installs() {
   for package; do
     case $package in
       gcc) with_cc ;;
+      clang) stub clang "echo '    bpf        - BPF (host endian)'" ;;
+      libelf-dev) touch "$here/include/gelf.h" ;;
+      zlib1g-dev) touch "$here/include/zlib.h" ;;
       curl) with_curl ;;
       rust-clippy) touch "$bin/cargo-clippy" ;;
-      shellcheck | iperf3 | g++ | valgrind | chromium) with_program "$package" ;;
+      shellcheck | pkg-config | iperf3 | g++ | valgrind | chromium) with_program "$package" ;;
       openssh-client) with_program ssh ;;
       openssh-server) with_program sshd ;;
       python3-venv) with_python ;;

@@ -136,6 +136,11 @@ fn words_that_do_not_fit_together_are_named() {
     refused(&["link", "run", "usa-malaysia"], &["<COMMAND>"]);
     refused(&["link", "run", "--rtt", "1ms", "--"], &["<COMMAND>"]);
     refused(&["link", "exec", "a", "near"], &["<COMMAND>"]);
+    refused(&["cc", "load"], &["<NAME>"]);
+    refused(&["cc", "load", "reno", "--keep", "--for-seconds", "1"], &["--keep", "--for-seconds"]);
+    refused(&["cc", "load", "reno", "--for-seconds", "0"], &["--for-seconds", "0"]);
+    refused(&["cc", "unload"], &["<NAME>"]);
+    refused(&["cc", "unload", "reno", "--all"], &["--all"]);
     refused(&["undo", "1", "--all"], &["--all"]);
     refused(&["undo", "one"], &["one"]);
     refused(&["frobnicate"], &["frobnicate"]);
@@ -294,6 +299,11 @@ const COMMANDS: &[&[&str]] = &[
     &["link", "down"],
     &["link", "list"],
     &["link", "scenarios"],
+    &["cc"],
+    &["cc", "list"],
+    &["cc", "load"],
+    &["cc", "unload"],
+    &["cc", "status"],
     &["lab", "serve"],
     &["lab", "compare"],
     &["lab", "show"],
@@ -327,7 +337,7 @@ fn every_command_has_help_on_stdout_that_fits_the_terminal() {
 
 #[test]
 fn the_list_of_commands_here_is_complete() {
-    for place in [&[][..], &["link"], &["lab"], &["gate"]] {
+    for place in [&[][..], &["link"], &["lab"], &["gate"], &["cc"]] {
         let help = answer(lastbyte(place).arg("--help")).with_code(0).stdout;
         let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
         for line in commands.take_while(|line| !line.is_empty()) {

@@ -7,6 +7,7 @@
 #![allow(clippy::print_stderr, reason = "a test that was left out says so")]
 
 pub(crate) mod gate;
+pub(crate) mod names;
 pub(crate) mod world;
 
 use std::ffi::OsStr;

@@ -56,7 +56,8 @@ fn can_unshare() -> bool {
     works
 }
 
-/// The inside. Its `/run` is empty at first; the ledger and temporary files are below it.
+/// The inside. Its `/run` is empty at first; the ledger and temporary files are below it. Nothing is mounted
+/// for BPF.
 #[derive(Debug)]
 pub(crate) struct World {
     before: Findings,
@@ -85,6 +86,13 @@ impl World {
         assert!(mounted.expect("there is a mount program").success());
         for directory in ["/run/netns", "/run/temporary", "/run/state"] {
             fs::create_dir(directory).expect("/run is ours");
+        }
+        // What is kept there by the machine would be seen here, and the other way round.
+        let bpffs = Path::new("/sys/fs/bpf");
+        for _ in 0..16 {
+            if lastbyte_sys::file::is_bpffs(bpffs).unwrap_or(false) {
+                lastbyte_sys::mount::unmount_detach(bpffs).expect("mounts are ours");
+            }
         }
         Self { before: Findings::now() }
     }

@@ -9,6 +9,7 @@ use lastbyte_units::{BitRate, ByteSize, Share, Span};
 
 use anyhow::{Result, bail};
 
+use crate::cc::CcArgs;
 use crate::gate::GateArgs;
 use crate::lab::LabArgs;
 
@@ -17,7 +18,7 @@ stdout is the answer, stderr is the talk, the exit code is the verdict:
 0 done and proven, 1 ran and the answer is no, 2 misuse or failure, 130 on Ctrl-C.
 `link run` and `link exec` pass the program's own exit code on.
 Making a path needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), or a kernel that lets users make user
-namespaces; link up needs root. quiz, dial and lab --loopback need neither.
+namespaces; link up and cc load need root. quiz, dial and lab --loopback need neither.
 The ledger of changes is kept in LASTBYTE_STATE_DIR, by default /var/lib/lastbyte for root and
 the user's state directory for others.";
 
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     Quiz(QuizArgs),
     Lab(Box<LabArgs>),
     Link(LinkArgs),
+    Cc(CcArgs),
     Dial(Box<DialArgs>),
     Gate(Box<GateArgs>),
     Changes(ChangesArgs),

@@ -9,6 +9,7 @@
 
 mod apply;
 mod args;
+mod cc;
 mod changes;
 mod control;
 mod demo;
@@ -51,6 +52,7 @@ fn run(command: Command) -> Result<Verdict> {
         Command::Quiz(args) => quiz::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Link(args) => link::run(args.command),
+        Command::Cc(args) => cc::run(&args.command),
         Command::Dial(args) => dial::run(&args),
         Command::Gate(args) => gate::run(&args),
         Command::Changes(args) => changes::list(&args),

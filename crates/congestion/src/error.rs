@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::kept::BPFFS;
 use crate::machine::Holder;
 
 /// Why an algorithm could not be loaded, kept or unloaded.
@@ -40,6 +41,15 @@ pub enum CongestionError {
          mounts one"
     )]
     NoBpffs(PathBuf),
+    /// What was mounted to keep algorithms cannot be unmounted.
+    #[error("{BPFFS} keeps {0}: it stays mounted")]
+    BpffsInUse(String),
+    /// The kernel takes none.
+    #[error(
+        "this kernel takes no congestion control in BPF: Linux 5.6 and later do, built with \
+         CONFIG_BPF_JIT and CONFIG_BPF_SYSCALL"
+    )]
+    OldKernel,
     /// It goes by a rate, and none was given.
     #[error("{0} sends at a rate that you know: say which, such as 80mbit")]
     WantsRate(&'static str),

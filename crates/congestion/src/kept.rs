@@ -2,14 +2,16 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::CongestionError;
 use crate::load;
 
 /// Where bpffs is mounted by custom.
-const BPFFS: &str = "/sys/fs/bpf";
+pub const BPFFS: &str = "/sys/fs/bpf";
 /// Where ours are.
 pub const FOLDER: &str = "/sys/fs/bpf/lastbyte";
 
@@ -20,14 +22,49 @@ pub fn keeps() -> bool {
 }
 
 /// Mounts bpffs where it belongs; most machines do at boot. Whoever calls this remembers it, so that
-/// it can be undone. Returns where.
+/// [`unmount_bpffs`] can take it back. Returns where.
 ///
 /// # Errors
 /// [`CongestionError::File`]: the kernel refused.
 pub fn mount_bpffs() -> Result<&'static Path, CongestionError> {
     let path = Path::new(BPFFS);
-    lastbyte_sys::mount::bpffs(path).map_err(failed(path))?;
+    lastbyte_sys::mount::bpffs(DEVICE, path).map_err(failed(path))?;
     Ok(path)
+}
+
+/// Unmounts what [`mount_bpffs`] has mounted. Where there is none, or another's, nothing is done.
+///
+/// # Errors
+/// [`CongestionError::BpffsInUse`]: something is kept there; [`CongestionError::File`].
+pub fn unmount_bpffs() -> Result<(), CongestionError> {
+    let (path, mounts) = (Path::new(BPFFS), Path::new("/proc/self/mountinfo"));
+    let mounts = fs::read_to_string(mounts).map_err(failed(mounts))?;
+    if !is_ours(&mounts) {
+        return Ok(());
+    }
+    // It may be empty.
+    let _ = fs::remove_dir(FOLDER);
+    let entries = fs::read_dir(path).map_err(failed(path))?.flatten();
+    let others = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // The kernel's own are there from the first moment on, and BPF's names have no dot.
+    let others =
+        others.filter(|name| !name.ends_with(".debug") && path.join(name) != Path::new(FOLDER));
+    let names: Vec<String> = kept().into_iter().map(|(name, _)| name).chain(others).collect();
+    if !names.is_empty() {
+        return Err(CongestionError::BpffsInUse(names.join(", ")));
+    }
+    lastbyte_sys::mount::unmount_detach(path).map_err(failed(path))
+}
+
+/// What lists of mounts show as the device of what we have mounted.
+const DEVICE: &str = "lastbyte";
+
+/// Whether what is mounted last where bpffs belongs is ours: lines of `/proc/PID/mountinfo`, which have
+/// the mount point as their fifth word, and type and device behind a dash (`proc_pid_mountinfo(5)`).
+fn is_ours(mounts: &str) -> bool {
+    let there = |line: &&str| line.split(' ').nth(4) == Some(BPFFS);
+    let last = mounts.lines().rfind(there).and_then(|line| line.split_once(" - "));
+    last.is_some_and(|(_, rest)| rest.starts_with(&format!("bpf {DEVICE} ")))
 }
 
 /// The files that keep algorithms, with the names of these.
@@ -36,23 +73,46 @@ pub fn kept() -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let mut kept: Vec<_> = entries
         .map(|entry| {
-            let file = entry.file_name().to_string_lossy().into_owned();
-            (file.strip_suffix("-map").unwrap_or(&file).to_owned(), entry.path())
+            let file = entry.path();
+            (name_of(&file), file)
         })
         .collect();
     kept.sort();
     kept
 }
 
-/// Unloads what a file keeps; one that is gone already is well. The folder goes with the last.
+/// Unloads what a file keeps, and returns when its name is free; one that is gone already is well. The
+/// folder goes with the last.
 ///
 /// # Errors
 /// What the kernel says against it.
 pub fn unload_kept(file: &Path) -> Result<(), CongestionError> {
+    let link = load::trace_of(&name_of(file));
     load::unload_file(file)?;
     // Not empty: others are kept.
     let _ = fs::remove_dir(FOLDER);
+    if link.is_some() {
+        wait_until_gone(&name_of(file), &link);
+    }
     Ok(())
+}
+
+/// The kernel lets go of a link some time after its file. Not for ever: another may hold it too.
+fn wait_until_gone(name: &str, link: &Option<String>) {
+    let begin = Instant::now();
+    while load::trace_of(name) == *link && begin.elapsed() < LETS_GO_WITHIN {
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// It takes the kernel milliseconds, and longer on a busy machine.
+const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// The name of what a file keeps.
+fn name_of(file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_suffix("-map").unwrap_or(&name).to_owned()
 }
 
 /// The folder, made if it is not there.
@@ -63,12 +123,47 @@ pub(crate) fn folder() -> Result<PathBuf, CongestionError> {
         return Err(CongestionError::NoBpffs(BPFFS.into()));
     }
     match DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(&folder)(error)),
-        _ => Ok(folder),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(failed(&folder)(error));
+        }
+        _ => {}
     }
+    // Where everybody may make folders, this one may be somebody's who takes away what is in it.
+    let found = fs::symlink_metadata(&folder).map_err(failed(&folder))?;
+    if !found.is_dir() || found.uid() != lastbyte_sys::process::effective_user() {
+        let error = io::Error::new(io::ErrorKind::PermissionDenied, "it is not a folder of ours");
+        return Err(failed(&folder)(error));
+    }
+    Ok(folder)
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> CongestionError {
     let path = path.to_owned();
     move |error| CongestionError::File { path, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_on_top_decides() {
+        let line = |device: &str| {
+            format!("65 47 0:39 / /sys/fs/bpf rw,nosuid shared:7 - bpf {device} rw,mode=700\n")
+        };
+        let sysfs = "24 30 0:22 / /sys rw,nosuid - sysfs sysfs rw\n";
+        assert!(is_ours(&[sysfs, &line("lastbyte")].concat()));
+        assert!(is_ours(&[line("bpf"), line("lastbyte")].concat()));
+        assert!(!is_ours(&[line("lastbyte"), line("bpf")].concat()));
+        assert!(!is_ours(&[sysfs, &line("bpf")].concat()));
+        assert!(!is_ours(sysfs));
+        assert!(!is_ours(&line("lastbyte").replace("/sys/fs/bpf", "/sys/fs/bpf2")));
+        assert!(!is_ours("65 47 0:39 / /sys/fs/bpf rw"));
+    }
+
+    #[test]
+    fn a_file_has_the_name_of_what_it_keeps() {
+        assert_eq!(name_of(Path::new("/sys/fs/bpf/lastbyte/lb_reno")), "lb_reno");
+        assert_eq!(name_of(Path::new("/sys/fs/bpf/lastbyte/lb_reno-map")), "lb_reno");
+    }
 }

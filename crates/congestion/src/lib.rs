@@ -23,6 +23,6 @@ mod machine;
 
 pub use catalogue::{Algorithm, Given, all, find};
 pub use error::CongestionError;
-pub use kept::{FOLDER, keeps, kept, mount_bpffs, unload_kept};
+pub use kept::{BPFFS, FOLDER, keeps, kept, mount_bpffs, unload_kept, unmount_bpffs};
 pub use load::{Registered, ability, load};
 pub use machine::{Holder, available, default_algorithm, holders, unregister};

@@ -6,19 +6,24 @@ use lastbyte_bpf::{Attached, BpfError, Kernel, Object, StructOps};
 
 use crate::catalogue::{Algorithm, Given};
 use crate::error::CongestionError;
-use crate::{kept, machine};
+use crate::kept::{self, FOLDER};
+use crate::machine;
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
 /// Whether this program can load anything into this kernel.
 ///
 /// # Errors
-/// [`CongestionError::BuiltWithout`]; or that the kernel does not describe its types. Rights are
-/// seen when something is loaded.
+/// [`CongestionError::BuiltWithout`]; [`CongestionError::OldKernel`]; or that the kernel does not
+/// describe its types. Rights are seen when something is loaded.
 pub fn ability() -> Result<(), CongestionError> {
     OBJECTS.map_err(|why| CongestionError::BuiltWithout(why.to_owned()))?;
-    Kernel::look()?;
-    Ok(())
+    // What the kernel makes of each structure of functions that it takes.
+    if Kernel::look()?.has_struct("bpf_struct_ops_tcp_congestion_ops") {
+        Ok(())
+    } else {
+        Err(CongestionError::OldKernel)
+    }
 }
 
 /// Loads an algorithm, so that sockets of the whole machine can ask for it by [`Algorithm::name`].
@@ -33,6 +38,14 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
     }
     let image = OBJECTS.unwrap_or_default().iter().find(|(name, _)| *name == algorithm.plain);
     let (_, image) = image.ok_or(CongestionError::NoObject(algorithm.name))?;
+    let loaded = || {
+        let name = algorithm.name.to_owned();
+        CongestionError::Loaded { holder: machine::holder_of(&name), name }
+    };
+    // The kernel would refuse it too, and write that into its log.
+    if machine::available()?.iter().any(|one| one == algorithm.name) {
+        return Err(loaded());
+    }
     let kernel = Kernel::look()?;
     let mut object = Object::open(algorithm.name, image)?;
     object.give(".rodata.given", &constants(given, &kernel))?;
@@ -40,10 +53,7 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
         object.untie()?;
     }
     let attached = object.load()?.attach(algorithm.name).map_err(|error| match error {
-        BpfError::Exists { .. } => {
-            let name = algorithm.name.to_owned();
-            CongestionError::Loaded { holder: machine::holder_of(&name), name }
-        }
+        BpfError::Exists { .. } => loaded(),
         error => error.into(),
     })?;
     Ok(Registered { name: algorithm.name, attached })
@@ -68,6 +78,12 @@ impl Registered {
     #[must_use]
     pub fn ends_with_process(&self) -> bool {
         self.attached.is_tied()
+    }
+
+    /// The file by which [`Self::keep`] will keep it.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        lastbyte_bpf::kept_in(Path::new(FOLDER), self.name, self.attached.is_tied())
     }
 
     /// Keeps it until the next boot, or until it is unloaded. Returns the file that does.

@@ -22,7 +22,7 @@ pub enum Holder {
     Process {
         /// Its number.
         pid: u32,
-        /// Its command line.
+        /// Its command line in one line, no more than 100 characters of it.
         command: String,
     },
     /// Nobody: a process that was killed left it, on a kernel before 6.4.
@@ -110,13 +110,24 @@ fn process_with(line: &str) -> Option<Holder> {
             fs::read_to_string(info.path()).is_ok_and(|text| text.lines().any(|one| one == line))
         };
         if infos.any(|info| has_line(&info)) {
-            let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let command =
-                String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
-            return Some(Holder::Process { pid, command });
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            return Some(Holder::Process { pid, command: one_line(&words) });
         }
     }
     None
+}
+
+/// The words of a command line, which a zero ends each. They may be long, and several lines.
+fn one_line(words: &[u8]) -> String {
+    const MOST: usize = 100;
+    let words = String::from_utf8_lossy(words);
+    let words = words.trim_end_matches('\0');
+    let mut line: String =
+        words.chars().map(|one| if one.is_control() { ' ' } else { one }).take(MOST).collect();
+    if words.chars().nth(MOST).is_some() {
+        line.push_str("...");
+    }
+    line
 }
 
 fn words(file: &str) -> Result<Vec<String>, CongestionError> {
@@ -124,4 +135,17 @@ fn words(file: &str) -> Result<Vec<String>, CongestionError> {
     let failed = |error: io::Error| CongestionError::File { path: path.clone(), error };
     let text = fs::read_to_string(&path).map_err(failed)?;
     Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_one_line() {
+        assert_eq!(one_line(b"lastbyte\0cc\0load\0"), "lastbyte cc load");
+        assert_eq!(one_line(b"sh\0-c\0a\nb\x1bc\0"), "sh -c a b c");
+        assert_eq!(one_line(b""), "");
+        assert_eq!(one_line(&[b'x'; 5000]).len(), 103);
+    }
 }

@@ -13,7 +13,8 @@ use crate::error::CongestionError;
 /// # Errors
 /// [`CongestionError::BuiltWithout`], always.
 pub fn ability() -> Result<(), CongestionError> {
-    Err(CongestionError::BuiltWithout("its feature `bpf` was off".to_owned()))
+    let why = "its feature `bpf` was off, which wants clang, libelf, zlib and pkg-config";
+    Err(CongestionError::BuiltWithout(why.to_owned()))
 }
 
 /// Loads nothing.
@@ -38,6 +39,12 @@ impl Registered {
     /// Whether the kernel takes it away when this process ends.
     #[must_use]
     pub fn ends_with_process(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// The file by which [`Self::keep`] will keep it.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
         match self.0 {}
     }
 

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test tells what it did")]
 #![cfg(feature = "bpf")]
 
+#[path = "../../../tests/support/names.rs"]
+mod names;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
 use lastbyte_congestion::{
@@ -13,15 +15,13 @@ use lastbyte_congestion::{
     load,
 };
 use lastbyte_sys::tcp;
-
-/// Names are machine-wide: one test at a time.
-static MACHINE: Mutex<()> = Mutex::new(());
+use names::Turn;
 
 /// More than any algorithm's first windows, and not long at the lowest rate of any.
 const BYTES: usize = 3_000_000;
 
-/// Whether this can be tried here; says so if not.
-fn machine() -> Option<MutexGuard<'static, ()>> {
+/// Whether this can be tried here, one test at a time; says so if not.
+fn machine() -> Option<Turn> {
     if lastbyte_sys::process::effective_user() != 0 {
         eprintln!("NOT TESTED: only root may load a congestion control");
         return None;
@@ -30,7 +30,7 @@ fn machine() -> Option<MutexGuard<'static, ()>> {
         eprintln!("NOT TESTED: {error}");
         return None;
     }
-    Some(MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    names::turn()
 }
 
 /// Loads one, or finds it in use by somebody else, and says so.

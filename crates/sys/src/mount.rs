@@ -1,6 +1,6 @@
 //! Mounts: what keeps a namespace alive, and what a process in its own namespace sees.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -53,14 +53,15 @@ pub fn tmpfs(target: &Path) -> io::Result<()> {
     mount(Some(Path::new("tmpfs")), target, Some("tmpfs"), flags)
 }
 
-/// Mounts an empty file system for BPF objects at `target`: what has a file there stays in the kernel
-/// (`mount(2)`, type `bpf`).
+/// Mounts an empty file system for BPF objects at `target`, for its owner alone: what has a file there
+/// stays in the kernel (`mount(2)`, type `bpf`). `source` is what lists of mounts show as its device.
 ///
 /// # Errors
 /// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `ENODEV` where the kernel has no BPF.
-pub fn bpffs(target: &Path) -> io::Result<()> {
+pub fn bpffs(source: &str, target: &Path) -> io::Result<()> {
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-    mount(Some(Path::new("bpf")), target, Some("bpf"), flags)
+    // Without a mode everybody may make folders there.
+    mount_with(Some(Path::new(source)), target, Some("bpf"), flags, c"mode=0700")
 }
 
 /// Takes the mount at `target` out of the tree at once, and ends it when its last user is gone
@@ -80,13 +81,24 @@ fn mount(
     kind: Option<&str>,
     flags: libc::c_ulong,
 ) -> io::Result<()> {
+    mount_with(source, target, kind, flags, c"")
+}
+
+fn mount_with(
+    source: Option<&Path>,
+    target: &Path,
+    kind: Option<&str>,
+    flags: libc::c_ulong,
+    data: &CStr,
+) -> io::Result<()> {
     let source = source.map(c_path).transpose()?;
     let target = c_path(target)?;
     let kind = kind.map(|kind| CString::new(kind).map_err(io::Error::other)).transpose()?;
     let source = source.as_ref().map_or(ptr::null(), |source| source.as_ptr());
     let kind = kind.as_ref().map_or(ptr::null(), |kind| kind.as_ptr());
-    // SAFETY: the strings outlive the call; null is allowed for source, type and data here.
-    check(unsafe { libc::mount(source, target.as_ptr(), kind, flags, ptr::null()) }).map(drop)
+    let data = data.as_ptr().cast();
+    // SAFETY: the strings outlive the call; null is allowed for source and type here.
+    check(unsafe { libc::mount(source, target.as_ptr(), kind, flags, data) }).map(drop)
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {

@@ -5,6 +5,7 @@
 //! done, must touch nothing that lastbyte did not make, and must work whether or not the change
 //! was made, as a kill may have come before or after it.
 
+mod congestion;
 mod route;
 mod sysctl;
 
@@ -20,6 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lastbyte_sys::{mount, namespace, process};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use congestion::{KeptAlgorithm, MountedBpffs};
 pub(crate) use route::{AddedHop, AddedRoute, Metric};
 pub(crate) use sysctl::{LiveValue, NewFile, SysctlFile};
 
@@ -53,6 +55,10 @@ pub(crate) enum Change {
     Route(AddedRoute),
     /// Settings of the whole machine.
     SysctlFile(SysctlFile),
+    /// A congestion control that stays in the kernel.
+    Congestion(KeptAlgorithm),
+    /// The file system that keeps such.
+    Bpffs(MountedBpffs),
 }
 
 /// Why a change was not made, and why what was done of it could not be taken back, if so.
@@ -79,7 +85,7 @@ impl Change {
     pub(crate) fn link(&self) -> Option<&str> {
         match self {
             Self::Namespace { link, .. } | Self::Process { link, .. } => Some(link),
-            Self::Route(_) | Self::SysctlFile(_) => None,
+            Self::Route(_) | Self::SysctlFile(_) | Self::Congestion(_) | Self::Bpffs(_) => None,
         }
     }
 
@@ -88,6 +94,7 @@ impl Change {
         match self {
             Self::Process { .. } => true,
             Self::Namespace { .. } | Self::Route(_) | Self::SysctlFile(_) => false,
+            Self::Congestion(_) | Self::Bpffs(_) => false,
         }
     }
 
@@ -98,6 +105,7 @@ impl Change {
                 start_ticks(*pid).is_ok_and(|now| now == Some(*then))
             }
             Self::Namespace { .. } | Self::Route(_) | Self::SysctlFile(_) => false,
+            Self::Congestion(_) | Self::Bpffs(_) => false,
         }
     }
 
@@ -105,6 +113,7 @@ impl Change {
     pub(crate) fn outlives_reboot(&self) -> bool {
         match self {
             Self::Namespace { .. } | Self::Process { .. } | Self::Route(_) => false,
+            Self::Congestion(_) | Self::Bpffs(_) => false,
             Self::SysctlFile(_) => true,
         }
     }
@@ -119,6 +128,8 @@ impl Change {
             Self::Process { pid, .. } => ensure!(*pid > 0, "{pid} is no process id"),
             Self::Route(route) => route.check()?,
             Self::SysctlFile(settings) => settings.check()?,
+            Self::Congestion(kept) => kept.check()?,
+            Self::Bpffs(mounted) => mounted.check()?,
         }
         Ok(())
     }
@@ -135,6 +146,8 @@ impl Change {
             Self::Process { pid, start_ticks, .. } => end_process(*pid, *start_ticks, GRACE),
             Self::Route(route) => route.take_back(tell),
             Self::SysctlFile(settings) => settings.take_back(tell),
+            Self::Congestion(kept) => kept.take_back(),
+            Self::Bpffs(mounted) => mounted.take_back(),
         }
     }
 }
@@ -151,6 +164,8 @@ impl fmt::Display for Change {
             }
             Self::Route(route) => route.fmt(f),
             Self::SysctlFile(settings) => settings.fmt(f),
+            Self::Congestion(kept) => kept.fmt(f),
+            Self::Bpffs(mounted) => mounted.fmt(f),
         }
     }
 }
