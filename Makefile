@@ -20,7 +20,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-dial bench-engines bench-finish bench-gate bench-lab bench-link bench-replication \
+  bench-cc bench-dial bench-engines bench-finish bench-gate bench-lab bench-link bench-replication \
   bench-torture reports install uninstall clean
 
 help: ## List the targets
@@ -124,6 +124,11 @@ msrv: ## Check that the oldest compiler promised in Cargo.toml still builds it
 	fi; \
 	echo "cargo +$$version check --workspace --locked --target-dir target/msrv"; \
 	cargo "+$$version" check --workspace --locked --target-dir target/msrv
+
+bench-cc: build ## Measure the congestion controls of the catalogue (90 minutes, root)
+	@scripts/ensure.sh build
+	cargo build --release --locked -p lastbyte-congestion --example congestion_cost
+	bench/cc.sh
 
 bench-dial: build ## Measure dials beside curl, Python, Go and Node (20 minutes, root)
 	@scripts/ensure.sh dial

@@ -20,7 +20,7 @@ report() {
     rounds=5
   fi
   echo "## $scenario"
-  "$lastbyte" lab "$scenario" --congestion all --buffer auto,128KiB,4MiB \
+  "$lastbyte" lab "$scenario" --congestion reno,bbr,cubic --buffer auto,128KiB,4MiB \
     --seconds "$seconds" --rounds "$rounds" --report "docs/reports/$scenario.html" || true
   echo
 }

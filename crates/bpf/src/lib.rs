@@ -24,4 +24,4 @@ pub use kernel::Kernel;
 #[cfg(feature = "load")]
 pub use object::{Attached, Loaded, Object, kept_in};
 #[cfg(feature = "load")]
-pub use struct_ops::{StructOps, unload_kept, unregister};
+pub use struct_ops::{StructOps, programs, unload_kept, unregister};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter};
+use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter, ProgInfoIter};
 use libbpf_rs::{MapHandle, MapType};
 
 use crate::error::BpfError;
@@ -42,6 +42,12 @@ impl StructOps {
         })
         .collect()
     }
+}
+
+/// The names of all programs in the kernel, at most 15 characters each. Empty for who may not ask.
+#[must_use]
+pub fn programs() -> Vec<String> {
+    ProgInfoIter::default().map(|one| one.name.to_string_lossy().into_owned()).collect()
 }
 
 /// Unregisters what no link holds.

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Measures the congestion controls of the catalogue, beside the kernel's own and what was published of
+# them, counted at the receiver. Tables go to bench/results/cc.txt, pages to docs/reports.
+#
+#   make bench-cc                    all parts, about 90 minutes, root
+#   bench/cc.sh table alike          some of them
+#
+# Nothing of it is left loaded, however it ends: what the lab loads goes with its process.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+lastbyte=target/release/lastbyte
+costs=target/release/examples/congestion_cost
+results=bench/results/cc.txt
+parts=(table cdg alike delay response bbr share cost)
+
+# Lasting what no algorithm is limited by: the reference case asked for 4 MB and got 8.
+window=4MiB
+# How many runs at once: each has a link of its own, and a run whose link was late does not count.
+at_once=6
+
+lab() {
+  "$lastbyte" lab "$@" || true
+  echo
+}
+
+# 1. The reference case: 17 algorithms, queues of 0.1, 1 and 4 bandwidth-delay products. Which queue the
+# path of 2018 had was not published.
+table() {
+  local queue
+  for queue in 0.1bdp 1bdp 4bdp; do
+    echo "## usa-malaysia, queue $queue"
+    lab usa-malaysia --queue "$queue" --congestion all --buffer "$window" --seconds 20 --rounds 3 \
+      --parallel "$at_once" --fairness never --report "docs/reports/cc-usa-malaysia-$queue.html"
+  done
+}
+
+# Its oddity: cdg made 0.891 Mbit/s with large buffers, 6.53 with the default ones.
+cdg() {
+  echo "## usa-malaysia, cdg by buffers"
+  lab usa-malaysia --congestion cdg --buffer "auto,128KiB,$window" --seconds 20 --rounds 5 \
+    --parallel "$at_once" --fairness never
+}
+
+# 2. The method: reno and cubic in BPF beside the kernel's own.
+alike() {
+  local scenario
+  for scenario in usa-malaysia bufferbloat wifi-lossy policed; do
+    echo "## alike, $scenario"
+    lab "$scenario" --congestion reno,lb_reno,cubic,lb_cubic --buffer auto:16MiB --seconds 20 \
+      --rounds 7 --parallel 4 --fairness never --report "docs/reports/cc-alike-$scenario.html"
+  done
+}
+
+# Those that look at delay hold the queue low.
+delay() {
+  echo "## bufferbloat, the queue"
+  lab bufferbloat --congestion cubic,bbr,lb_bbr,vegas,nv,cdg,lp,yeah,illinois,veno,westwood,htcp \
+    --buffer auto:16MiB --seconds 20 --rounds 3 --parallel 4 --fairness never \
+    --report docs/reports/cc-bufferbloat.html
+  echo "## a link that marks, dctcp beside cubic"
+  lab --rtt 10ms --rate 100mbit --queue 1MB --set 'ecn=30kB' --congestion dctcp,cubic,reno \
+    --buffer auto:16MiB --seconds 15 --rounds 3 --parallel 2 --fairness never
+}
+
+# Throughput against loss: the window that a loss rate allows, W packets a round trip of 50 ms.
+response() {
+  local loss
+  for loss in 0.03% 0.1% 0.3% 1%; do
+    echo "## response at $loss"
+    lab --rtt 50ms --rate 1gbit --loss "$loss" --queue 4bdp --buffer auto:64MiB --seconds 30 \
+      --congestion reno,cubic,lb_cubic,bic,highspeed,htcp,hybla,illinois,scalable,veno,westwood \
+      --rounds 3 --parallel 2 --fairness never --no-latency
+  done
+}
+
+# 3. lb_bbr and brutal beside the kernel's bbr and cubic. The rate of brutal is what the path can carry.
+bbr() {
+  beside usa-malaysia 88mbit
+  beside longfat-1g 900mbit
+  beside china-lossy 92mbit
+  beside bufferbloat 18mbit
+  beside policed 18mbit
+}
+
+beside() {
+  local scenario=$1 rate=$2 at_once=4
+  if [[ $scenario == longfat-1g ]]; then at_once=1; fi
+  echo "## lb_bbr, brutal at $rate, $scenario"
+  lab "$scenario" --congestion "lb_bbr,brutal=$rate,bbr,cubic" --buffer auto:64MiB --seconds 30 \
+    --rounds 5 --parallel "$at_once" --fairness never --report "docs/reports/cc-bbr-$scenario.html"
+}
+
+# One flow beside one of cubic, queues of 1 and 4 BDP.
+share() {
+  echo "## shares beside cubic"
+  lab --rtt 50ms --rate 50mbit --congestion lb_bbr,bbr,cubic --buffer auto:16MiB --seconds 30 \
+    --rounds 3 --parallel 2 --fairness always
+}
+
+# 4. CPU.
+cost() {
+  echo "## CPU for a gigabyte over loopback"
+  "$costs"
+}
+
+main() {
+  local part
+  for part in "$@"; do
+    [[ " ${parts[*]} " == *" $part "* ]] || {
+      echo "usage: bench/cc.sh [$(IFS='|'; echo "${parts[*]}")]..." >&2
+      exit 2
+    }
+  done
+  mkdir -p docs/reports bench/results
+  if [[ $# -gt 0 ]]; then
+    for part in "$@"; do "$part"; done
+    return
+  fi
+  for part in "${parts[@]}"; do "$part"; done | tee "$results"
+}
+
+main "$@"
