@@ -57,7 +57,6 @@ pub enum BpfError {
         /// Which.
         path: PathBuf,
         /// The kernel's word.
-        #[source]
         error: io::Error,
     },
 }

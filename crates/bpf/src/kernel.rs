@@ -4,6 +4,7 @@ use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
 use libbpf_rs::{Btf, ReferencesType};
 
 use crate::error::BpfError;
+use crate::object::hearing;
 
 /// The kernel's description of its own types (BTF).
 pub struct Kernel {
@@ -16,7 +17,8 @@ impl Kernel {
     /// # Errors
     /// [`BpfError::NoBtf`]: the kernel has none.
     pub fn look() -> Result<Self, BpfError> {
-        let btf = Btf::from_vmlinux().map_err(|_| BpfError::NoBtf)?;
+        let btf = hearing("read", "the kernel's types", Btf::from_vmlinux);
+        let btf = btf.map_err(|_| BpfError::NoBtf)?;
         Ok(Self { btf })
     }
 

@@ -66,7 +66,6 @@ pub enum CongestionError {
         /// Which.
         path: PathBuf,
         /// The kernel's word.
-        #[source]
         error: io::Error,
     },
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::CongestionError;
 use crate::load;
+use crate::machine::available;
 
 /// Where bpffs is mounted by custom.
 pub const BPFFS: &str = "/sys/fs/bpf";
@@ -87,20 +88,25 @@ pub fn kept() -> Vec<(String, PathBuf)> {
 /// # Errors
 /// What the kernel says against it.
 pub fn unload_kept(file: &Path) -> Result<(), CongestionError> {
-    let link = load::trace_of(&name_of(file));
+    let name = name_of(file);
+    let (was_there, before) = (fs::symlink_metadata(file).is_ok(), load::trace_of(&name));
     load::unload_file(file)?;
     // Not empty: others are kept.
     let _ = fs::remove_dir(FOLDER);
-    if link.is_some() {
-        wait_until_gone(&name_of(file), &link);
+    if was_there {
+        wait_until_gone(&name, before.as_deref());
     }
     Ok(())
 }
 
-/// The kernel lets go of a link some time after its file. Not for ever: another may hold it too.
-fn wait_until_gone(name: &str, link: &Option<String>) {
+/// The kernel lets go of a link some time after its file, first of its number and then of the name. Not
+/// for ever: another process may hold it too.
+fn wait_until_gone(name: &str, before: Option<&str>) {
+    let is_there = || available().is_ok_and(|names| names.iter().any(|one| one == name));
+    // Of another number, it is the next of that name.
+    let is_it = || load::trace_of(name).is_none_or(|now| Some(now.as_str()) == before);
     let begin = Instant::now();
-    while load::trace_of(name) == *link && begin.elapsed() < LETS_GO_WITHIN {
+    while is_there() && is_it() && begin.elapsed() < LETS_GO_WITHIN {
         thread::sleep(LOOK_EVERY);
     }
 }

@@ -25,4 +25,4 @@ pub use catalogue::{Algorithm, Given, all, find};
 pub use error::CongestionError;
 pub use kept::{BPFFS, FOLDER, keeps, kept, mount_bpffs, unload_kept, unmount_bpffs};
 pub use load::{Registered, ability, load};
-pub use machine::{Holder, available, default_algorithm, holders, unregister};
+pub use machine::{Holder, available, default_algorithm, holder_of, holders, unregister};

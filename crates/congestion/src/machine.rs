@@ -84,8 +84,10 @@ pub fn unregister(name: &str) -> Result<(), CongestionError> {
     }
 }
 
-/// Who holds one that is loaded.
-pub(crate) fn holder_of(name: &str) -> Holder {
+/// Who holds one that is loaded, of the catalogue or not. What is not of the catalogue seems to be the
+/// kernel's to who may not ask (`CAP_SYS_ADMIN`).
+#[must_use]
+pub fn holder_of(name: &str) -> Holder {
     if let Some((_, file)) = kept().into_iter().find(|(of, _)| of == name) {
         return Holder::File(file);
     }

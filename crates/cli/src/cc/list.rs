@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use lastbyte_congestion::{
-    Algorithm, Holder, ability, all, available, default_algorithm, find, holders,
+    Algorithm, Holder, ability, all, available, default_algorithm, find, holder_of,
 };
 use serde::Serialize;
 use terminal_size::{Width, terminal_size_of};
@@ -34,7 +34,7 @@ pub(super) fn list(args: &ListArgs) -> Result<Verdict> {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Row {
     name: String,
-    /// `kernel` or `catalogue`.
+    /// `kernel`, `catalogue` or `other`.
     origin: &'static str,
     /// What the catalogue has it under.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,11 +65,12 @@ struct Row {
 
 /// The kernel's by name, then the catalogue's.
 fn rows() -> Result<Vec<Row>> {
+    let available = available()?;
     let machine = Machine {
-        available: available()?,
+        holders: available.iter().map(|name| (name.clone(), holder_of(name))).collect(),
+        available,
         allowed: apply::allowed_congestion(),
         default: default_algorithm()?,
-        holders: holders().into_iter().collect(),
     };
     Ok(machine.rows())
 }
@@ -79,7 +80,7 @@ struct Machine {
     available: Vec<String>,
     allowed: Vec<String>,
     default: String,
-    /// Of those of the catalogue that are loaded.
+    /// Of those that are available.
     holders: BTreeMap<String, Holder>,
 }
 
@@ -93,23 +94,37 @@ impl Machine {
         kernels.chain(all().iter().map(|one| self.of_catalogue(one))).collect()
     }
 
+    /// One that is not of the catalogue: the kernel's own, or loaded by others.
     fn of_kernel(&self, name: &str) -> Row {
         let known = find(name).filter(|one| one.plain == name);
         let told = known.map(|one| (one.good_for, one.bad_for));
         // The catalogue's is a later one.
         let told = if name == "bbr" { Some(BBR_V1) } else { told };
+        let row = self.bare(name);
+        let is_kernels = row.held_by == Some("kernel");
+        let told = told.filter(|_| is_kernels);
         Row {
-            origin: "kernel",
-            loaded: true,
-            held_by: Some("kernel"),
+            origin: if is_kernels { "kernel" } else { "other" },
             good_for: told.map(|told| told.0),
             bad_for: told.map(|told| told.1),
-            ..self.bare(name)
+            ..row
         }
     }
 
     fn of_catalogue(&self, one: &Algorithm) -> Row {
-        let holder = self.holders.get(one.name);
+        Row {
+            plain_name: Some(one.plain),
+            source: Some(one.source),
+            good_for: Some(one.good_for),
+            bad_for: Some(one.bad_for),
+            takes_rate: one.wants_rate,
+            ..self.bare(one.name)
+        }
+    }
+
+    /// What is known of any name.
+    fn bare(&self, name: &str) -> Row {
+        let holder = self.holders.get(name);
         let (mut file, mut process) = (None, None);
         let held_by = holder.map(|holder| match holder {
             Holder::Kernel => "kernel",
@@ -125,31 +140,14 @@ impl Machine {
             _ => "unknown",
         });
         Row {
-            plain_name: Some(one.plain),
+            name: name.to_owned(),
+            origin: "catalogue",
+            plain_name: None,
             loaded: holder.is_some(),
             held_by,
             file,
             pid: process.as_ref().map(|(pid, _)| *pid),
             command: process.map(|(_, command)| command),
-            source: Some(one.source),
-            good_for: Some(one.good_for),
-            bad_for: Some(one.bad_for),
-            takes_rate: one.wants_rate,
-            ..self.bare(one.name)
-        }
-    }
-
-    /// What is known of any name.
-    fn bare(&self, name: &str) -> Row {
-        Row {
-            name: name.to_owned(),
-            origin: "catalogue",
-            plain_name: None,
-            loaded: false,
-            held_by: None,
-            file: None,
-            pid: None,
-            command: None,
             default: name == self.default,
             allowed_to_all: self.allowed.iter().any(|one| one == name),
             source: None,
@@ -236,12 +234,15 @@ mod tests {
     fn machine() -> Machine {
         let command = "lastbyte cc load nv".to_owned();
         Machine {
-            available: ["reno", "bbr", "lb_nv", "lb_reno", "lb_bic", "lb_lp"]
+            available: ["reno", "theirs", "bbr", "lb_nv", "lb_reno", "lb_bic", "lb_lp"]
                 .map(str::to_owned)
                 .into(),
             allowed: vec!["reno".to_owned()],
             default: "reno".to_owned(),
             holders: BTreeMap::from([
+                ("reno".to_owned(), Holder::Kernel),
+                ("bbr".to_owned(), Holder::Kernel),
+                ("theirs".to_owned(), Holder::Unknown),
                 ("lb_nv".to_owned(), Holder::Process { pid: 4_194_304, command }),
                 ("lb_reno".to_owned(), Holder::File("/sys/fs/bpf/lastbyte/lb_reno".into())),
                 ("lb_bic".to_owned(), Holder::Nobody),
@@ -258,8 +259,9 @@ mod tests {
     fn each_is_there_once_the_kernels_first() {
         let rows = machine().rows();
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names[..3], ["bbr", "reno", "lb_bbr"]);
-        assert_eq!(rows.len(), 2 + all().len());
+        assert_eq!(names[..4], ["bbr", "reno", "theirs", "lb_bbr"]);
+        assert_eq!(rows.len(), 3 + all().len());
+        assert_eq!([rows[1].origin, rows[2].origin], ["kernel", "other"]);
     }
 
     #[test]

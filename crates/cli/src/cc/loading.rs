@@ -161,7 +161,7 @@ fn keep_all(ledger: &Ledger, loaded: Vec<Loaded>, entered: &mut Vec<u64>) -> Res
         let mounted = MountedBpffs { path: PathBuf::from(BPFFS) };
         let id = ledger.plan(&Change::Bpffs(mounted))?;
         entered.push(id);
-        mount_bpffs().context("mounting bpffs, which keeps it")?;
+        mount_bpffs().context("cannot mount bpffs, which keeps it (needs CAP_SYS_ADMIN)")?;
         ledger.made(id)?;
         talk(&format!("cc: bpffs was not mounted: it is now, at {BPFFS} (change {id})"));
     }
