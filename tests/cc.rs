@@ -130,6 +130,48 @@ fn it_is_loaded_once_and_its_holder_is_named() {
     running.answer_within(SOON).with_code(0);
 }
 
+// --- for an experiment --------------------------------------------------------------------------
+
+#[test]
+fn the_lab_loads_what_the_kernel_lacks() {
+    let Some(_turn) = turn() else { return };
+    let told = answer(&mut lab(&["--congestion", "lb_reno,brutal=5mbit", "--seconds", "1"]));
+    let told = told.with_code(0);
+    assert!(!is_available(), "it is taken away again");
+    for name in ["lb_reno", "lb_brutal"] {
+        assert!(told.stdout.lines().any(|line| line.starts_with(name)), "{told:#?}");
+    }
+    let refused = answer(&mut lab(&["--congestion", "reno=5mbit"])).with_code(2);
+    assert!(refused.stderr.contains("reno"), "{refused:#?}");
+    let refused = answer(&mut lab(&["--congestion", "lb_reno=5mbit"])).with_code(2);
+    assert!(refused.stderr.contains("rate"), "{refused:#?}");
+    // Its own ledger: that is looked at first.
+    let words = ["--congestion", "lb_reno", "--apply", "route:192.0.2.1"];
+    let scratch = Scratch::new();
+    let refused = answer(lab(&words).env("LASTBYTE_STATE_DIR", scratch.path())).with_code(2);
+    assert!(refused.stderr.contains("cc load lb_reno --keep"), "{refused:#?}");
+    assert!(!is_available());
+}
+
+#[test]
+fn what_the_lab_loaded_goes_with_it_however_that_ends() {
+    let Some(_turn) = turn() else { return };
+    for signal in ["INT", "KILL"] {
+        let words = ["--congestion", NAME, "--seconds", "100"];
+        let running = Running::start(&mut lab(&words));
+        wait_for("lb_reno", SOON, is_available);
+        signal_to(signal, &running.pid().to_string());
+        let told = running.answer_within(SOON);
+        assert!(!is_available(), "{signal}: {told:#?}");
+    }
+}
+
+fn lab(words: &[&str]) -> Command {
+    let mut lab = lastbyte(["lab", "--rtt", "1ms", "--rate", "20mbit", "--rounds", "1"]);
+    lab.args(["--fairness", "never", "--no-latency"]).args(words);
+    lab
+}
+
 // --- kept ---------------------------------------------------------------------------------------
 
 #[test]

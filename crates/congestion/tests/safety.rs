@@ -5,13 +5,15 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test tells what it did")]
 #![cfg(feature = "bpf")]
 
+#[path = "../../../tests/support/names.rs"]
+mod names;
+
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,8 +32,6 @@ const EXCHANGES: usize = 2000;
 const SOON: Duration = Duration::from_secs(30);
 /// `O_NONBLOCK`, so that the log ends where it ends.
 const WITHOUT_WAITING: i32 = 0o4000;
-
-static MACHINE: Mutex<()> = Mutex::new(());
 
 #[test]
 #[ignore = "takes a minute"]
@@ -133,7 +133,7 @@ fn a_flow_of_another_process_outlives_the_loader() {
 }
 
 /// An algorithm that may be loaded here and that nobody else has loaded; says so if not.
-fn subject(plain: &str) -> Option<(MutexGuard<'static, ()>, &'static Algorithm)> {
+fn subject(plain: &str) -> Option<(names::Turn, &'static Algorithm)> {
     if lastbyte_sys::process::effective_user() != 0 {
         eprintln!("NOT TESTED: only root may load a congestion control");
         return None;
@@ -142,8 +142,7 @@ fn subject(plain: &str) -> Option<(MutexGuard<'static, ()>, &'static Algorithm)>
         eprintln!("NOT TESTED: {error}");
         return None;
     }
-    let alone = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    Some((alone, find(plain).unwrap()))
+    Some((names::turn()?, find(plain).unwrap()))
 }
 
 /// Sends over one connection after the other, with the algorithm wherever it is loaded.
