@@ -158,6 +158,10 @@ impl PathUp {
         let address = SocketAddr::new(self.address(Host::Far), port);
         let tune = task.settings.receiver();
         let listener = self.run(Host::Far, || Listener::listen(address, &tune))??;
+        // One that needs ECN gets it only where both ends have it (dctcp). What cannot be set, the sender
+        // says.
+        let congestion = Some(task.settings.congestion.clone());
+        let _ = Tune { congestion, ..Tune::default() }.apply_to(&listener);
         let address = listener.local_addr();
         let token = Token::new().map_err(LabError::Receiver)?;
         let over = Arc::new(Over::default());

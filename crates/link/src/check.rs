@@ -17,6 +17,7 @@
 //! - `CoDel`: full packets at [`CODEL_OFFERED`] times the rate. What it does is compared with what
 //!   the model does with packets that come when these were sent: the wire is checked against the
 //!   model, and the model's own tests check that against RFC 8289;
+//! - marks above a length of the queue: the same;
 //! - policer: a burst that does not pass whole, and a load behind it;
 //! - cuts: a probe every [`CUT_EVERY`], on a link beside the others, because it takes longest;
 //! - changes: the same for delays; loads over the time of the change for rates and losses.

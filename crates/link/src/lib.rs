@@ -47,8 +47,8 @@ pub use report::{DirectionReport, Report, Times};
 pub use rights::{have_rights, take_rights};
 pub use scenario::{Scenario, Setting};
 pub use spec::{
-    BurstLoss, Change, Cut, DEFAULT_MTU, Direction, Jitter, Management, Outages, Policer, Queue,
-    QueueLimit, Shape, Spec, SpecError, Way,
+    BurstLoss, Change, Cut, DEFAULT_MTU, Direction, Jitter, Management, Marks, Outages, Policer,
+    Queue, QueueLimit, Shape, Spec, SpecError, Way,
 };
 pub use topology::{Attachment, HostPlan, LinkPlan, Route, Topology, TopologyError};
 pub use trace::{Trace, TraceError};

@@ -18,7 +18,8 @@
 //! # trace = "lte.down"       # instead of a rate: a mahimahi trace, beside this file
 //! queue = "1bdp"             # or bytes "2MB", packets "100packets", time "200ms"
 //! management = "codel"       # "drop-tail" if left out
-//! ecn = true                 # mark instead of dropping, where a packet allows it
+//! ecn = true                 # mark instead of dropping, where a packet allows it; or, of a drop-tail
+//!                            # queue, "30kB": mark what comes while more than this waits
 //! policer = { rate = "50mbit", burst = "128KiB" }
 //! cuts = [{ at = "5s", lasting = "2s" }]
 //! cuts_again_every = "60s"   # once if left out
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::spec::{Direction, Management, Shape};
+    use crate::spec::{Direction, Management, Marks, Shape};
 
     #[test]
     fn the_reference_case() {
@@ -272,7 +273,7 @@ mod tests {
         let jitter = jitter.as_ref().unwrap();
         assert!(jitter.reorders && jitter.shape == Shape::Normal(Duration::from_millis(5)));
         assert!(burst_loss.is_some() && policer.is_some() && outages.cuts.len() == 1);
-        assert!(spec.up.marks_ecn && spec.up.management == Management::Codel);
+        assert!(spec.up.marks == Marks::InsteadOfDrops && spec.up.management == Management::Codel);
         assert_eq!((spec.up.lose_every, spec.mtu), (Some(1000), Some(1400)));
         let [first, second] = &spec.changes[..] else { panic!("{:?}", spec.changes) };
         let ten = "10mbit".parse().unwrap();
@@ -326,6 +327,12 @@ mod tests {
         assert!(complaint("rate = '0mbit'").contains("line 1"));
         assert!(complaint("queue = '1bdp'").contains("without a rate"));
         assert!(complaint("rate = '1mbit'\necn = true").contains("codel"));
+        let both = "rate = '1mbit'\nmanagement = 'codel'\necn = '30kB'";
+        assert!(complaint(both).contains("one of them"));
+        assert!(complaint("rtt = '1ms'\necn = '30kB'").contains("without a rate"));
+        let odd = complaint("rate = '1mbit'\necn = 7");
+        assert!(odd.contains("line 2") && odd.contains("30kB"), "{odd}");
+        assert!(complaint("rate = '1mbit'\necn = 'much'").contains("line 2"));
         assert!(complaint("rtt = '1ms'\nlose_every = 0").contains("at least 1"));
         let shape = complaint("rtt = '1ms'\njitter_shape = 'odd'");
         assert!(shape.contains("line 2") && shape.contains("uniform"), "{shape}");

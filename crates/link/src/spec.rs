@@ -94,8 +94,8 @@ pub struct Direction {
     pub queue: Option<Queue>,
     /// What else is done about a long queue.
     pub management: Management,
-    /// Mark packets that allow it (RFC 3168) where the management would drop them.
-    pub marks_ecn: bool,
+    /// Which packets that allow it (RFC 3168) are marked with CE.
+    pub marks: Marks,
     /// A limit without a queue: what comes faster is dropped at once.
     pub policer: Option<Policer>,
     /// When nothing gets through at all.
@@ -134,7 +134,10 @@ impl Direction {
             return Err(SpecError::TwoRates);
         }
         let has_rate = self.mean_rate().is_some();
-        if !has_rate && (self.queue.is_some() || self.management != Management::DropTail) {
+        let wants_queue = self.queue.is_some()
+            || self.management != Management::DropTail
+            || matches!(self.marks, Marks::Above(_));
+        if !has_rate && wants_queue {
             return Err(SpecError::QueueWithoutRate);
         }
         if let Some(Queue::Bytes(size)) = self.queue
@@ -142,8 +145,11 @@ impl Direction {
         {
             return Err(SpecError::QueueTooShort(size.bytes(), mtu));
         }
-        if self.marks_ecn && self.management == Management::DropTail {
+        if self.marks == Marks::InsteadOfDrops && self.management == Management::DropTail {
             return Err(SpecError::NothingMarks);
+        }
+        if matches!(self.marks, Marks::Above(_)) && self.management != Management::DropTail {
+            return Err(SpecError::TwoMarks);
         }
         if self.policer.is_some_and(|policer| policer.burst.bytes() < u64::from(mtu)) {
             return Err(SpecError::BurstTooShort(mtu));
@@ -191,6 +197,19 @@ pub enum QueueLimit {
     Bytes(u64),
     /// In packets.
     Packets(u64),
+}
+
+/// Which packets that allow it (RFC 3168: ECT(0) or ECT(1)) are marked with CE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Marks {
+    /// None.
+    #[default]
+    None,
+    /// Those that the queue's management would drop.
+    InsteadOfDrops,
+    /// Those that come while more than this waits, as in switches for DCTCP (RFC 8257 section 3.1). The
+    /// others wait as in any drop-tail queue. More than the queue takes marks nothing.
+    Above(ByteSize),
 }
 
 /// What is done about a long queue before it is full.
@@ -300,9 +319,15 @@ pub enum SpecError {
     /// A rate and a trace exclude each other.
     #[error("a rate and a trace: give one of them")]
     TwoRates,
-    /// Marks need a queue management that decides when.
-    #[error("a drop-tail queue marks nothing: give management = \"codel\" with ecn")]
+    /// Marks need something that decides when.
+    #[error(
+        "a drop-tail queue marks nothing by itself: give management = \"codel\" with ecn, or a \
+             length of the queue such as ecn = \"30kB\""
+    )]
     NothingMarks,
+    /// Either the length of the queue decides what is marked, or its management.
+    #[error("marks by the queue's length and a management: give one of them")]
+    TwoMarks,
     /// A bucket shorter than a packet lets nothing through.
     #[error("a policer's burst shorter than a packet lets nothing through: give at least {0}")]
     BurstTooShort(u32),
@@ -503,7 +528,11 @@ impl Spec {
                 QueueLimit::Packets(packets) => format!("{packets} packets"),
             };
             let codel = if direction.management == Management::Codel { " CoDel" } else { "" };
-            let ecn = if direction.marks_ecn { " with ECN" } else { "" };
+            let ecn = match direction.marks {
+                Marks::None => String::new(),
+                Marks::InsteadOfDrops => " with ECN".to_owned(),
+                Marks::Above(size) => format!(" with ECN above {size}"),
+            };
             add(format!("{rate}{mean}, queue {queue}{codel}{ecn}"));
         }
         if let Some(policer) = direction.policer {

@@ -126,6 +126,18 @@ fn what_happens_to_packets_is_measured() {
 }
 
 #[test]
+fn marks_above_a_length_of_the_queue_are_measured() {
+    let toml = "rtt = '4ms'\nrate = '16mbit'\nqueue = '200kB'\necn = '30kB'";
+    let Some(findings) = as_asked(toml) else { return };
+    for way in [Way::Up, Way::Down] {
+        let got = |subject| figure(&findings, subject, Some(way)).got;
+        // A queue that grows by 4 Mbit/s is 30 kB long after 60 ms.
+        assert!((got(Subject::FirstMark) - 0.06).abs() < 0.01);
+        assert!(got(Subject::Marks) > 3_000.0 && got(Subject::DroppedUnmarked) == 0.0);
+    }
+}
+
+#[test]
 fn what_happens_at_set_times_is_measured() {
     let toml = "rtt = '4ms'\nrate = '8mbit'\ncuts = [{ at = '400ms', lasting = '200ms' }]\n\
                 [[changes]]\nat = '700ms'\nrate = '4mbit'\nloss = '5%'\n\

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lastbyte_units::BitRate;
 
-use crate::spec::{BurstLoss, Direction, Jitter, Management, Policer, QueueLimit, Shape, Spec};
+use crate::spec::{
+    BurstLoss, Direction, Jitter, Management, Marks, Policer, QueueLimit, Shape, Spec,
+};
 use crate::trace::Trace;
 
 use super::probe::{AT_START_EVERY, Lane, Load};
@@ -45,7 +47,7 @@ pub(super) struct Asked {
     /// Whether the queue counts packets, however small.
     pub(super) queue_counts: bool,
     pub(super) codel: bool,
-    pub(super) marks_ecn: bool,
+    pub(super) marks: Marks,
     pub(super) policer: Option<Policer>,
     /// The rate, or the mean of a recorded one.
     pub(super) mean_rate: Option<BitRate>,
@@ -73,7 +75,7 @@ impl Asked {
             trace,
             queue: _,
             management,
-            marks_ecn,
+            marks,
             policer,
             outages: _,
         } = direction;
@@ -98,7 +100,7 @@ impl Asked {
             queue,
             queue_counts: matches!(limit, Some(QueueLimit::Packets(_))),
             codel: *management == Management::Codel,
-            marks_ecn: *marks_ecn,
+            marks: *marks,
             policer: *policer,
             mean_rate: direction.mean_rate(),
             mtu,
@@ -271,18 +273,37 @@ impl Asked {
 
     /// Full packets at more than the rate, for a queue that is managed.
     pub(super) fn codel_lane(&self) -> Option<Lane> {
-        let rate = self.mean_rate.filter(|_| self.codel)?;
+        Some(self.growing_lane(self.mean_rate.filter(|_| self.codel)?))
+    }
+
+    /// The same for a queue that marks above a length, where it is that long in time.
+    pub(super) fn marks_lane(&self) -> Option<Lane> {
+        let (rate, threshold) = self.mean_rate.zip(self.threshold())?;
+        let room = rate.bytes_in(CODEL_FOR.mul_f64((CODEL_OFFERED - 1.0) / 2.0));
+        (threshold <= room).then(|| self.growing_lane(rate))
+    }
+
+    /// The length of the queue above which packets are marked, in bytes.
+    pub(super) fn threshold(&self) -> Option<u64> {
+        match self.marks {
+            Marks::Above(size) => Some(size.bytes()),
+            Marks::None | Marks::InsteadOfDrops => None,
+        }
+    }
+
+    /// Full packets at more than the rate.
+    fn growing_lane(&self, rate: BitRate) -> Lane {
         let every = rate.time_to_send(self.full.into()).div_f64(CODEL_OFFERED);
         let load = Load {
             packets: u32::MAX,
             within: CODEL_FOR,
             burst: 8,
             batch: at_once(every),
-            ecn: self.marks_ecn,
+            ecn: self.marks != Marks::None,
             ..Load::paced(self.full, every)
         };
         // What waits at the end, twice that.
-        Some(self.lane(load, self.idle_wait() + CODEL_FOR.mul_f64(CODEL_OFFERED - 1.0) * 2))
+        self.lane(load, self.idle_wait() + CODEL_FOR.mul_f64(CODEL_OFFERED - 1.0) * 2)
     }
 
     /// A burst that a policer does not let pass whole, then more than its rate. `None` without one, or

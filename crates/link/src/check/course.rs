@@ -82,7 +82,7 @@ impl<'a> Course<'a> {
     /// All phases that the path asks for, but for those of its timetable.
     pub(super) fn run(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<(), LinkError> {
         let any = |is: fn(&Asked) -> bool| self.asked.iter().any(is);
-        let phases: [(Phase, bool, Measure<'a>); 10] = [
+        let phases: [(Phase, bool, Measure<'a>); 11] = [
             (Phase::Delay, true, Self::delay),
             (Phase::Loss, true, Self::loss),
             (Phase::Bursts, any(|asked| asked.bursts.is_some()), Self::bursts),
@@ -92,6 +92,7 @@ impl<'a> Course<'a> {
             (Phase::Queue, true, Self::queue),
             (Phase::Recorded, any(|asked| asked.trace.is_some()), Self::recorded),
             (Phase::Codel, any(|asked| asked.codel), Self::codel),
+            (Phase::Marks, any(|asked| asked.threshold().is_some()), Self::marks),
             (Phase::Policer, any(|asked| asked.policer.is_some()), Self::policer),
         ];
         for (phase, is_asked, measure) in phases {

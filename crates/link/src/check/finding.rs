@@ -25,6 +25,8 @@ pub enum Phase {
     Recorded,
     /// A queue's management.
     Codel,
+    /// Marks of a queue that is longer than it should be.
+    Marks,
     /// A policer.
     Policer,
     /// Cuts, and changes at set times.
@@ -43,6 +45,7 @@ impl fmt::Display for Phase {
             Self::Queue => "queue",
             Self::Recorded => "the recorded rate",
             Self::Codel => "CoDel",
+            Self::Marks => "marks",
             Self::Policer => "policer",
             Self::Timetable => "cuts and changes",
         })
@@ -105,6 +108,10 @@ pub enum Subject {
     FirstStrike,
     /// How many packets of a load `CoDel` drops or marks.
     Strikes,
+    /// When the first packet was sent that a queue above a length marks, after the first of a load.
+    FirstMark,
+    /// How many packets of a load it marks.
+    Marks,
     /// Packets dropped where they were to be marked.
     DroppedUnmarked,
     /// How much a policer lets pass at once.
@@ -159,6 +166,8 @@ impl fmt::Display for Subject {
             Self::Opportunities => "opportunities",
             Self::FirstStrike => "CoDel's first",
             Self::Strikes => "CoDel's number",
+            Self::FirstMark => "first mark",
+            Self::Marks => "marks",
             Self::DroppedUnmarked => "dropped unmarked",
             Self::PolicerBurst => "policer's burst",
             Self::PolicerRate => "policer's rate",

@@ -16,7 +16,7 @@ use super::{Certificate, Ends, Finding, Measured, Outcome, PROMISED_LATENESS, Su
 pub(super) use delay::{Varying, delay, longest_packet, overtaken, varying, varying_sum};
 pub(super) use loss::{bursts, damaged, doubled, dropped, every_nth, share};
 pub(super) use rate::{queue, rate};
-pub(super) use shaping::{Struck, codel, policer, recorded, recorded_queue};
+pub(super) use shaping::{Struck, policer, recorded, recorded_queue, struck};
 pub(super) use statistics::median;
 pub(super) use timetable::{Step, cuts, delay_step, loss_step, rate_step};
 

@@ -117,7 +117,32 @@ impl Course<'_> {
         for ((asked, seen), left) in self.asked.iter().zip(&found).zip(&left) {
             let (Some((lane, seen)), Some(rate)) = (seen, asked.mean_rate) else { continue };
             let expected = expected_strikes(&spec, lane, seen);
-            for (subject, outcome) in judge::codel(&expected, rate, lane.load.ecn, seen) {
+            let subjects = [Subject::FirstStrike, Subject::Strikes];
+            for (subject, outcome) in judge::struck(subjects, &expected, rate, lane.load.ecn, seen)
+            {
+                let outcome = seen.spoiled().map_or(outcome, Outcome::TooBusy);
+                attempt.add_without(subject, asked.way, outcome, left);
+            }
+        }
+        Ok(attempt)
+    }
+
+    pub(super) fn marks(&self) -> Result<Attempt, LinkError> {
+        let (spec, left) = self.part(parts::managed);
+        let (found, mut attempt) = self.loaded(Phase::Marks, &spec, Asked::marks_lane)?;
+        for ((asked, seen), left) in self.asked.iter().zip(&found).zip(&left) {
+            let (Some(rate), Some(threshold)) = (asked.mean_rate, asked.threshold()) else {
+                continue;
+            };
+            let Some((lane, seen)) = seen else {
+                let time = rate.time_to_send(threshold).as_secs_f64();
+                let why = format!("the queue takes too long to be {time:.1} s long");
+                attempt.add(Subject::Marks, Some(asked.way), Outcome::NotMeasured(why));
+                continue;
+            };
+            let expected = expected_strikes(&spec, lane, seen);
+            let subjects = [Subject::FirstMark, Subject::Marks];
+            for (subject, outcome) in judge::struck(subjects, &expected, rate, true, seen) {
                 let outcome = seen.spoiled().map_or(outcome, Outcome::TooBusy);
                 attempt.add_without(subject, asked.way, outcome, left);
             }
@@ -171,7 +196,7 @@ impl Course<'_> {
     }
 }
 
-/// What CoDel does with packets that come when these were sent.
+/// What the queue does with packets that come when these were sent.
 fn expected_strikes(spec: &Spec, lane: &Lane, seen: &Seen) -> Struck {
     let mut model = Model::new(spec, lane.way, 0);
     let packet = Packet { bytes: lane.load.ip_bytes, ecn_capable: lane.load.ecn };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::spec::{Direction, Management, Queue, Spec};
+use crate::spec::{Direction, Management, Marks, Queue, Spec};
 
 /// How long the queue is where it must not be the limit.
 pub(super) const LONG_QUEUE: Duration = Duration::from_secs(2);
@@ -17,7 +17,7 @@ pub(super) fn steady(asked: &Direction) -> Direction {
     let mut kept = Direction { outages: Default::default(), ..asked.clone() };
     if asked.trace.is_some() {
         (kept.trace, kept.queue) = (None, None);
-        (kept.management, kept.marks_ecn) = (Management::DropTail, false);
+        (kept.management, kept.marks) = (Management::DropTail, Marks::None);
     }
     kept
 }
@@ -75,9 +75,9 @@ pub(super) fn recorded(asked: &Direction) -> Direction {
     Direction { delay: asked.delay, trace, queue, ..Direction::default() }
 }
 
-/// The queue's management with a queue that is never full; a recorded rate is its mean.
+/// The queue's management, or its marks, with a queue that is never full; a recorded rate is its mean.
 pub(super) fn managed(asked: &Direction) -> Direction {
-    if asked.management == Management::DropTail {
+    if asked.management == Management::DropTail && asked.marks == Marks::None {
         return Direction { delay: asked.delay, ..Direction::default() };
     }
     Direction {
@@ -85,7 +85,7 @@ pub(super) fn managed(asked: &Direction) -> Direction {
         rate: asked.mean_rate(),
         queue: Some(Queue::Time(LONG_QUEUE)),
         management: asked.management,
-        marks_ecn: asked.marks_ecn,
+        marks: asked.marks,
         ..Direction::default()
     }
 }
@@ -120,7 +120,7 @@ pub(super) fn left_out(asked: &Direction, kept: &Direction) -> String {
         trace,
         queue,
         management,
-        marks_ecn: _,
+        marks,
         policer,
         outages,
     } = asked;
@@ -134,6 +134,7 @@ pub(super) fn left_out(asked: &Direction, kept: &Direction) -> String {
         ("the recorded rate", *trace != kept.trace),
         ("its own queue's length", *queue != kept.queue && kept.queue.is_some()),
         ("CoDel", *management != kept.management),
+        ("marks", *marks != kept.marks && matches!(marks, Marks::Above(_))),
         ("the policer", *policer != kept.policer),
         ("cuts", *outages != kept.outages),
     ];

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::Packet;
 use super::{Retiming, State};
-use crate::spec::{Management, QueueLimit};
+use crate::spec::{Management, Marks, QueueLimit};
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
@@ -35,7 +35,7 @@ pub(super) struct Transmitter {
     pace: Pace,
     limit: QueueLimit,
     codel: Option<Codel>,
-    marks: bool,
+    marks: Marks,
     /// When the last accepted packet will have been sent, in nanoseconds.
     free_at: u64,
     /// When each waiting packet will have been sent, and its bytes.
@@ -68,7 +68,7 @@ impl Transmitter {
             pace: Pace::of(state)?,
             limit: (*limit)?,
             codel: (direction.management == Management::Codel).then(Codel::default),
-            marks: direction.marks_ecn,
+            marks: direction.marks,
             free_at: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -123,7 +123,7 @@ impl Transmitter {
         let long = waiting_bytes >= CODEL_LEAST_BYTES;
         let wait = turn - now;
         let strikes = self.codel.as_mut().is_some_and(|codel| codel.strikes(turn, wait, long));
-        let marked = strikes && self.marks && packet.ecn_capable;
+        let marked = packet.ecn_capable && self.marks(strikes, waiting_bytes);
         if strikes && !marked {
             return None;
         }
@@ -131,6 +131,15 @@ impl Transmitter {
         self.waiting.push_back((self.free_at, packet.bytes));
         self.waiting_bytes += u64::from(packet.bytes);
         Some(Sent { at: self.free_at, queued: wait, marked })
+    }
+
+    /// Whether a packet that allows it is marked.
+    fn marks(&self, strikes: bool, waiting_bytes: u128) -> bool {
+        match self.marks {
+            Marks::None => false,
+            Marks::InsteadOfDrops => strikes,
+            Marks::Above(size) => waiting_bytes > size.bytes().into(),
+        }
     }
 
     fn forget_sent(&mut self, now: u64) {

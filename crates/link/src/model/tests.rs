@@ -5,7 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::spec::{BurstLoss, Change, Cut, Jitter, Management, Outages, Policer, Queue, Shape};
+use crate::spec::{
+    BurstLoss, Change, Cut, Jitter, Management, Marks, Outages, Policer, Queue, Shape,
+};
 use crate::trace::Trace;
 
 const MS: u64 = 1_000_000;
@@ -290,7 +292,8 @@ fn a_recorded_rate_is_kept_and_unused_opportunities_are_gone() {
 
 /// The waiting times of an unresponsive sender at twice the rate, and its drops, over 10 s.
 fn overloaded(management: Management, ecn: bool) -> (u64, usize, usize) {
-    let up = Direction { management, marks_ecn: ecn, ..direction("12mbit", "1MB") };
+    let marks = if ecn { Marks::InsteadOfDrops } else { Marks::None };
+    let up = Direction { management, marks, ..direction("12mbit", "1MB") };
     let mut model = model(up, 1);
     let (mut longest, mut dropped, mut marked) = (0, 0, 0);
     for half_ms in 0..20_000_u64 {
@@ -315,6 +318,27 @@ fn codel_drops_more_and_more_of_what_does_not_yield() {
     assert!(with_codel <= waits_ms && marked == 0);
     let (_, dropped, marked) = overloaded(Management::Codel, true);
     assert!(marked > 100 && dropped < drops, "{marked} marked, {dropped} dropped with ECN");
+}
+
+#[test]
+fn a_threshold_marks_what_comes_above_it_and_drops_nothing() {
+    let marks = Marks::Above("4500B".parse().unwrap());
+    let mut model = model(Direction { marks, ..direction("12mbit", "10500B") }, 1);
+    let mut fates = |now: u64, ecn_capable: bool, packets: usize| -> Vec<Option<bool>> {
+        let offer = |_| match model.offer(now, Packet { bytes: 1500, ecn_capable }) {
+            Fate::Deliver(arrival) => Some(arrival.marked),
+            _ => None,
+        };
+        (0..packets).map(offer).collect()
+    };
+    let (plain, marked) = (Some(false), Some(true));
+    // Up to three wait before the first four: no more than the threshold.
+    let first = [plain, plain, plain, plain, marked, marked, marked, None];
+    assert_eq!(fates(0, true, 8), first);
+    // Packets that do not allow it are left alone up to the queue's end.
+    assert_eq!(fates(2 * MS, false, 3), [plain, plain, None]);
+    // A packet takes 1 ms: three wait, then four.
+    assert_eq!(fates(6 * MS, true, 2), [plain, marked]);
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! What may stand in a scenario's TOML, and what it makes of a path.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
-use serde::Deserialize;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::{Said, Scenario, ScenarioError, Setting, half, read_trace};
 use crate::spec::{
-    BurstLoss, Cut, Direction, Jitter, Management, Outages, Policer, Queue, Shape, Spec, SpecError,
-    Way,
+    BurstLoss, Cut, Direction, Jitter, Management, Marks, Outages, Policer, Queue, Shape, Spec,
+    SpecError, Way,
 };
 
 /// A table of TOML with the keys of a direction among others: serde can either flatten a table into
@@ -31,7 +33,7 @@ macro_rules! table_with_direction_keys {
             trace: PathBuf,
             queue: QueueText,
             management: ManagementText,
-            ecn: bool,
+            ecn: EcnText,
             policer: PolicerText,
             cuts: Vec<CutText>,
             cuts_again_every: Span,
@@ -186,6 +188,34 @@ pub(crate) enum ManagementText {
     Codel,
 }
 
+/// `true`, or the length of the queue above which packets are marked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EcnText(Marks);
+
+impl<'de> Deserialize<'de> for EcnText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EcnVisitor)
+    }
+}
+
+struct EcnVisitor;
+
+impl Visitor<'_> for EcnVisitor {
+    type Value = EcnText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false, or a length of the queue such as \"30kB\"")
+    }
+
+    fn visit_bool<E: Error>(self, marks: bool) -> Result<EcnText, E> {
+        Ok(EcnText(if marks { Marks::InsteadOfDrops } else { Marks::None }))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<EcnText, E> {
+        text.parse().map(|size| EcnText(Marks::Above(size))).map_err(E::custom)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BurstText {
@@ -262,7 +292,7 @@ impl Keys {
             Some(ManagementText::DropTail) => Management::DropTail,
             Some(ManagementText::Codel) => Management::Codel,
         };
-        direction.marks_ecn = self.ecn.unwrap_or(direction.marks_ecn);
+        direction.marks = self.ecn.map_or(direction.marks, |ecn| ecn.0);
         let policer = self.policer.map(|PolicerText { rate, burst }| Policer { rate, burst });
         direction.policer = policer.or(direction.policer);
         let cut =

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::keys::{Keys, SettingText};
 use super::{ScenarioError, from_toml, half};
-use crate::spec::{Direction, Spec, Way};
+use crate::spec::{Direction, Marks, Spec, Way};
 
 /// What errors call it, in place of a scenario's name.
 const SET: &str = "as set";
@@ -108,11 +108,16 @@ fn take_away(key: &str, direction: &mut Direction) -> bool {
         // A queue and its management need a rate.
         "rate" | "trace" => {
             (direction.rate, direction.trace, direction.queue) = (None, None, None);
-            (direction.management, direction.marks_ecn) = (none.management, false);
+            (direction.management, direction.marks) = (none.management, none.marks);
         }
         "queue" => direction.queue = None,
-        "management" => (direction.management, direction.marks_ecn) = (none.management, false),
-        "ecn" => direction.marks_ecn = false,
+        "management" => {
+            direction.management = none.management;
+            if direction.marks == Marks::InsteadOfDrops {
+                direction.marks = none.marks;
+            }
+        }
+        "ecn" => direction.marks = none.marks,
         "policer" => direction.policer = None,
         "cuts" => direction.outages = none.outages,
         _ => return false,

@@ -153,7 +153,8 @@ impl Struck {
 
 /// When the first packet was struck, and how many were, against what the law says for packets that come
 /// when these were sent. With `ecn` all were to be marked and none to be dropped.
-pub(in super::super) fn codel(
+pub(in super::super) fn struck(
+    subjects: [Subject; 2],
     expected: &Struck,
     rate: BitRate,
     ecn: bool,
@@ -161,8 +162,8 @@ pub(in super::super) fn codel(
 ) -> Vec<(Subject, Outcome)> {
     let got = Struck::of(seen);
     let Some(asked) = expected.first(seen) else {
-        let why = "the sender never was ahead for 100 ms".to_owned();
-        return vec![(Subject::FirstStrike, Outcome::TooBusy(why))];
+        let why = "the sender never was ahead for long enough".to_owned();
+        return vec![(subjects[0], Outcome::TooBusy(why))];
     };
     let word = if ecn { "marked" } else { "dropped" };
     // A packet that is late makes a queue seem shorter, which grows by this share of the time.
@@ -181,7 +182,7 @@ pub(in super::super) fn codel(
     let (asked, many) = (expected.0.len() as f64, got.0.len() as f64);
     let basis = format!("{word} of {} packets, as the law has it", grouped(seen.sent.len() as u64));
     let count = measured(Unit::Packets, asked, many, (asked * STRIKES_TOLERANCE).max(2.0), basis);
-    let mut list = vec![(Subject::FirstStrike, first), (Subject::Strikes, count)];
+    let mut list = vec![(subjects[0], first), (subjects[1], count)];
     if ecn {
         let basis = "where packets may be marked".to_owned();
         let dropped = measured(Unit::Packets, 0.0, seen.lost() as f64, 0.0, basis);
@@ -230,6 +231,8 @@ pub(in super::super) fn policer(
 mod tests {
     use super::super::tests::{MS, arrival, is_inside, is_not_measured, is_too_busy, seen};
     use super::*;
+
+    const SUBJECTS: [Subject; 2] = [Subject::FirstStrike, Subject::Strikes];
 
     fn insides(list: &[(Subject, Outcome)]) -> Vec<bool> {
         list.iter().map(|(_, outcome)| is_inside(outcome)).collect()
@@ -283,7 +286,8 @@ mod tests {
         let mut sent = seen(MS, 1000, MS, 10 * MS);
         let lost = |first: u32, many: u32| -> Vec<u32> { (first..first + many).collect() };
         let judged = |seen: &Seen, expected: &[u32]| {
-            codel(&Struck(expected.to_vec()), "8mbit".parse().unwrap(), false, seen)
+            let expected = Struck(expected.to_vec());
+            struck(SUBJECTS, &expected, "8mbit".parse().unwrap(), false, seen)
         };
         sent.arrivals.retain(|one| !lost(300, 20).contains(&one.number));
         assert_eq!(insides(&judged(&sent, &lost(300, 20))), [true, true]);
@@ -303,7 +307,8 @@ mod tests {
         for number in 300..320 {
             marked.arrivals[number].marked = true;
         }
-        let judged = |seen: &Seen| insides(&codel(&expected, "8mbit".parse().unwrap(), true, seen));
+        let rate = "8mbit".parse().unwrap();
+        let judged = |seen: &Seen| insides(&struck(SUBJECTS, &expected, rate, true, seen));
         assert_eq!(judged(&marked), [true, true, true]);
         marked.arrivals.remove(310);
         assert_eq!(judged(&marked), [true, true, false]);
