@@ -122,6 +122,7 @@ struct bbr {
 	u8 is_floor_round : 1;    /* what comes back in this round was sent in ProbeBW_DOWN */
 	u8 probe_rtt_round_done : 1; /* a round of ProbeRTT's small flight is over */
 	u8 has_seen_rtt : 1;      /* the pace was made from a round trip */
+	u8 has_probed : 1;        /* this cycle had its ProbeBW_UP */
 	u8 idle_restart : 1;      /* nothing was in flight when the last data was sent */
 };
 FITS(struct bbr);
@@ -359,10 +360,14 @@ INLINE void update_loss_floor(struct ack *a)
 	b->floor_lost = 0;
 	b->floor_delivered = 0;
 	sample = MIN(((u64)lost << SHARE_SHIFT) / MAX(delivered, 1), MOST_LOSS_FLOOR);
-	if (sample > b->loss_floor && b->loss_floor)
-		b->loss_floor = (3 * b->loss_floor + sample) / 4;
+	b->loss_floor = (b->loss_floor + sample) / 2;
+	if (b->bw_shortterm == NONE)
+		return;
+	/* Slowing down did not help: it was for nothing. Or it did: then the bandwidth was too much. */
+	if (sample > LOSS_THRESH)
+		reset_short_term_model(b);
 	else
-		b->loss_floor = (b->loss_floor + sample) / 2;
+		advance_max_bw_filter(b);
 }
 
 /* --- the states of ProbeBW ---------------------------------------------------------------------- */
@@ -416,6 +421,7 @@ INLINE void start_probe_bw_up(struct ack *a)
 
 	b->ack_phase = ACKS_PROBE_STARTING;
 	b->is_bw_probe_sample = 1;
+	b->has_probed = 1;
 	b->full_bw = b->bw_latest;
 	b->up_rtt_us = a->tp->srtt_us;
 	b->up_shift = b->prev_probe_too_high ? 5 : 3;
@@ -486,8 +492,9 @@ INLINE void update_probe_bw_cycle_phase(struct ack *a)
 		b->is_bw_probe_sample = 0;
 		b->ack_phase = ACKS_INIT;
 		b->is_floor_round = b->state == PROBE_BW_DOWN;
-		if (is_in_probe_bw(b) && !a->rs->is_app_limited)
+		if (b->has_probed && !a->rs->is_app_limited)
 			advance_max_bw_filter(b);
+		b->has_probed = 0;
 	}
 
 	switch (b->state) {
@@ -523,7 +530,7 @@ INLINE void bound_bw(struct ack *a)
 
 	if (a->bw)
 		passed = MIN(passed, a->bw);
-	b->bw_shortterm = MAX(passed, (u64)now * BETA >> SHARE_SHIFT);
+	b->bw_shortterm = MAX(passed, now / 2);
 }
 
 /* A probe lost too much. */
@@ -555,15 +562,19 @@ INLINE void adapt_to_loss(struct ack *a)
 			handle_inflight_too_high(a);
 		return;
 	}
-	if (is_probing_bw(b))
+	/* What was sent before it slowed down, and what it learns the path's own loss from. */
+	if (is_probing_bw(b) || b->ack_phase == ACKS_PROBE_STOPPING || b->is_floor_round)
 		return;
-	if (b->state == PROBE_BW_CRUISE && a->is_loss_high && !a->is_queueing) {
-		bound_bw(a);
-		start_probe_bw_down(a);
-		return;
-	}
-	if (a->round_start && (has_ce || a->is_loss_high || (a->lost && a->is_queueing)))
+	if (a->is_loss_high && !a->is_queueing) {
+		if (b->state == PROBE_BW_CRUISE) {
+			bound_bw(a);
+			start_probe_bw_down(a);
+		} else if (a->round_start) {
+			bound_bw(a);
+		}
+	} else if (a->round_start && (has_ce || a->is_loss_high || (a->lost && a->is_queueing))) {
 		loss_lower_bounds(a);
+	}
 }
 
 /* --- Startup and Drain -------------------------------------------------------------------------- */
