@@ -123,6 +123,7 @@ struct bbr {
 	u8 probe_rtt_round_done : 1; /* a round of ProbeRTT's small flight is over */
 	u8 has_seen_rtt : 1;      /* the pace was made from a round trip */
 	u8 is_bound : 1;          /* ProbeBW_DOWN began with bw_shortterm, from a flight half before it */
+	u8 is_beside_others : 1;  /* there was a queue before the probe began */
 	u8 has_probed : 1;        /* this cycle had its ProbeBW_UP */
 	u8 idle_restart : 1;      /* nothing was in flight when the last data was sent */
 };
@@ -451,7 +452,9 @@ INLINE void start_probe_bw_up(struct ack *a)
 	b->has_probed = 1;
 	b->full_bw = b->bw_latest;
 	b->up_rtt_us = a->tp->srtt_us;
-	b->up_shift = b->prev_probe_too_high ? 5 : 3;
+	b->full_bw_count = 0;
+	b->is_beside_others = b->up_rtt_us >> 3 > b->min_rtt_us + (b->min_rtt_us >> 2);
+	b->up_shift = b->prev_probe_too_high ? 5 : b->is_beside_others ? 2 : 3;
 	b->prev_probe_too_high = 0;
 	enter(a, PROBE_BW_UP);
 	raise_up_cap(a);
@@ -492,17 +495,22 @@ INLINE bool has_grown(const struct bbr *b)
 INLINE bool is_time_to_go_down(struct ack *a)
 {
 	struct bbr *b = a->b;
+	bool has_more = has_grown(b);
 
 	if (b->ack_phase != ACKS_PROBE_FEEDBACK)
 		return false;
-	if (!has_grown(b) && a->tp->srtt_us > b->up_rtt_us + (b->up_rtt_us >> 4))
+	if (!has_more && !b->is_beside_others &&
+	    a->tp->srtt_us > b->up_rtt_us + (b->up_rtt_us >> 4))
 		return true;
 	if (!a->round_start || b->phase_rounds < 2 || a->rs->is_app_limited)
 		return false;
-	if (b->up_shift <= 3 && !has_grown(b))
-		return true;
+	if (b->up_shift <= 3 && !has_more) {
+		b->full_bw_count++;
+		if (!b->is_beside_others || b->full_bw_count == FULL_BW_ROUNDS)
+			return true;
+	}
 	b->full_bw = MAX(b->bw_latest, b->full_bw);
-	b->up_shift = MAX(b->up_shift - 1, 1);
+	b->up_shift = MAX(b->up_shift - 1, b->is_beside_others ? 2 : 1);
 	raise_up_cap(a);
 	return false;
 }
@@ -875,13 +883,13 @@ void bbr_cong_control(u64 *ctx)
 	check_probe_rtt(&a, expired);
 #ifdef TRACE
 	if (a.round_start) {
-		static const char f1[] = "B st %d ph %d bw %d";
+		static const char f1[] = "B st %d tp %d bw %d";
 		static const char f2[] = "B  max %d latest %d short %d";
 		static const char f3[] = "B  lost %d of %d floor %d";
 		static const char f4[] = "B  infl %d cwnd %d rtt %d";
 		#define K(x) ((u64)(x) * 12000 >> 24) /* kbit/s-ish: pkt/us*12000 bit*1000 */
 		static int (*const pr)(const char *, u32, ...) = (void *)6;
-		pr(f1, sizeof(f1), a.b->state, a.b->ack_phase, K((u64)a.bw*1000));
+		pr(f1, sizeof(f1), a.b->state, ((u64)tp >> 7) & 4095, K((u64)a.bw*1000));
 		pr(f2, sizeof(f2), K((u64)max_bw(a.b)*1000), K((u64)a.b->bw_latest*1000), a.b->bw_shortterm == NONE ? -1 : K((u64)a.b->bw_shortterm*1000));
 		pr(f3, sizeof(f3), a.lost, a.packets, a.b->loss_floor);
 		pr(f4, sizeof(f4), a.in_flight, tp->snd_cwnd, a.b->round_min_rtt_us);
