@@ -122,6 +122,9 @@ struct bbr {
 	u8 is_floor_round : 1;    /* what comes back in this round was sent in ProbeBW_DOWN */
 	u8 probe_rtt_round_done : 1; /* a round of ProbeRTT's small flight is over */
 	u8 has_seen_rtt : 1;      /* the pace was made from a round trip */
+	u8 is_bound : 1;          /* ProbeBW_DOWN began with bw_shortterm, from a flight half before it */
+	u8 is_beside_others : 1;  /* there was a queue before the probe began */
+	u8 has_probed : 1;        /* this cycle had its ProbeBW_UP */
 	u8 idle_restart : 1;      /* nothing was in flight when the last data was sent */
 };
 FITS(struct bbr);
@@ -237,6 +240,7 @@ INLINE void start_round(struct ack *a)
 {
 	reset_loss_window(a);
 	begin_round(a);
+	a->round_start = false;
 }
 
 /* Begins the next one. Of small flights several are needed to judge losses. */
@@ -248,11 +252,12 @@ INLINE void next_round(struct ack *a)
 }
 
 /* Whether so many lost packets are more than the path loses by itself. */
-INLINE bool is_loss_high(const struct bbr *b, u32 lost, u32 packets)
+INLINE bool is_loss_high(const struct bbr *b, bool is_queueing, u32 lost, u32 packets)
 {
-	u64 threshold = LOSS_THRESH + 3 * (u64)b->loss_floor / 2;
+	u64 threshold = LOSS_THRESH + (is_queueing ? 1 : 2) * (u64)b->loss_floor;
+	u32 few = FEW_LOSSES + (b->loss_floor >> 4);
 
-	return lost > FEW_LOSSES && (u64)(lost - FEW_LOSSES) << SHARE_SHIFT > threshold * packets;
+	return lost > few && (u64)(lost - few) << SHARE_SHIFT > threshold * packets;
 }
 
 INLINE void update_round(struct ack *a)
@@ -278,7 +283,7 @@ INLINE void update_round(struct ack *a)
 	a->packets = tp->delivered - b->window_delivered + a->lost;
 	if (a->lost)
 		a->is_loss_high = is_loss_high(
-			b, a->lost,
+			b, a->is_queueing, a->lost,
 			a->round_start ? a->packets : MAX(a->packets, a->rs->prior_in_flight));
 }
 
@@ -299,6 +304,12 @@ INLINE void advance_max_bw_filter(struct bbr *b)
 		return;
 	b->max_bw[0] = b->max_bw[1];
 	b->max_bw[1] = 0;
+}
+
+INLINE void forget_bw_beyond(struct bbr *b, u32 bandwidth)
+{
+	b->max_bw[0] = MIN(b->max_bw[0], bandwidth);
+	b->max_bw[1] = MIN(b->max_bw[1], bandwidth);
 }
 
 INLINE void reset_short_term_model(struct bbr *b)
@@ -340,29 +351,50 @@ INLINE void loss_lower_bounds(struct ack *a)
 		b->inflight_shortterm = MAX(b->inflight_latest, (u64)window * BETA >> SHARE_SHIFT);
 }
 
-/* Learns the path's own loss from a round whose packets were sent slower than they can be delivered. */
+/*
+ * Judges a round whose packets were sent slower than the ones before: what is lost of them the path loses
+ * by itself, if what arrives became less too. If as much arrives, it is the path that takes no more.
+ */
 INLINE void update_loss_floor(struct ack *a)
 {
 	struct bbr *b = a->b;
-	u32 lost = b->floor_lost + a->lost;
-	u32 delivered = b->floor_delivered + (a->packets - a->lost);
+	u32 delivered = a->packets - a->lost;
 	u32 sample;
 
 	b->is_floor_round = 0;
 	if (a->is_queueing)
 		return;
-	if (lost + delivered < FLOOR_PACKETS) {
-		b->floor_lost = lost;
-		b->floor_delivered = delivered;
+	if (a->lost << SHARE_SHIFT > b->loss_floor * delivered && a->bw > b->full_bw - b->full_bw / 20)
+		return;
+	/* Slowing down did not help: it was for nothing. Or it did: the bandwidth was too much. */
+	if (b->bw_shortterm != NONE) {
+		if (a->lost << SHARE_SHIFT > LOSS_THRESH * a->packets)
+			reset_short_term_model(b);
+		else
+			forget_bw_beyond(b, b->bw_shortterm);
+	}
+	if (b->floor_delivered + a->packets < FLOOR_PACKETS) {
+		b->floor_lost += a->lost;
+		b->floor_delivered += delivered;
 		return;
 	}
+	sample = (u64)(b->floor_lost + a->lost) << SHARE_SHIFT;
+	sample /= MAX(b->floor_delivered + delivered, 1);
+	b->loss_floor = (b->loss_floor + MIN(sample, MOST_LOSS_FLOOR)) / 2;
 	b->floor_lost = 0;
 	b->floor_delivered = 0;
-	sample = MIN(((u64)lost << SHARE_SHIFT) / MAX(delivered, 1), MOST_LOSS_FLOOR);
-	if (sample > b->loss_floor && b->loss_floor)
-		b->loss_floor = (3 * b->loss_floor + sample) / 4;
-	else
-		b->loss_floor = (b->loss_floor + sample) / 2;
+}
+
+/* Losses without a queue: a policer, or a queue too short to be seen. The rate is what got through. */
+INLINE void bound_bw(struct ack *a)
+{
+	struct bbr *b = a->b;
+	u32 now = bw(b);
+	u64 passed = (u64)now * (a->packets - a->lost) / MAX(a->packets, 1);
+
+	if (a->bw)
+		passed = MIN(passed, a->bw);
+	b->bw_shortterm = MAX(passed, now / 2);
 }
 
 /* --- the states of ProbeBW ---------------------------------------------------------------------- */
@@ -382,6 +414,7 @@ INLINE void start_probe_bw_down(struct ack *a)
 	b->probe_stamp = a->now + PROBE_WAIT_US + random % PROBE_WAIT_RANDOM_US;
 	b->ack_phase = ACKS_PROBE_STOPPING;
 	b->is_floor_round = 0;
+	b->is_bound = 0;
 	enter(a, PROBE_BW_DOWN);
 	start_round(a);
 }
@@ -416,9 +449,12 @@ INLINE void start_probe_bw_up(struct ack *a)
 
 	b->ack_phase = ACKS_PROBE_STARTING;
 	b->is_bw_probe_sample = 1;
+	b->has_probed = 1;
 	b->full_bw = b->bw_latest;
 	b->up_rtt_us = a->tp->srtt_us;
-	b->up_shift = b->prev_probe_too_high ? 5 : 3;
+	b->full_bw_count = 0;
+	b->is_beside_others = b->up_rtt_us >> 3 > b->min_rtt_us + (b->min_rtt_us >> 2);
+	b->up_shift = b->prev_probe_too_high ? 5 : b->is_beside_others ? 2 : 3;
 	b->prev_probe_too_high = 0;
 	enter(a, PROBE_BW_UP);
 	raise_up_cap(a);
@@ -459,19 +495,42 @@ INLINE bool has_grown(const struct bbr *b)
 INLINE bool is_time_to_go_down(struct ack *a)
 {
 	struct bbr *b = a->b;
+	bool has_more = has_grown(b);
 
 	if (b->ack_phase != ACKS_PROBE_FEEDBACK)
 		return false;
-	if (!has_grown(b) && a->tp->srtt_us > b->up_rtt_us + (b->up_rtt_us >> 4))
+	if (!has_more && !b->is_beside_others &&
+	    a->tp->srtt_us > b->up_rtt_us + (b->up_rtt_us >> 4))
 		return true;
 	if (!a->round_start || b->phase_rounds < 2 || a->rs->is_app_limited)
 		return false;
-	if (b->up_shift <= 3 && !has_grown(b))
-		return true;
+	if (b->up_shift <= 3 && !has_more) {
+		b->full_bw_count++;
+		if (!b->is_beside_others || b->full_bw_count == FULL_BW_ROUNDS)
+			return true;
+	}
 	b->full_bw = MAX(b->bw_latest, b->full_bw);
-	b->up_shift = MAX(b->up_shift - 1, 1);
+	b->up_shift = MAX(b->up_shift - 1, b->is_beside_others ? 2 : 1);
 	raise_up_cap(a);
 	return false;
+}
+
+/*
+ * When the bandwidth was bounded, half of the flight that it was measured with was from before. Only a
+ * round later it is what the path delivers. Returns whether that was less, and begins to slow down anew.
+ */
+INLINE bool is_still_too_fast(struct ack *a)
+{
+	struct bbr *b = a->b;
+	u32 bound = MAX(a->bw, b->bw_shortterm / 2);
+
+	if (!b->is_bound || !a->is_loss_high || a->is_queueing || !a->bw ||
+	    bound > b->bw_shortterm - b->bw_shortterm / 20)
+		return false;
+	b->bw_shortterm = bound;
+	b->is_bound = 0;
+	enter(a, PROBE_BW_DOWN);
+	return true;
 }
 
 INLINE void update_probe_bw_cycle_phase(struct ack *a)
@@ -482,12 +541,14 @@ INLINE void update_probe_bw_cycle_phase(struct ack *a)
 		update_loss_floor(a);
 	if (a->round_start && b->ack_phase == ACKS_PROBE_STARTING) {
 		b->ack_phase = ACKS_PROBE_FEEDBACK;
-	} else if (a->round_start && b->ack_phase == ACKS_PROBE_STOPPING) {
+	} else if (a->round_start && b->ack_phase == ACKS_PROBE_STOPPING && !is_still_too_fast(a)) {
 		b->is_bw_probe_sample = 0;
 		b->ack_phase = ACKS_INIT;
 		b->is_floor_round = b->state == PROBE_BW_DOWN;
-		if (is_in_probe_bw(b) && !a->rs->is_app_limited)
+		b->full_bw = a->bw;
+		if (b->has_probed && !a->rs->is_app_limited)
 			advance_max_bw_filter(b);
+		b->has_probed = 0;
 	}
 
 	switch (b->state) {
@@ -514,16 +575,12 @@ INLINE void update_probe_bw_cycle_phase(struct ack *a)
 
 /* --- losses ------------------------------------------------------------------------------------- */
 
-/* Losses without a queue: a policer, or a queue too short to be seen. The rate is what got through. */
-INLINE void bound_bw(struct ack *a)
+/* Goes down to what got through, to see whether that helps. */
+INLINE void slow_down(struct ack *a)
 {
-	struct bbr *b = a->b;
-	u32 now = bw(b);
-	u64 passed = (u64)now * (a->packets - a->lost) / MAX(a->packets, 1);
-
-	if (a->bw)
-		passed = MIN(passed, a->bw);
-	b->bw_shortterm = MAX(passed, (u64)now * BETA >> SHARE_SHIFT);
+	bound_bw(a);
+	start_probe_bw_down(a);
+	a->b->is_bound = 1;
 }
 
 /* A probe lost too much. */
@@ -534,13 +591,12 @@ INLINE void handle_inflight_too_high(struct ack *a)
 
 	b->prev_probe_too_high = 1;
 	b->is_bw_probe_sample = 0;
-	if (a->is_queueing) {
-		if (!a->rs->is_app_limited)
-			b->inflight_longterm =
-				MAX(b->inflight_latest, (u64)target * BETA >> SHARE_SHIFT);
-	} else {
-		bound_bw(a);
+	if (!a->is_queueing) {
+		slow_down(a);
+		return;
 	}
+	if (!a->rs->is_app_limited)
+		b->inflight_longterm = MAX(b->inflight_latest, (u64)target * BETA >> SHARE_SHIFT);
 	if (b->state == PROBE_BW_UP || b->state == PROBE_BW_REFILL)
 		start_probe_bw_down(a);
 }
@@ -555,15 +611,17 @@ INLINE void adapt_to_loss(struct ack *a)
 			handle_inflight_too_high(a);
 		return;
 	}
-	if (is_probing_bw(b))
+	/* What was sent before it slowed down, and what it learns the path's own loss from. */
+	if (is_probing_bw(b) || b->ack_phase == ACKS_PROBE_STOPPING || b->is_floor_round)
 		return;
-	if (b->state == PROBE_BW_CRUISE && a->is_loss_high && !a->is_queueing) {
-		bound_bw(a);
-		start_probe_bw_down(a);
-		return;
-	}
-	if (a->round_start && (has_ce || a->is_loss_high || (a->lost && a->is_queueing)))
+	if (a->is_loss_high && !a->is_queueing) {
+		if (b->state == PROBE_BW_CRUISE)
+			slow_down(a);
+		else if (a->round_start)
+			bound_bw(a);
+	} else if (a->round_start && (has_ce || a->is_loss_high || (a->lost && a->is_queueing))) {
 		loss_lower_bounds(a);
+	}
 }
 
 /* --- Startup and Drain -------------------------------------------------------------------------- */
@@ -580,10 +638,13 @@ INLINE void check_startup_done(struct ack *a)
 		return;
 	}
 	b->full_bw_count++;
-	if (b->full_bw_count < FULL_BW_ROUNDS && !a->is_loss_high && !a->is_queueing)
+	if (b->full_bw_count + a->is_loss_high < FULL_BW_ROUNDS && 4 * a->lost < a->packets &&
+	    !a->is_queueing)
 		return;
 	if (a->is_loss_high && a->is_queueing)
 		b->inflight_longterm = MAX(bdp_multiple(a, bw(b), 1 << GAIN_SHIFT), b->inflight_latest);
+	else if (a->is_loss_high)
+		bound_bw(a);
 	b->full_bw_reached = 1;
 	enter(a, DRAIN);
 }
@@ -822,13 +883,13 @@ void bbr_cong_control(u64 *ctx)
 	check_probe_rtt(&a, expired);
 #ifdef TRACE
 	if (a.round_start) {
-		static const char f1[] = "B st %d ph %d bw %d";
+		static const char f1[] = "B st %d tp %d bw %d";
 		static const char f2[] = "B  max %d latest %d short %d";
 		static const char f3[] = "B  lost %d of %d floor %d";
 		static const char f4[] = "B  infl %d cwnd %d rtt %d";
 		#define K(x) ((u64)(x) * 12000 >> 24) /* kbit/s-ish: pkt/us*12000 bit*1000 */
 		static int (*const pr)(const char *, u32, ...) = (void *)6;
-		pr(f1, sizeof(f1), a.b->state, a.b->ack_phase, K((u64)a.bw*1000));
+		pr(f1, sizeof(f1), a.b->state, ((u64)tp >> 7) & 4095, K((u64)a.bw*1000));
 		pr(f2, sizeof(f2), K((u64)max_bw(a.b)*1000), K((u64)a.b->bw_latest*1000), a.b->bw_shortterm == NONE ? -1 : K((u64)a.b->bw_shortterm*1000));
 		pr(f3, sizeof(f3), a.lost, a.packets, a.b->loss_floor);
 		pr(f4, sizeof(f4), a.in_flight, tp->snd_cwnd, a.b->round_min_rtt_us);
