@@ -9,10 +9,12 @@
  * too, the window grows by a packet every second round only, so that it stays longer where it is
  * best. All else is Reno, what a timeout does as well.
  *
- * The queue is that of the round trip measured last, at every ACK, and not of one packet a round:
- * a queue can fill within a round. As in the kernel's module; other than there, two round trips
- * are enough to judge by: one that is too long, by a delayed ACK, only makes it Reno. And a
- * timeout halves the threshold, as in the paper; the module takes one fifth there as well.
+ * Differs from the paper and from the kernel's module:
+ * - The round trip is the smallest of the round so far, or of the one before while this one has
+ *   too few; there it is the one measured last. Round trips that jitter, as those of radio links
+ *   do, would make most losses congestion, and a window that grows at half of Reno's pace.
+ * - Without any round trips it is Reno; the module asks for three in every round.
+ * - A timeout halves the threshold, as in the paper; the module takes one fifth there as well.
  *
  * Response: increase by 1 and decrease by 1/5 (Floyd, Handley, Padhye: A comparison of
  * equation-based and AIMD congestion control, 2000): W = sqrt(4.5) / sqrt(p) packets at a loss
@@ -22,8 +24,8 @@
 #include "round.h"
 
 struct veno {
-	struct round round; /* of it, the base round trip only */
-	u32 rtt_us;         /* the round trip measured last, microseconds; 0: none yet */
+	struct round round;
+	u32 rtt_us; /* the smallest of this round or, too soon in it, of the last; 0: none yet */
 };
 FITS(struct veno);
 
@@ -38,11 +40,14 @@ void veno_init(u64 *ctx)
 SEC("struct_ops")
 void veno_pkts_acked(u64 *ctx)
 {
-	struct veno *veno = STATE(SOCKET(ctx), struct veno);
-	u32 rtt_us = round_sample(&veno->round, SAMPLE(ctx));
+	struct tcp_sock *tp = SOCKET(ctx);
+	struct veno *veno = STATE(tp, struct veno);
 
-	if (rtt_us)
-		veno->rtt_us = rtt_us;
+	round_sample(&veno->round, SAMPLE(ctx));
+	if (round_says_enough(&veno->round))
+		veno->rtt_us = veno->round.min_rtt_us;
+	if (round_is_over(&veno->round, tp))
+		round_begin(&veno->round, tp);
 }
 
 INLINE bool is_congested(const struct tcp_sock *tp, const struct veno *veno);
