@@ -25,6 +25,10 @@
  * The average over 8 gradients is a difference of two round trips over 8, and that is how it is
  * kept.
  *
+ * G is per round and growth is a packet per round, while noise has the same chance in each: where the
+ * round trips vary by some milliseconds, be it by bursts of its own, the window settles at some tens
+ * of packets, which on a path of hundreds of milliseconds is little.
+ *
  * Response: none against loss that is given; with the tolerance off, at most Reno's.
  */
 #include "tcp.h"

@@ -8,7 +8,8 @@
  * soon as a queue is longer than a threshold, and this algorithm at both ends: the receiver tells
  * exactly which packets were marked (section 3.2), and the sender reduces its window by half of
  * the share of them, alpha, no more than once a window (section 3.3). A loss halves the window
- * (section 3.5). Where the peer or the path does no ECN, it is Reno.
+ * (section 3.5). Where the peer or the path does no ECN, it is Reno; so it is with a Linux peer that
+ * listens with an algorithm that does not need ECN, because the first packet is marked as capable.
  *
  * Differs from the RFC:
  * - It counts packets, not bytes: the kernel's counts of delivered and of marked ones are packets.
