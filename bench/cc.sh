@@ -48,7 +48,7 @@ alike() {
   for scenario in usa-malaysia bufferbloat wifi-lossy policed; do
     echo "## alike, $scenario"
     lab "$scenario" --congestion reno,lb_reno,cubic,lb_cubic --buffer auto:16MiB --seconds 20 \
-      --rounds 7 --parallel 4 --fairness never --report "docs/reports/cc-alike-$scenario.html"
+      --rounds 5 --parallel 4 --fairness never --report "docs/reports/cc-alike-$scenario.html"
   done
 }
 

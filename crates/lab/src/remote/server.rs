@@ -390,10 +390,12 @@ impl House<'_> {
         let failed =
             |error| refusal_of(LabError::from_socket(error, Some(settings.congestion.as_str())));
         let listener = Listener::listen(address, &settings.receiver()).map_err(failed)?;
+        let congestion = Some(settings.congestion.clone());
+        let set = Tune { congestion, ..Tune::default() }.apply_to(&listener);
         if settings.direction.ways().contains(&Way::Down) {
-            // What cannot be set is known before anything is sent.
-            let congestion = Some(settings.congestion.clone());
-            Tune { congestion, ..Tune::default() }.apply_to(&listener).map_err(failed)?;
+            // What cannot be set is known before anything is sent. Who only receives may do without: but
+            // one that needs ECN (dctcp) gets it where both ends have it.
+            set.map_err(failed)?;
         }
         self.reserve(task)?;
         Ok(listener)
