@@ -108,7 +108,8 @@ enum tcp_ca_ack_event_flags {
 struct tcp_options_received {
 	u32 rcv_tsval;
 	u32 rcv_tsecr;
-	u16 saw_tstamp : 1;
+	u16 saw_tstamp : 1; /* the packet at hand has a timestamp */
+	u16 tstamp_ok : 1;  /* both ends send them */
 } FROM_KERNEL;
 
 struct tcp_sock {
@@ -239,8 +240,11 @@ static long (*const bpf_tcp_send_ack)(struct tcp_sock *tp, u32 rcv_nxt) = (void 
 #define SOCKET(ctx) ((struct tcp_sock *)(ctx)[0])
 /* cong_avoid(sk, ack, acked): packets that the ACK delivered. */
 #define ACKED(ctx) ((u32)(ctx)[2])
-/* set_state(sk, state), cwnd_event(sk, event), in_ack_event(sk, flags). */
-#define ARGUMENT(ctx) ((u32)(ctx)[1])
+/*
+ * set_state(sk, state), cwnd_event(sk, event), in_ack_event(sk, flags). All of them fit into 8 bits, and the
+ * state has no more: what stands above these is anything on x86 before Linux 6.6.
+ */
+#define ARGUMENT(ctx) ((u8)(ctx)[1])
 /* pkts_acked(sk, sample). */
 #define SAMPLE(ctx) ((const struct ack_sample *)(ctx)[1])
 /*
@@ -344,8 +348,10 @@ INLINE u64 exp2_1024(u32 x)
 
 /*
  * A bit field of the kernel, wherever this kernel has it. `object` is what the verifier knows, and
- * `field` the whole way from there: BIT_FIELD(tp, rx_opt.saw_tstamp).
+ * `field` the whole way from there: BIT_FIELD(tp, rx_opt.saw_tstamp). A build for the host, which has no
+ * kernel, brings its own (tests/native/walk.c).
  */
+#ifndef BIT_FIELD
 #define BIT_FIELD(object, field)                                                               \
 	({                                                                                     \
 		const void *place = (const void *)(object) +                                   \
@@ -361,6 +367,7 @@ INLINE u64 exp2_1024(u32 x)
 		word >>= __builtin_preserve_field_info((object)->field, 5);                    \
 		word;                                                                          \
 	})
+#endif
 
 INLINE bool in_slow_start(const struct tcp_sock *tp)
 {

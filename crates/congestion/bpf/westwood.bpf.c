@@ -95,7 +95,7 @@ u32 westwood_ssthresh(u64 *ctx)
 	const struct westwood *ca = STATE(tp, struct westwood);
 	u64 carried = ca->rate_1024 * ca->min_rtt_us / (1000000ULL * 1024);
 
-	if (!ca->rate_1024)
+	if (!ca->rate_1024 || !ca->min_rtt_us)
 		return half_of_window(tp);
 	return MAX(MIN(carried, tp->snd_cwnd), 2);
 }
