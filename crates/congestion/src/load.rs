@@ -116,14 +116,14 @@ pub(crate) fn trace_of(name: &str) -> Option<String> {
     if let Some(link) = named().find_map(|one| one.link) {
         return Some(format!("link_id:\t{link}"));
     }
-    let map = named().find(|one| !one.is_tied)?.map;
+    let map = named().find(|one| !one.is_tied && one.is_registered)?.map;
     Some(format!("map_id:\t{map}"))
 }
 
 /// Unregisters what no link holds: what a process left that was killed, before Linux 6.4.
 pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
     let all = StructOps::all();
-    let left = all.iter().find(|one| one.name == name && !one.is_tied);
+    let left = all.iter().find(|one| one.name == name && !one.is_tied && one.is_registered);
     let left = left.ok_or_else(|| CongestionError::NotLoaded(name.to_owned()))?;
     Ok(lastbyte_bpf::unregister(left)?)
 }
