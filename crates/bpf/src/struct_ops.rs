@@ -43,7 +43,11 @@ impl StructOps {
                 name: map.name.to_string_lossy().into_owned(),
                 map: map.id,
                 is_tied,
-                is_registered: if is_tied { link.is_some() } else { is_in_use(map.id) },
+                is_registered: if is_tied {
+                    link.is_some()
+                } else {
+                    MapHandle::from_map_id(map.id).is_ok_and(|map| is_in_use(&map))
+                },
                 link,
             }
         })
@@ -53,12 +57,9 @@ impl StructOps {
 
 /// Whether the one place of a map that is not tied is taken. What it holds begins with two words of 4
 /// bytes, how many use it and its state (`enum bpf_struct_ops_state` in `kernel/bpf/bpf_struct_ops.c`).
-fn is_in_use(map: u32) -> bool {
+fn is_in_use(map: &MapHandle) -> bool {
     const IN_USE: [u8; 4] = 1_u32.to_ne_bytes();
-    let value = MapHandle::from_map_id(map)
-        .and_then(|map| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY))
-        .ok()
-        .flatten();
+    let value = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
     value.is_some_and(|value| value.get(4..8) == Some(&IN_USE))
 }
 
@@ -91,7 +92,9 @@ pub fn unload_kept(file: &Path) -> Result<(), BpfError> {
     if file.to_string_lossy().ends_with(object::MAP) {
         let name = file.display().to_string();
         let map = hearing("open", &name, || MapHandle::from_pinned_path(file))?;
-        object::empty(&map, &name)?;
+        if is_in_use(&map) {
+            object::empty(&map, &name)?;
+        }
     }
     fs::remove_file(file).map_err(failed)
 }

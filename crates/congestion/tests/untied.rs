@@ -7,12 +7,16 @@
 #![cfg(feature = "bpf")]
 
 use std::env;
+use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lastbyte_bpf::{Attached, Object};
-use lastbyte_congestion::{CongestionError, Holder, ability, available, holder_of, unregister};
+use lastbyte_bpf::{Attached, Object, unload_kept};
+use lastbyte_congestion::{
+    BPFFS, CongestionError, Holder, ability, available, holder_of, keeps, unregister,
+};
 use lastbyte_sys::{process, tcp};
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
@@ -63,6 +67,30 @@ fn what_a_killed_process_has_left_is_unloaded() {
     unregister(NAME).unwrap();
     assert!(!is_available());
     assert_eq!(tcp::congestion(&near).unwrap(), NAME);
+}
+
+/// Files are of bpffs: where none is mounted, or it cannot be written to, this is not tried.
+#[test]
+fn a_file_keeps_it_and_goes_with_it() {
+    let Some(_alone) = machine() else { return };
+    let folder = Path::new(BPFFS).join(format!("lastbyte-test-{}", std::process::id()));
+    if !keeps() || fs::create_dir(&folder).is_err() {
+        eprintln!("NOT TESTED: no bpffs at {BPFFS}, or not for us");
+        return;
+    }
+    let file = load().keep(&folder).unwrap();
+    assert_eq!(file, folder.join("lb_left-map"));
+    assert!(is_available());
+    unload_kept(&file).unwrap();
+    assert!(!is_available() && !file.exists());
+
+    // Somebody has unregistered what it kept.
+    let file = load().keep(&folder).unwrap();
+    unregister(NAME).unwrap();
+    assert!(!is_available() && file.exists());
+    unload_kept(&file).unwrap();
+    assert!(!file.exists());
+    fs::remove_dir(folder).unwrap();
 }
 
 /// Whether this can be tried here, one test at a time; says so if not.
