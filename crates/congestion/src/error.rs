@@ -50,9 +50,6 @@ pub enum CongestionError {
          CONFIG_BPF_JIT and CONFIG_BPF_SYSCALL"
     )]
     OldKernel,
-    /// It goes by a rate, and none was given.
-    #[error("{0} sends at a rate that you know: say which, such as 80mbit")]
-    WantsRate(&'static str),
     /// It does not go by a rate.
     #[error("{0} finds its rate by itself: none can be given")]
     TakesNoRate(&'static str),
