@@ -28,6 +28,13 @@ impl Kernel {
         self.btf.type_by_name::<Struct<'_>>(name).is_some()
     }
 
+    /// Whether a structure has a member of that name.
+    #[must_use]
+    pub fn has_member(&self, structure: &str, member: &str) -> bool {
+        let structure = self.btf.type_by_name::<Struct<'_>>(structure);
+        structure.is_some_and(|all| all.iter().any(|one| one.name.is_some_and(|it| it == member)))
+    }
+
     /// How many arguments a function has that a structure points to; `None` where there is none.
     #[must_use]
     pub fn arguments_of(&self, structure: &str, member: &str) -> Option<usize> {

@@ -14,6 +14,7 @@
  *
  *   init          the algorithm is given to a connection, at its beginning or later
  *   cwnd_event    the first data after a pause, an idle restart, the end of a reduction, a timeout
+ *   cwnd_event_tx_start   since Linux 7.1, and no longer by cwnd_event: the first data after a pause
  *   in_ack_event  every ACK, before anything of it was looked at
  *   pkts_acked    every ACK that acknowledged segments: how many, and the round trip of the last
  *   cong_avoid    the same, where the window may grow (not while losses are repaired)
@@ -186,6 +187,8 @@ struct rate_sample {
 
 /* The table of an algorithm. libbpf finds each member in the kernel's own by its name. */
 struct tcp_congestion_ops {
+	/* The first member, which the loader empties where the kernel has none: before Linux 7.1. */
+	void (*cwnd_event_tx_start)(u64 *);
 	u32 (*ssthresh)(u64 *);
 	void (*cong_avoid)(u64 *);
 	void (*set_state)(u64 *);

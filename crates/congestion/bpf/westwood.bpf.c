@@ -46,6 +46,14 @@ void westwood_init(u64 *ctx)
 }
 
 SEC("struct_ops")
+void westwood_cwnd_event_tx_start(u64 *ctx)
+{
+	struct tcp_sock *tp = SOCKET(ctx);
+
+	begin_sample(tp, STATE(tp, struct westwood));
+}
+
+SEC("struct_ops")
 void westwood_cwnd_event(u64 *ctx)
 {
 	struct tcp_sock *tp = SOCKET(ctx);
@@ -110,6 +118,7 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops lb_westwood = {
 	.init = westwood_init,
 	.cwnd_event = westwood_cwnd_event,
+	.cwnd_event_tx_start = westwood_cwnd_event_tx_start,
 	.cong_avoid = westwood_cong_avoid,
 	.pkts_acked = westwood_pkts_acked,
 	.ssthresh = westwood_ssthresh,

@@ -49,6 +49,9 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
     let kernel = Kernel::look()?;
     let mut object = Object::open(algorithm.name, image)?;
     object.give(".rodata.given", &constants(given, &kernel))?;
+    if !kernel.has_member("tcp_congestion_ops", "cwnd_event_tx_start") {
+        object.leave_out_first(algorithm.name)?;
+    }
     if !kernel.ties_struct_ops() {
         object.untie()?;
     }

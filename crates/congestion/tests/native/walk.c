@@ -5,7 +5,8 @@
  * walk SEED STEPS ABOVE. Every step is one that the kernel could make: ACKs of any size with any round trip,
  * losses, timeouts, undone reductions, idle times, and another algorithm before this one. Looked at is
  * what holds for all: windows stay within sense, and nothing divides by zero (which ends a program of
- * the host; in the kernel it is 0). It prints a sum of all windows: the same, whatever ABOVE is.
+ * the host; in the kernel it is 0). It prints a sum of all windows: the same, whatever ABOVE is. If it is
+ * not 0, a pause ends as it does since Linux 7.1.
  *
  * ALGORITHM is the file to be included, TABLE its structure of functions.
  */
@@ -158,7 +159,10 @@ static void pause_sending(void)
 		tp.snd_cwnd = MAX(left, MIN(tp.snd_cwnd, 10));
 		CALL(cwnd_event, CA_EVENT_CWND_RESTART);
 	}
-	CALL(cwnd_event, CA_EVENT_TX_START);
+	if (above)
+		CALL(cwnd_event_tx_start, 0);
+	else
+		CALL(cwnd_event, CA_EVENT_TX_START);
 }
 
 static s32 round_trip(void)
