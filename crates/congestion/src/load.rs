@@ -30,7 +30,7 @@ pub fn ability() -> Result<(), CongestionError> {
 ///
 /// # Errors
 /// [`CongestionError::Loaded`] where it is there, [`CongestionError::TakesNoRate`],
-/// [`CongestionError::BuiltWithout`], and what the kernel says against it.
+/// [`CongestionError::WantsPacing`], [`CongestionError::BuiltWithout`], and what the kernel says against it.
 pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, CongestionError> {
     ability()?;
     if given.rate.is_some() && !algorithm.wants_rate {
@@ -47,6 +47,12 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
         return Err(loaded());
     }
     let kernel = Kernel::look()?;
+    // A helper that came with the same version tells: the right itself shows nowhere.
+    if algorithm.sets_pace
+        && !kernel.has_value("bpf_func_id", "BPF_FUNC_tcp_raw_gen_syncookie_ipv4")
+    {
+        return Err(CongestionError::WantsPacing(algorithm.name));
+    }
     let mut object = Object::open(algorithm.name, image)?;
     object.give(".rodata.given", &constants(given, &kernel))?;
     if !kernel.has_member("tcp_congestion_ops", "cwnd_event_tx_start") {

@@ -102,6 +102,8 @@ fn bring_all(brought: &mut Brought, available: &[String]) -> Result<()> {
             Ok(registered) => brought.0.push(registered),
             // Somebody was faster.
             Err(CongestionError::Loaded { .. }) => {}
+            // The others may do without.
+            Err(error @ CongestionError::WantsPacing(_)) => talk(&format!("lab: {error}")),
             Err(error) if brought.is_empty() => {
                 talk(&format!("lab: only what this kernel has by itself is compared: {error}"));
                 return Ok(());
