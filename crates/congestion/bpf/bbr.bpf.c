@@ -34,10 +34,13 @@
  * So many losses in a round are never too many: a burst of three is one event, and of a small flight 2 %
  * are less than a packet. (The draft leaves Startup after 6 gaps and has no such bound elsewhere.)
  */
-#define FEW_LOSSES 3
+#define FEW_LOSSES 6
+
+/* 0.5 %: what cruising may lose over LOSS_PACKETS beside the path's own loss. */
+#define CRUISE_LOSS 20
 
 /* Losses are judged over at least so many packets, and a round. */
-#define LOSS_PACKETS 256
+#define LOSS_PACKETS 512
 
 /* The most that is held for the path's own loss: lost for each delivered, 1 / 4096. 20 % of what is sent. */
 #define MOST_LOSS_FLOOR 1024
@@ -124,7 +127,6 @@ struct bbr {
 	u8 has_seen_rtt : 1;      /* the pace was made from a round trip */
 	u8 is_bound : 1;          /* ProbeBW_DOWN began with bw_shortterm, from a flight half before it */
 	u8 is_beside_others : 1;  /* there was a queue before the probe began */
-	u8 has_probed : 1;        /* this cycle had its ProbeBW_UP */
 	u8 idle_restart : 1;      /* nothing was in flight when the last data was sent */
 };
 FITS(struct bbr);
@@ -260,6 +262,12 @@ INLINE bool is_loss_high(const struct bbr *b, bool is_queueing, u32 lost, u32 pa
 	return lost > few && (u64)(lost - few) << SHARE_SHIFT > threshold * packets;
 }
 
+/* A round trip that is longer by more than 2^-shift and by more than round trips vary. */
+INLINE u32 beyond(const struct tcp_sock *tp, u32 rtt_us, u32 shift)
+{
+	return rtt_us + MAX(rtt_us >> shift, tp->mdev_us >> 1);
+}
+
 INLINE void update_round(struct ack *a)
 {
 	struct bbr *b = a->b;
@@ -277,8 +285,7 @@ INLINE void update_round(struct ack *a)
 		b->phase_rounds = MIN(b->phase_rounds + 1, 255);
 	}
 	a->is_queueing = b->round_min_rtt_us != NONE &&
-			 b->round_min_rtt_us - b->min_rtt_us > b->min_rtt_us >> 3 &&
-			 b->round_min_rtt_us > b->min_rtt_us;
+			 b->round_min_rtt_us > beyond(tp, b->min_rtt_us, 3);
 	a->lost = tp->lost - b->window_lost;
 	a->packets = tp->delivered - b->window_delivered + a->lost;
 	if (a->lost)
@@ -392,7 +399,10 @@ INLINE void bound_bw(struct ack *a)
 	u32 now = bw(b);
 	u64 passed = (u64)now * (a->packets - a->lost) / MAX(a->packets, 1);
 
-	if (a->bw)
+	/* A probe goes back to what it came from. Only later what passes can be measured. */
+	if (b->state == PROBE_BW_UP && b->max_bw[0])
+		passed = MIN(b->max_bw[0], now);
+	else if (a->bw)
 		passed = MIN(passed, a->bw);
 	b->bw_shortterm = MAX(passed, now / 2);
 }
@@ -449,11 +459,12 @@ INLINE void start_probe_bw_up(struct ack *a)
 
 	b->ack_phase = ACKS_PROBE_STARTING;
 	b->is_bw_probe_sample = 1;
-	b->has_probed = 1;
+	if (!a->rs->is_app_limited)
+		advance_max_bw_filter(b);
 	b->full_bw = b->bw_latest;
-	b->up_rtt_us = a->tp->srtt_us;
+	b->up_rtt_us = a->tp->srtt_us >> 3;
 	b->full_bw_count = 0;
-	b->is_beside_others = b->up_rtt_us >> 3 > b->min_rtt_us + (b->min_rtt_us >> 2);
+	b->is_beside_others = b->up_rtt_us > beyond(a->tp, b->min_rtt_us, 2);
 	b->up_shift = b->prev_probe_too_high ? 5 : b->is_beside_others ? 2 : 3;
 	b->prev_probe_too_high = 0;
 	enter(a, PROBE_BW_UP);
@@ -500,7 +511,7 @@ INLINE bool is_time_to_go_down(struct ack *a)
 	if (b->ack_phase != ACKS_PROBE_FEEDBACK)
 		return false;
 	if (!has_more && !b->is_beside_others &&
-	    a->tp->srtt_us > b->up_rtt_us + (b->up_rtt_us >> 4))
+	    a->tp->srtt_us >> 3 > beyond(a->tp, b->up_rtt_us, 4))
 		return true;
 	if (!a->round_start || b->phase_rounds < 2 || a->rs->is_app_limited)
 		return false;
@@ -516,19 +527,21 @@ INLINE bool is_time_to_go_down(struct ack *a)
 }
 
 /*
- * When the bandwidth was bounded, half of the flight that it was measured with was from before. Only a
- * round later it is what the path delivers. Returns whether that was less, and begins to slow down anew.
+ * What the bandwidth was bounded to was a guess: the flight was half from before. A round later all of it
+ * was sent too fast, and what arrived of it is what the path delivers. Returns whether that is much less:
+ * then it slows down anew.
  */
 INLINE bool is_still_too_fast(struct ack *a)
 {
 	struct bbr *b = a->b;
-	u32 bound = MAX(a->bw, b->bw_shortterm / 2);
+	u32 guess = b->bw_shortterm;
 
-	if (!b->is_bound || !a->is_loss_high || a->is_queueing || !a->bw ||
-	    bound > b->bw_shortterm - b->bw_shortterm / 20)
+	if (!b->is_bound || !a->is_loss_high || a->is_queueing || !a->bw)
 		return false;
-	b->bw_shortterm = bound;
 	b->is_bound = 0;
+	b->bw_shortterm = MAX(a->bw, guess / 2);
+	if (b->bw_shortterm > guess - guess / 20)
+		return false;
 	enter(a, PROBE_BW_DOWN);
 	return true;
 }
@@ -546,9 +559,6 @@ INLINE void update_probe_bw_cycle_phase(struct ack *a)
 		b->ack_phase = ACKS_INIT;
 		b->is_floor_round = b->state == PROBE_BW_DOWN;
 		b->full_bw = a->bw;
-		if (b->has_probed && !a->rs->is_app_limited)
-			advance_max_bw_filter(b);
-		b->has_probed = 0;
 	}
 
 	switch (b->state) {
@@ -574,6 +584,16 @@ INLINE void update_probe_bw_cycle_phase(struct ack *a)
 }
 
 /* --- losses ------------------------------------------------------------------------------------- */
+
+/* Cruising loses a little all the time: it is a little too fast. */
+INLINE void trim_bw(struct ack *a)
+{
+	struct bbr *b = a->b;
+	u64 usual = CRUISE_LOSS + 2 * (u64)b->loss_floor;
+
+	if (b->state == PROBE_BW_CRUISE && (u64)a->lost << SHARE_SHIFT > usual * a->packets)
+		b->bw_shortterm = (u64)bw(b) * (a->packets - a->lost) / a->packets;
+}
 
 /* Goes down to what got through, to see whether that helps. */
 INLINE void slow_down(struct ack *a)
@@ -621,6 +641,8 @@ INLINE void adapt_to_loss(struct ack *a)
 			bound_bw(a);
 	} else if (a->round_start && (has_ce || a->is_loss_high || (a->lost && a->is_queueing))) {
 		loss_lower_bounds(a);
+	} else if (a->round_start && a->packets >= LOSS_PACKETS) {
+		trim_bw(a);
 	}
 }
 
@@ -883,13 +905,13 @@ void bbr_cong_control(u64 *ctx)
 	check_probe_rtt(&a, expired);
 #ifdef TRACE
 	if (a.round_start) {
-		static const char f1[] = "B st %d tp %d bw %d";
+		static const char f1[] = "B st %d ph %d bw %d";
 		static const char f2[] = "B  max %d latest %d short %d";
 		static const char f3[] = "B  lost %d of %d floor %d";
 		static const char f4[] = "B  infl %d cwnd %d rtt %d";
 		#define K(x) ((u64)(x) * 12000 >> 24) /* kbit/s-ish: pkt/us*12000 bit*1000 */
 		static int (*const pr)(const char *, u32, ...) = (void *)6;
-		pr(f1, sizeof(f1), a.b->state, ((u64)tp >> 7) & 4095, K((u64)a.bw*1000));
+		pr(f1, sizeof(f1), a.b->state, a.b->ack_phase, K((u64)a.bw*1000));
 		pr(f2, sizeof(f2), K((u64)max_bw(a.b)*1000), K((u64)a.b->bw_latest*1000), a.b->bw_shortterm == NONE ? -1 : K((u64)a.b->bw_shortterm*1000));
 		pr(f3, sizeof(f3), a.lost, a.packets, a.b->loss_floor);
 		pr(f4, sizeof(f4), a.in_flight, tp->snd_cwnd, a.b->round_min_rtt_us);
