@@ -11,7 +11,7 @@
 /* --- constants: the draft's where nothing else is said ---------------------------------------- */
 
 /*
- * Bandwidth is in packets a microsecond, times 2^BW_SHIFT: from 0.06 a second to 256 a microsecond.
+ * Bandwidth is in packets a microsecond times 2^BW_SHIFT: from 0.06 a second to 256 a microsecond.
  */
 #define BW_SHIFT 24
 
@@ -105,11 +105,9 @@ enum ack_phase {
 	ACKS_PROBE_STOPPING, /* no longer probing, but still being acknowledged */
 };
 
-/*
- * Names as in the draft where it has them. A time is in microseconds of tcp_mstamp, and goes round.
- */
+/* Names as in the draft where it has them. Times are microseconds of tcp_mstamp, and go round. */
 struct bbr {
-	u32 max_bw[2];            /* highest bandwidth until the last probe, and since; 2^-24 packets/us */
+	u32 max_bw[2];            /* highest bandwidth before the last probe, and since; 2^-24 pkt/us */
 	u32 bw_shortterm;         /* the bandwidth that losses have left, the same; NONE: all */
 	u32 bw_latest;            /* highest bandwidth in this round, the same */
 	u32 full_bw;              /* what growth, or less, is measured against, the same */
@@ -162,7 +160,7 @@ struct ack {
 	struct bbr *b;
 	const struct rate_sample *rs;
 	u32 now;          /* microseconds of tcp_mstamp */
-	u32 bw;           /* its sample of the bandwidth, 2^-24 packets/us; 0: none */
+	u32 bw;           /* its sample of the bandwidth, 2^-24 pkt/us; 0: none */
 	s32 rtt_us;       /* its round trip; negative: none */
 	u32 in_flight;    /* packets in flight after it */
 	u32 lost;         /* packets found lost since losses were last judged */
@@ -317,10 +315,7 @@ INLINE void update_round(struct ack *a)
 		a->is_loss_high = is_loss_high(
 			b, a->is_queueing, a->lost,
 			a->round_start ? a->packets : MAX(a->packets, a->rs->prior_in_flight));
-	/*
-	 * The window goes down for an ECN echo, of a round: the queue itself says that it is too
-	 * long.
-	 */
+	/* The window goes down for an ECN echo: the queue itself says that it is too long. */
 	if (tp->inet_conn.icsk_ca_state == TCP_CA_CWR) {
 		a->is_queueing = true;
 		a->is_loss_high = true;
@@ -427,9 +422,7 @@ INLINE void update_loss_floor(struct ack *a)
 	b->floor_delivered = 0;
 }
 
-/*
- * Losses without a queue: a policer, or a queue too short to be seen. The rate is what got through.
- */
+/* Losses without a queue: a policer, or a queue too short to be seen. The rate is what passed. */
 INLINE void bound_bw(struct ack *a)
 {
 	struct bbr *b = a->b;
