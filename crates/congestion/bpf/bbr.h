@@ -107,7 +107,7 @@ enum ack_phase {
 
 /* Names as in the draft where it has them. Times are microseconds of tcp_mstamp, and go round. */
 struct bbr {
-	u32 max_bw[2];            /* highest bandwidth before the last probe, and since; 2^-24 pkt/us */
+	u32 max_bw[2];            /* highest before the last probe and since, 2^-24 packets/us */
 	u32 bw_shortterm;         /* the bandwidth that losses have left, the same; NONE: all */
 	u32 bw_latest;            /* highest bandwidth in this round, the same */
 	u32 full_bw;              /* what growth, or less, is measured against, the same */
