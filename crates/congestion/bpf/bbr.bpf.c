@@ -1,403 +1,86 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* HEADING */
-#include "tcp.h"
-
-/* --- constants ---------------------------------------------------------------------------------- */
-
-/* Bandwidth is in packets a microsecond, times 2^BW_SHIFT: from 0.06 a second to 256 a microsecond. */
-#define BW_SHIFT 24
-
-/* Gains are in units of 1 / 256. */
-#define GAIN_SHIFT 8
-#define STARTUP_PACING_GAIN 709 /* 2.77 = 4 ln 2, the least that doubles the rate each round */
-#define DRAIN_PACING_GAIN 128   /* 0.5: what Startup's window lets queue is gone within a round */
-#define DOWN_PACING_GAIN 230    /* 0.9 */
-#define CRUISE_PACING_GAIN 256  /* 1 */
-#define UP_PACING_GAIN 320      /* 1.25 */
-#define DEFAULT_CWND_GAIN 512   /* 2 */
-#define UP_CWND_GAIN 576        /* 2.25 */
-#define PROBE_RTT_CWND_GAIN 128 /* 0.5 */
-
-/* It paces at so many percent less than the bandwidth, so that queues shrink rather than grow. */
-#define PACING_MARGIN_PERCENT 1
-
-/* The least window, packets: two in flight and two being acknowledged. */
-#define MIN_PIPE_CWND 4
-
-/* Shares of packets are in units of 1 / 4096. */
-#define SHARE_SHIFT 12
-#define LOSS_THRESH 82 /* 2 %: more than this of a flight lost means that it was too much */
-#define BETA 2867      /* 0.7: what a round of congestion leaves at least, as of CUBIC */
-#define HEADROOM 614   /* 0.15: what cruising leaves free of inflight_longterm */
-
 /*
- * So many losses in a round are never too many: a burst of three is one event, and of a small flight 2 %
- * are less than a packet. (The draft leaves Startup after 6 gaps and has no such bound elsewhere.)
+ * BBR with bounded queues: sends at the bandwidth that it measures, probes for more every few
+ * seconds, and tells what the path loses by itself from what its own sending loses.
+ *
+ * After "BBR Congestion Control", draft-ietf-ccwg-bbr (the text of August 2026, which describes
+ * BBRv3); names are the draft's. It is not BBRv3: what differs is below, and why. Nor is it the
+ * kernel's own bbr, which is version 1 (2016) and answers no loss.
+ *
+ * The states are the draft's. What each sends:
+ *
+ *   Startup   2.77 x bw, until a round brings less than 25 % more three times, or once with a queue
+ *             or more than a quarter lost
+ *   Drain     0.5 x bw, until no more is in flight than the path holds
+ *   DOWN      0.9 x bw, for a round at least, and until the queue is gone
+ *   CRUISE    1.0 x bw, for 2 to 3 s or 63 rounds
+ *   REFILL    1.0 x bw, for a round, without the bounds that losses have set
+ *   UP        1.25 x bw, as long as that brings more
+ *   ProbeRTT  half a flight for 200 ms, after 5 s in which no round trip was near the shortest
+ *
+ * bw is the highest delivery rate of this cycle and the one before (max_bw), bounded by what losses
+ * have left (bw_shortterm); the pace is 1 % less. In flight is at most 2 x bw x min_rtt, and
+ * inflight_longterm once a probe has overrun a queue.
+ *
+ * What is lost is one of three things, and they ask for different answers:
+ *
+ *   A queue runs over. The shortest round trip of the round has grown by an eighth. The draft's
+ *   answer: a probe that lost more than 2 % sets inflight_longterm; outside of probes each round
+ *   with a loss bounds bw and what is in flight by what was delivered, and by no less than 0.7 of
+ *   what they were.
+ *
+ *   The path loses at random (radio, long routes): as much when less is sent, and then less
+ *   arrives. To slow down is for nothing. The share that is lost is measured in DOWN (loss_floor),
+ *   where what is sent is less than what was delivered. It is no reason to slow down, and what is
+ *   sent is more by as much, so that what arrives is bw: where the loss is before the bottleneck
+ *   this fills it, and where it is behind, bw is less by the same share.
+ *
+ *   A policer, or a queue too short to be seen: when more is sent, as much arrives and the rest is
+ *   lost. It is slowed down to what was delivered, and if that ends the losses, max_bw is
+ *   forgotten.
+ *
+ * The last two look alike as long as the rate stays, so that losses without a queue beyond 2 % and
+ * twice loss_floor begin DOWN (slow_down). The round after it tells: fewer losses, or the same
+ * share and less delivered. If nothing less was delivered, it says nothing and loss_floor does not
+ * rise; else losses would raise the rate, and the rate the losses.
+ *
+ * Other differences from the draft:
+ *
+ *   - UP puts an eighth of a flight more on the path in its first round, then a quarter, and so on.
+ *     It ends when the round trip grows and the bandwidth does not (3 %), and not after three
+ *     rounds of 1.25: the queue that a probe makes is a tenth of the path instead of three
+ *     quarters. Where others keep a queue, it probes as the draft does, or it would get nothing
+ *     beside CUBIC. This replaces the draft's precautionary probing: after an overrun, UP begins
+ *     with 1/32.
+ *   - ProbeRTT is put off not only by a shorter round trip but also by one within 1/32 of the
+ *     shortest: alone on a path, DOWN empties the queue in each cycle, and ProbeRTT would cost 4 %
+ *     at 200 ms.
+ *   - The bandwidth filter advances when UP begins, not a round after its end: what was there
+ *     before a probe is known then, for a probe that has to be taken back.
+ *   - A loss counts for the round in which it was found. The draft keeps for each packet what was
+ *     in flight and lost when it left (tx_in_flight), and the kernel has no such fields without
+ *     patches; instead of its estimate at which packet it became too much, what was delivered in
+ *     the last flight is taken (inflight_latest).
+ *   - Losses that turn out to be none (undo) clear the short-term bounds. A state that was left for
+ *     them is not entered again: the next probe is 3 s away at most.
+ *   - ECN: a window reduction that the kernel has begun for an echo counts as an overrun queue. The
+ *     draft leaves open how to answer. There is no finer answer here: rate_sample's count of marks
+ *     is newer than the kernels this is for.
+ *
+ * What the interface (BPF struct_ops) does not allow, beside tx_in_flight: the mark that samples of
+ * ProbeRTT are the application's limit (they cannot be the highest of a cycle, so that it is not
+ * missed); the size of bundles, which are the kernel's 1 ms of the pace, as the draft has it; from
+ * Linux 7.2 on the event after an idle time has another name, and the pace after it is the one from
+ * before.
+ *
+ * The state takes 102 of the 104 bytes that a socket has for it: storage of its own (a map) would
+ * cost a look-up with each ACK.
+ *
+ * Response: none to random losses up to 20 %. Elsewhere the delivered rate.
  */
-#define FEW_LOSSES 3
+#include "bbr.h"
 
-/* Losses are judged over at least so many packets, and a round. */
-#define LOSS_PACKETS 256
-
-/* The most that is held for the path's own loss: lost for each delivered, 1 / 4096. 20 % of what is sent. */
-#define MOST_LOSS_FLOOR 1024
-
-/* The loss floor is measured over at least so many packets: one of them is 0.8 %. */
-#define FLOOR_PACKETS 128
-
-#define MIN_RTT_FILTER_US 10000000
-#define PROBE_RTT_INTERVAL_US 5000000
-#define PROBE_RTT_DURATION_US 200000
-
-#define PROBE_WAIT_US 2000000        /* between two probes for bandwidth at least ... */
-#define PROBE_WAIT_RANDOM_US 1000000 /* ... and up to so much more, ... */
-#define RENO_ROUNDS 63               /* ... or so many rounds: what Reno needs for a 4K video */
-
-#define FULL_BW_ROUNDS 3 /* Startup ends after so many rounds without growth ... */
-
-#define EXTRA_ACKED_ROUNDS 5 /* half of the filter's 10 rounds: it has two slots */
-
-#define NONE (~0U)
-
-/* --- state -------------------------------------------------------------------------------------- */
-
-enum state {
-	STARTUP,
-	DRAIN,
-	PROBE_BW_DOWN,
-	PROBE_BW_CRUISE,
-	PROBE_BW_REFILL,
-	PROBE_BW_UP,
-	PROBE_RTT,
-};
-
-enum ack_phase {
-	ACKS_INIT,           /* not probing */
-	ACKS_REFILLING,      /* filling the pipe */
-	ACKS_PROBE_STARTING, /* probing, and nothing of it has come back */
-	ACKS_PROBE_FEEDBACK, /* what the probe sent is being acknowledged */
-	ACKS_PROBE_STOPPING, /* no longer probing, but still being acknowledged */
-};
-
-/* Names as in the draft where it has them. A time is in microseconds of tcp_mstamp, and goes round. */
-struct bbr {
-	u32 max_bw[2];            /* highest bandwidth of the cycle before and of this one, 2^-24 packets/us */
-	u32 bw_shortterm;         /* the bandwidth that losses have left, the same; NONE: all */
-	u32 bw_latest;            /* highest bandwidth in this round, the same */
-	u32 full_bw;              /* what growth is measured against, the same */
-	u32 inflight_longterm;    /* packets in flight without too many losses; NONE: not known */
-	u32 inflight_shortterm;   /* packets in flight that losses have left; NONE: all */
-	u32 inflight_latest;      /* most packets delivered in one flight in this round */
-	u32 min_rtt_us;           /* shortest round trip of 10 s; NONE: not known */
-	u32 min_rtt_stamp;        /* when that was */
-	u32 probe_rtt_min_us;     /* shortest round trip of 5 s; NONE: not known */
-	u32 probe_rtt_min_stamp;  /* when that was */
-	u32 next_round_delivered; /* the round ends when a packet is acknowledged that was sent after these */
-	u32 window_lost;          /* tcp_sock.lost when the rounds began over which losses are judged */
-	u32 window_delivered;     /* tcp_sock.delivered at that time */
-	u32 round_min_rtt_us;     /* shortest round trip of this round; NONE: not known */
-	u32 probe_stamp;          /* when to probe for bandwidth next */
-	u32 prior_cwnd;           /* the window before recovery or ProbeRTT, packets */
-	union {
-		u32 up_cap;               /* packets in flight in ProbeBW_UP at most */
-		u32 probe_rtt_done_stamp; /* when ProbeRTT ends; 0: not begun, too much in flight */
-	};
-	u32 up_rtt_us;            /* the smoothed round trip when ProbeBW_UP began */
-	u32 extra_acked_stamp;    /* when the time began that extra_acked_delivered counts */
-	u32 extra_acked_delivered; /* packets delivered since */
-	u16 extra_acked[2];       /* most packets beyond the expected; 5 to 10 rounds ago, and since */
-	u16 loss_floor;           /* the path's own loss: lost for each delivered, 1 / 4096 */
-	u8 floor_lost;            /* packets lost of those counted for the next loss_floor */
-	u8 floor_delivered;       /* packets delivered of these */
-	u8 rounds_since_probe_up; /* rounds */
-	u8 phase_rounds;          /* rounds that ended in this state; stays at 255 */
-	u8 state : 4;             /* enum state */
-	u8 ack_phase : 4;         /* enum ack_phase */
-	u8 prev_ca_state : 3;     /* enum tcp_ca_state at the ACK before */
-	u8 full_bw_count : 2;     /* rounds without growth in Startup */
-	u8 full_bw_reached : 1;   /* Startup found the bandwidth */
-	u8 is_bw_probe_sample : 1; /* what comes back was sent by a probe, and no loss of it was judged yet */
-	u8 prev_probe_too_high : 1; /* the last probe lost too much */
-	u8 up_shift : 3;          /* ProbeBW_UP adds 2^-up_shift to what is in flight in this round */
-	u8 is_floor_round : 1;    /* what comes back in this round was sent in ProbeBW_DOWN */
-	u8 probe_rtt_round_done : 1; /* a round of ProbeRTT's small flight is over */
-	u8 has_seen_rtt : 1;      /* the pace was made from a round trip */
-	u8 is_bound : 1;          /* ProbeBW_DOWN began with bw_shortterm, from a flight half before it */
-	u8 is_beside_others : 1;  /* there was a queue before the probe began */
-	u8 has_probed : 1;        /* this cycle had its ProbeBW_UP */
-	u8 idle_restart : 1;      /* nothing was in flight when the last data was sent */
-};
-FITS(struct bbr);
-
-/* What one ACK says. */
-struct ack {
-	struct tcp_sock *tp;
-	struct bbr *b;
-	const struct rate_sample *rs;
-	u32 now;          /* microseconds of tcp_mstamp */
-	u32 bw;           /* its sample of the bandwidth, 2^-24 packets/us; 0: none */
-	s32 rtt_us;       /* its round trip; negative: none */
-	u32 in_flight;    /* packets in flight after it */
-	u32 lost;         /* packets found lost since losses were last judged */
-	u32 packets;      /* packets delivered or lost since */
-	bool round_start; /* a round ended with it; what the round counted is still there */
-	bool is_queueing; /* the shortest round trip of the round says that there is a queue */
-	bool is_loss_high; /* more of the round was lost than LOSS_THRESH and the path's own loss explain */
-};
-
-/* --- the path ----------------------------------------------------------------------------------- */
-
-INLINE struct sock *sock_of(struct tcp_sock *tp)
-{
-	return &tp->inet_conn.icsk_inet.sk;
-}
-
-/* Whether a time has come. */
-INLINE bool is_due(u32 now, u32 stamp)
-{
-	return (s32)(now - stamp) >= 0;
-}
-
-INLINE u32 max_bw(const struct bbr *b)
-{
-	return MAX(b->max_bw[0], b->max_bw[1]);
-}
-
-/* BBR.bw: what is sent by. */
-INLINE u32 bw(const struct bbr *b)
-{
-	return MIN(max_bw(b), b->bw_shortterm);
-}
-
-/* So many times (1 / 4096) what is to be delivered has to be sent, for the path's own loss. */
-INLINE u32 sent_for_delivered(const struct bbr *b)
-{
-	return (1 << SHARE_SHIFT) + b->loss_floor;
-}
-
-/* Packets in flight for a gain (1 / 256) at a bandwidth, without what bundling needs. */
-INLINE u32 bdp_multiple(const struct ack *a, u32 bandwidth, u32 gain)
-{
-	u64 packets = (u64)bandwidth * a->b->min_rtt_us >> (BW_SHIFT - SHARE_SHIFT);
-
-	if (a->b->min_rtt_us == NONE)
-		return a->tp->snd_cwnd;
-	packets = packets * sent_for_delivered(a->b) >> SHARE_SHIFT;
-	return (packets * gain >> (GAIN_SHIFT + SHARE_SHIFT)) + 1;
-}
-
-/* C.send_quantum: what leaves in one piece, packets: 1 ms of the rate, up to 64 KiB. */
-INLINE u32 send_quantum(const struct ack *a)
-{
-	u32 packets = (u64)bw(a->b) * 1000 >> BW_SHIFT;
-
-	return MAX(MIN(packets, 44), 2);
-}
-
-INLINE u32 quantization_budget(const struct ack *a, u32 inflight_cap)
-{
-	inflight_cap = MAX(inflight_cap, 3 * send_quantum(a));
-	inflight_cap = MAX(inflight_cap, MIN_PIPE_CWND);
-	return a->b->state == PROBE_BW_UP ? inflight_cap + 2 : inflight_cap;
-}
-
-INLINE u32 inflight(const struct ack *a, u32 bandwidth, u32 gain)
-{
-	return quantization_budget(a, bdp_multiple(a, bandwidth, gain));
-}
-
-INLINE bool is_in_probe_bw(const struct bbr *b)
-{
-	return b->state >= PROBE_BW_DOWN && b->state <= PROBE_BW_UP;
-}
-
-INLINE bool is_probing_bw(const struct bbr *b)
-{
-	return b->state == STARTUP || b->state == PROBE_BW_REFILL || b->state == PROBE_BW_UP;
-}
-
-/* --- rounds ------------------------------------------------------------------------------------- */
-
-INLINE void reset_loss_window(struct ack *a)
-{
-	a->b->window_delivered = a->tp->delivered;
-	a->b->window_lost = a->tp->lost;
-}
-
-/* Begins a round: it ends when something is acknowledged that is sent from now on. */
-INLINE void begin_round(struct ack *a)
-{
-	struct bbr *b = a->b;
-
-	b->next_round_delivered = a->tp->delivered;
-	b->round_min_rtt_us = NONE;
-	b->bw_latest = a->bw;
-	b->inflight_latest = a->rs->delivered > 0 ? a->rs->delivered : 0;
-}
-
-/* Begins one in the midst of another. What was lost until now is no longer looked at. */
-INLINE void start_round(struct ack *a)
-{
-	reset_loss_window(a);
-	begin_round(a);
-	a->round_start = false;
-}
-
-/* Begins the next one. Of small flights several are needed to judge losses. */
-INLINE void next_round(struct ack *a)
-{
-	if (a->packets >= LOSS_PACKETS || a->b->is_floor_round)
-		reset_loss_window(a);
-	begin_round(a);
-}
-
-/* Whether so many lost packets are more than the path loses by itself. */
-INLINE bool is_loss_high(const struct bbr *b, bool is_queueing, u32 lost, u32 packets)
-{
-	u64 threshold = LOSS_THRESH + (is_queueing ? 1 : 2) * (u64)b->loss_floor;
-	u32 few = FEW_LOSSES + (b->loss_floor >> 4);
-
-	return lost > few && (u64)(lost - few) << SHARE_SHIFT > threshold * packets;
-}
-
-INLINE void update_round(struct ack *a)
-{
-	struct bbr *b = a->b;
-	const struct tcp_sock *tp = a->tp;
-
-	b->bw_latest = MAX(b->bw_latest, a->bw);
-	if (a->rs->delivered > 0)
-		b->inflight_latest = MAX(b->inflight_latest, (u32)a->rs->delivered);
-	if (a->rtt_us >= 0)
-		b->round_min_rtt_us = MIN(b->round_min_rtt_us, (u32)a->rtt_us);
-	a->round_start = a->rs->delivered > 0 &&
-			 !before(a->rs->prior_delivered, b->next_round_delivered);
-	if (a->round_start) {
-		b->rounds_since_probe_up = MIN(b->rounds_since_probe_up + 1, 255);
-		b->phase_rounds = MIN(b->phase_rounds + 1, 255);
-	}
-	a->is_queueing = b->round_min_rtt_us != NONE &&
-			 b->round_min_rtt_us - b->min_rtt_us > b->min_rtt_us >> 3 &&
-			 b->round_min_rtt_us > b->min_rtt_us;
-	a->lost = tp->lost - b->window_lost;
-	a->packets = tp->delivered - b->window_delivered + a->lost;
-	if (a->lost)
-		a->is_loss_high = is_loss_high(
-			b, a->is_queueing, a->lost,
-			a->round_start ? a->packets : MAX(a->packets, a->rs->prior_in_flight));
-}
-
-/* --- the model ---------------------------------------------------------------------------------- */
-
-INLINE void update_max_bw(struct ack *a)
-{
-	struct bbr *b = a->b;
-
-	if (a->bw && (!a->rs->is_app_limited || a->bw >= max_bw(b)))
-		b->max_bw[1] = MAX(b->max_bw[1], a->bw);
-}
-
-/* The cycle before the last one is forgotten. */
-INLINE void advance_max_bw_filter(struct bbr *b)
-{
-	if (!b->max_bw[1])
-		return;
-	b->max_bw[0] = b->max_bw[1];
-	b->max_bw[1] = 0;
-}
-
-INLINE void forget_bw_beyond(struct bbr *b, u32 bandwidth)
-{
-	b->max_bw[0] = MIN(b->max_bw[0], bandwidth);
-	b->max_bw[1] = MIN(b->max_bw[1], bandwidth);
-}
-
-INLINE void reset_short_term_model(struct bbr *b)
-{
-	b->bw_shortterm = NONE;
-	b->inflight_shortterm = NONE;
-}
-
-INLINE void update_ack_aggregation(struct ack *a)
-{
-	struct bbr *b = a->b;
-	u32 expected, extra;
-
-	if (a->round_start && b->rounds_since_probe_up % EXTRA_ACKED_ROUNDS == 0) {
-		b->extra_acked[0] = b->extra_acked[1];
-		b->extra_acked[1] = 0;
-	}
-	expected = (u64)bw(b) * (a->now - b->extra_acked_stamp) >> BW_SHIFT;
-	if (b->extra_acked_delivered <= expected) {
-		b->extra_acked_delivered = 0;
-		b->extra_acked_stamp = a->now;
-		expected = 0;
-	}
-	b->extra_acked_delivered += a->rs->acked_sacked;
-	extra = b->extra_acked_delivered - expected;
-	extra = MIN(extra, a->tp->snd_cwnd);
-	b->extra_acked[1] = MAX(b->extra_acked[1], MIN(extra, 0xffff));
-}
-
-/* Once a round: what a round of losses, while not probing, leaves. */
-INLINE void loss_lower_bounds(struct ack *a)
-{
-	struct bbr *b = a->b;
-	u32 bandwidth = MIN(b->bw_shortterm, max_bw(b));
-	u32 window = MIN(b->inflight_shortterm, a->tp->snd_cwnd);
-
-	b->bw_shortterm = MAX(b->bw_latest, (u64)bandwidth * BETA >> SHARE_SHIFT);
-	if (a->is_queueing)
-		b->inflight_shortterm = MAX(b->inflight_latest, (u64)window * BETA >> SHARE_SHIFT);
-}
-
-/*
- * Judges a round whose packets were sent slower than the ones before: what is lost of them the path loses
- * by itself, if what arrives became less too. If as much arrives, it is the path that takes no more.
- */
-INLINE void update_loss_floor(struct ack *a)
-{
-	struct bbr *b = a->b;
-	u32 delivered = a->packets - a->lost;
-	u32 sample;
-
-	b->is_floor_round = 0;
-	if (a->is_queueing)
-		return;
-	if (a->lost << SHARE_SHIFT > b->loss_floor * delivered && a->bw > b->full_bw - b->full_bw / 20)
-		return;
-	/* Slowing down did not help: it was for nothing. Or it did: the bandwidth was too much. */
-	if (b->bw_shortterm != NONE) {
-		if (a->lost << SHARE_SHIFT > LOSS_THRESH * a->packets)
-			reset_short_term_model(b);
-		else
-			forget_bw_beyond(b, b->bw_shortterm);
-	}
-	if (b->floor_delivered + a->packets < FLOOR_PACKETS) {
-		b->floor_lost += a->lost;
-		b->floor_delivered += delivered;
-		return;
-	}
-	sample = (u64)(b->floor_lost + a->lost) << SHARE_SHIFT;
-	sample /= MAX(b->floor_delivered + delivered, 1);
-	b->loss_floor = (b->loss_floor + MIN(sample, MOST_LOSS_FLOOR)) / 2;
-	b->floor_lost = 0;
-	b->floor_delivered = 0;
-}
-
-/* Losses without a queue: a policer, or a queue too short to be seen. The rate is what got through. */
-INLINE void bound_bw(struct ack *a)
-{
-	struct bbr *b = a->b;
-	u32 now = bw(b);
-	u64 passed = (u64)now * (a->packets - a->lost) / MAX(a->packets, 1);
-
-	if (a->bw)
-		passed = MIN(passed, a->bw);
-	b->bw_shortterm = MAX(passed, now / 2);
-}
-
-/* --- the states of ProbeBW ---------------------------------------------------------------------- */
+/* --- the states of ProbeBW -------------------------------------------------------------------- */
 
 INLINE void enter(struct ack *a, u32 state)
 {
@@ -449,11 +132,12 @@ INLINE void start_probe_bw_up(struct ack *a)
 
 	b->ack_phase = ACKS_PROBE_STARTING;
 	b->is_bw_probe_sample = 1;
-	b->has_probed = 1;
+	if (!a->rs->is_app_limited)
+		advance_max_bw_filter(b);
 	b->full_bw = b->bw_latest;
-	b->up_rtt_us = a->tp->srtt_us;
+	b->up_rtt_us = a->tp->srtt_us >> 3;
 	b->full_bw_count = 0;
-	b->is_beside_others = b->up_rtt_us >> 3 > b->min_rtt_us + (b->min_rtt_us >> 2);
+	b->is_beside_others = b->up_rtt_us > beyond(a->tp, b->min_rtt_us, 2);
 	b->up_shift = b->prev_probe_too_high ? 5 : b->is_beside_others ? 2 : 3;
 	b->prev_probe_too_high = 0;
 	enter(a, PROBE_BW_UP);
@@ -500,7 +184,7 @@ INLINE bool is_time_to_go_down(struct ack *a)
 	if (b->ack_phase != ACKS_PROBE_FEEDBACK)
 		return false;
 	if (!has_more && !b->is_beside_others &&
-	    a->tp->srtt_us > b->up_rtt_us + (b->up_rtt_us >> 4))
+	    a->tp->srtt_us >> 3 > beyond(a->tp, b->up_rtt_us, 4))
 		return true;
 	if (!a->round_start || b->phase_rounds < 2 || a->rs->is_app_limited)
 		return false;
@@ -516,19 +200,21 @@ INLINE bool is_time_to_go_down(struct ack *a)
 }
 
 /*
- * When the bandwidth was bounded, half of the flight that it was measured with was from before. Only a
- * round later it is what the path delivers. Returns whether that was less, and begins to slow down anew.
+ * What the bandwidth was bounded to was a guess: the flight was half from before. A round later all
+ * of it was sent too fast, and what arrived of it is what the path delivers. Returns whether that
+ * is much less: then it slows down anew.
  */
 INLINE bool is_still_too_fast(struct ack *a)
 {
 	struct bbr *b = a->b;
-	u32 bound = MAX(a->bw, b->bw_shortterm / 2);
+	u32 guess = b->bw_shortterm;
 
-	if (!b->is_bound || !a->is_loss_high || a->is_queueing || !a->bw ||
-	    bound > b->bw_shortterm - b->bw_shortterm / 20)
+	if (!b->is_bound || !a->is_loss_high || a->is_queueing || !a->bw)
 		return false;
-	b->bw_shortterm = bound;
 	b->is_bound = 0;
+	b->bw_shortterm = MAX(a->bw, guess / 2);
+	if (b->bw_shortterm > guess - guess / 20)
+		return false;
 	enter(a, PROBE_BW_DOWN);
 	return true;
 }
@@ -546,9 +232,6 @@ INLINE void update_probe_bw_cycle_phase(struct ack *a)
 		b->ack_phase = ACKS_INIT;
 		b->is_floor_round = b->state == PROBE_BW_DOWN;
 		b->full_bw = a->bw;
-		if (b->has_probed && !a->rs->is_app_limited)
-			advance_max_bw_filter(b);
-		b->has_probed = 0;
 	}
 
 	switch (b->state) {
@@ -573,7 +256,17 @@ INLINE void update_probe_bw_cycle_phase(struct ack *a)
 	}
 }
 
-/* --- losses ------------------------------------------------------------------------------------- */
+/* --- losses ----------------------------------------------------------------------------------- */
+
+/* Cruising loses a little all the time: it is a little too fast. */
+INLINE void trim_bw(struct ack *a)
+{
+	struct bbr *b = a->b;
+	u64 usual = CRUISE_LOSS + 2 * (u64)b->loss_floor;
+
+	if (b->state == PROBE_BW_CRUISE && (u64)a->lost << SHARE_SHIFT > usual * a->packets)
+		b->bw_shortterm = (u64)bw(b) * (a->packets - a->lost) / a->packets;
+}
 
 /* Goes down to what got through, to see whether that helps. */
 INLINE void slow_down(struct ack *a)
@@ -604,7 +297,6 @@ INLINE void handle_inflight_too_high(struct ack *a)
 INLINE void adapt_to_loss(struct ack *a)
 {
 	struct bbr *b = a->b;
-	bool has_ce = a->tp->inet_conn.icsk_ca_state == TCP_CA_CWR;
 
 	if (b->is_bw_probe_sample) {
 		if (a->is_loss_high)
@@ -619,12 +311,14 @@ INLINE void adapt_to_loss(struct ack *a)
 			slow_down(a);
 		else if (a->round_start)
 			bound_bw(a);
-	} else if (a->round_start && (has_ce || a->is_loss_high || (a->lost && a->is_queueing))) {
+	} else if (a->round_start && (a->is_loss_high || (a->lost && a->is_queueing))) {
 		loss_lower_bounds(a);
+	} else if (a->round_start && a->packets >= LOSS_PACKETS) {
+		trim_bw(a);
 	}
 }
 
-/* --- Startup and Drain -------------------------------------------------------------------------- */
+/* --- Startup and Drain ------------------------------------------------------------------------ */
 
 INLINE void check_startup_done(struct ack *a)
 {
@@ -642,7 +336,8 @@ INLINE void check_startup_done(struct ack *a)
 	    !a->is_queueing)
 		return;
 	if (a->is_loss_high && a->is_queueing)
-		b->inflight_longterm = MAX(bdp_multiple(a, bw(b), 1 << GAIN_SHIFT), b->inflight_latest);
+		b->inflight_longterm =
+			MAX(bdp_multiple(a, bw(b), 1 << GAIN_SHIFT), b->inflight_latest);
 	else if (a->is_loss_high)
 		bound_bw(a);
 	b->full_bw_reached = 1;
@@ -656,7 +351,7 @@ INLINE void check_drain_done(struct ack *a)
 		start_probe_bw_down(a);
 }
 
-/* --- the round trip, and ProbeRTT --------------------------------------------------------------- */
+/* --- the round trip, and ProbeRTT ------------------------------------------------------------- */
 
 INLINE bool update_min_rtt(struct ack *a)
 {
@@ -739,7 +434,7 @@ INLINE void check_probe_rtt(struct ack *a, bool expired)
 		exit_probe_rtt(a);
 }
 
-/* --- what it does about it ---------------------------------------------------------------------- */
+/* --- what it does about it -------------------------------------------------------------------- */
 
 INLINE u32 pacing_gain(const struct bbr *b)
 {
@@ -835,13 +530,13 @@ INLINE void set_cwnd(struct ack *a)
 	max_inflight = quantization_budget(a, max_inflight);
 	if (b->full_bw_reached)
 		window = MIN(window + acked, max_inflight);
-	else if (window < max_inflight || tp->delivered < 2 * 10)
+	else if (window < max_inflight || tp->delivered < FIRST_PACKETS)
 		window += acked;
 	window = MAX(window, MIN_PIPE_CWND);
 	tp->snd_cwnd = within_clamp(tp, MIN(window, bound_for_model(a)));
 }
 
-/* --- what the kernel calls ---------------------------------------------------------------------- */
+/* --- what the kernel calls -------------------------------------------------------------------- */
 
 INLINE void leave_recovery(struct ack *a)
 {
@@ -881,20 +576,6 @@ void bbr_cong_control(u64 *ctx)
 	update_probe_bw_cycle_phase(&a);
 	expired = update_min_rtt(&a);
 	check_probe_rtt(&a, expired);
-#ifdef TRACE
-	if (a.round_start) {
-		static const char f1[] = "B st %d tp %d bw %d";
-		static const char f2[] = "B  max %d latest %d short %d";
-		static const char f3[] = "B  lost %d of %d floor %d";
-		static const char f4[] = "B  infl %d cwnd %d rtt %d";
-		#define K(x) ((u64)(x) * 12000 >> 24) /* kbit/s-ish: pkt/us*12000 bit*1000 */
-		static int (*const pr)(const char *, u32, ...) = (void *)6;
-		pr(f1, sizeof(f1), a.b->state, ((u64)tp >> 7) & 4095, K((u64)a.bw*1000));
-		pr(f2, sizeof(f2), K((u64)max_bw(a.b)*1000), K((u64)a.b->bw_latest*1000), a.b->bw_shortterm == NONE ? -1 : K((u64)a.b->bw_shortterm*1000));
-		pr(f3, sizeof(f3), a.lost, a.packets, a.b->loss_floor);
-		pr(f4, sizeof(f4), a.in_flight, tp->snd_cwnd, a.b->round_min_rtt_us);
-	}
-#endif
 	if (a.round_start)
 		next_round(&a);
 	set_pacing_rate(&a);
@@ -923,7 +604,7 @@ void bbr_init(u64 *ctx)
 	b->extra_acked_stamp = now;
 	b->state = STARTUP;
 	b->prev_ca_state = tp->inet_conn.icsk_ca_state;
-	tp->snd_ssthresh = 0x7fffffff;
+	tp->snd_ssthresh = NO_SSTHRESH;
 	if (sock_of(tp)->sk_pacing_status == SK_PACING_NONE)
 		sock_of(tp)->sk_pacing_status = SK_PACING_NEEDED;
 	init_pacing_rate(tp, b);

@@ -2,45 +2,50 @@
 /*
  * Brutal: a fixed rate that the user has chosen, whatever is lost.
  *
- * Unfair by design, and meant so: it gives way to nobody. On a link that is shared it takes its rate
- * from the others, and where it asks for more than the link has, it fills the queue and resends what
- * does not fit for as long as it has data. Only for links that are yours and whose capacity you know.
+ * Unfair by design, and meant so: it gives way to nobody. On a link that is shared it takes its
+ * rate from the others, and where it asks for more than the link has, it fills the queue and
+ * resends what does not fit for as long as it has data. Only for links that are yours and whose
+ * capacity you know.
  *
- * No paper. The idea is that of the congestion control of the same name in the Hysteria proxy (2020):
- * send faster by what is lost, so that what arrives is the rate. As there, the share that arrives is
- * measured over some seconds and no less than 0.8 of it is assumed, and the window is twice the rate
- * times the round trip. Written afresh.
+ * No paper. The idea is that of the congestion control of the same name in the Hysteria proxy
+ * (2020): send faster by what is lost, so that what arrives is the rate. As there, the share that
+ * arrives is measured over some seconds and no less than 0.8 of it is assumed, and the window is
+ * twice the rate times the round trip. Written afresh.
  *
  * Whose rate, the first that there is:
  *
- *   1. the socket's own: SO_MAX_PACING_RATE (socket(7)). It stays what it is called, the highest rate
- *      at which the socket sends. The kernel itself does not see to that here (it leaves the pace to
- *      an algorithm that has cong_control), so this does: with such a rate, losses are not made up
- *      for, and 5 % loss brings 95 % of it. That is also what a link can carry whose capacity it is.
- *   2. the one given when this was loaded. It is what is to arrive: up to 1.25 times as much is sent.
+ *   1. the socket's own: SO_MAX_PACING_RATE (socket(7)). It stays what it is called, the highest
+ *      rate at which the socket sends. The kernel itself does not see to that here (it leaves the
+ *      pace to an algorithm that has cong_control), so this does: with such a rate, losses are not
+ *      made up for, and 5 % loss brings 95 % of it. That is also what a link can carry whose
+ *      capacity it is.
+ *   2. the one given when this was loaded. It is what is to arrive: up to 1.25 times as much is
+ *      sent.
  *   3. neither: FALLBACK_RATE.
  *
- * Rates are in bytes of payload, as the kernel's pacing counts: with 1448-byte segments, a link of R
- * bytes a second of IP packets carries 0.965 R.
+ * Rates are in bytes of payload, as the kernel's pacing counts: with 1448-byte segments, a link of
+ * R bytes a second of IP packets carries 0.965 R.
  *
  * Response: none. The rate holds up to a loss of 20 % and is 1.25 (1 - p) of itself above.
  */
 #include "tcp.h"
 
 /*
- * Where nobody chose a rate, bytes a second: 1 Mbit/s. Little enough to harm no path of today, and too
- * little to be taken for a result.
+ * Where nobody chose a rate, bytes a second: 1 Mbit/s. Little enough to harm no path of today, and
+ * too little to be taken for a result.
  */
 #define FALLBACK_RATE 125000ULL
 
 /*
- * The highest rate, bytes a second: 10 TB/s, beyond every link, so that products with it fit into 64 bits.
+ * The highest rate, bytes a second: 10 TB/s, beyond every link, so that products with it fit into
+ * 64 bits.
  */
 #define MOST_RATE 10000000000000ULL
 
 /*
- * How the share that arrives is measured: over so many intervals of so many microseconds, between 3 and
- * 4 s. Long enough to have some packets at low rates, short enough to follow a change of the weather.
+ * How the share that arrives is measured: over so many intervals of so many microseconds, between 3
+ * and 4 s. Long enough to have some packets at low rates, short enough to follow a change of the
+ * weather.
  */
 #define INTERVALS 4
 #define INTERVAL_US 1000000
@@ -55,8 +60,8 @@
 #define ROUND_TRIPS 2
 
 /*
- * The shortest round trip that the window is made for, microseconds. Segments leave in bundles of 1 ms
- * (sk_pacing_shift); of these, one waits, one leaves, one arrives and one is being acknowledged.
+ * The shortest round trip that the window is made for, microseconds. Segments leave in bundles of 1
+ * ms (sk_pacing_shift); of these, one waits, one leaves, one arrives and one is being acknowledged.
  */
 #define SHORTEST_RTT_US 2000
 

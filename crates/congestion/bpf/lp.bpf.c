@@ -170,7 +170,7 @@ void lp_pkts_acked(u64 *ctx)
 		lp->infers = false;
 
 	if (BIT_FIELD(tp, rx_opt.tstamp_ok) && lp->clock != CLOCK_OTHER) {
-		/* A packet without one says nothing, and its round trip is no delay of this range. */
+		/* Without one: the round trip is no delay of this range. */
 		if (!BIT_FIELD(tp, rx_opt.saw_tstamp))
 			return;
 		note_delay(lp, one_way_delay(tp, lp), now);

@@ -14,7 +14,7 @@
  *
  *   init          the algorithm is given to a connection, at its beginning or later
  *   cwnd_event    the first data after a pause, an idle restart, the end of a reduction, a timeout
- *   cwnd_event_tx_start   since Linux 7.1, and no longer by cwnd_event: the first data after a pause
+ *   cwnd_event_tx_start   the first data after a pause, since Linux 7.1: no longer by cwnd_event
  *   in_ack_event  every ACK, before anything of it was looked at
  *   pkts_acked    every ACK that acknowledged segments: how many, and the round trip of the last
  *   cong_avoid    the same, where the window may grow (not while losses are repaired)
@@ -244,8 +244,8 @@ static long (*const bpf_tcp_send_ack)(struct tcp_sock *tp, u32 rcv_nxt) = (void 
 /* cong_avoid(sk, ack, acked): packets that the ACK delivered. */
 #define ACKED(ctx) ((u32)(ctx)[2])
 /*
- * set_state(sk, state), cwnd_event(sk, event), in_ack_event(sk, flags). All of them fit into 8 bits, and the
- * state has no more: what stands above these is anything on x86 before Linux 6.6.
+ * set_state(sk, state), cwnd_event(sk, event), in_ack_event(sk, flags). All of them fit into 8 bits,
+ * and the state has no more: what stands above these is anything on x86 before Linux 6.6.
  */
 #define ARGUMENT(ctx) ((u8)(ctx)[1])
 /* pkts_acked(sk, sample). */
@@ -351,8 +351,8 @@ INLINE u64 exp2_1024(u32 x)
 
 /*
  * A bit field of the kernel, wherever this kernel has it. `object` is what the verifier knows, and
- * `field` the whole way from there: BIT_FIELD(tp, rx_opt.saw_tstamp). A build for the host, which has no
- * kernel, brings its own (tests/native/walk.c).
+ * `field` the whole way from there: BIT_FIELD(tp, rx_opt.saw_tstamp). A build for the host, which
+ * has no kernel, brings its own (tests/native/walk.c).
  */
 #ifndef BIT_FIELD
 #define BIT_FIELD(object, field)                                                               \

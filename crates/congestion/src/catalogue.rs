@@ -60,8 +60,8 @@ const ALGORITHMS: &[Algorithm] = &[
         ..row(
             ("bbr", "lb_bbr"),
             "draft-ietf-ccwg-bbr (BBRv3)",
-            "long, lossy paths; short queues",
-            "exact shares beside cubic",
+            "long, lossy or policed paths; short queues",
+            "deep queues beside cubic; jittery Wi-Fi",
         )
     },
     row(
@@ -77,8 +77,8 @@ const ALGORITHMS: &[Algorithm] = &[
         ..row(
             ("brutal", "lb_brutal"),
             "a fixed rate, losses made good",
-            "links of your own whose rate is known",
-            "any path that others share",
+            "links of your own of known rate, lossy or not",
+            "shared links: takes its rate from all others",
         )
     },
     row(

@@ -2,11 +2,11 @@
 /*
  * An algorithm, built for the host, on a random walk through what a kernel may ask of it.
  *
- * walk SEED STEPS ABOVE. Every step is one that the kernel could make: ACKs of any size with any round trip,
- * losses, timeouts, undone reductions, idle times, and another algorithm before this one. Looked at is
- * what holds for all: windows stay within sense, and nothing divides by zero (which ends a program of
- * the host; in the kernel it is 0). It prints a sum of all windows: the same, whatever ABOVE is. If it is
- * not 0, a pause ends as it does since Linux 7.1.
+ * walk SEED STEPS ABOVE. Every step is one that the kernel could make: ACKs of any size with any
+ * round trip, losses, timeouts, undone reductions, idle times, and another algorithm before this one.
+ * Looked at is what holds for all: windows stay within sense, and nothing divides by zero (which ends
+ * a program of the host; in the kernel it is 0). It prints a sum of all windows: the same, whatever
+ * ABOVE is. If it is not 0, a pause ends as it does since Linux 7.1.
  *
  * ALGORITHM is the file to be included, TABLE its structure of functions.
  */
@@ -46,7 +46,7 @@ static long no_ack(struct tcp_sock *tp, u32 rcv_nxt)
 #define bpf_tcp_send_ack no_ack
 #include ALGORITHM
 
-/* --- the kernel's side ---------------------------------------------------------------------------- */
+/* --- the kernel's side ----------------------------------------------------------------------- */
 
 #define MSS 1448
 #define LARGEST_WINDOW 100000
@@ -54,7 +54,7 @@ static long no_ack(struct tcp_sock *tp, u32 rcv_nxt)
 static struct tcp_sock tp;
 static u32 repaired_at; /* losses are repaired when this byte is acknowledged */
 static u64 step;
-/* Of an argument of 8 bits, what is above them: trampolines keep these bits or do not (before Linux 6.6). */
+/* Of an argument of 8 bits, what is above them: on x86 before Linux 6.6, anything. */
 static u64 above;
 /* Whether no round trip is known, which is what every second seed says. */
 static bool is_blind;
@@ -208,7 +208,7 @@ static void acknowledge(void)
 	tp.rx_opt.saw_tstamp = below(1000) != 0;
 	tp.rx_opt.rcv_tsval = tp.rx_opt.rcv_tsecr = tp.tcp_mstamp / 1000;
 	if (sample.rtt_us > 0)
-		tp.srtt_us = tp.srtt_us ? tp.srtt_us - tp.srtt_us / 8 + sample.rtt_us : sample.rtt_us * 8u;
+		tp.srtt_us += tp.srtt_us ? sample.rtt_us - tp.srtt_us / 8 : sample.rtt_us * 8u;
 	sample.in_flight = below(8) ? tp.packets_out * MSS : 0;
 	CALL(pkts_acked, (u64)&sample);
 	if (tp.inet_conn.icsk_ca_state >= TCP_CA_CWR && !before(tp.snd_una, repaired_at)) {
