@@ -1,6 +1,6 @@
 //! What the running kernel says of itself.
 
-use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
+use libbpf_rs::btf::types::{Enum, FuncProto, Ptr, Struct};
 use libbpf_rs::{Btf, ReferencesType};
 
 use crate::error::BpfError;
@@ -28,6 +28,20 @@ impl Kernel {
         self.btf.type_by_name::<Struct<'_>>(name).is_some()
     }
 
+    /// Whether an enumeration has a value of that name.
+    #[must_use]
+    pub fn has_value(&self, enumeration: &str, value: &str) -> bool {
+        let all = self.btf.type_by_name::<Enum<'_>>(enumeration);
+        all.is_some_and(|all| all.iter().any(|one| one.name.is_some_and(|name| name == value)))
+    }
+
+    /// Whether a structure has a member of that name.
+    #[must_use]
+    pub fn has_member(&self, structure: &str, member: &str) -> bool {
+        let structure = self.btf.type_by_name::<Struct<'_>>(structure);
+        structure.is_some_and(|all| all.iter().any(|one| one.name.is_some_and(|it| it == member)))
+    }
+
     /// How many arguments a function has that a structure points to; `None` where there is none.
     #[must_use]
     pub fn arguments_of(&self, structure: &str, member: &str) -> Option<usize> {
@@ -43,5 +57,20 @@ impl Kernel {
     #[must_use]
     pub fn ties_struct_ops(&self) -> bool {
         self.has_struct("bpf_struct_ops_link")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_and_what_is_not() {
+        let Ok(kernel) = Kernel::look() else { return };
+        assert!(kernel.has_value("bpf_func_id", "BPF_FUNC_tcp_send_ack"));
+        assert!(!kernel.has_value("bpf_func_id", "BPF_FUNC_of_nobody"));
+        assert!(!kernel.has_value("nothing", "BPF_FUNC_tcp_send_ack"));
+        assert!(kernel.has_member("tcp_congestion_ops", "ssthresh"));
+        assert!(!kernel.has_member("tcp_congestion_ops", "nothing"));
     }
 }

@@ -9,6 +9,8 @@ use crate::error::BpfError;
 
 /// The flag of a `struct_ops` map that is tied to a link (`BPF_F_LINK`, `bpf.h`).
 const TIED: u32 = 1 << 13;
+/// The bytes of a pointer to a program.
+const POINTER: usize = size_of::<*const u8>();
 /// How the name of a file ends that keeps a map, and not a link. bpffs takes no dot in a name.
 pub(crate) const MAP: &str = "-map";
 /// So many lines of what the verifier says are kept: its last words name the instruction and the reason.
@@ -41,6 +43,19 @@ impl Object {
         let mut map = self.open.maps_mut().find(|map| map.name() == section).ok_or_else(none)?;
         let room = map.initial_value_mut().and_then(|room| room.get_mut(..value.len()));
         room.ok_or_else(none)?.copy_from_slice(value);
+        Ok(())
+    }
+
+    /// Takes the first function out of a `struct_ops`, for a kernel that has no member of its name: all
+    /// others would be refused with it.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`]: the object has no such `struct_ops`.
+    pub fn leave_out_first(&mut self, struct_ops: &str) -> Result<(), BpfError> {
+        let none = || BpfError::NoSuchPart { name: self.name.clone(), part: struct_ops.to_owned() };
+        let mut map = self.open.maps_mut().find(|map| map.name() == struct_ops).ok_or_else(none)?;
+        let first = map.initial_value_mut().and_then(|value| value.get_mut(..POINTER));
+        first.ok_or_else(none)?.fill(0);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter, ProgInfoIter};
-use libbpf_rs::{MapHandle, MapType};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use crate::error::BpfError;
 use crate::object::{self, hearing};
@@ -18,6 +18,8 @@ pub struct StructOps {
     pub map: u32,
     /// Whether a link holds it registered, and not the map itself.
     pub is_tied: bool,
+    /// Whether it is registered: if not, only what uses it still holds it.
+    pub is_registered: bool,
     /// The number of the link that holds it registered. `None` where it is not tied, or where only
     /// what uses it still holds it.
     pub link: Option<u32>,
@@ -34,14 +36,31 @@ impl StructOps {
             })
             .collect();
         let maps = MapInfoIter::default().filter(|map| map.ty == MapType::StructOps);
-        maps.map(|map| Self {
-            name: map.name.to_string_lossy().into_owned(),
-            map: map.id,
-            is_tied: object::is_tied(map.map_flags),
-            link: links.iter().find(|(of, _)| *of == map.id).map(|(_, link)| *link),
+        maps.map(|map| {
+            let is_tied = object::is_tied(map.map_flags);
+            let link = links.iter().find(|(of, _)| *of == map.id).map(|(_, link)| *link);
+            Self {
+                name: map.name.to_string_lossy().into_owned(),
+                map: map.id,
+                is_tied,
+                is_registered: if is_tied {
+                    link.is_some()
+                } else {
+                    MapHandle::from_map_id(map.id).is_ok_and(|map| is_in_use(&map))
+                },
+                link,
+            }
         })
         .collect()
     }
+}
+
+/// Whether the one place of a map that is not tied is taken. What it holds begins with two words of 4
+/// bytes, how many use it and its state (`enum bpf_struct_ops_state` in `kernel/bpf/bpf_struct_ops.c`).
+fn is_in_use(map: &MapHandle) -> bool {
+    const IN_USE: [u8; 4] = 1_u32.to_ne_bytes();
+    let value = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+    value.is_some_and(|value| value.get(4..8) == Some(&IN_USE))
 }
 
 /// The names of all programs in the kernel, at most 15 characters each. Empty for who may not ask.
@@ -73,7 +92,9 @@ pub fn unload_kept(file: &Path) -> Result<(), BpfError> {
     if file.to_string_lossy().ends_with(object::MAP) {
         let name = file.display().to_string();
         let map = hearing("open", &name, || MapHandle::from_pinned_path(file))?;
-        object::empty(&map, &name)?;
+        if is_in_use(&map) {
+            object::empty(&map, &name)?;
+        }
     }
     fs::remove_file(file).map_err(failed)
 }

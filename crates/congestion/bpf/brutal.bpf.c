@@ -37,6 +37,12 @@
 #define FALLBACK_RATE 125000ULL
 
 /*
+ * The highest rate, bytes a second: 10 TB/s, beyond every link, so that products with it fit into
+ * 64 bits.
+ */
+#define MOST_RATE 10000000000000ULL
+
+/*
  * How the share that arrives is measured: over so many intervals of so many microseconds, between 3
  * and 4 s. Long enough to have some packets at low rates, short enough to follow a change of the
  * weather.
@@ -89,8 +95,8 @@ INLINE u64 wanted_rate(struct tcp_sock *tp)
 	u64 own = sock_of(tp)->sk_max_pacing_rate;
 
 	if (is_rate(own))
-		return own;
-	return given.rate ? given.rate : FALLBACK_RATE;
+		return MIN(own, MOST_RATE);
+	return given.rate ? MIN(given.rate, MOST_RATE) : FALLBACK_RATE;
 }
 
 INLINE struct count counts(const struct tcp_sock *tp)
@@ -136,10 +142,7 @@ INLINE u32 window(const struct tcp_sock *tp, u64 rate)
 {
 	u64 rtt_us = MAX(tp->srtt_us >> 3, SHORTEST_RTT_US);
 	u64 mss = MAX(tp->mss_cache, 1);
-	/*
-	 * Of the rate in kilobytes a second: the product of the two fits into 64 bits up to 18
-	 * TB/s.
-	 */
+	/* Of the rate in kilobytes a second: the product of all fits into 64 bits. */
 	u64 packets = ROUND_TRIPS * (rate / 1000) * rtt_us / (1000 * mss);
 
 	return within_clamp(tp, MAX(MIN(packets, 1U << 30), LEAST_WINDOW));

@@ -199,14 +199,25 @@ u32 cubic_ssthresh(u64 *ctx)
 }
 
 /* A time without data to send is no time on the curve (section 5.8). */
+INLINE void leave_out_pause(struct tcp_sock *tp)
+{
+	struct cubic *ca = STATE(tp, struct cubic);
+
+	if (ca->epoch_us)
+		ca->epoch_us = MIN(ca->epoch_us + idle_us(tp), tp->tcp_mstamp);
+}
+
+SEC("struct_ops")
+void cubic_cwnd_event_tx_start(u64 *ctx)
+{
+	leave_out_pause(SOCKET(ctx));
+}
+
 SEC("struct_ops")
 void cubic_cwnd_event(u64 *ctx)
 {
-	struct tcp_sock *tp = SOCKET(ctx);
-	struct cubic *ca = STATE(tp, struct cubic);
-
-	if (ARGUMENT(ctx) == CA_EVENT_TX_START && ca->epoch_us)
-		ca->epoch_us = MIN(ca->epoch_us + idle_us(tp), tp->tcp_mstamp);
+	if (ARGUMENT(ctx) == CA_EVENT_TX_START)
+		leave_out_pause(SOCKET(ctx));
 }
 
 SEC("struct_ops")
@@ -300,6 +311,7 @@ struct tcp_congestion_ops lb_cubic = {
 	.cong_avoid = cubic_cong_avoid,
 	.ssthresh = cubic_ssthresh,
 	.cwnd_event = cubic_cwnd_event,
+	.cwnd_event_tx_start = cubic_cwnd_event_tx_start,
 	.set_state = cubic_set_state,
 	.pkts_acked = cubic_pkts_acked,
 	.undo_cwnd = cubic_undo_cwnd,

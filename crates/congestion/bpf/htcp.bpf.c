@@ -169,17 +169,26 @@ u32 htcp_undo_cwnd(u64 *ctx)
 	return window_before_reduction(tp);
 }
 
-SEC("struct_ops")
-void htcp_cwnd_event(u64 *ctx)
+INLINE void leave_out_pause(struct tcp_sock *tp)
 {
-	struct tcp_sock *tp = SOCKET(ctx);
 	struct htcp *ca = STATE(tp, struct htcp);
 
-	if (ARGUMENT(ctx) != CA_EVENT_TX_START)
-		return;
 	ca->now.begin_us = MIN(ca->now.begin_us + idle_us(tp), tp->tcp_mstamp);
 	ca->round_us = now_us(tp);
 	ca->round_delivered = tp->delivered;
+}
+
+SEC("struct_ops")
+void htcp_cwnd_event_tx_start(u64 *ctx)
+{
+	leave_out_pause(SOCKET(ctx));
+}
+
+SEC("struct_ops")
+void htcp_cwnd_event(u64 *ctx)
+{
+	if (ARGUMENT(ctx) == CA_EVENT_TX_START)
+		leave_out_pause(SOCKET(ctx));
 }
 
 SEC(".struct_ops.link")
@@ -190,6 +199,7 @@ struct tcp_congestion_ops lb_htcp = {
 	.ssthresh = htcp_ssthresh,
 	.undo_cwnd = htcp_undo_cwnd,
 	.cwnd_event = htcp_cwnd_event,
+	.cwnd_event_tx_start = htcp_cwnd_event_tx_start,
 	.name = "lb_htcp",
 };
 

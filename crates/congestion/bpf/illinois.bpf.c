@@ -92,11 +92,9 @@ void illinois_cong_avoid(u64 *ctx)
 		look_at_round(illinois, tp->snd_cwnd);
 		begin_round(tp, illinois);
 	}
-	if (!is_cwnd_limited(tp))
-		return;
-	if (in_slow_start(tp))
-		acked = slow_start(tp, acked);
-	grow_by_alpha(tp, illinois, acked);
+	acked = left_by_slow_start(tp, acked);
+	if (acked)
+		grow_by_alpha(tp, illinois, acked);
 }
 
 INLINE void begin_round(struct tcp_sock *tp, struct illinois *illinois)
@@ -109,8 +107,9 @@ INLINE void begin_round(struct tcp_sock *tp, struct illinois *illinois)
 INLINE void grow_by_alpha(struct tcp_sock *tp, struct illinois *illinois, u32 acked)
 {
 	u32 window = MAX(tp->snd_cwnd, 1);
-	u64 credit = illinois->credit + (u64)acked * illinois->alpha;
 	u64 price = (u64)window * 1000;
+	/* What was credited at a larger window is worth one packet at most. */
+	u64 credit = MIN(illinois->credit, price) + (u64)acked * illinois->alpha;
 
 	if (credit >= price) {
 		tp->snd_cwnd = within_clamp(tp, window + (u32)(credit / price));

@@ -169,10 +169,11 @@ void lp_pkts_acked(u64 *ctx)
 	if (lp->infers && now - lp->sign_at > INFERENCE_RTTS * lp->rtt)
 		lp->infers = false;
 
-	if (BIT_FIELD(tp, rx_opt.saw_tstamp) && lp->clock != CLOCK_OTHER) {
-		u32 delay = one_way_delay(tp, lp);
-
-		note_delay(lp, delay, now);
+	if (BIT_FIELD(tp, rx_opt.tstamp_ok) && lp->clock != CLOCK_OTHER) {
+		/* Without one: the round trip is no delay of this range. */
+		if (!BIT_FIELD(tp, rx_opt.saw_tstamp))
+			return;
+		note_delay(lp, one_way_delay(tp, lp), now);
 		compare_clocks(tp, lp);
 	} else if (rtt > 0) {
 		note_delay(lp, rtt / 1000u, now);

@@ -14,6 +14,7 @@
  *
  *   init          the algorithm is given to a connection, at its beginning or later
  *   cwnd_event    the first data after a pause, an idle restart, the end of a reduction, a timeout
+ *   cwnd_event_tx_start   the first data after a pause, since Linux 7.1: no longer by cwnd_event
  *   in_ack_event  every ACK, before anything of it was looked at
  *   pkts_acked    every ACK that acknowledged segments: how many, and the round trip of the last
  *   cong_avoid    the same, where the window may grow (not while losses are repaired)
@@ -108,7 +109,8 @@ enum tcp_ca_ack_event_flags {
 struct tcp_options_received {
 	u32 rcv_tsval;
 	u32 rcv_tsecr;
-	u16 saw_tstamp : 1;
+	u16 saw_tstamp : 1; /* the packet at hand has a timestamp */
+	u16 tstamp_ok : 1;  /* both ends send them */
 } FROM_KERNEL;
 
 struct tcp_sock {
@@ -185,6 +187,8 @@ struct rate_sample {
 
 /* The table of an algorithm. libbpf finds each member in the kernel's own by its name. */
 struct tcp_congestion_ops {
+	/* The first member, which the loader empties where the kernel has none: before Linux 7.1. */
+	void (*cwnd_event_tx_start)(u64 *);
 	u32 (*ssthresh)(u64 *);
 	void (*cong_avoid)(u64 *);
 	void (*set_state)(u64 *);
@@ -239,8 +243,11 @@ static long (*const bpf_tcp_send_ack)(struct tcp_sock *tp, u32 rcv_nxt) = (void 
 #define SOCKET(ctx) ((struct tcp_sock *)(ctx)[0])
 /* cong_avoid(sk, ack, acked): packets that the ACK delivered. */
 #define ACKED(ctx) ((u32)(ctx)[2])
-/* set_state(sk, state), cwnd_event(sk, event), in_ack_event(sk, flags). */
-#define ARGUMENT(ctx) ((u32)(ctx)[1])
+/*
+ * set_state(sk, state), cwnd_event(sk, event), in_ack_event(sk, flags). All of them fit into 8 bits,
+ * and the state has no more: what stands above these is anything on x86 before Linux 6.6.
+ */
+#define ARGUMENT(ctx) ((u8)(ctx)[1])
 /* pkts_acked(sk, sample). */
 #define SAMPLE(ctx) ((const struct ack_sample *)(ctx)[1])
 /*
@@ -344,8 +351,10 @@ INLINE u64 exp2_1024(u32 x)
 
 /*
  * A bit field of the kernel, wherever this kernel has it. `object` is what the verifier knows, and
- * `field` the whole way from there: BIT_FIELD(tp, rx_opt.saw_tstamp).
+ * `field` the whole way from there: BIT_FIELD(tp, rx_opt.saw_tstamp). A build for the host, which
+ * has no kernel, brings its own (tests/native/walk.c).
  */
+#ifndef BIT_FIELD
 #define BIT_FIELD(object, field)                                                               \
 	({                                                                                     \
 		const void *place = (const void *)(object) +                                   \
@@ -361,6 +370,7 @@ INLINE u64 exp2_1024(u32 x)
 		word >>= __builtin_preserve_field_info((object)->field, 5);                    \
 		word;                                                                          \
 	})
+#endif
 
 INLINE bool in_slow_start(const struct tcp_sock *tp)
 {

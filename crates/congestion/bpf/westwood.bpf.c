@@ -46,6 +46,14 @@ void westwood_init(u64 *ctx)
 }
 
 SEC("struct_ops")
+void westwood_cwnd_event_tx_start(u64 *ctx)
+{
+	struct tcp_sock *tp = SOCKET(ctx);
+
+	begin_sample(tp, STATE(tp, struct westwood));
+}
+
+SEC("struct_ops")
 void westwood_cwnd_event(u64 *ctx)
 {
 	struct tcp_sock *tp = SOCKET(ctx);
@@ -95,7 +103,7 @@ u32 westwood_ssthresh(u64 *ctx)
 	const struct westwood *ca = STATE(tp, struct westwood);
 	u64 carried = ca->rate_1024 * ca->min_rtt_us / (1000000ULL * 1024);
 
-	if (!ca->rate_1024)
+	if (!ca->rate_1024 || !ca->min_rtt_us)
 		return half_of_window(tp);
 	return MAX(MIN(carried, tp->snd_cwnd), 2);
 }
@@ -110,6 +118,7 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops lb_westwood = {
 	.init = westwood_init,
 	.cwnd_event = westwood_cwnd_event,
+	.cwnd_event_tx_start = westwood_cwnd_event_tx_start,
 	.cong_avoid = westwood_cong_avoid,
 	.pkts_acked = westwood_pkts_acked,
 	.ssthresh = westwood_ssthresh,

@@ -16,6 +16,8 @@ pub struct Algorithm {
     pub bad_for: &'static str,
     /// Whether it goes by a rate that the user names.
     pub wants_rate: bool,
+    /// Whether it decides how fast packets leave, which the kernel lets it do since Linux 6.0.
+    pub sets_pace: bool,
     /// Whether it is what kernels have under the plain name, or something else.
     pub is_as_kernels: bool,
 }
@@ -47,12 +49,13 @@ const fn row(
     bad_for: &'static str,
 ) -> Algorithm {
     let (plain, name) = names;
-    let (wants_rate, is_as_kernels) = (false, true);
-    Algorithm { plain, name, source, good_for, bad_for, wants_rate, is_as_kernels }
+    let (wants_rate, sets_pace, is_as_kernels) = (false, false, true);
+    Algorithm { plain, name, source, good_for, bad_for, wants_rate, sets_pace, is_as_kernels }
 }
 
 const ALGORITHMS: &[Algorithm] = &[
     Algorithm {
+        sets_pace: true,
         is_as_kernels: false,
         ..row(
             ("bbr", "lb_bbr"),
@@ -69,6 +72,7 @@ const ALGORITHMS: &[Algorithm] = &[
     ),
     Algorithm {
         wants_rate: true,
+        sets_pace: true,
         is_as_kernels: false,
         ..row(
             ("brutal", "lb_brutal"),

@@ -50,9 +50,11 @@ pub enum CongestionError {
          CONFIG_BPF_JIT and CONFIG_BPF_SYSCALL"
     )]
     OldKernel,
-    /// It goes by a rate, and none was given.
-    #[error("{0} sends at a rate that you know: say which, such as 80mbit")]
-    WantsRate(&'static str),
+    /// It decides how fast packets leave.
+    #[error(
+        "{0} paces by itself, and a kernel lets BPF do so from Linux 6.0 on: this one is older"
+    )]
+    WantsPacing(&'static str),
     /// It does not go by a rate.
     #[error("{0} finds its rate by itself: none can be given")]
     TakesNoRate(&'static str),

@@ -30,7 +30,7 @@ pub fn ability() -> Result<(), CongestionError> {
 ///
 /// # Errors
 /// [`CongestionError::Loaded`] where it is there, [`CongestionError::TakesNoRate`],
-/// [`CongestionError::BuiltWithout`], and what the kernel says against it.
+/// [`CongestionError::WantsPacing`], [`CongestionError::BuiltWithout`], and what the kernel says against it.
 pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, CongestionError> {
     ability()?;
     if given.rate.is_some() && !algorithm.wants_rate {
@@ -47,8 +47,17 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
         return Err(loaded());
     }
     let kernel = Kernel::look()?;
+    // A helper that came with the same version tells: the right itself shows nowhere.
+    if algorithm.sets_pace
+        && !kernel.has_value("bpf_func_id", "BPF_FUNC_tcp_raw_gen_syncookie_ipv4")
+    {
+        return Err(CongestionError::WantsPacing(algorithm.name));
+    }
     let mut object = Object::open(algorithm.name, image)?;
     object.give(".rodata.given", &constants(given, &kernel))?;
+    if !kernel.has_member("tcp_congestion_ops", "cwnd_event_tx_start") {
+        object.leave_out_first(algorithm.name)?;
+    }
     if !kernel.ties_struct_ops() {
         object.untie()?;
     }
@@ -116,14 +125,14 @@ pub(crate) fn trace_of(name: &str) -> Option<String> {
     if let Some(link) = named().find_map(|one| one.link) {
         return Some(format!("link_id:\t{link}"));
     }
-    let map = named().find(|one| !one.is_tied)?.map;
+    let map = named().find(|one| !one.is_tied && one.is_registered)?.map;
     Some(format!("map_id:\t{map}"))
 }
 
 /// Unregisters what no link holds: what a process left that was killed, before Linux 6.4.
 pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
     let all = StructOps::all();
-    let left = all.iter().find(|one| one.name == name && !one.is_tied);
+    let left = all.iter().find(|one| one.name == name && !one.is_tied && one.is_registered);
     let left = left.ok_or_else(|| CongestionError::NotLoaded(name.to_owned()))?;
     Ok(lastbyte_bpf::unregister(left)?)
 }

@@ -65,8 +65,11 @@ pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
     Err(CongestionError::NotLoaded(name.to_owned()))
 }
 
-/// A link goes with its file; what is kept as a map stays, and only loaders can unregister that.
+/// A link goes with its file. What a map keeps would stay without it, and only a loader can unregister it.
 pub(crate) fn unload_file(file: &Path) -> Result<(), CongestionError> {
+    if file.to_string_lossy().ends_with("-map") && file.exists() {
+        ability()?;
+    }
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(CongestionError::File { path: file.to_owned(), error })

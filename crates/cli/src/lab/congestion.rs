@@ -35,23 +35,55 @@ pub(super) fn bring(matrix: &MatrixArgs, far: Option<&Far>) -> Result<Brought> {
         return Ok(brought);
     }
     let available = apply::available_congestion();
-    for word in matrix.congestion.iter().filter(|word| *word != ALL) {
-        let (name, rate) = split(word)?;
-        let Some(algorithm) = missing(name, &available) else {
-            ensure!(rate.is_none(), "{name} is there already: it takes no rate from here");
-            continue;
-        };
-        if !brought.names().contains(&algorithm.name) {
-            let given = Given { rate: rate.map(|rate| rate.bits_per_s() / 8) };
-            brought.0.push(load(algorithm, given).with_context(|| {
-                format!("congestion control `{name}` is not of this kernel, and cannot be loaded")
-            })?);
+    for (algorithm, rate) in wanted(&matrix.congestion, &available)? {
+        let given = Given { rate: rate.map(in_bytes) };
+        brought.0.push(load(algorithm, given).with_context(|| {
+            let name = algorithm.plain;
+            format!("congestion control `{name}` is not of this kernel, and cannot be loaded")
+        })?);
+        if algorithm.wants_rate && rate.is_none() {
+            talk(&format!(
+                "lab: {0} has no rate, and sends slowly: `{0}=80mbit` gives it one",
+                algorithm.plain
+            ));
         }
     }
     if matrix.congestion.iter().any(|word| word == ALL) {
         bring_all(&mut brought, &available)?;
     }
     Ok(brought)
+}
+
+/// What is to be loaded for these words, each once, with its rate.
+fn wanted(words: &[String], available: &[String]) -> Result<Vec<Wanted>> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for word in words.iter().filter(|word| *word != ALL) {
+        let (name, rate) = split(word)?;
+        let Some(algorithm) = missing(name, available) else {
+            // What is not known at all is said of a name later.
+            let is_there = there(name, available).is_some();
+            ensure!(
+                !(is_there && rate.is_some()),
+                "{name} is there already: it takes no rate from here"
+            );
+            continue;
+        };
+        match wanted.iter().find(|(one, _)| *one == algorithm) {
+            None => wanted.push((algorithm, rate)),
+            Some((_, earlier)) => {
+                ensure!(*earlier == rate, "{name} has one rate for the whole machine: give it one");
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// An algorithm to be loaded, with the rate that it is to have.
+type Wanted = (&'static Algorithm, Option<BitRate>);
+
+/// A rate in bytes a second, of which one is the least that can be said.
+fn in_bytes(rate: BitRate) -> u64 {
+    (rate.bits_per_s() / 8).max(1)
 }
 
 /// Loads all that the kernel lacks, but for what needs a rate. Where nothing can be, says so: the
@@ -70,6 +102,8 @@ fn bring_all(brought: &mut Brought, available: &[String]) -> Result<()> {
             Ok(registered) => brought.0.push(registered),
             // Somebody was faster.
             Err(CongestionError::Loaded { .. }) => {}
+            // The others may do without.
+            Err(error @ CongestionError::WantsPacing(_)) => talk(&format!("lab: {error}")),
             Err(error) if brought.is_empty() => {
                 talk(&format!("lab: only what this kernel has by itself is compared: {error}"));
                 return Ok(());
@@ -170,6 +204,23 @@ mod tests {
         assert_eq!(missing("reno", &kernel()), None);
         assert_eq!(missing("veno", &kernel()), find("veno"));
         assert_eq!(missing("nothing", &kernel()), None);
+    }
+
+    #[test]
+    fn each_is_wanted_once_with_its_rate() {
+        let wanted = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let wanted = wanted(&words, &kernel());
+            wanted.map(|all| all.iter().map(|(one, _)| one.plain).collect::<Vec<_>>())
+        };
+        assert_eq!(wanted(&["reno", "vegas", "all", "nothing", ""]).unwrap(), [""; 0]);
+        assert_eq!(wanted(&["veno", "lb_veno", "veno"]).unwrap(), ["veno"]);
+        assert_eq!(wanted(&["brutal=8mbit", "lb_brutal=8mbit"]).unwrap(), ["brutal"]);
+        assert!(wanted(&["brutal", "brutal=8mbit"]).is_err());
+        assert!(wanted(&["brutal=8mbit", "brutal=9mbit"]).is_err());
+        assert!(wanted(&["vegas=8mbit"]).is_err(), "it is there");
+        assert_eq!(wanted(&["all=8mbit"]).unwrap(), [""; 0], "which nothing is called");
+        assert_eq!(in_bytes("1bit".parse().unwrap()), 1);
     }
 
     #[test]
