@@ -54,6 +54,9 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 	cargo fmt --check
 	shopt -s nullglob; shellcheck scripts/*.sh bench/*.sh bench/torture .ci/run
 	scripts/test-ensure.sh
+	for source in crates/congestion/bpf/*.bpf.c; do \
+	  clang -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -c "$$source" -o /dev/null; \
+	done
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p lastbyte-cli --test house --locked -- -D warnings
 	cargo clippy -p lastbyte-cli --all-targets --no-default-features --locked -- -D warnings

@@ -69,9 +69,7 @@
  *
  * What the interface (BPF struct_ops) does not allow, beside tx_in_flight: the mark that samples of
  * ProbeRTT are the application's limit (they cannot be the highest of a cycle, so that it is not
- * missed); the size of bundles, which are the kernel's 1 ms of the pace, as the draft has it; from
- * Linux 7.2 on the event after an idle time has another name, and the pace after it is the one from
- * before.
+ * missed); and the size of bundles, which are the kernel's 1 ms of the pace, as the draft has it.
  *
  * The state takes 102 of the 104 bytes that a socket has for it: storage of its own (a map) would
  * cost a look-up with each ACK.
@@ -610,19 +608,30 @@ void bbr_init(u64 *ctx)
 	init_pacing_rate(tp, b);
 }
 
-SEC("struct_ops")
-void bbr_cwnd_event(u64 *ctx)
+INLINE void restart_from_idle(struct tcp_sock *tp)
 {
-	struct tcp_sock *tp = SOCKET(ctx);
 	struct bbr *b = STATE(tp, struct bbr);
 
-	if (ARGUMENT(ctx) != CA_EVENT_TX_START || !tp->app_limited)
+	if (!tp->app_limited)
 		return;
 	b->idle_restart = 1;
 	b->extra_acked_stamp = now_us(tp);
 	b->extra_acked_delivered = 0;
 	if (is_in_probe_bw(b))
 		set_pacing_rate_with_gain(tp, b, CRUISE_PACING_GAIN);
+}
+
+SEC("struct_ops")
+void bbr_cwnd_event_tx_start(u64 *ctx)
+{
+	restart_from_idle(SOCKET(ctx));
+}
+
+SEC("struct_ops")
+void bbr_cwnd_event(u64 *ctx)
+{
+	if (ARGUMENT(ctx) == CA_EVENT_TX_START)
+		restart_from_idle(SOCKET(ctx));
 }
 
 /* Recovery begins, or a timeout, or an ECN echo: the window is to be remembered. */
@@ -653,6 +662,7 @@ struct tcp_congestion_ops lb_bbr = {
 	.init = bbr_init,
 	.cong_control = bbr_cong_control,
 	.cwnd_event = bbr_cwnd_event,
+	.cwnd_event_tx_start = bbr_cwnd_event_tx_start,
 	.ssthresh = bbr_ssthresh,
 	.undo_cwnd = bbr_undo_cwnd,
 	.name = "lb_bbr",
