@@ -1,6 +1,6 @@
 //! Congestion controls in BPF: a catalogue, loaded into the running kernel when wanted.
 //!
-//! This crate forbids an algorithm that stays in the kernel unasked: what [`load`] returns takes it
+//! This crate forbids an algorithm that stays in the kernel unasked: what [`load()`] returns takes it
 //! away when it is dropped or its process ends, unless [`Registered::keep`] was called.
 //!
 //! The names of algorithms are machine-wide. Those of this catalogue begin with `lb_`, so that they
