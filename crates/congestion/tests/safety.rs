@@ -81,7 +81,10 @@ fn five_hundred_flows_of_each_at_once() {
             far.read_exact(&mut block[..50_000]).unwrap();
         }
         let meanwhile = Left::by(algorithm);
-        assert!(meanwhile.programs >= 3 && meanwhile.struct_ops == 1, "{meanwhile:?}");
+        // Of loads before, some may be left that a connection still has which nobody waits for.
+        let one_more = before.struct_ops + 1;
+        assert!(meanwhile.programs > before.programs, "{meanwhile:?} after {before:?}");
+        assert!((1..=one_more).contains(&meanwhile.struct_ops), "{meanwhile:?} after {before:?}");
         drop(registered);
         // All of them outlive it.
         for (near, far) in &mut flows {
@@ -168,7 +171,7 @@ fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// What is there of an algorithm in the kernel, and how many descriptors this process has.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Left {
     programs: usize,
     struct_ops: usize,
@@ -186,10 +189,17 @@ impl Left {
         Self { programs, struct_ops, descriptors }
     }
 
+    /// No more than before; less, where a connection of others has ended meanwhile.
+    fn is_within(&self, before: &Self) -> bool {
+        self.programs <= before.programs
+            && self.struct_ops <= before.struct_ops
+            && self.descriptors <= before.descriptors
+    }
+
     fn is_reached_again(&self, algorithm: &Algorithm) {
         let deadline = Instant::now() + SOON;
         let mut now = Self::by(algorithm);
-        while now != *self {
+        while !now.is_within(self) {
             assert!(Instant::now() < deadline, "{now:?} are left, and there were {self:?}");
             thread::yield_now();
             now = Self::by(algorithm);
