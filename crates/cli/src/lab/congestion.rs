@@ -36,11 +36,14 @@ pub(super) fn bring(matrix: &MatrixArgs, far: Option<&Far>) -> Result<Brought> {
     }
     let available = apply::available_congestion();
     for (algorithm, rate) in wanted(&matrix.congestion, &available)? {
-        let given = Given { rate: rate.map(in_bytes) };
-        brought.0.push(load(algorithm, given).with_context(|| {
-            let name = algorithm.plain;
-            format!("congestion control `{name}` is not of this kernel, and cannot be loaded")
-        })?);
+        match load(algorithm, Given { rate: rate.map(in_bytes) }) {
+            // Somebody was faster.
+            Err(CongestionError::Loaded { .. }) if rate.is_none() => {}
+            other => brought.0.push(other.with_context(|| {
+                let name = algorithm.plain;
+                format!("congestion control `{name}` is not of this kernel, and cannot be loaded")
+            })?),
+        }
         if algorithm.wants_rate && rate.is_none() {
             talk(&format!(
                 "lab: {0} has no rate, and sends slowly: `{0}=80mbit` gives it one",
