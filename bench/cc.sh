@@ -104,9 +104,13 @@ beside() {
 
 # One flow beside one of cubic, queues of 1 and 4 BDP.
 share() {
-  echo "## shares beside cubic"
-  lab --rtt 50ms --rate 50mbit --congestion lb_bbr,bbr,cubic --buffer auto:16MiB --seconds 30 \
-    --rounds 3 --parallel 2 --fairness always
+  local scratch
+  scratch=$(mktemp -d)
+  echo "## shares beside cubic, 40 ms, 50 Mbit/s"
+  lab --rtt 40ms --rate 50mbit --congestion lb_bbr,bbr,cubic --buffer auto:16MiB --seconds 20 \
+    --rounds 3 --parallel 6 --no-latency --fairness always --save "$scratch/share.json"
+  bench/shares.py "$scratch/share.json"
+  rm -r "$scratch"
 }
 
 # 4. CPU.
