@@ -115,6 +115,18 @@ fn a_path_killed_at_any_moment_leaves_nothing() {
     });
 }
 
+/// Its parent was killed before it could ask the kernel to be killed with it.
+#[test]
+fn a_program_whose_parent_has_ended_already_does_not_start() {
+    let mut parent = Command::new("true");
+    let ended = Running::start(&mut parent);
+    let pid = ended.pid().to_string();
+    ended.answer_within(SOON).with_code(0);
+    let words = ["link-init", "--parent", &pid, "--", "echo", "started"];
+    let told = answer(Command::new(support::LASTBYTE).args(words));
+    assert!(told.code() != 0 && told.stdout.is_empty(), "{told:#?}");
+}
+
 /// Without root: a user namespace more, which has to vanish too.
 #[test]
 fn a_killed_path_of_nobody_leaves_nothing() {

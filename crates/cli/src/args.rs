@@ -534,6 +534,9 @@ pub(crate) struct DemoArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InitArgs {
+    /// The process that has to be the parent still, as `/proc` counts.
+    #[arg(long)]
+    pub(crate) parent: Option<u32>,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,
 }

@@ -170,7 +170,11 @@ fn show_hosts(neighbours: &[Neighbour]) -> Result<()> {
 
 fn init_command(command: &[String], neighbours: &[Neighbour]) -> Command {
     let mut init = this_program();
-    init.args(["link-init", "--"]).args(command);
+    init.arg("link-init");
+    if let Ok((own, _)) = process::self_and_parent_in_proc() {
+        init.args(["--parent", &own.to_string()]);
+    }
+    init.arg("--").args(command);
     for Neighbour { name, addresses } in neighbours {
         let variable = format!("LASTBYTE_{}", name.to_ascii_uppercase().replace('-', "_"));
         if variable == "LASTBYTE_STATE_DIR" {
@@ -191,7 +195,10 @@ fn this_program() -> Command {
 }
 
 /// The life of process 1: starts the program, collects what has ended, ends with the program.
-pub(crate) fn init(command: &[String]) -> Result<Verdict> {
+pub(crate) fn init(command: &[String], parent: Option<u32>) -> Result<Verdict> {
+    if parent.is_some_and(has_ended) {
+        return Ok(Verdict::Failed);
+    }
     mount::proc().context("mounting /proc")?;
     let mut program = Command::new(&command[0]);
     program.args(&command[1..]);
@@ -214,6 +221,12 @@ pub(crate) fn init(command: &[String]) -> Result<Verdict> {
         }
     }
     Ok(Verdict::Failed)
+}
+
+/// Whether the parent of this process ended before this process could ask to end with it: `/proc` still
+/// shows the outer processes.
+fn has_ended(parent: u32) -> bool {
+    process::self_and_parent_in_proc().is_ok_and(|(_, now)| now != parent)
 }
 
 /// Lets the terminal's signals go to the guests alone while they run.

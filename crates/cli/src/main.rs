@@ -58,7 +58,7 @@ fn run(command: Command) -> Result<Verdict> {
         Command::Changes(args) => changes::list(&args),
         Command::Undo(args) => changes::undo(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::LinkInit(args) => guest::init(&args.command),
+        Command::LinkInit(args) => guest::init(&args.command, args.parent),
         Command::LinkCarry(args) => kept::carry(&args),
     }
 }
