@@ -1,5 +1,6 @@
 //! What the running kernel says of itself.
 
+use libbpf_rs::btf::TypeId;
 use libbpf_rs::btf::types::{Enum, FuncProto, Ptr, Struct};
 use libbpf_rs::{Btf, ReferencesType};
 
@@ -38,18 +39,21 @@ impl Kernel {
     /// Whether a structure has a member of that name.
     #[must_use]
     pub fn has_member(&self, structure: &str, member: &str) -> bool {
-        let structure = self.btf.type_by_name::<Struct<'_>>(structure);
-        structure.is_some_and(|all| all.iter().any(|one| one.name.is_some_and(|it| it == member)))
+        self.type_of(structure, member).is_some()
     }
 
     /// How many arguments a function has that a structure points to; `None` where there is none.
     #[must_use]
     pub fn arguments_of(&self, structure: &str, member: &str) -> Option<usize> {
-        let structure: Struct<'_> = self.btf.type_by_name(structure)?;
-        let member = structure.iter().find(|one| one.name.is_some_and(|name| name == member))?;
-        let pointer: Ptr<'_> = self.btf.type_by_id(member.ty)?;
+        let pointer: Ptr<'_> = self.btf.type_by_id(self.type_of(structure, member)?)?;
         let function: FuncProto<'_> = FuncProto::try_from(pointer.referenced_type()).ok()?;
         Some(function.len())
+    }
+
+    fn type_of(&self, structure: &str, member: &str) -> Option<TypeId> {
+        let structure: Struct<'_> = self.btf.type_by_name(structure)?;
+        let mut members = structure.iter();
+        members.find(|one| one.name.is_some_and(|name| name == member)).map(|one| one.ty)
     }
 
     /// Whether a `struct_ops` can be tied to a link, so that it goes when the last process that holds

@@ -42,6 +42,12 @@ pub fn find(name: &str) -> Option<&'static Algorithm> {
     ALGORITHMS.iter().find(|one| one.plain == name || one.name == name)
 }
 
+/// Whether a name in the kernel is of the catalogue, and not the kernel's own.
+#[must_use]
+pub fn is_of_catalogue(name: &str) -> bool {
+    ALGORITHMS.iter().any(|one| one.name == name)
+}
+
 const fn row(
     names: (&'static str, &'static str),
     source: &'static str,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::CongestionError;
 use crate::load;
-use crate::machine::available;
+use crate::machine::is_available;
 
 /// Where bpffs is mounted by custom.
 pub const BPFFS: &str = "/sys/fs/bpf";
@@ -102,7 +102,7 @@ pub fn unload_kept(file: &Path) -> Result<(), CongestionError> {
 /// The kernel lets go of a link some time after its file, first of its number and then of the name. Not
 /// for ever: another process may hold it too.
 fn wait_until_gone(name: &str, before: Option<&str>) {
-    let is_there = || available().is_ok_and(|names| names.iter().any(|one| one == name));
+    let is_there = || is_available(name).unwrap_or(false);
     // Of another number, it is the next of that name.
     let is_it = || load::trace_of(name).is_none_or(|now| Some(now.as_str()) == before);
     let begin = Instant::now();

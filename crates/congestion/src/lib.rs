@@ -21,8 +21,10 @@ mod load;
 mod load;
 mod machine;
 
-pub use catalogue::{Algorithm, Given, all, find};
+pub use catalogue::{Algorithm, Given, all, find, is_of_catalogue};
 pub use error::CongestionError;
 pub use kept::{BPFFS, FOLDER, keeps, kept, mount_bpffs, unload_kept, unmount_bpffs};
 pub use load::{Registered, ability, load};
-pub use machine::{Holder, available, default_algorithm, holder_of, holders, unregister};
+pub use machine::{
+    Holder, allowed, available, default_algorithm, holder_of, holders, is_available, unregister,
+};

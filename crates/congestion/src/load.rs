@@ -17,14 +17,23 @@ include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 /// [`CongestionError::BuiltWithout`]; [`CongestionError::OldKernel`]; or that the kernel does not
 /// describe its types. Rights are seen when something is loaded.
 pub fn ability() -> Result<(), CongestionError> {
-    OBJECTS.map_err(|why| CongestionError::BuiltWithout(why.to_owned()))?;
+    able().map(drop)
+}
+
+/// The objects, and a kernel that takes them.
+fn able() -> Result<(Objects, Kernel), CongestionError> {
+    let objects = OBJECTS.map_err(|why| CongestionError::BuiltWithout(why.to_owned()))?;
+    let kernel = Kernel::look()?;
     // What the kernel makes of each structure of functions that it takes.
-    if Kernel::look()?.has_struct("bpf_struct_ops_tcp_congestion_ops") {
-        Ok(())
+    if kernel.has_struct("bpf_struct_ops_tcp_congestion_ops") {
+        Ok((objects, kernel))
     } else {
         Err(CongestionError::OldKernel)
     }
 }
+
+/// Plain names, and images.
+type Objects = &'static [(&'static str, &'static [u8])];
 
 /// Loads an algorithm, so that sockets of the whole machine can ask for it by [`Algorithm::name`].
 ///
@@ -32,21 +41,20 @@ pub fn ability() -> Result<(), CongestionError> {
 /// [`CongestionError::Loaded`] where it is there, [`CongestionError::TakesNoRate`],
 /// [`CongestionError::WantsPacing`], [`CongestionError::BuiltWithout`], and what the kernel says against it.
 pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, CongestionError> {
-    ability()?;
+    let (objects, kernel) = able()?;
     if given.rate.is_some() && !algorithm.wants_rate {
         return Err(CongestionError::TakesNoRate(algorithm.plain));
     }
-    let image = OBJECTS.unwrap_or_default().iter().find(|(name, _)| *name == algorithm.plain);
+    let image = objects.iter().find(|(name, _)| *name == algorithm.plain);
     let (_, image) = image.ok_or(CongestionError::NoObject(algorithm.name))?;
     let loaded = || {
         let name = algorithm.name.to_owned();
         CongestionError::Loaded { holder: machine::holder_of(&name), name }
     };
     // The kernel would refuse it too, and write that into its log.
-    if machine::available()?.iter().any(|one| one == algorithm.name) {
+    if machine::is_available(algorithm.name)? {
         return Err(loaded());
     }
-    let kernel = Kernel::look()?;
     // A helper that came with the same version tells: the right itself shows nowhere.
     if algorithm.sets_pace
         && !kernel.has_value("bpf_func_id", "BPF_FUNC_tcp_raw_gen_syncookie_ipv4")

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::catalogue;
+use crate::catalogue::is_of_catalogue;
 use crate::error::CongestionError;
 use crate::kept::{kept, unload_kept};
 use crate::load;
@@ -51,6 +51,22 @@ pub fn available() -> Result<Vec<String>, CongestionError> {
     words("tcp_available_congestion_control")
 }
 
+/// Whether sockets can ask for an algorithm.
+///
+/// # Errors
+/// As [`available`].
+pub fn is_available(name: &str) -> Result<bool, CongestionError> {
+    Ok(available()?.iter().any(|one| one == name))
+}
+
+/// Those that programs without rights may use (`net.ipv4.tcp_allowed_congestion_control`).
+///
+/// # Errors
+/// As [`available`].
+pub fn allowed() -> Result<Vec<String>, CongestionError> {
+    words("tcp_allowed_congestion_control")
+}
+
 /// What new sockets of this network namespace have (`net.ipv4.tcp_congestion_control`).
 ///
 /// # Errors
@@ -63,9 +79,7 @@ pub fn default_algorithm() -> Result<String, CongestionError> {
 #[must_use]
 pub fn holders() -> Vec<(String, Holder)> {
     let available = available().unwrap_or_default();
-    let ours = available
-        .into_iter()
-        .filter(|name| catalogue::find(name).is_some_and(|algorithm| algorithm.name == name));
+    let ours = available.into_iter().filter(|name| is_of_catalogue(name));
     ours.map(|name| (name.clone(), holder_of(&name))).collect()
 }
 
@@ -74,7 +88,7 @@ pub fn holders() -> Vec<(String, Holder)> {
 /// # Errors
 /// [`CongestionError::NotLoaded`], [`CongestionError::HeldElsewhere`], and what the kernel says.
 pub fn unregister(name: &str) -> Result<(), CongestionError> {
-    if !available()?.iter().any(|one| one == name) {
+    if !is_available(name)? {
         return Err(CongestionError::NotLoaded(name.to_owned()));
     }
     match holder_of(name) {
@@ -96,7 +110,7 @@ pub fn holder_of(name: &str) -> Holder {
             // A link that nobody can be seen to have is somebody's; a map holds itself.
             if line.starts_with("map_id") { Holder::Nobody } else { Holder::Unknown }
         }),
-        None if catalogue::find(name).is_some_and(|one| one.name == name) => Holder::Unknown,
+        None if is_of_catalogue(name) => Holder::Unknown,
         None => Holder::Kernel,
     }
 }

@@ -30,6 +30,27 @@ pub enum State {
     Other(u8),
 }
 
+impl State {
+    /// The standard's name; `None` where this version has no name for the number.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Established => "ESTABLISHED",
+            Self::SynSent => "SYN-SENT",
+            Self::SynRecv => "SYN-RECEIVED",
+            Self::FinWait1 => "FIN-WAIT-1",
+            Self::FinWait2 => "FIN-WAIT-2",
+            Self::TimeWait => "TIME-WAIT",
+            Self::Close => "CLOSED",
+            Self::CloseWait => "CLOSE-WAIT",
+            Self::LastAck => "LAST-ACK",
+            Self::Listen => "LISTEN",
+            Self::Closing => "CLOSING",
+            Self::Other(_) => return None,
+        })
+    }
+}
+
 impl From<u8> for State {
     fn from(number: u8) -> Self {
         match number {

@@ -162,21 +162,11 @@ enum StateWord {
 
 impl From<State> for StateWord {
     fn from(state: State) -> Self {
-        Self::Name(match state {
-            State::Established => "ESTABLISHED",
-            State::SynSent => "SYN-SENT",
-            State::SynRecv => "SYN-RECEIVED",
-            State::FinWait1 => "FIN-WAIT-1",
-            State::FinWait2 => "FIN-WAIT-2",
-            State::TimeWait => "TIME-WAIT",
-            State::Close => "CLOSED",
-            State::CloseWait => "CLOSE-WAIT",
-            State::LastAck => "LAST-ACK",
-            State::Listen => "LISTEN",
-            State::Closing => "CLOSING",
-            State::Other(number) => return Self::Number(number),
-            _ => return Self::Number(0),
-        })
+        match (state.name(), state) {
+            (Some(name), _) => Self::Name(name),
+            (None, State::Other(number)) => Self::Number(number),
+            (None, _) => Self::Number(0),
+        }
     }
 }
 

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use lastbyte_congestion::{
-    Algorithm, Holder, ability, all, available, default_algorithm, find, holder_of,
+    Algorithm, Holder, ability, all, allowed, available, default_algorithm, find, holder_of,
+    is_of_catalogue,
 };
 use serde::Serialize;
 use terminal_size::{Width, terminal_size_of};
 
 use super::words::ListArgs;
-use crate::apply;
 use crate::output::{Align, Table, say_json, talk};
 use crate::verdict::Verdict;
 
@@ -69,7 +69,7 @@ fn rows() -> Result<Vec<Row>> {
     let machine = Machine {
         holders: available.iter().map(|name| (name.clone(), holder_of(name))).collect(),
         available,
-        allowed: apply::allowed_congestion(),
+        allowed: allowed()?,
         default: default_algorithm()?,
     };
     Ok(machine.rows())
@@ -86,9 +86,8 @@ struct Machine {
 
 impl Machine {
     fn rows(&self) -> Vec<Row> {
-        let is_ours = |name: &&String| find(name).is_some_and(|one| one.name == **name);
-        let mut kernels: Vec<&String> =
-            self.available.iter().filter(|name| !is_ours(name)).collect();
+        let kernels = self.available.iter().filter(|name| !is_of_catalogue(name));
+        let mut kernels: Vec<&String> = kernels.collect();
         kernels.sort();
         let kernels = kernels.into_iter().map(|name| self.of_kernel(name));
         kernels.chain(all().iter().map(|one| self.of_catalogue(one))).collect()

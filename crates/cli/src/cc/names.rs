@@ -1,7 +1,8 @@
 //! From a word to an algorithm.
 
 use anyhow::{Result, anyhow};
-use lastbyte_congestion::{Algorithm, all, available, find};
+use lastbyte_congestion::{Algorithm, all, find, is_available};
+use strsim::levenshtein;
 
 /// The algorithms of the catalogue that these words name, each once.
 pub(super) fn in_catalogue(words: &[String]) -> Result<Vec<&'static Algorithm>> {
@@ -17,7 +18,7 @@ pub(super) fn in_catalogue(words: &[String]) -> Result<Vec<&'static Algorithm>> 
 
 /// Why a word names nothing of the catalogue.
 pub(super) fn unknown(word: &str) -> anyhow::Error {
-    if available().is_ok_and(|names| names.iter().any(|name| name == word)) {
+    if is_available(word).unwrap_or(false) {
         return anyhow!("{word} is there already, and not of this catalogue: it stays as it is");
     }
     let mean = match near(word).as_slice() {
@@ -38,7 +39,7 @@ fn near(word: &str) -> Vec<&'static str> {
     let plain = word.strip_prefix("lb_").unwrap_or(&word);
     let far_off = |one: &Algorithm| {
         let begins = plain.len() > 2 && one.plain.starts_with(plain);
-        slips(plain, one.plain).min(if begins { 1 } else { usize::MAX })
+        levenshtein(plain, one.plain).min(if begins { 1 } else { usize::MAX })
     };
     let all = || all().iter().filter(|_| plain.len() <= 32);
     let nearest = all().map(far_off).min().filter(|nearest| *nearest <= most);
@@ -46,35 +47,9 @@ fn near(word: &str) -> Vec<&'static str> {
     names.map(|one| one.plain).collect()
 }
 
-/// How many letters have to be put in, taken out or changed to make one word of another (Levenshtein
-/// 1966).
-fn slips(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    // The distances from the letters of `from` so far to each beginning of `to`.
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (at, letter) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (index, other) in to.iter().enumerate() {
-            let change = diagonal + usize::from(letter != *other);
-            diagonal = row[index + 1];
-            row[index + 1] = change.min(diagonal + 1).min(row[index] + 1);
-        }
-    }
-    row[to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn slips_are_counted() {
-        assert_eq!(slips("vegas", "vegas"), 0);
-        assert_eq!(slips("vegs", "vegas"), 1);
-        assert_eq!(slips("kitten", "sitting"), 3);
-        assert_eq!((slips("", "nv"), slips("nv", "")), (2, 2));
-    }
 
     #[test]
     fn near_names_are_found_and_far_ones_not() {

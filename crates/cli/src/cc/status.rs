@@ -251,22 +251,11 @@ fn of_each(sockets: &[(String, Socket)], available: &[String], json: bool) -> Re
     Ok(Verdict::Done)
 }
 
-/// The states in the words of RFC 9293, section 3.3.2.
+/// The standard's name, or the kernel's number.
 fn in_words(state: State) -> String {
-    match state {
-        State::Established => "ESTABLISHED",
-        State::SynSent => "SYN-SENT",
-        State::SynRecv => "SYN-RECEIVED",
-        State::FinWait1 => "FIN-WAIT-1",
-        State::FinWait2 => "FIN-WAIT-2",
-        State::TimeWait => "TIME-WAIT",
-        State::Close => "CLOSED",
-        State::CloseWait => "CLOSE-WAIT",
-        State::LastAck => "LAST-ACK",
-        State::Listen => "LISTEN",
-        State::Closing => "CLOSING",
-        State::Other(number) => return format!("state {number}"),
-        _ => "unknown",
+    match (state.name(), state) {
+        (Some(name), _) => name.to_owned(),
+        (None, State::Other(number)) => format!("state {number}"),
+        (None, _) => "unknown".to_owned(),
     }
-    .to_owned()
 }

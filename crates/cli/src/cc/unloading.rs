@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use lastbyte_congestion::{
-    Algorithm, BPFFS, Holder, available, default_algorithm, find, holders, unregister,
+    Algorithm, BPFFS, Holder, default_algorithm, find, holders, is_available, unregister,
 };
 use lastbyte_units::grouped;
 use serde::Serialize;
@@ -79,7 +79,7 @@ fn named(words: &[String], holders: &[(String, Holder)]) -> Result<Vec<String>> 
 
 fn not_loaded(word: &str, algorithm: &Algorithm) -> anyhow::Error {
     let name = algorithm.name;
-    if word != name && available().is_ok_and(|names| names.iter().any(|one| one == word)) {
+    if word != name && is_available(word).unwrap_or(false) {
         return anyhow!("{word} is the kernel's own, which stays, and {name} is not loaded");
     }
     anyhow!("{name} is not loaded")
@@ -94,7 +94,7 @@ fn unload_one(ledger: &Ledger, name: &str) -> Result<()> {
         return Err(error);
     }
     // Kept by an account with another ledger, or left.
-    if available()?.iter().any(|one| one == name) {
+    if is_available(name)? {
         unregister(name)?;
     }
     Ok(())
