@@ -1,0 +1,28 @@
+//! Why bytes were lost, why it is slow, why it burns processor time: seen from outside, said in one
+//! sentence each.
+//!
+//! ```text
+//!  kernel, /proc --> Observer --Event--> Doctor: Book (what is known), rules --> Finding
+//!                       |  one of three tiers       pure; time comes with the events
+//!                       '--> a recording, which can be replayed
+//! ```
+//!
+//! This crate forbids changing what it looks at, and a finding without its evidence. What mends is
+//! `lastbyte heal`.
+
+#![forbid(unsafe_code)]
+
+pub mod book;
+pub mod event;
+mod explain;
+pub mod finding;
+mod observe;
+mod recording;
+mod rules;
+
+pub use event::{Event, Scope, Tier, What};
+pub use explain::{Page, explain, pages};
+pub use finding::{Class, Code, Finding};
+pub use observe::{ObserveError, Observer, Plan, Shortfall, Traced};
+pub use recording::{Reader, RecordingError, Writer};
+pub use rules::Doctor;
