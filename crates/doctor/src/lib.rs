@@ -19,6 +19,7 @@ pub mod finding;
 mod observe;
 mod recording;
 mod rules;
+mod words;
 
 pub use event::{Event, Scope, Tier, What};
 pub use explain::{Page, explain, pages};
