@@ -11,7 +11,8 @@ pub struct Page {
     pub class: Class,
     /// In a few words.
     pub title: &'static str,
-    /// What happens, how to see it by hand, how to mend it, where it is written. Markdown.
+    /// What happens, how to see it by hand, how to mend it, where it is written. Markdown, without the
+    /// title.
     pub text: &'static str,
 }
 
@@ -37,8 +38,10 @@ const fn page(code: u16, class: Class, text: &'static str) -> Page {
     while bytes[end] != b'\n' {
         end += 1;
     }
-    let title = text.split_at(end).0.split_at(2).1;
-    Page { code: Code(code), class, title, text }
+    let (first, rest) = text.split_at(end);
+    let (line_ends, text) = rest.split_at(2);
+    assert!(line_ends.as_bytes()[1] == b'\n', "the title of a page is followed by an empty line");
+    Page { code: Code(code), class, title: first.split_at(2).1, text }
 }
 
 #[cfg(test)]

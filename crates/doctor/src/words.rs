@@ -1,5 +1,7 @@
 //! Numbers and names as sentences have them.
 
+use lastbyte_core::text::plain;
+
 use crate::finding::About;
 
 /// A number in groups of three digits: `1,618,864`.
@@ -36,35 +38,18 @@ pub(crate) fn time(ns: u64) -> String {
     }
 }
 
-/// Who: `iperf3 (4711)`. A name is any characters, so that those that a sentence must not have (line
-/// ends, controls, marks that turn the direction of writing) are escaped.
+/// Who: `iperf3 (4711)`. A name is any characters; a sentence stays one line of text.
 pub(crate) fn who(about: &About) -> String {
     match (&about.name, about.pid) {
-        (Some(name), Some(pid)) if !name.is_empty() => format!("{} ({pid})", plain(name)),
+        (Some(name), Some(pid)) if !name.is_empty() => format!("{} ({pid})", one_line(name)),
         (_, Some(pid)) => format!("process {pid}"),
         _ => "a program".to_owned(),
     }
 }
 
-/// Text of others without what a sentence must not have.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut plain, one| {
-        if one.is_control() || turns_or_hides(one) {
-            plain.extend(one.escape_unicode());
-        } else {
-            plain.push(one);
-        }
-        plain
-    })
-}
-
-/// Characters that change what stands around them or are not seen: line and paragraph separators,
-/// directional marks, zero widths.
-fn turns_or_hides(one: char) -> bool {
-    matches!(
-        one,
-        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-    )
+/// Text of others, as a part of a sentence.
+pub(crate) fn one_line(text: &str) -> String {
+    plain(text).replace(['\n', '\t', '\u{2028}', '\u{2029}'], " ")
 }
 
 #[cfg(test)]
@@ -92,7 +77,7 @@ mod tests {
             name: Some("a\n\u{1b}[2J\u{202e}b".to_owned()),
             ..About::default()
         };
-        assert_eq!(who(&hostile), "a\\u{a}\\u{1b}[2J\\u{202e}b (7)");
+        assert_eq!(who(&hostile), "a \u{FFFD}[2J\u{FFFD}b (7)");
         assert_eq!(who(&About { pid: Some(7), ..About::default() }), "process 7");
         assert_eq!(who(&About::default()), "a program");
     }
