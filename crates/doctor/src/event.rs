@@ -144,6 +144,18 @@ pub enum Tier {
     Bpf,
 }
 
+impl Tier {
+    /// From where, as the end of a sentence that says that something is watched.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Procfs => "by tables of sockets and /proc",
+            Self::Tracefs => "by the kernel's trace points (tracefs)",
+            Self::Bpf => "from within the kernel (eBPF)",
+        }
+    }
+}
+
 /// What is asked about: findings are given for these alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

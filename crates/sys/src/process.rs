@@ -13,6 +13,8 @@ use crate::{check, poll};
 pub const SIGTERM: i32 = libc::SIGTERM;
 /// The signal that ends a program at once.
 pub const SIGKILL: i32 = libc::SIGKILL;
+/// The signal that lets a stopped process go on.
+pub const SIGCONT: i32 = libc::SIGCONT;
 /// The signal of Ctrl-C.
 pub const SIGINT: i32 = libc::SIGINT;
 /// The signal of Ctrl-\.
@@ -138,6 +140,35 @@ pub fn let_go_of_stdout() -> io::Result<()> {
     let nowhere = File::options().write(true).open("/dev/null")?;
     // SAFETY: both descriptors are open, and descriptor 1 is owned by nobody but the process.
     check(unsafe { libc::dup2(nowhere.as_raw_fd(), libc::STDOUT_FILENO) }).map(drop)
+}
+
+/// Stops this process until somebody lets it go on (`SIGSTOP`, `signal(7)`).
+///
+/// # Errors
+/// None that the kernel is known for.
+pub fn stop() -> io::Result<()> {
+    // SAFETY: raise takes no pointer.
+    check(unsafe { libc::raise(libc::SIGSTOP) }).map(drop)
+}
+
+/// Waits until a child has stopped, or has ended, which is left for others to collect (`waitid(2)`).
+/// Returns whether it has stopped.
+///
+/// # Errors
+/// `ECHILD`: it is no child of this process; an interruption is tried again.
+pub fn wait_for_stop(child: i32) -> io::Result<bool> {
+    let id = libc::id_t::try_from(child).map_err(io::Error::other)?;
+    loop {
+        // SAFETY: it is a struct of integers, for which zeros are a value.
+        let mut info = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
+        let what = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: `info` is ours and outlives the call.
+        match check(unsafe { libc::waitid(libc::P_PID, id, &raw mut info, what) }) {
+            Ok(_) => return Ok(info.si_code == libc::CLD_STOPPED),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Collects one ended child of any kind, waiting for it (`waitpid(2)` with -1). Returns its process
