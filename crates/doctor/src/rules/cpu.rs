@@ -13,6 +13,7 @@ use super::{Rule, say};
 use crate::book::Book;
 use crate::event::{Calls, Event, Io, Ready, SocketId, What};
 use crate::finding::{Class, Code, Evidence, Finding};
+use crate::words;
 
 /// Calls that came to nothing, a second: a loop that waits for nothing does 100,000 and more, one that
 /// is told of each packet too early some hundreds.
@@ -40,9 +41,14 @@ const EAGAIN: i32 = 11;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
+/// The rules of class cpu.
+pub(super) fn rules() -> Vec<Box<dyn Rule>> {
+    vec![Box::new(Cpu::default())]
+}
+
 /// Follows loops.
 #[derive(Debug, Default)]
-pub(crate) struct Cpu {
+struct Cpu {
     spells: BTreeMap<Loop, Spell>,
     /// Bytes that each process has moved by its sockets, so far.
     moved: BTreeMap<u32, u64>,
@@ -75,10 +81,11 @@ impl Cpu {
         // The descriptor that was ready writable before, and hung up now, is in one loop only.
         let other = Loop { code: 604 - code, ..what };
         self.spells.remove(&other);
-        let spell = self.follow(now, what, Round { count, over_ns: ready.over_ns, least: OFTEN })?;
+        let spell =
+            self.follow(now, what, Round { count, over_ns: ready.over_ns, least: OFTEN })?;
         let (call, rate) = (&ready.call, say::about(spell.rate()));
-        let (long, on) = (say::seconds(spell.over_ns), descriptor(ready.fd));
-        let moved = say::grouped(spell.moved);
+        let (long, on) = (words::time(spell.over_ns), descriptor(ready.fd));
+        let moved = words::count(spell.moved);
         let (sentence, fix) = if hung_up {
             let how = hang_up(ready.ready);
             (
@@ -129,7 +136,7 @@ impl Cpu {
         let sentence = format!(
             "the program asked {} times a second for {} how much of {} is unacked (ioctl SIOCOUTQ)",
             say::about(spell.rate()),
-            say::seconds(spell.over_ns),
+            words::time(spell.over_ns),
             descriptor(calls.fd),
         );
         let fix = "Ask once a round trip, or shut down writing and wait for the end of the peer: its \
@@ -154,7 +161,7 @@ impl Cpu {
             "{} was given descriptors up to {}, and an fd_set of the C library has room for those \
              below 1024: FD_SET with a higher one writes beside it",
             calls.call,
-            say::grouped(calls.highest - 1),
+            words::count(calls.highest - 1),
         );
         let fix = "Use poll or epoll, which know no such limit; it is harmless only if the program \
                    makes room for its sets itself.";
@@ -188,7 +195,7 @@ impl Cpu {
              connection that waits makes it ready again at once",
             calls.call,
             say::about(spell.rate()),
-            say::seconds(spell.over_ns),
+            words::time(spell.over_ns),
         );
         let fix = "Raise the limit (LimitNOFILE=, ulimit -n), close what is done with, and stop \
                    accepting for a while after this error.";
@@ -205,14 +212,15 @@ impl Cpu {
         let mostly = calls.zero >= calls.count / 2;
         let count = if is_socket && mostly { calls.zero } else { 0 };
         let what = Loop { pid: calls.pid, of: Of::Reader(calls.tid, calls.fd), code: 303 };
-        let spell = self.follow(now, what, Round { count, over_ns: calls.over_ns, least: OFTEN })?;
+        let spell =
+            self.follow(now, what, Round { count, over_ns: calls.over_ns, least: OFTEN })?;
         let sentence = format!(
             "{} of {} returned 0, which says that the peer has ended, {} times a second for {}, and \
              the program read on",
             calls.call,
             descriptor(calls.fd),
             say::about(spell.rate()),
-            say::seconds(spell.over_ns),
+            words::time(spell.over_ns),
         );
         let fix = "Take a read of 0 bytes for the end: close the descriptor, or take it out of the \
                    set that is waited for.";
@@ -241,10 +249,11 @@ impl Cpu {
              read or no room (errno {EAGAIN}, EAGAIN), and all of its sockets moved {} bytes in that \
              time",
             say::about(spell.rate()),
-            say::seconds(spell.over_ns),
-            say::grouped(spell.moved),
+            words::time(spell.over_ns),
+            words::count(spell.moved),
         );
-        let fix = "After EAGAIN wait in poll or epoll until the kernel says that it is worth trying.";
+        let fix =
+            "After EAGAIN wait in poll or epoll until the kernel says that it is worth trying.";
         let subject = Subject { pid: io.pid, socket: Some(io.socket) };
         let evidence = spell.evidence("failed_calls");
         Some(now.finding(306, subject, (sentence, fix.to_owned()), evidence))
@@ -266,7 +275,7 @@ impl Cpu {
         if self.spells.len() >= MOST && !self.spells.contains_key(&what) {
             return None;
         }
-        let spell = self.spells.entry(what).or_insert(Spell { before: moved, ..Spell::default() });
+        let spell = self.spells.entry(what).or_insert_with(|| Spell::after(moved));
         spell.count = spell.count.saturating_add(round.count);
         spell.over_ns = spell.over_ns.saturating_add(round.over_ns);
         spell.moved = moved.saturating_sub(spell.before);
@@ -321,6 +330,11 @@ struct Spell {
 }
 
 impl Spell {
+    /// None yet, of a process that has moved so many bytes.
+    fn after(before: u64) -> Self {
+        Self { before, ..Self::default() }
+    }
+
     fn rate(&self) -> f64 {
         say::per_second(self.count, self.over_ns)
     }

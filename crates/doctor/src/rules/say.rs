@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::finding::Evidence;
+use crate::words;
 
 /// A rate of payload, in bits: `17.7 Mbit/s`.
 pub(super) fn rate(bytes_per_s: f64) -> String {
@@ -14,32 +15,14 @@ pub(super) fn rate(bytes_per_s: f64) -> String {
     }
 }
 
-/// A count, in groups of three: `131,072`.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// A count that was measured as a rate: `51,204`.
 pub(super) fn about(number: f64) -> String {
-    grouped(number.round() as u64)
+    words::count(format!("{number:.0}").parse().unwrap_or(u64::MAX))
 }
 
-/// A time: `3.1 s`.
-pub(super) fn seconds(ns: u64) -> String {
-    format!("{:.1} s", ns as f64 / 1e9)
-}
-
-/// A short time: `50 ms`.
-pub(super) fn milliseconds(us: u32) -> String {
-    format!("{} ms", three_digits(f64::from(us) / 1e3))
+/// A time: `50 ms`.
+pub(super) fn microseconds(us: u32) -> String {
+    words::time(u64::from(us) * 1_000)
 }
 
 /// A share of 0 to 1: `97 %`, and small ones with more digits.
@@ -58,9 +41,7 @@ pub(super) fn share(part: u64, whole: u64) -> f64 {
 }
 
 /// Evidence by name.
-pub(super) fn evidence<const N: usize>(
-    pairs: [(&str, Evidence); N],
-) -> BTreeMap<String, Evidence> {
+pub(super) fn evidence<const N: usize>(pairs: [(&str, Evidence); N]) -> BTreeMap<String, Evidence> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
@@ -87,13 +68,8 @@ mod tests {
         assert_eq!(rate(26_000_000.0), "208 Mbit/s");
         assert_eq!(rate(250_000_000.0), "2 Gbit/s");
         assert_eq!(rate(0.0), "0.00 kbit/s");
-        assert_eq!(grouped(7), "7");
-        assert_eq!(grouped(131_072), "131,072");
-        assert_eq!(grouped(1_000_000), "1,000,000");
+        assert_eq!(microseconds(50_200), "50 ms");
         assert_eq!(about(51_203.7), "51,204");
-        assert_eq!(seconds(3_141_000_000), "3.1 s");
-        assert_eq!(milliseconds(50_000), "50 ms");
-        assert_eq!(milliseconds(217_400), "217 ms");
         assert_eq!(percent(0.97), "97 %");
         assert_eq!(percent(0.002), "0.20 %");
     }

@@ -36,9 +36,14 @@ const MOST: usize = 50_000;
 /// A flow that was not sampled for so long is taken for gone, nanoseconds.
 const SILENT_NS: u64 = 60_000_000_000;
 
+/// The rules of class slow.
+pub(super) fn rules() -> Vec<Box<dyn Rule>> {
+    vec![Box::new(Slow::default())]
+}
+
 /// Follows flows.
 #[derive(Debug, Default)]
-pub(crate) struct Slow {
+struct Slow {
     flows: BTreeMap<SocketId, Flow>,
     writes: Writes,
 }
@@ -59,7 +64,7 @@ impl Rule for Slow {
             }
             What::Io(io) => {
                 let known = self.flows.get(&io.socket).and_then(|flow| flow.last.as_ref());
-                told.extend(self.writes.add(io, known.map(|seen| seen.info().rtt_us)));
+                told.extend(self.writes.add(io, known.map(Seen::trip_us)));
                 io.socket
             }
             What::Gone { socket, .. } => {

@@ -7,6 +7,7 @@ use super::window::{Seen, Window};
 use super::{Told, heal};
 use crate::book::{Book, Known};
 use crate::event::Sample;
+use crate::words;
 
 /// On a shorter path than this the processors are the limit, and no window matters for long,
 /// microseconds.
@@ -26,14 +27,8 @@ pub(super) struct Case<'a> {
 
 /// All that can be said.
 pub(super) fn judge(case: &Case<'_>) -> Vec<Told> {
-    let rules = [
-        send_buffer,
-        receive_window,
-        congestion_window,
-        application,
-        shut_out,
-        slow_reader,
-    ];
+    let rules =
+        [send_buffer, receive_window, congestion_window, application, shut_out, slow_reader];
     rules.iter().filter_map(|rule| rule(case)).collect()
 }
 
@@ -42,14 +37,8 @@ impl Case<'_> {
         self.window.limits.shares()[by as usize]
     }
 
-    /// The round trip without a queue where that is known, microseconds.
-    fn trip_us(&self) -> u32 {
-        let info = self.now.info();
-        info.min_rtt_us.filter(|least| *least > 0 && *least < info.rtt_us).unwrap_or(info.rtt_us)
-    }
-
     fn is_long_path(&self) -> bool {
-        self.trip_us() >= SHORTEST_US
+        self.now.trip_us() >= SHORTEST_US
     }
 
     /// Whether the path is seen to have been full: more would have waited in a queue.
@@ -59,11 +48,11 @@ impl Case<'_> {
 
     /// So much in flight carries so many bytes a second.
     fn rate_of(&self, flight: u64) -> f64 {
-        say::per_second(flight, u64::from(self.trip_us()) * 1_000)
+        say::per_second(flight, u64::from(self.now.trip_us()) * 1_000)
     }
 
     fn over(&self) -> String {
-        say::seconds(self.window.ns)
+        words::time(self.window.ns)
     }
 
     fn rate(&self) -> String {
@@ -136,13 +125,13 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
     let sentence = format!(
         "the send buffer, {who} {} bytes, was full for {} of {} with all of it in flight: {} at a round \
          trip of {}, where the peer's window allows {} and needs a buffer of about {} bytes",
-        say::grouped(size.into()),
+        words::count(size.into()),
         say::percent(share),
         case.over(),
         case.rate(),
-        say::milliseconds(case.trip_us()),
+        say::microseconds(case.now.trip_us()),
         say::rate(case.rate_of(allowed)),
-        say::grouped(needed),
+        words::count(needed),
     );
     let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; or set \
                it to twice the bandwidth-delay product.";
@@ -191,11 +180,11 @@ fn receive_window(case: &Case<'_>) -> Option<Told> {
     };
     let sentence = format!(
         "the peer's receive window of {} bytes was full for {} of {}: {} at a round trip of {}, and {why}",
-        say::grouped(window.peer_most.into()),
+        words::count(window.peer_most.into()),
         say::percent(share),
         case.over(),
         case.rate(),
-        say::milliseconds(case.trip_us()),
+        say::microseconds(case.now.trip_us()),
     );
     let mut told = case.told(202, sentence, fix);
     told.evidence.insert("peer_window_bytes".to_owned(), window.peer_most.into());
@@ -216,11 +205,12 @@ fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Told {
          program seems to read no faster than {}",
         say::percent(share),
         case.over(),
-        say::grouped(window.peer_least.into()),
-        say::grouped(window.peer_most.into()),
+        words::count(window.peer_least.into()),
+        words::count(window.peer_most.into()),
         case.rate(),
     );
-    let fix = "Look at what the receiving program does between its reads; nothing at this end mends it.";
+    let fix =
+        "Look at what the receiving program does between its reads; nothing at this end mends it.";
     let mut told = case.told(208, sentence, fix);
     told.evidence.extend(say::evidence([
         ("peer_window_least_bytes", window.peer_least.into()),
@@ -233,8 +223,18 @@ fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Told {
 fn congestion_window(case: &Case<'_>) -> Option<Told> {
     /// Those that make their window smaller at each loss.
     const BY_LOSS: [&str; 12] = [
-        "reno", "cubic", "bic", "htcp", "highspeed", "hybla", "illinois", "scalable", "westwood",
-        "veno", "yeah", "lp",
+        "reno",
+        "cubic",
+        "bic",
+        "htcp",
+        "highspeed",
+        "hybla",
+        "illinois",
+        "scalable",
+        "westwood",
+        "veno",
+        "yeah",
+        "lp",
     ];
     /// One or two may be of the end of slow start.
     const FEWEST: u64 = 3;
@@ -250,17 +250,17 @@ fn congestion_window(case: &Case<'_>) -> Option<Told> {
     let lost = say::share(window.again, window.again.saturating_add(window.acked / mss));
     let unqueued = say::share(window.again_unqueued, window.again);
     let is_random = window.again >= FEWEST && window.again_in >= 2 && unqueued >= NEARLY_ALWAYS;
-    let is_small = case.trip_us() >= SHORTEST_US && share >= MOSTLY && lost < MOST_LOST;
+    let is_small = case.now.trip_us() >= SHORTEST_US && share >= MOSTLY && lost < MOST_LOST;
     if !BY_LOSS.contains(&name) || !is_random || !is_small || case.is_path_full() {
         return None;
     }
     let sentence = format!(
         "{name} took {} lost segments ({}) in {} for congestion, while the round trip stayed at {} as \
          without a queue: its window was full for {} of the time, at {}",
-        say::grouped(window.again),
+        words::count(window.again),
         say::percent(lost),
         case.over(),
-        say::milliseconds(case.now.info().rtt_us),
+        say::microseconds(case.now.info().rtt_us),
         say::percent(share),
         case.rate(),
     );
@@ -321,9 +321,10 @@ fn shut_out(case: &Case<'_>) -> Option<Told> {
         "the peer's program does not read: its window was closed for {} of {}, and {} bytes wait here",
         say::percent(share),
         case.over(),
-        say::grouped(waiting.into()),
+        words::count(waiting.into()),
     );
-    let fix = "Look at what the receiving program does instead of reading; nothing at this end mends it.";
+    let fix =
+        "Look at what the receiving program does instead of reading; nothing at this end mends it.";
     let mut told = case.told(208, sentence, fix);
     told.evidence.extend(say::evidence([
         ("waiting_bytes", waiting.into()),
@@ -351,7 +352,7 @@ fn slow_reader(case: &Case<'_>) -> Option<Told> {
     let sentence = format!(
         "the program {what} for {}, while {} bytes lay in its receive buffer and the peer had to wait",
         case.over(),
-        say::grouped(unread.into()),
+        words::count(unread.into()),
     );
     let fix = "Read as soon as there is something to read, in a thread or task of its own if the work \
                on it takes long; it is harmless if it is meant to hold the peer back.";

@@ -4,6 +4,7 @@
 use super::super::say;
 use super::Told;
 use super::window::{Seen, Window};
+use crate::words;
 
 /// LB205 where calls are not counted: small segments are seen waiting for late acknowledgements.
 pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Told> {
@@ -14,20 +15,20 @@ pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Told> {
     if window.late_ack_in < FEWEST || share < SHARE {
         return None;
     }
-    let rtt = now.info().rtt_us;
+    let rtt = now.trip_us();
     let sentence = format!(
         "in {} of the looks within {} less than a segment waited for an acknowledgement that was late, \
          at a round trip of {}: this is how Nagle's algorithm and delayed acknowledgements wait for \
          each other",
         say::percent(share),
-        say::seconds(window.ns),
-        say::milliseconds(rtt),
+        words::time(window.ns),
+        say::microseconds(rtt),
     );
     let evidence = say::evidence([
         ("late_looks", window.late_ack_in.into()),
         ("looks", window.intervals.into()),
         ("over_seconds", (window.ns as f64 / 1e9).into()),
-        ("rtt_us", rtt.into()),
+        ("min_rtt_us", rtt.into()),
     ]);
     Some(Told { evidence, ..nagle_told(sentence) })
 }
@@ -113,9 +114,9 @@ impl Timeouts {
         let sentence = format!(
             "the retransmission timer ran out {} times in {}, and nothing was acked for {} of it: so \
              many packets are lost on this path, or in bursts, that no acknowledgement tells of them",
-            say::grouped(count),
-            say::seconds(over_ns),
-            say::seconds(self.still_ns),
+            words::count(count),
+            words::time(over_ns),
+            words::time(self.still_ns),
         );
         let fix = "Look for the loss (ip -s link, a mobile or wireless path, a policer, a broken path \
                    MTU): no setting of this socket mends it.";
@@ -126,14 +127,7 @@ impl Timeouts {
             ("rtt_us", now.info().rtt_us.into()),
             ("retransmitted_segments", now.info().total_retrans_segments.into()),
         ]);
-        Some(Told {
-            code: 207,
-            sentence,
-            fix: fix.to_owned(),
-            heal: None,
-            evidence,
-            by: None,
-        })
+        Some(Told { code: 207, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
     }
 }
 
@@ -196,10 +190,10 @@ impl Restarts {
             "the congestion window fell after a pause {} times, at last from {} to {} segments, and had \
              to grow again while bytes waited: about {} for it so far, at a round trip of {}",
             self.count,
-            say::grouped(self.from.into()),
-            say::grouped(self.to.into()),
-            say::milliseconds(lost_us),
-            say::milliseconds(rtt),
+            words::count(self.from.into()),
+            words::count(self.to.into()),
+            say::microseconds(lost_us),
+            say::microseconds(rtt),
         );
         let fix = "Set net.ipv4.tcp_slow_start_after_idle to 0 at the sender, or use bbr, which goes on \
                    at the rate that it knew.";
@@ -210,13 +204,6 @@ impl Restarts {
             ("lost_round_trips", self.trips.into()),
             ("rtt_us", rtt.into()),
         ]);
-        Some(Told {
-            code: 209,
-            sentence,
-            fix: fix.to_owned(),
-            heal: None,
-            evidence,
-            by: None,
-        })
+        Some(Told { code: 209, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
     }
 }

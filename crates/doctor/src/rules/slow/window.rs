@@ -64,6 +64,13 @@ impl Seen {
         waits && info.unacked_segments <= 1 && info.snd_wnd.is_some_and(|room| room < info.snd_mss)
     }
 
+    /// The round trip without a queue and without late acknowledgements, where that is known,
+    /// microseconds.
+    pub(super) fn trip_us(&self) -> u32 {
+        let info = self.info();
+        info.min_rtt_us.filter(|least| (1..info.rtt_us).contains(least)).unwrap_or(info.rtt_us)
+    }
+
     /// Whether a queue on the path is felt: the round trip is longer than it was at its shortest by
     /// more than bursts and busy machines make it.
     pub(super) fn feels_queue(&self) -> bool {
@@ -85,11 +92,11 @@ impl Seen {
         let waits = info.notsent_bytes.is_some_and(|bytes| bytes > 0 && bytes < info.snd_mss);
         let is_whole = info.lost_segments == 0 && info.retrans_segments == 0;
         let has_room = info.snd_wnd.is_none_or(|room| room / 2 >= info.snd_mss);
-        let late = info.last_data_sent_ms >= (info.rtt_us / 1_000).saturating_add(LATE_MS);
+        let late = info.last_data_sent_ms >= (self.trip_us() / 1_000).saturating_add(LATE_MS);
         waits
             && info.unacked_segments > 0
             && info.unacked_segments <= 2
-            && info.rtt_us < LONGEST_US
+            && self.trip_us() < LONGEST_US
             && is_whole
             && has_room
             && late

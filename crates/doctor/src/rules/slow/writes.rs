@@ -6,6 +6,7 @@ use super::super::say;
 use super::Told;
 use super::stalls::nagle_told;
 use crate::event::{Io, SocketId};
+use crate::words;
 
 /// So many pairs of socket and process are followed at once.
 const MOST: usize = 20_000;
@@ -94,10 +95,10 @@ impl Sums {
         let sentence = format!(
             "the end of {} writes in {} was held back {} each, {} in all, until an acknowledgement came \
              that the peer delayed: Nagle's algorithm and delayed acknowledgements wait for each other",
-            say::grouped(self.held_back),
-            say::seconds(self.ns),
-            say::milliseconds(each_us),
-            say::seconds(self.held_back_ns),
+            words::count(self.held_back),
+            words::time(self.ns),
+            say::microseconds(each_us),
+            words::time(self.held_back_ns),
         );
         let mut told = nagle_told(sentence);
         told.evidence = say::evidence([
@@ -107,7 +108,7 @@ impl Sums {
             ("over_seconds", (self.ns as f64 / 1e9).into()),
         ]);
         if let Some(rtt) = rtt_us {
-            told.evidence.insert("rtt_us".to_owned(), rtt.into());
+            told.evidence.insert("min_rtt_us".to_owned(), rtt.into());
         }
         Some(told)
     }
@@ -131,9 +132,9 @@ impl Sums {
         let sentence = format!(
             "the program wrote {} bytes with {} calls in {}, {each:.1} bytes each: the calls cost more \
              than the bytes",
-            say::grouped(self.bytes),
-            say::grouped(self.writes),
-            say::seconds(self.ns),
+            words::count(self.bytes),
+            words::count(self.writes),
+            words::time(self.ns),
         );
         let fix = "Collect what is written in a buffer of some kilobytes, and flush it where the peer \
                    has to have it.";
@@ -145,13 +146,6 @@ impl Sums {
             ("writes_per_second", rate.into()),
             ("over_seconds", (self.ns as f64 / 1e9).into()),
         ]);
-        Some(Told {
-            code: 206,
-            sentence,
-            fix: fix.to_owned(),
-            heal: None,
-            evidence,
-            by: None,
-        })
+        Some(Told { code: 206, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
     }
 }
