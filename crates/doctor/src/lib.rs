@@ -21,6 +21,7 @@ mod page;
 mod recording;
 mod rules;
 mod summary;
+mod words;
 
 pub use event::{Event, Scope, Tier, What};
 pub use explain::{Page, explain, pages};
