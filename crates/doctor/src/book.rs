@@ -153,6 +153,27 @@ impl Book {
         self.began.as_ref().map_or(Scope::Machine, |began| began.scope)
     }
 
+    /// `uname -r` of the machine that is watched; empty until told.
+    #[must_use]
+    pub fn kernel(&self) -> &str {
+        self.began.as_ref().map_or("", |began| &began.kernel)
+    }
+
+    /// Whether a socket that is asked about has bytes in it that are not acked, and nobody that holds it.
+    #[must_use]
+    pub fn has_orphans(&self) -> bool {
+        let is_alive = |pid: &u32| self.processes.get(pid).is_some_and(|one| one.ending.is_none());
+        let is_orphan = |known: &Known| {
+            let counts = known.counts.map(|(at_ns, counts)| (at_ns, counts.unacked()));
+            let sample = known.sample.as_ref().map(|(at_ns, sample)| (*at_ns, sample.send_queue));
+            let unacked = counts.max(sample).map_or(0, |(_, unacked)| unacked);
+            let is_open = known.gone_ns.is_none()
+                && !matches!(known.state, Some(State::Close | State::TimeWait | State::Listen));
+            is_open && unacked > 0 && !known.holders.iter().any(|(pid, _)| is_alive(pid))
+        };
+        self.sockets.iter().any(|(id, known)| is_orphan(known) && self.wants_socket(*id))
+    }
+
     /// A process, for as long as it is remembered.
     #[must_use]
     pub fn process(&self, pid: u32) -> Option<&Patient> {

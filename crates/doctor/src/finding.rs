@@ -24,6 +24,18 @@ pub enum Class {
     Note,
 }
 
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Loss => "loss",
+            Self::Slow => "slow",
+            Self::Cpu => "cpu",
+            Self::Connect => "connect",
+            Self::Note => "note",
+        })
+    }
+}
+
 /// The name of a finding, as a linter's: `LB101`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]

@@ -17,12 +17,17 @@ pub mod event;
 mod explain;
 pub mod finding;
 mod observe;
+mod page;
 mod recording;
 mod rules;
+mod summary;
+mod words;
 
 pub use event::{Event, Scope, Tier, What};
 pub use explain::{Page, explain, pages};
 pub use finding::{Class, Code, Finding};
-pub use observe::{ObserveError, Observer, Plan, Shortfall, Traced};
+pub use observe::{Intervals, ObserveError, Observer, Plan, Roots, Shortfall, Traced};
+pub use page::page;
 pub use recording::{Reader, RecordingError, Writer};
 pub use rules::Doctor;
+pub use summary::Summary;

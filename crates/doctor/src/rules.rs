@@ -1,6 +1,14 @@
 //! The rules: pure code over events. Each is told every event after the book was, and gives findings
 //! when it is sure.
 
+mod connect;
+mod cpu;
+mod loss;
+mod say;
+mod slow;
+#[cfg(test)]
+mod story;
+
 use crate::book::Book;
 use crate::event::Event;
 use crate::finding::{Finding, Findings};
@@ -18,7 +26,11 @@ pub(crate) trait Rule: std::fmt::Debug + Send {
 
 /// Every rule.
 fn all() -> Vec<Box<dyn Rule>> {
-    vec![]
+    let mut rules = loss::rules();
+    rules.extend(slow::rules());
+    rules.extend(cpu::rules());
+    rules.extend(connect::rules());
+    rules
 }
 
 /// Book and rules: events in, findings out. Reads no clock and asks nobody.
