@@ -40,7 +40,8 @@ impl Kernel {
     #[must_use]
     pub fn names_of(&self, enumeration: &str) -> Vec<(i64, String)> {
         let all = self.btf.type_by_name::<Enum<'_>>(enumeration);
-        let named = |one: EnumMember<'_>| Some((one.value, one.name?.to_string_lossy().into_owned()));
+        let named =
+            |one: EnumMember<'_>| Some((one.value, one.name?.to_string_lossy().into_owned()));
         all.map(|all| all.iter().filter_map(named).collect()).unwrap_or_default()
     }
 

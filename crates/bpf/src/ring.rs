@@ -1,6 +1,5 @@
 //! A ring buffer: what programs in the kernel write, in the order in which they did.
 
-use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
@@ -50,11 +49,5 @@ impl Ring {
             *room = taken;
         }
         count
-    }
-
-    /// What is readable when a program has asked that somebody wakes up. It belongs to the ring.
-    #[must_use]
-    pub fn descriptor(&self) -> RawFd {
-        self.ring.epoll_fd()
     }
 }

@@ -355,12 +355,10 @@ INLINE struct record *begin(u32 kind, u64 at_ns, u64 socket)
 	return record;
 }
 
-/* Who reads looks ten times a second, and is woken where that may be too seldom. */
+/* Who reads looks ten times a second and is not woken. */
 INLINE void end(struct record *record)
 {
-	bool is_filling = bpf_ringbuf_query(&records, 0) > RING_BYTES / 8;
-
-	bpf_ringbuf_submit(record, is_filling ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
 /* --- what is remembered --------------------------------------------------------------------------- */
@@ -613,15 +611,13 @@ APART void tell_story(struct sock *sk, struct story *story, u64 at_ns)
 	u32 place = socket % MOST_CLOSES;
 	struct close *close;
 
+	close = story->close.socket ? &story->close : bpf_map_lookup_elem(&closes, &place);
+	if (close && close->socket != socket)
+		close = NULL;
+	/* A socket is told of before anything that happened to it. */
 	if (!(story->flags & TOLD))
-		tell_socket(sk, story, at_ns);
-	if (story->close.socket) {
-		tell_close(story, &story->close);
-		story->close.socket = 0;
-		return;
-	}
-	close = bpf_map_lookup_elem(&closes, &place);
-	if (close && close->socket == socket) {
+		tell_socket(sk, story, close ? close->at_ns : at_ns);
+	if (close) {
 		tell_close(story, close);
 		close->socket = 0;
 	}
