@@ -46,7 +46,6 @@ struct sock_common {
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
 	u16 skc_dport; /* as on the wire */
-	u16 skc_num;   /* as this machine counts */
 	u16 skc_family;
 	volatile u8 skc_state;
 	possible_net_t skc_net;
@@ -113,6 +112,7 @@ enum {
 
 struct inet_sock {
 	struct sock sk;
+	u16 inet_sport; /* as on the wire; stays where skc_num is given back */
 } FROM_KERNEL;
 
 struct inet_connection_sock {
@@ -517,9 +517,17 @@ INLINE u32 unacked(const struct tcp_sock *tp, u32 state)
 	return bytes && has_fin ? bytes - 1 : bytes;
 }
 
+INLINE u16 own_port(const struct sock *sk)
+{
+	u16 port = 0;
+
+	bpf_probe_read_kernel(&port, sizeof(port), &((const struct inet_sock *)sk)->inet_sport);
+	return __builtin_bswap16(port);
+}
+
 INLINE bool has_port(const struct sock *sk, u32 port)
 {
-	return sk->__sk_common.skc_num == port ||
+	return own_port(sk) == port ||
 	       __builtin_bswap16(sk->__sk_common.skc_dport) == port;
 }
 
@@ -535,7 +543,7 @@ INLINE void write_addresses(struct record *record, const struct sock *sk)
 {
 	record->family = sk->__sk_common.skc_family;
 	record->network = sk->__sk_common.skc_net.net->ns.inum;
-	record->local_port = sk->__sk_common.skc_num;
+	record->local_port = own_port(sk);
 	record->peer_port = __builtin_bswap16(sk->__sk_common.skc_dport);
 	if (record->family == AF_INET6) {
 		bpf_probe_read_kernel(record->local, 16, &sk->__sk_common.skc_v6_rcv_saddr);
@@ -864,7 +872,7 @@ int socket_state(u64 *ctx)
 	note_role(story, from, to);
 	if (to == TCP_CLOSE && flags & IS_HELD)
 		story->flags |= ENDED_HELD;
-	if (from == TCP_SYN_SENT && to == TCP_CLOSE && by_call && !sk->__sk_common.skc_num) {
+	if (from == TCP_SYN_SENT && to == TCP_CLOSE && by_call && !own_port(sk)) {
 		tell_not_connected(sk, now);
 		return 0;
 	}
