@@ -9,6 +9,7 @@
 //! called is looked up here when it first matters: in `/proc`, or, if it is gone, in what the kernel's
 //! programs kept of its last `exec`.
 
+mod calls;
 mod programs;
 mod record;
 
@@ -20,11 +21,12 @@ use lastbyte_bpf::{BpfError, Iterated, Kernel, Linked, Loaded, Object, Ring};
 use lastbyte_core::sample::State;
 use lastbyte_sys::process;
 
+use self::calls::CallSource;
 use self::programs::Programs;
 use self::record::Record;
 use super::proc::Proc;
 use super::tables::Tables;
-use super::{Each, ObserveError, Plan, Roots, Source};
+use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
     Actor, Again, Changed, Ending, Event, ResetSent, Role, Scope, Socket, SocketId, What,
 };
@@ -62,9 +64,12 @@ pub(super) struct KernelSource {
     /// They keep the programs attached.
     _links: Vec<Linked>,
     translator: Translator,
+    calls: Option<CallSource>,
     lacks: Vec<String>,
     counts_ns: u64,
     dropped: u64,
+    /// What the last window brought.
+    of_window: Vec<Event>,
 }
 
 impl fmt::Debug for KernelSource {
@@ -87,14 +92,27 @@ impl KernelSource {
         // Without it what was counted is told by the next read or write.
         let counts = sockets.iterate("tell_counts", "stories").ok();
         let translator = Translator {
+            is_port: matches!(plan.scope, Scope::Port(_)),
             reasons: reasons(&kernel),
             programs: Programs::new(Proc(roots.proc.clone())),
             exits: VecDeque::new(),
             unread: None,
         };
+        let calls = load_calls(plan, objects, &sockets, roots, &mut lacks);
         let counts_ns = process::monotonic_ns();
         let _links = links;
-        Ok(Self { sockets, ring, counts, _links, translator, lacks, counts_ns, dropped: 0 })
+        Ok(Self {
+            sockets,
+            ring,
+            counts,
+            _links,
+            translator,
+            calls,
+            lacks,
+            counts_ns,
+            dropped: 0,
+            of_window: Vec::new(),
+        })
     }
 
     /// Events that found no room in the ring since this was asked last.
@@ -125,6 +143,10 @@ impl Source for KernelSource {
         }
         translator.end_unread(each);
         translator.tell_exits(now_ns, sockets, each);
+        if let Some(calls) = self.calls.as_mut().filter(|calls| calls.is_due(now_ns)) {
+            calls.fetch(now_ns, each);
+        }
+        self.of_window.drain(..).for_each(&mut *each);
         let events = self.newly_dropped();
         if events > 0 {
             each(Event { at_ns: now_ns, what: What::Dropped { events } });
@@ -143,7 +165,16 @@ impl Source for KernelSource {
     }
 
     fn window(&mut self, is_open: bool) {
-        let _ = is_open;
+        let Some(calls) = &mut self.calls else { return };
+        let now_ns = process::monotonic_ns();
+        if calls.is_on() && !is_open {
+            let room = &mut self.of_window;
+            calls.fetch(now_ns, &mut |event| room.push(event));
+        }
+        if let Err(why) = calls.turn(is_open, now_ns) {
+            self.lacks.push(why);
+            self.calls = None;
+        }
     }
 
     fn blind(&self) -> Vec<String> {
@@ -191,6 +222,29 @@ fn load_sockets(
     Ok((loaded, links.map_err(sentence)?))
 }
 
+/// The programs that count calls, attached where that is so all the time.
+fn load_calls(
+    plan: &Plan,
+    objects: Objects,
+    sockets: &Loaded,
+    roots: &Roots,
+    lacks: &mut Vec<String>,
+) -> Option<CallSource> {
+    let everybody = match plan.traced {
+        Traced::Never => return None,
+        Traced::Watched => false,
+        Traced::Windows { .. } => true,
+    };
+    let proc = Proc(roots.proc.clone());
+    let loaded = CallSource::load(objects, sockets, everybody, proc).and_then(|mut calls| {
+        if !everybody {
+            calls.turn(true, process::monotonic_ns())?;
+        }
+        Ok(calls)
+    });
+    loaded.map_err(|why| lacks.push(why)).ok()
+}
+
 /// As `struct given` of `bpf/sockets.bpf.c` has it.
 fn given(plan: &Plan, kernel: &Kernel) -> [u8; 16] {
     let (scope, port) = match plan.scope {
@@ -223,6 +277,8 @@ fn reasons(kernel: &Kernel) -> Vec<(i64, String)> {
 
 /// Makes events of records.
 struct Translator {
+    /// Whether a port is asked about: then those who have sockets of it are found as they use them.
+    is_port: bool,
     reasons: Vec<(i64, String)>,
     programs: Programs,
     /// Processes that have ended, not told yet: when, which, how.
@@ -260,6 +316,11 @@ impl Translator {
         let socket = SocketId(record.socket());
         Some(match record.kind() {
             record::SOCKET => What::Socket(told_socket(record)?),
+            record::HOLDS if self.is_port => {
+                // Whoever holds such a socket is asked about.
+                let _ = sockets.write("watched", &record.pid().to_ne_bytes(), &[1]);
+                What::Holds { socket, pid: record.pid(), fd: None }
+            }
             record::HOLDS => What::Holds { socket, pid: record.pid(), fd: None },
             record::CHANGED => What::Changed(changed(record)),
             record::RESET_SENT => What::ResetSent(self.reset_sent(record)?),
