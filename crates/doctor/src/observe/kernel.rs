@@ -160,8 +160,12 @@ impl Source for KernelSource {
     }
 
     fn watch(&mut self, pid: u32) {
-        // It refuses only beyond 65,536 processes, and then what they do is not told.
-        let _ = self.sockets.write("watched", &pid.to_ne_bytes(), &[1]);
+        let mut found = vec![pid];
+        while let Some(pid) = found.pop() {
+            // It refuses only beyond 65,536 processes, and then what they do is not told.
+            let _ = self.sockets.write("watched", &pid.to_ne_bytes(), &[1]);
+            found.extend(self.translator.programs.children(pid));
+        }
     }
 
     fn window(&mut self, is_open: bool) {
