@@ -573,13 +573,13 @@ APART void tell_socket(struct sock *sk, struct story *story, u64 at_ns)
 	end(record);
 }
 
-/* That a process holds it, unless that is what was told last. */
+/* That a process holds it, unless that is what was told last. `story` may be NULL. */
 INLINE void tell_holder(struct story *story, u64 socket, u64 at_ns, const struct actor *by,
 			const u8 *comm)
 {
 	struct record *record;
 
-	if (!by->pid || story->holder == by->pid)
+	if (!by->pid || (story && story->holder == by->pid))
 		return;
 	record = begin(KIND_HOLDS, at_ns, socket);
 	if (!record)
@@ -589,11 +589,12 @@ INLINE void tell_holder(struct story *story, u64 socket, u64 at_ns, const struct
 		__builtin_memcpy(record->comm, comm, sizeof(record->comm));
 	else
 		bpf_get_current_comm(record->comm, sizeof(record->comm));
-	story->holder = by->pid;
+	if (story)
+		story->holder = by->pid;
 	end(record);
 }
 
-/* A close that was kept for the case that something comes of it. */
+/* A close that was kept for the case that something comes of it. `story` may be NULL. */
 APART void tell_close(struct story *story, const struct close *close)
 {
 	struct record *record;
@@ -722,6 +723,8 @@ APART void tell_losses(struct sock *sk, struct story *story, u64 now)
 /* Whether the call that runs caused it; see the top. */
 INLINE bool is_by_call(const struct sock *sk, const struct tcp_sock *tp, u32 from, u32 to)
 {
+	if (to == TCP_CLOSE && !sk->sk_lock.owned && from != TCP_ESTABLISHED && from != TCP_CLOSE_WAIT)
+		return false;
 	if (is_kernels_own())
 		return false;
 	if (to == TCP_FIN_WAIT1 || to == TCP_LAST_ACK || to == TCP_SYN_SENT || to == TCP_LISTEN)
@@ -806,13 +809,29 @@ INLINE void note_role(struct story *story, u32 from, u32 to)
 		story->flags |= LISTENS;
 }
 
+/* Whether a change of a socket of which nothing is remembered can be passed over, at little cost. */
+INLINE bool is_dull(const struct sock *sk, u32 from, u32 to)
+{
+	if (to == TCP_SYN_RECV)
+		/* It is being made from a listening socket and has no addresses yet. */
+		return true;
+	if (given.scope == SCOPE_PORT || sk->sk_bpf_storage)
+		return false;
+	if (to == TCP_ESTABLISHED)
+		return from != TCP_SYN_SENT;
+	if (given.scope == SCOPE_MACHINE && (to == TCP_SYN_SENT || to == TCP_LISTEN))
+		return true;
+	return to == TCP_FIN_WAIT2 || to == TCP_CLOSE_WAIT || to == TCP_CLOSING ||
+	       to == TCP_TIME_WAIT;
+}
+
 SEC("tp_btf/inet_sock_set_state")
 int socket_state(u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	u32 from = (u32)ctx[1];
 	u32 to = (u32)ctx[2];
-	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct tcp_sock *tp;
 	struct story *story;
 	bool by_call;
 	bool matter;
@@ -820,14 +839,16 @@ int socket_state(u64 *ctx)
 	u32 flags = HAS_COUNTS | HAS_HELD;
 	u64 now;
 
-	/* A connection that is being made from a listening socket has no addresses yet. */
-	if (!tp || to == TCP_SYN_RECV)
+	if (is_dull(sk, from, to))
 		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	story = story_of(sk);
 	by_call = is_by_call(sk, tp, from, to);
 	if (by_call)
 		pid = bpf_get_current_pid_tgid() >> 32;
 	matter = matters(sk, tp, from, to, by_call);
-	story = story_of(sk);
 	if (story && from == TCP_SYN_RECV && story->flags & LISTENS) {
 		/* Cloned: nothing of what the listening socket did is its own. */
 		u32 inherited = story->flags & WATCHED;
@@ -939,6 +960,28 @@ INLINE void write_addresses_of_packet(struct record *record, const struct sk_buf
 	}
 }
 
+/*
+ * A packet came for what is left of a connection in TIME-WAIT or FIN-WAIT-2, which has the cookie of the
+ * socket that it was: tells who closed that.
+ */
+INLINE void tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 now)
+{
+	u32 place = socket % MOST_CLOSES;
+	struct close *close = bpf_map_lookup_elem(&closes, &place);
+	struct record *record;
+
+	if (!close || !socket || close->socket != socket)
+		return;
+	record = begin(KIND_SOCKET, MIN(close->at_ns, now), socket);
+	if (!record)
+		return;
+	write_addresses_of_packet(record, skb);
+	record->network = sk->__sk_common.skc_net.net->ns.inum;
+	end(record);
+	tell_close(NULL, close);
+	close->socket = 0;
+}
+
 /* The third argument. The load is spelled out: the verifier takes constant places alone. */
 #define THIRD(ctx)                                                                             \
 	({                                                                                     \
@@ -980,6 +1023,8 @@ int reset_sent(u64 *ctx)
 	} else {
 		if (!skb)
 			return 0;
+		if (sk && !tp)
+			tell_of_late(sk, skb, socket, now);
 		tp = NULL;
 	}
 	record = begin(KIND_RESET_SENT, now, socket);
@@ -1140,6 +1185,12 @@ int socket_gone(u64 *ctx)
 
 	if (!story || story->flags & LISTENS)
 		return 0;
+	if (story->close.socket) {
+		/* All of it arrived; what the peer still sends may be refused. */
+		u32 place = story->close.socket % MOST_CLOSES;
+
+		bpf_map_update_elem(&closes, &place, &story->close, 0);
+	}
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
@@ -1172,21 +1223,24 @@ int socket_gone(u64 *ctx)
 #define NAGLE_CORK 2
 
 /* The story that counts reads and writes of a socket, if that is wanted. */
-INLINE struct story *counted(struct sock *sk, struct tcp_sock *tp, u32 pid)
+INLINE struct story *counted(struct sock *sk, struct tcp_sock *tp)
 {
 	struct story *story = story_of(sk);
+	bool is_long = tp->data_segs_in + tp->data_segs_out >= LONG_CONVERSATION;
 
+	if (!story && !is_long && given.scope == SCOPE_MACHINE)
+		return NULL;
 	if (story && story->flags & LISTENS)
 		story->flags = ACCEPTED | (story->flags & WATCHED);
 	if (story && story->flags & WATCHED)
 		return story;
-	if (is_asked_about(sk, pid)) {
+	if (is_asked_about(sk, bpf_get_current_pid_tgid() >> 32)) {
 		story = make_story(sk);
 		if (story)
 			story->flags |= WATCHED;
 		return story;
 	}
-	if (!story && tp->data_segs_in + tp->data_segs_out >= LONG_CONVERSATION)
+	if (!story && is_long)
 		story = make_story(sk);
 	return story;
 }
@@ -1245,7 +1299,7 @@ int written(u64 *ctx)
 
 	if (!tp)
 		return 0;
-	story = counted(sk, tp, bpf_get_current_pid_tgid() >> 32);
+	story = counted(sk, tp);
 	if (!story)
 		return 0;
 	now = bpf_ktime_get_ns();
@@ -1281,7 +1335,7 @@ int read(u64 *ctx)
 
 	if (!tp)
 		return 0;
-	story = counted(sk, tp, bpf_get_current_pid_tgid() >> 32);
+	story = counted(sk, tp);
 	if (!story)
 		return 0;
 	now = bpf_ktime_get_ns();

@@ -469,6 +469,23 @@ fn data_after_a_close_are_the_closers() {
 }
 
 #[test]
+fn data_after_the_end_of_a_socket_are_its_closers() {
+    let Some(mut watch) = Watch::machine() else { return };
+    let (mut client, server) = pair("127.0.0.1:0");
+    let (local, peer) = names(&server);
+    drop(server);
+    // The ACK of the FIN is delayed; with it the kernel keeps a stub of the socket.
+    watch.look_for(Duration::from_millis(200));
+    client.write_all(b"late").unwrap();
+    let id = watch.until("the socket", |watch| watch.id(local, peer));
+    let closed = watch.until("its close", |watch| watch.changed(id, State::FinWait1));
+    assert_eq!(closed.by.map(|by| by.pid), Some(std::process::id()));
+    let reset = watch.until("the reset", |watch| watch.reset_sent(id));
+    assert!(!reset.active && reset.counts.is_none(), "{reset:?}");
+    assert_eq!((reset.local, reset.peer), (local, peer));
+}
+
+#[test]
 fn families_namespaces_and_shared_sockets() {
     const SCRIPT: &str = "
 import ctypes, fcntl, struct
