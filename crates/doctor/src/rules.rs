@@ -2,7 +2,10 @@
 //! when it is sure.
 
 mod connect;
+mod cpu;
 mod loss;
+mod say;
+mod slow;
 #[cfg(test)]
 mod story;
 
@@ -24,6 +27,8 @@ pub(crate) trait Rule: std::fmt::Debug + Send {
 /// Every rule.
 fn all() -> Vec<Box<dyn Rule>> {
     let mut rules = loss::rules();
+    rules.extend(slow::rules());
+    rules.extend(cpu::rules());
     rules.extend(connect::rules());
     rules
 }
