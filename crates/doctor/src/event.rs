@@ -108,6 +108,8 @@ pub enum What {
         /// The path or abstract name that one of both ends is bound to, where known.
         path: Option<String>,
     },
+    /// A thread kept a processor busy.
+    Cpu(Cpu),
     /// Counters of a network namespace that grew.
     Counters(Counters),
     /// Events that were dropped because nobody took them in time.
@@ -365,7 +367,11 @@ pub enum Again {
     Loss,
 }
 
-/// What a socket looks like: a `sock_diag` answer.
+/// What a socket looks like: a `sock_diag` answer. It is told at every look while bytes wait or move, and
+/// once a second of a socket of which nothing changes.
+///
+/// The last of a socket that the kernel has forgotten, with its last numbers, has the state CLOSE: however
+/// it got there, by TIME-WAIT too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Which.
@@ -492,6 +498,22 @@ pub struct Ready {
     pub socket: Option<SocketId>,
     /// What of it was ready: bits of `poll(2)`, ored over the idle calls.
     pub ready: u32,
+}
+
+/// A thread that used at least a fifth of a processor over a time, about a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cpu {
+    /// Whose.
+    pub pid: u32,
+    /// By which thread.
+    pub tid: u32,
+    /// Processor time outside of the kernel, nanoseconds; to a hundredth of a second.
+    pub user_ns: u64,
+    /// In the kernel: mostly its system calls.
+    pub system_ns: u64,
+    /// The time that it covers, nanoseconds.
+    pub over_ns: u64,
 }
 
 /// Counters of a network namespace (`/proc/net/netstat`, `/proc/net/snmp`) since the last look.

@@ -26,7 +26,7 @@ mod words;
 pub use event::{Event, Scope, Tier, What};
 pub use explain::{Page, explain, pages};
 pub use finding::{Class, Code, Finding};
-pub use observe::{ObserveError, Observer, Plan, Shortfall, Traced};
+pub use observe::{Intervals, ObserveError, Observer, Plan, Roots, Shortfall, Traced};
 pub use page::page;
 pub use recording::{Reader, RecordingError, Writer};
 pub use rules::Doctor;
