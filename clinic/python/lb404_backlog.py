@@ -1,0 +1,16 @@
+"""LB404: listen(1), and a program that is busy when its clients come. The queue overflows, SYNs are dropped, and the
+clients wait a second or more. Mended: listen(128), and a program that accepts."""
+
+import patient
+
+CLIENTS = 8
+
+sick = patient.is_sick()
+listener = patient.listen_at(patient.sys.argv[3], 1 if sick else 128)
+patient.wait_readable(listener)
+if sick:
+    patient.time.sleep(0.4)
+got = 0
+for _ in range(CLIENTS):
+    got += patient.finish(listener.accept()[0])
+patient.say(written=0, read=got)
