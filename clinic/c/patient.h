@@ -106,15 +106,16 @@ static inline int reach(int argc, char **argv) {
   return fd;
 }
 
-// Writes as much as the kernel takes without waiting, at most `most` bytes.
+// Writes as much as the kernel takes, at most `most` bytes: until there has been no room for a moment.
 static inline long fill(int fd, long most) {
   static char block[65536];
   long written = 0;
   while (written < most) {
     long size = most - written < (long)sizeof block ? most - written : (long)sizeof block;
     long count = send(fd, block, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count < 0) break;
-    written += count;
+    if (count > 0) written += count;
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    if (count < 0 && (errno != EAGAIN || poll(&room, 1, 100) != 1)) break;
   }
   return written;
 }

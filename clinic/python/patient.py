@@ -46,15 +46,15 @@ def reach():
 
 
 def fill(stream, most):
-    """Writes as much as the kernel takes without waiting."""
+    """Writes as much as the kernel takes, at most so many bytes: until there has been no room for a moment."""
     written = 0
-    stream.setblocking(False)
+    stream.settimeout(0.1)
     try:
         while written < most:
             written += stream.send(bytes(min(65536, most - written)))
-    except BlockingIOError:
+    except OSError:
         pass
-    stream.setblocking(True)
+    stream.settimeout(None)
     return written
 
 

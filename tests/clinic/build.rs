@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::SystemTime;
 
 use super::visit::Failure;
 use crate::support::{LATER, answer_within};
@@ -36,10 +35,10 @@ fn build(source: &str) -> Result<Vec<String>, Failure> {
         _ => panic!("{source}: of no language that is known here"),
     };
     let shared = path.with_file_name(shared);
-    let program = place().join(path.file_stem().unwrap()).with_extension(compiler[0]);
+    let program = place(source).join(path.file_stem().unwrap());
     let made = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
     let sources = [made(&path), made(&shared)].into_iter().flatten().max();
-    if made(&program) > sources.map(|time: SystemTime| time) {
+    if made(&program) > sources {
         return Ok(vec![text(&program)]);
     }
     // Another run may start the old one meanwhile.
@@ -60,8 +59,10 @@ fn build(source: &str) -> Result<Vec<String>, Failure> {
     Ok(vec![text(&program)])
 }
 
-fn place() -> PathBuf {
+/// A directory for each language.
+fn place(source: &str) -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clinic");
+    let place = place.join(source).parent().unwrap().to_owned();
     fs::create_dir_all(&place).unwrap();
     place
 }

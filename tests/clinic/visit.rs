@@ -45,8 +45,6 @@ pub(super) struct Seen {
     pub(super) patient: Value,
     /// What the peer said.
     pub(super) peer: Value,
-    /// The exit code; 128 and the number of a signal.
-    pub(super) code: i32,
     /// The lines of the doctor's answer.
     pub(super) findings: Vec<Value>,
 }
@@ -114,7 +112,7 @@ pub(super) fn visit(case: &Case, state: State, tier: Option<&str>) -> Result<See
     let parse = |line: &str| serde_json::from_str(line).map_err(|error| format!("{error}: {line}"));
     let findings: Result<_, String> = answer.lines().map(parse).collect();
     let findings = findings.map_err(Failure::Broken)?;
-    Ok(Seen { patient: patient_said, peer: peer_said, code, findings })
+    Ok(Seen { patient: patient_said, peer: peer_said, findings })
 }
 
 /// The file that the doctor writes its answer to.
