@@ -7,6 +7,6 @@ int main(int argc, char **argv) {
   int fd = reach(argc, argv);
   const char *name = sick ? "cubic" : "bbr";
   if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, strlen(name)) != 0) fail(name);
-  long written = put(fd, 2000000, 65536);
+  long written = put(fd, 3000000, 65536);
   say("{\"written\": %ld, \"read\": %ld}", written, finish(fd));
 }

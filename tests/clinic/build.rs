@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use super::visit::Failure;
 use crate::support::{LATER, answer_within};
@@ -25,11 +25,21 @@ pub(super) fn words_for(source: &str) -> Result<Vec<String>, Failure> {
     cell.get_or_init(|| build(source)).clone()
 }
 
+/// The interpreter itself: `python3` may be a script that looks for it, each time.
+pub(super) fn python() -> &'static str {
+    static PYTHON: LazyLock<String> = LazyLock::new(|| {
+        let ask = ["-c", "import sys; print(sys.executable)"];
+        let told = answer_within(Command::new("python3").args(ask), LATER).with_code(0);
+        told.stdout.trim().to_owned()
+    });
+    &PYTHON
+}
+
 fn build(source: &str) -> Result<Vec<String>, Failure> {
     let path = clinic().join(source);
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (compiler, shared): (&[&str], _) = match path.extension().and_then(|end| end.to_str()) {
-        Some("py") => return Ok(vec!["python3".to_owned(), text(&path)]),
+        Some("py") => return Ok(vec![python().to_owned(), text(&path)]),
         Some("c") => (&["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"], "patient.h"),
         Some("go") => (&["go", "build"], "patient.go"),
         _ => panic!("{source}: of no language that is known here"),

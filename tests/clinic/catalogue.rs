@@ -23,7 +23,7 @@ pub(super) struct Case {
     pub(super) sysctls: &'static [(&'static str, &'static str)],
     /// Congestion controls that it asks for.
     pub(super) congestion: &'static [&'static str],
-    /// What the path becomes when the patient has written.
+    /// What the path becomes when the patient has written, if it is sick.
     pub(super) then: Option<&'static str>,
     /// The exit code when it is sick; 0 when it is well.
     pub(super) code: i32,
@@ -87,64 +87,24 @@ impl std::fmt::Debug for Loses {
 
 /// Everybody.
 pub(super) fn catalogue() -> Vec<Case> {
-    let all = [losses(), variants(), slow(), spinning(), connecting()];
-    all.into_iter().flatten().collect()
+    let losses = [losses(), other_losses(), variants()];
+    let others = [buffers(), writing(), paths(), spinning(), connecting()];
+    losses.into_iter().chain(others).flatten().collect()
 }
 
 fn losses() -> Vec<Case> {
     let unread = Case { peer: UNREAD, ..TAIL };
     let linger = Case { disease: Some("LB103"), ..unread };
+    let exit = Case { disease: Some("LB102"), peer: LATE_BYTE, ..TAIL };
     let late = Case { disease: Some("LB104"), peer: LATE_BYTE, ..TAIL };
-    let unix = Case {
-        disease: Some("LB107"),
-        host: "unix",
-        peer: UNREAD,
-        sick: |seen| seen.end() == "reset" && seen.missing() == 0 && seen.count("read") == 0,
-        loses: Loses::Exactly(|seen| seen.peer_count("sent") - seen.count("read")),
-        ..TAIL
-    };
-    let unconfirmed = Case {
-        disease: Some("LB105"),
-        peer: "read:1000 send:1 wait:200 reset",
-        sick: |seen| {
-            seen.end() == "reset by us"
-                && untaken(seen) > 0
-                && untaken(seen) == seen.count("unacked")
-        },
-        well: |seen| seen.missing() == 0 && seen.count("read") == 1,
-        loses: Loses::Exactly(untaken),
-        ..TAIL
-    };
+    let server = Case { role: Role::Server, ..unread };
+    let upload = Case { peer: "send:100 hold wait:350 send:100000 wait:200 read", ..server };
     vec![
-        Case {
-            name: "unread input, server in C",
-            source: "c/lb101_unread.c",
-            role: Role::Server,
-            ..unread
-        },
-        Case {
-            name: "unread body, web server in Python",
-            source: "python/lb101_body.py",
-            role: Role::Server,
-            peer: "send:100 hold wait:200 send:100000 wait:200 read",
-            ..unread
-        },
+        named("unread input, server in C", "c/lb101_unread.c", server),
+        named("unread body, web server in Python", "python/lb101_body.py", upload),
         named("unread input, client in Go", "go/lb101_close.go", unread),
-        Case {
-            name: "exit, dropped",
-            source: "c/lb102_exit.c",
-            disease: Some("LB102"),
-            peer: LATE_BYTE,
-            ..TAIL
-        },
-        Case {
-            name: "killed, dropped",
-            source: "python/lb102_kill.py",
-            disease: Some("LB102"),
-            peer: LATE_BYTE,
-            code: 137,
-            ..TAIL
-        },
+        named("exit, dropped", "c/lb102_exit.c", exit),
+        named("killed, dropped", "python/lb102_kill.py", Case { code: 137, ..exit }),
         named("linger 0 in C", "c/lb103_linger.c", linger),
         named("linger 0 in Python", "python/lb103_linger.py", linger),
         named("linger 0 in Go", "go/lb103_linger.go", linger),
@@ -153,12 +113,37 @@ fn losses() -> Vec<Case> {
         Case {
             name: "receiver closes early, in Python",
             source: "python/lb104_receiver.py",
-            peer: "send:100000 hold wait:200 send:50000 wait:100 send:50000 finish read",
+            peer: "send:100000 hold wait:350 send:50000 wait:100 send:50000 finish read",
             sick: |seen| seen.end() == "reset" && seen.count("read") < seen.peer_count("sent"),
             well: |seen| seen.end() == "fin" && seen.count("read") == 200_000,
             loses: Loses::Some,
             ..late
         },
+    ]
+}
+
+/// Those in which the peer has a part, or that are on no wire.
+fn other_losses() -> Vec<Case> {
+    let unconfirmed = Case {
+        disease: Some("LB105"),
+        peer: "read:1000 send:1 wait:350 reset",
+        sick: |seen| {
+            let reset = seen.end() == "reset by us";
+            reset && untaken(seen) > 0 && untaken(seen) == seen.count("unacked")
+        },
+        well: |seen| seen.missing() == 0 && seen.count("read") == 1,
+        loses: Loses::Exactly(untaken),
+        ..TAIL
+    };
+    let unix = Case {
+        disease: Some("LB107"),
+        host: "unix",
+        peer: UNREAD,
+        sick: |seen| seen.end() == "reset" && seen.missing() == 0 && seen.count("read") == 0,
+        loses: Loses::Exactly(|seen| seen.peer_count("sent") - seen.count("read")),
+        ..TAIL
+    };
+    vec![
         named("peer resets, in C", "c/lb105_unconfirmed.c", unconfirmed),
         named("peer resets, in Python", "python/lb105_unconfirmed.py", unconfirmed),
         Case {
@@ -236,71 +221,59 @@ fn variants() -> Vec<Case> {
     ]
 }
 
-fn slow() -> Vec<Case> {
-    let path = over("rtt = '50ms'\nrate = '200mbit'");
-    let slow = Case { place: path, peer: "read", loses: Loses::Nothing, is_slow: true, ..TAIL };
+fn buffers() -> Vec<Case> {
+    let slow = Case { place: LONG, loses: Loses::Nothing, is_slow: true, ..TAIL };
     let sndbuf = Case {
         disease: Some("LB201"),
         sick: |seen| all_arrived(seen) && mbit_per_s(seen) < 25.0,
         well: |seen| all_arrived(seen) && mbit_per_s(seen) > 30.0,
         ..slow
     };
-    let receiver = Case {
+    let rcvbuf = Case {
+        disease: Some("LB202"),
         peer: "send:4000000 finish read",
+        sick: |seen| received_all(seen) && seen.patient("seconds") > 1.8,
         well: |seen| received_all(seen) && seen.patient("seconds") < 1.5,
         ..slow
     };
-    let rcvbuf = Case {
-        disease: Some("LB202"),
-        sick: |seen| received_all(seen) && seen.patient("seconds") > 1.8,
-        ..receiver
-    };
-    let no_read = Case {
-        disease: Some("LB208"),
-        peer: "send:8000000 finish read",
-        sick: |seen| received_all(seen) && seen.patient("seconds") > 1.8,
-        ..receiver
-    };
-    let nagle = Case {
-        disease: Some("LB205"),
-        place: Place::Loopback,
-        peer: "answer:200:100:40 read",
-        sick: |seen| all_arrived(seen) && seen.patient("seconds") > 0.8,
-        well: |seen| all_arrived(seen) && seen.patient("seconds") < 0.4,
-        is_slow: false,
-        ..slow
-    };
-    let tiny = Case {
-        disease: Some("LB206"),
-        place: Place::Loopback,
-        sick: |seen| all_arrived(seen) && seen.patient("written") / seen.patient("writes") <= 64.0,
-        well: |seen| all_arrived(seen) && seen.patient("writes") < 1000.0,
-        is_slow: false,
-        ..slow
-    };
+    let no_read = Case { disease: Some("LB208"), peer: "send:2000000 finish read", ..rcvbuf };
+    let window = Case { peer: "send:8000000 finish read", ..no_read };
     vec![
         named("send buffer fixed, in C", "c/lb201_sndbuf.c", sndbuf),
         named("send buffer fixed, in Python", "python/lb201_sndbuf.py", sndbuf),
         named("send buffer fixed, in Go", "go/lb201_sndbuf.go", sndbuf),
         named("receive buffer fixed, in C", "c/lb202_rcvbuf.c", rcvbuf),
         named("receive buffer fixed, in Go", "go/lb202_rcvbuf.go", rcvbuf),
-        Case {
-            name: "cubic over random loss",
-            source: "c/lb203_cubic.c",
-            disease: Some("LB203"),
-            place: over("rtt = '40ms'\nrate = '100mbit'\nloss = '1%'"),
-            congestion: &["cubic", "bbr"],
-            sick: |seen| all_arrived(seen) && mbit_per_s(seen) < 8.0,
-            well: |seen| all_arrived(seen) && mbit_per_s(seen) > 10.0,
-            ..slow
-        },
+        named("receiver does not read, in Python", "python/lb208_no_read.py", no_read),
+        named("receiver does not read, in Go", "go/lb208_no_read.go", window),
+    ]
+}
+
+fn writing() -> Vec<Case> {
+    let writes = Case { loses: Loses::Nothing, ..TAIL };
+    let nagle = Case {
+        disease: Some("LB205"),
+        peer: "answer:200:100:40 read",
+        sick: |seen| all_arrived(seen) && seen.patient("seconds") > 0.8,
+        well: |seen| all_arrived(seen) && seen.patient("seconds") < 0.4,
+        ..writes
+    };
+    let tiny = Case {
+        disease: Some("LB206"),
+        sick: |seen| all_arrived(seen) && seen.patient("written") / seen.patient("writes") <= 64.0,
+        well: |seen| all_arrived(seen) && seen.patient("writes") < 1000.0,
+        ..writes
+    };
+    vec![
         Case {
             name: "application sleeps",
             source: "python/lb204_sleeps.py",
             disease: Some("LB204"),
+            place: LONG,
             sick: |seen| all_arrived(seen) && seen.peer("seconds") > 2.4,
             well: |seen| all_arrived(seen) && seen.peer("seconds") < 2.0,
-            ..slow
+            is_slow: true,
+            ..writes
         },
         named("Nagle against delayed ACK, in C", "c/lb205_nagle.c", nagle),
         named("Nagle against delayed ACK, in Python", "python/lb205_nagle.py", nagle),
@@ -308,25 +281,35 @@ fn slow() -> Vec<Case> {
         named("tiny writes, in C", "c/lb206_tiny.c", tiny),
         named("tiny writes, in Python", "python/lb206_tiny.py", tiny),
         named("tiny writes, in Go", "go/lb206_tiny.go", tiny),
+    ]
+}
+
+fn paths() -> Vec<Case> {
+    let slow = Case { loses: Loses::Nothing, is_slow: true, ..TAIL };
+    vec![
+        Case {
+            name: "cubic over random loss",
+            source: "c/lb203_cubic.c",
+            disease: Some("LB203"),
+            place: over("rtt = '80ms'\nrate = '100mbit'\nloss = '1%'"),
+            congestion: &["cubic", "bbr"],
+            sick: |seen| all_arrived(seen) && mbit_per_s(seen) < 10.0,
+            well: |seen| all_arrived(seen) && mbit_per_s(seen) > 12.0,
+            ..slow
+        },
         Case {
             name: "retransmission time-outs",
             source: "python/lb207_timeouts.py",
             disease: Some("LB207"),
-            place: Place::Path {
-                sick: "rtt = '20ms'\nrate = '50mbit'\ncuts = [{ at = '200ms', lasting = '700ms' }]\ncuts_again_every = '1s'",
-                well: "rtt = '20ms'\nrate = '50mbit'",
+            place: Place::Path { sick: CUT_AGAIN_AND_AGAIN, well: "rtt = '20ms'\nrate = '50mbit'" },
+            peer: "answer:10000:1:120 read",
+            sick: |seen| {
+                let retransmitted = seen.count("retransmitted") > 0;
+                all_arrived(seen) && retransmitted && seen.patient("seconds") > 4.0
             },
-            sick: |seen| all_arrived(seen) && seen.patient("seconds") > 3.0,
-            well: |seen| all_arrived(seen) && seen.patient("seconds") < 2.9,
+            well: |seen| all_arrived(seen) && seen.count("retransmitted") == 0,
             ..slow
         },
-        Case {
-            name: "receiver does not read, in Python",
-            source: "python/lb208_no_read.py",
-            peer: "send:2000000 finish read",
-            ..no_read
-        },
-        named("receiver does not read, in Go", "go/lb208_no_read.go", no_read),
         Case {
             name: "idle restart",
             source: "c/lb209_idle.c",
@@ -464,10 +447,20 @@ const TAIL: Case = Case {
     is_slow: false,
 };
 
-/// Says something when the patient has written, and reads later.
-const UNREAD: &str = "hold wait:200 send:6 wait:200 read";
+/// Says something when the patient has written, and reads later. A closed window is probed 200 ms after it
+/// was, and then 400 ms later (`tcp_send_probe0`): between these, what the one kernel has and what the other
+/// knows of it are the same.
+const UNREAD: &str = "hold wait:350 send:6 wait:200 read";
 /// The same, once the patient has closed or ended.
-const LATE_BYTE: &str = "hold wait:200 send:1 wait:200 read";
+const LATE_BYTE: &str = "hold wait:350 send:1 wait:200 read";
+
+/// As long as an ocean is wide.
+const LONG: Place = over("rtt = '50ms'\nrate = '200mbit'");
+/// Longer than the first retransmission time-out, and over before the second.
+const CUT_AGAIN_AND_AGAIN: &str = "rtt = '20ms'
+    rate = '50mbit'
+    cuts = [{ at = '300ms', lasting = '500ms' }]
+    cuts_again_every = '1500ms'";
 
 const fn over(path: &'static str) -> Place {
     Place::Path { sick: path, well: path }

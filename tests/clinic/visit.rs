@@ -9,7 +9,7 @@ use lastbyte_link::{FAR, Link, LinkError, Namespace, Scenario, Spec};
 use serde_json::{Map, Value};
 
 use super::bed::Bed;
-use super::build::{clinic, words_for};
+use super::build::{clinic, python, words_for};
 use super::catalogue::{Case, Place, Role};
 use crate::support::{LASTBYTE, LATER, Scratch, code_of, congestion_controls};
 
@@ -97,7 +97,8 @@ pub(super) fn visit(case: &Case, state: State, tier: Option<&str>) -> Result<See
         Role::Client => clients(case, &ward, &scratch, (&program, tier))?,
         Role::Server => servers(case, &ward, &scratch, (&program, tier))?,
     };
-    let patient_said = listen(case, &ward, &mut patient, &mut peer)?;
+    let then = case.then.filter(|_| state == State::Sick);
+    let patient_said = listen(then, &ward, &mut patient, &mut peer)?;
     let (status, talk) = patient.end()?;
     peer.tell_end();
     let peer_said = peer.next()?.ok_or_else(|| Failure::Broken("the peer said nothing".into()));
@@ -129,7 +130,7 @@ fn word_for(state: State) -> &'static str {
 #[derive(Debug)]
 enum Ward {
     One(Namespace),
-    Two(Link),
+    Two(Box<Link>),
 }
 
 impl Ward {
@@ -140,7 +141,7 @@ impl Ward {
             }
             Place::Path { sick, well } => {
                 let spec = spec(if state == State::Sick { sick } else { well });
-                Self::Two(Link::up(&spec, SEED).map_err(Failure::of_link)?)
+                Self::Two(Box::new(Link::up(&spec, SEED).map_err(Failure::of_link)?))
             }
         };
         for (name, value) in case.sysctls {
@@ -227,7 +228,7 @@ const LIMIT: Duration = LATER;
 
 fn peer_words(case: &Case, how: &[&str]) -> Vec<String> {
     let script = clinic().join("peer.py");
-    let begin = ["python3", script.to_str().unwrap()];
+    let begin = [python(), script.to_str().unwrap()];
     let connections = case.connections.to_string();
     let steps = case.peer.split_whitespace();
     let words = begin.into_iter().chain(how.iter().copied());
@@ -245,14 +246,19 @@ fn watched(words: Vec<String>, scratch: &Scratch, tier: Option<&str>) -> Vec<Str
 }
 
 /// Hears what the patient says, to its end. When it has written, the peer is told, and the path becomes
-/// what the case says.
-fn listen(case: &Case, ward: &Ward, patient: &mut Bed, peer: &mut Bed) -> Result<Value, Failure> {
+/// this.
+fn listen(
+    then: Option<&str>,
+    ward: &Ward,
+    patient: &mut Bed,
+    peer: &mut Bed,
+) -> Result<Value, Failure> {
     let mut said = Map::new();
     while let Some(line) = patient.next()? {
         let Value::Object(line) = line else { continue };
         if line.contains_key("written") && !said.contains_key("written") {
             peer.tell();
-            if let (Some(then), Ward::Two(link)) = (case.then, ward) {
+            if let (Some(then), Ward::Two(link)) = (then, ward) {
                 // What has left by now meets the path as it was.
                 thread::sleep(SETTLING);
                 link.become_path(&spec(then)).map_err(Failure::of_link)?;
