@@ -16,5 +16,6 @@ mod clinic {
     mod catalogue;
     mod diagnosis;
     mod itself;
+    mod normal;
     mod visit;
 }

@@ -14,7 +14,7 @@ func main() {
 	conn := reach()
 	conn.SetNoDelay(!sick)
 	piece, got, start := make([]byte, 100), 0, time.Now()
-	for range rounds {
+	for i := 0; i < rounds; i++ {
 		conn.Write(piece)
 		conn.Write(piece)
 		count, _ := io.ReadFull(conn, piece)

@@ -16,7 +16,7 @@ func main() {
 	if sick {
 		out = conn
 	}
-	for range bytes {
+	for i := 0; i < bytes; i++ {
 		out.Write([]byte{0})
 	}
 	buffer.Flush()

@@ -15,7 +15,7 @@ func main() {
 	sick := isSick()
 	conns := []*net.TCPConn{reach()}
 	written, refused, got := 0, 0, int64(0)
-	for i := range requests {
+	for i := 0; i < requests; i++ {
 		if sick && i > 0 {
 			conn, err := net.Dial("tcp", net.JoinHostPort(os.Args[2], os.Args[3]))
 			if errors.Is(err, syscall.EADDRNOTAVAIL) {

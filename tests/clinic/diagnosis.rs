@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::catalogue::{Case, Loses};
 use super::itself::chosen;
+use super::normal::has_doctor;
 use super::visit::{Failure, Seen, State, visit};
-use crate::support::{answer, lastbyte};
 
 #[test]
 #[ignore = "some minutes, with the rights to load BPF"]
@@ -31,7 +31,7 @@ type Judge = fn(&Case, &Seen) -> Option<String>;
 /// What is wrong in all that the doctor says by this tier. It looks at one patient at a time: how fast
 /// things go is part of what it judges.
 fn complaints_with(tier: &str, judge: Judge) -> Vec<String> {
-    if answer(&mut lastbyte(["doctor", "--help"])).code() != 0 {
+    if !has_doctor() {
         eprintln!("NOT TESTED: this program has no doctor");
         return Vec::new();
     }
@@ -108,7 +108,7 @@ fn complaint_about_well(case: &Case, seen: &Seen) -> Option<String> {
 }
 
 /// The findings that say that bytes were lost.
-pub(super) fn losses(seen: &Seen) -> Vec<&Value> {
+fn losses(seen: &Seen) -> Vec<&Value> {
     seen.findings
         .iter()
         .filter(|line| line["type"] == "finding" && line["class"] == "loss")
