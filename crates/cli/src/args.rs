@@ -10,6 +10,8 @@ use lastbyte_units::{BitRate, ByteSize, Share, Span};
 use anyhow::{Result, bail};
 
 use crate::cc::CcArgs;
+use crate::doctor::{DoctorArgs, PatientArgs};
+use crate::explain::ExplainArgs;
 use crate::gate::GateArgs;
 use crate::lab::LabArgs;
 
@@ -39,6 +41,8 @@ pub(crate) enum Command {
     Cc(CcArgs),
     Dial(Box<DialArgs>),
     Gate(Box<GateArgs>),
+    Doctor(Box<DoctorArgs>),
+    Explain(ExplainArgs),
     Changes(ChangesArgs),
     Undo(UndoArgs),
     Demo(DemoArgs),
@@ -46,6 +50,8 @@ pub(crate) enum Command {
     LinkInit(InitArgs),
     #[command(hide = true)]
     LinkCarry(CarryArgs),
+    #[command(hide = true)]
+    DoctorPatient(PatientArgs),
 }
 
 impl Command {

@@ -364,6 +364,15 @@ pub fn force_receive_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
 }
 
+/// The number of a socket that this kernel gives to no other (`SO_COOKIE`, Linux 4.12), as `sock_diag`
+/// has it.
+///
+/// # Errors
+/// `ENOTSOCK`, `ENOPROTOOPT`.
+pub fn cookie(fd: &impl AsFd) -> io::Result<u64> {
+    get_bytes(fd, libc::SOL_SOCKET, libc::SO_COOKIE).map(u64::from_ne_bytes)
+}
+
 /// Which buffers were set by hand (`SO_BUF_LOCK`, Linux 5.14): a mask of [`SEND_BUFFER_LOCKED`] and
 /// [`RECEIVE_BUFFER_LOCKED`].
 ///

@@ -1,0 +1,1 @@
+//! Small stories of events, for tests.
