@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 
 use crate::cc::CcArgs;
 use crate::gate::GateArgs;
+use crate::heal::HealArgs;
 use crate::lab::LabArgs;
 
 const AFTER_HELP: &str = "\
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     Cc(CcArgs),
     Dial(Box<DialArgs>),
     Gate(Box<GateArgs>),
+    Heal(HealArgs),
     Changes(ChangesArgs),
     Undo(UndoArgs),
     Demo(DemoArgs),

@@ -16,6 +16,7 @@ mod demo;
 mod dial;
 mod gate;
 mod guest;
+mod heal;
 mod kept;
 mod lab;
 mod ledger;
@@ -55,6 +56,7 @@ fn run(command: Command) -> Result<Verdict> {
         Command::Cc(args) => cc::run(&args.command),
         Command::Dial(args) => dial::run(&args),
         Command::Gate(args) => gate::run(&args),
+        Command::Heal(args) => heal::run(&args),
         Command::Changes(args) => changes::list(&args),
         Command::Undo(args) => changes::undo(&args),
         Command::Demo(args) => demo::run(&args),

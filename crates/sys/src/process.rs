@@ -31,6 +31,22 @@ pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     check(raw).map(|raw| unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
+/// A descriptor of our own for what a process has open by the number `fd` (`pidfd_getfd(2)`, Linux 5.6).
+/// It stands for the same open file: what is set by it is set for that process too, and as long as it
+/// is open, a `close` over there does not end a connection.
+///
+/// # Errors
+/// `EBADF` when the process has nothing open by that number, `ESRCH` when it has ended, `EPERM` for a
+/// process that this one may not trace (`ptrace(2)`, `PTRACE_MODE_ATTACH_REALCREDS`: another user's
+/// without `CAP_SYS_PTRACE`, or as `kernel.yama.ptrace_scope` says); `EMFILE`.
+pub fn pidfd_getfd(process: &OwnedFd, fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes no pointer; the pidfd is open.
+    let returned = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) };
+    let raw = i32::try_from(returned).map_err(io::Error::other)?;
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    check(raw).map(|raw| unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
 /// Sends a signal to the process of a pidfd (`pidfd_send_signal(2)`, Linux 5.1).
 ///
 /// # Errors
