@@ -141,6 +141,15 @@ fn words_that_do_not_fit_together_are_named() {
     refused(&["cc", "load", "reno", "--for-seconds", "0"], &["--for-seconds", "0"]);
     refused(&["cc", "unload"], &["<NAME>"]);
     refused(&["cc", "unload", "reno", "--all"], &["--all"]);
+    refused(&["heal", "--unlock-buffers"], &["--pid", "--port", "--socket"]);
+    refused(&["heal", "--pid", "1", "--port", "1"], &["--pid", "--port"]);
+    refused(&["heal", "--port", "1"], &["--unlock-buffers", "--congestion", "--pacing"]);
+    refused(&["heal", "--port", "1", "--fd", "1", "--unlock-buffers"], &["--port", "--fd"]);
+    refused(&["heal", "--port", "0", "--unlock-buffers"], &["--port", "0"]);
+    refused(&["heal", "--socket", "1,2", "--unlock-buffers"], &["`1,2`", "LOCAL,PEER"]);
+    refused(&["heal", "--port", "1", "--pacing", "0"], &["--pacing"]);
+    refused(&["heal", "--port", "1", "--notsent-lowat", "5GB"], &["--notsent-lowat", "at most"]);
+    refused(&["heal", "--port", "1", "--congestion", "nosuch"], &["`nosuch`", "reno"]);
     refused(&["undo", "1", "--all"], &["--all"]);
     refused(&["undo", "one"], &["one"]);
     refused(&["frobnicate"], &["frobnicate"]);
@@ -314,6 +323,7 @@ const COMMANDS: &[&[&str]] = &[
     &["gate", "flows"],
     &["gate", "reload"],
     &["gate", "drain"],
+    &["heal"],
     &["changes"],
     &["undo"],
     &["demo"],

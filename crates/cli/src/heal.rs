@@ -16,6 +16,7 @@ mod words;
 use std::io::{self, BufRead, IsTerminal, Read};
 
 use anyhow::{Context, Result, anyhow};
+use lastbyte_sys::process::effective_user;
 use lastbyte_units::grouped;
 
 use crate::ledger::change::start_ticks;
@@ -97,7 +98,7 @@ fn wanted(args: &HealArgs) -> Wanted {
 /// # Errors
 /// There is something, and all of it is out of this user's sight.
 fn say_left_out(found: &Found, args: &HealArgs) -> Result<()> {
-    let Found { targets, out_of_sight, orphans, some_left_out } = found;
+    let Found { targets, out_of_sight, orphans, multipath, some_left_out } = found;
     let out_of_sight: Vec<String> = out_of_sight.iter().map(|one| format!("{one:#x}")).collect();
     if !out_of_sight.is_empty() {
         let what = format!(
@@ -116,6 +117,11 @@ fn say_left_out(found: &Found, args: &HealArgs) -> Result<()> {
              it, and nobody can change it"
         ));
     }
+    for cookie in multipath {
+        talk(&format!(
+            "heal: socket {cookie:#x} is a path of Multipath TCP, whose options cannot be changed so"
+        ));
+    }
     if targets.is_empty() {
         let what = match (args.pid, args.port, args.socket) {
             (Some(pid), _, _) => format!(
@@ -132,10 +138,12 @@ fn say_left_out(found: &Found, args: &HealArgs) -> Result<()> {
             say(&what);
         }
         if *some_left_out {
-            talk(
-                "heal: connections of other users, and in network namespaces of theirs, cannot be \
-                 seen: as root, such as with sudo, all are looked at",
-            );
+            let advice =
+                if effective_user() == 0 { "" } else { ": as root, such as with sudo, it can" };
+            talk(&format!(
+                "heal: not every process, or not its network namespace, can be looked into by this \
+                 user{advice}"
+            ));
         }
     }
     Ok(())
@@ -217,6 +225,10 @@ fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Opt
         progress.show("heal: changed; measures how fast it is now");
         let (after, signal) = watch(&targets(&chosen), time, &ends)?;
         ended = signal;
+        if signal.is_some() {
+            progress.wipe();
+            talk("heal: interrupted: what was changed stays");
+        }
         for ((patient, before), after) in chosen.iter_mut().zip(&before).zip(&after) {
             patient.gain = Some(Gain::of(before, after));
             let taken = take(patient.target.cookie, &patient.target.holders).ok().flatten();

@@ -5,17 +5,17 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use lastbyte_core::diag::Socket;
 use lastbyte_core::sample::State;
+use lastbyte_sys::process::effective_user;
 use lastbyte_sys::socket;
 
 use super::door::{in_words, not_ours, take_any};
 use super::network::{Listed, Network, list_all};
-use super::proc::{Holder, holders_of, in_one_line, process_of, program, sockets_of};
+use super::proc::{Holder, holders_of, in_one_line, process_of, processes, program, sockets_of};
 use super::settings::state;
 use super::words::SocketWord;
 
@@ -49,6 +49,8 @@ pub(super) struct Found {
     pub(super) out_of_sight: Vec<u64>,
     /// Of those meant, these no program has open any more: cookies.
     pub(super) orphans: Vec<u64>,
+    /// Of those meant, these are paths of a connection of Multipath TCP: cookies.
+    pub(super) multipath: Vec<u64>,
     /// Namespaces that this process may not look into were left out.
     pub(super) some_left_out: bool,
 }
@@ -78,15 +80,14 @@ pub(super) fn find(wanted: Wanted) -> Result<Found> {
             (socket.local, socket.peer) == (local, peer)
         }
     });
+    found.set_multipath_aside();
     if let Wanted::Process { pid, fd } = wanted {
-        if !listed.closed.is_empty() {
-            found.add_by_hand(&own);
-        }
+        found.add_by_hand(&own, &listed);
         if let Some(fd) = fd.filter(|_| found.targets.is_empty()) {
             return Err(no_connection(pid, fd));
         }
         for target in &mut found.targets {
-            target.holders.sort_by_key(|holder| holder.pid != pid);
+            target.holders.sort_by_key(|one| (one.pid != pid, fd.is_some_and(|fd| one.fd != fd)));
         }
     }
     found.targets.sort_by_key(|target| target.cookie);
@@ -151,18 +152,28 @@ fn is_connected(state: State) -> bool {
 }
 
 impl Found {
-    /// Adds connections that are in no list, as their namespace was closed to us: each socket of the
-    /// process is asked itself.
-    fn add_by_hand(&mut self, own: &BTreeMap<u32, Holder>) {
-        for holder in own.values() {
+    /// Sets those aside whose descriptor is one of Multipath TCP. The kernel lists the paths of such a
+    /// connection, and none of them has a descriptor.
+    fn set_multipath_aside(&mut self) {
+        let is_multipath = |target: &Target| {
+            let holder = target.holders.first();
+            let taken = holder.and_then(|holder| take_any(holder).ok().flatten());
+            taken.is_some_and(|fd| socket::protocol(&fd).ok() == Some(socket::PROTOCOL_MPTCP))
+        };
+        let paths = self.targets.extract_if(.., |target| is_multipath(target));
+        self.multipath.extend(paths.map(|target| target.cookie));
+    }
+
+    /// Adds connections that are in no list, as their namespace is closed to us, or nobody is in it:
+    /// each socket of the process that is not listed is asked itself.
+    fn add_by_hand(&mut self, own: &BTreeMap<u32, Holder>, listed: &Listed) {
+        for (_, holder) in own.iter().filter(|(inode, _)| !listed.has_socket(**inode)) {
             let Ok(Some(fd)) = take_any(holder) else { continue };
             let Some((cookie, local, peer)) = connection(&fd) else { continue };
             if self.targets.iter().any(|target| target.cookie == cookie) {
                 continue;
             }
-            let network = fs::metadata(format!("/proc/{}/ns/net", holder.pid));
-            let inode = network.map_or(0, |file| file.ino());
-            let network = Network { inode, most_send: None, most_receive: None };
+            let network = Network { inode: None, most_send: None, most_receive: None };
             let holders = vec![holder.clone()];
             self.targets.push(Target { cookie, local, peer, network, holders });
         }
@@ -186,7 +197,7 @@ fn no_connection(pid: i32, number: i32) -> anyhow::Error {
     let who = in_words(&holder);
     let fd = match take_any(&holder) {
         Ok(Some(fd)) => fd,
-        Ok(None) => return anyhow::anyhow!("{who} has closed {number} meanwhile"),
+        Ok(None) => return anyhow!("{who} has closed {number} meanwhile"),
         Err(error) => return error,
     };
     let family = socket::family(&fd).unwrap_or_default();
@@ -203,7 +214,7 @@ fn no_connection(pid: i32, number: i32) -> anyhow::Error {
         }
         _ => "not connected",
     };
-    anyhow::anyhow!("descriptor {number} of {who} is {what}")
+    anyhow!("descriptor {number} of {who} is {what}")
 }
 
 // --- again -----------------------------------------------------------------------------------------
@@ -222,16 +233,40 @@ pub(crate) enum Whereabouts {
 }
 
 /// Looks for the connection of this cookie, which was in `network`, wherever it may be now.
-pub(crate) fn whereabouts(cookie: u64, network: u64) -> Result<Whereabouts> {
+pub(crate) fn whereabouts(cookie: u64, network: Option<u64>) -> Result<Whereabouts> {
     let listed = list_all()?;
     let mut found = among(&listed, |socket| socket.cookie == cookie);
-    Ok(if let Some(target) = found.targets.pop() {
-        Whereabouts::Held(target.holders)
-    } else if !found.orphans.is_empty() {
-        Whereabouts::Orphaned
-    } else if !found.out_of_sight.is_empty() || listed.may_hide(network) {
-        Whereabouts::OutOfSight
-    } else {
-        Whereabouts::Over
+    if let Some(target) = found.targets.pop() {
+        return Ok(Whereabouts::Held(target.holders));
+    }
+    if !found.orphans.is_empty() {
+        return Ok(Whereabouts::Orphaned);
+    }
+    if !found.out_of_sight.is_empty() {
+        return Ok(Whereabouts::OutOfSight);
+    }
+    if network.is_some_and(|network| listed.has(network)) {
+        return Ok(Whereabouts::Over);
+    }
+    Ok(match by_hand(cookie, &listed) {
+        Some(holder) => Whereabouts::Held(vec![holder]),
+        // What even root may not look into is nothing that could have been changed.
+        None if found.some_left_out && effective_user() != 0 => Whereabouts::OutOfSight,
+        None => Whereabouts::Over,
+    })
+}
+
+/// Asks all sockets that are in no list, of all processes that let us.
+fn by_hand(cookie: u64, listed: &Listed) -> Option<Holder> {
+    let is_it = |holder: &Holder| {
+        let taken = take_any(holder).ok().flatten();
+        taken.and_then(|fd| socket::cookie(&fd).ok()) == Some(cookie)
+    };
+    processes().into_iter().find_map(|pid| {
+        let sockets = sockets_of(pid).unwrap_or_default().into_iter();
+        let mut holders = sockets
+            .filter(|(_, inode)| !listed.has_socket(*inode))
+            .map(|(fd, _)| Holder { pid, fd, program: program(pid) });
+        holders.find(is_it)
     })
 }

@@ -1,5 +1,6 @@
 //! The sockets of all network namespaces.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -18,6 +19,7 @@ use crate::ledger::change::network;
 pub(crate) struct Listed {
     /// All but listening ones, each with its namespace.
     pub(crate) sockets: Vec<(Network, Socket)>,
+    inodes: BTreeSet<u32>,
     /// Namespaces that these are all the sockets of.
     looked_into: Vec<u64>,
     /// Namespaces that there are, and that this process may not look into.
@@ -29,8 +31,8 @@ pub(crate) struct Listed {
 /// A network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
-    /// The inode number of its file in `/proc`.
-    pub(crate) inode: u64,
+    /// The inode number of its file in `/proc`; `None` for one that cannot be told.
+    pub(crate) inode: Option<u64>,
     /// Up to how many bytes the kernel sizes a send buffer in there (`net.ipv4.tcp_wmem`).
     pub(crate) most_send: Option<u64>,
     /// The same for a receive buffer (`net.ipv4.tcp_rmem`).
@@ -41,8 +43,13 @@ pub(crate) struct Network {
 pub(crate) fn list_all() -> Result<Listed> {
     let own = network()?;
     let Networks { seen, some_hidden } = networks();
-    let mut listed =
-        Listed { sockets: Vec::new(), looked_into: Vec::new(), closed: Vec::new(), some_hidden };
+    let mut listed = Listed {
+        sockets: Vec::new(),
+        inodes: BTreeSet::new(),
+        looked_into: Vec::new(),
+        closed: Vec::new(),
+        some_hidden,
+    };
     listed.add(own, None)?;
     for (inode, path) in seen.iter().filter(|(inode, _)| **inode != own) {
         listed.add(*inode, Some(path))?;
@@ -51,10 +58,14 @@ pub(crate) fn list_all() -> Result<Listed> {
 }
 
 impl Listed {
-    /// Whether a namespace may be there without having been looked into.
-    pub(super) fn may_hide(&self, network: u64) -> bool {
-        let is_seen = self.looked_into.contains(&network);
-        !is_seen && (self.closed.contains(&network) || self.some_hidden)
+    /// Whether all sockets of a namespace are here.
+    pub(super) fn has(&self, network: u64) -> bool {
+        self.looked_into.contains(&network)
+    }
+
+    /// Whether a socket is here that has this inode.
+    pub(super) fn has_socket(&self, inode: u32) -> bool {
+        self.inodes.contains(&inode)
     }
 
     /// Adds those of the namespace behind `path`, or of this one.
@@ -63,7 +74,8 @@ impl Listed {
         let looked = thread::scope(|scope| scope.spawn(|| look(inode, path)).join());
         match looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))? {
             Looked::Into(network, sockets) => {
-                self.looked_into.push(network.inode);
+                self.looked_into.push(inode);
+                self.inodes.extend(sockets.iter().map(|socket| socket.inode));
                 self.sockets.extend(sockets.into_iter().map(|socket| (network, socket)));
             }
             Looked::Closed => self.closed.push(inode),
@@ -97,7 +109,8 @@ fn look(inode: u64, path: Option<&Path>) -> Result<Looked> {
         let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).ok()?;
         text.split_whitespace().nth(2)?.parse().ok()
     };
-    let network = Network { inode, most_send: most("tcp_wmem"), most_receive: most("tcp_rmem") };
+    let network =
+        Network { inode: Some(inode), most_send: most("tcp_wmem"), most_receive: most("tcp_rmem") };
     Ok(Looked::Into(network, sockets()?))
 }
 

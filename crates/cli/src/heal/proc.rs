@@ -69,7 +69,7 @@ pub(crate) fn process_of(pid: i32) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
 }
 
-/// The network namespaces that processes are in.
+/// The network namespaces that there are, as far as they can be seen.
 #[derive(Debug, Default)]
 pub(crate) struct Networks {
     /// By the inode number of its file, with a file by which it can be entered.
@@ -78,9 +78,19 @@ pub(crate) struct Networks {
     pub(crate) some_hidden: bool,
 }
 
-/// The network namespaces of all threads that can be seen.
+/// The network namespaces of all threads that can be seen, and those that have a name (`ip-netns(8)`):
+/// a program may have opened its socket in one that none of its threads is in.
 pub(crate) fn networks() -> Networks {
     let mut networks = Networks::default();
+    let device = fs::metadata("/proc/self/ns/net").map(|file| file.dev()).ok();
+    for named in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+        // What is mounted there lies on the file system of all namespaces.
+        if let Ok(file) = fs::metadata(named.path())
+            && Some(file.dev()) == device
+        {
+            networks.seen.insert(file.ino(), named.path());
+        }
+    }
     for pid in processes() {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         for thread in threads {
@@ -99,7 +109,7 @@ pub(crate) fn networks() -> Networks {
 }
 
 /// The numbers of all processes but this one.
-fn processes() -> Vec<i32> {
+pub(super) fn processes() -> Vec<i32> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

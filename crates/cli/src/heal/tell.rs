@@ -158,8 +158,13 @@ pub(super) fn gain_in_words(gain: &Gain) -> String {
 fn in_comparison(then: f64, now: f64) -> String {
     /// Two windows of one connection differ by that much by themselves.
     const SAME: f64 = 0.05;
+    /// From here on a factor is easier to grasp than a share.
+    const TWICE: f64 = 2.0;
     if then <= 0.0 {
         return String::new();
+    }
+    if now / then >= TWICE {
+        return format!(", {:.1} times as much", now / then);
     }
     let change = now / then - 1.0;
     if change.abs() < SAME {
@@ -193,7 +198,8 @@ struct Line<'a> {
     local: String,
     peer: String,
     /// The inode number of its namespace's file.
-    network: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<u64>,
     holders: &'a [Holder],
     /// `planned`, `nothing to do`, `changed`, `over` or `failed`.
     outcome: &'static str,
@@ -293,6 +299,8 @@ mod tests {
         assert_eq!(told, "was 100.0 Mbit/s, is 104.0 Mbit/s after 10 s, about the same");
         let told = gain(Some(0.0), Some(104e6), false);
         assert_eq!(told, "was 0.00 Mbit/s, is 104.0 Mbit/s after 10 s");
+        let told = gain(Some(20e6), Some(600e6), false);
+        assert_eq!(told, "was 20.0 Mbit/s, is 600.0 Mbit/s after 10 s, 30.0 times as much");
         assert!(gain(Some(0.0), Some(0.0), false).contains("idle"));
         assert!(gain(Some(0.0), None, true).contains("idle, and ended 10 s after"));
         let told = gain(Some(83.1e6), Some(114e6), true);

@@ -30,7 +30,7 @@ pub(crate) struct HealArgs {
     #[arg(long, group = "what", value_name = "SOCKET")]
     pub(crate) socket: Option<SocketWord>,
     /// Only what the process has open by this number
-    #[arg(long, value_name = "N", requires = "pid", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, value_name = "N", requires = "pid", conflicts_with_all = ["port", "socket"], value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) fd: Option<i32>,
     /// Let the kernel size the buffers that the program has fixed (SO_BUF_LOCK, Linux 5.14)
     #[arg(long)]
@@ -142,7 +142,7 @@ mod tests {
         for text in ["0x1a2b", "0X1A2B", "6699", "socket 0x1a2b", " 6699 "] {
             assert_eq!(cookie(text), Ok(SocketWord::Cookie(0x1a2b)), "{text}");
         }
-        let pair = "[::ffff:192.0.2.1]:80, [2001:db8::1]:443".parse().unwrap();
+        let pair: SocketWord = "[::ffff:192.0.2.1]:80, [2001:db8::1]:443".parse().unwrap();
         let address = |text: &str| text.parse::<SocketAddr>().unwrap();
         let expected = SocketWord::Between(address("192.0.2.1:80"), address("[2001:db8::1]:443"));
         assert_eq!(pair, expected);

@@ -22,8 +22,9 @@ pub(crate) struct TunedSocket {
     pub(crate) cookie: u64,
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
-    /// The network namespace, by the inode number of its file.
-    pub(crate) network: u64,
+    /// The network namespace, by the inode number of its file, where that could be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) network: Option<u64>,
     /// A process that had it open, when that had started (field 22 of `/proc/PID/stat`), and the
     /// number by which it did. Others may have it by now.
     pub(crate) pid: i32,
