@@ -34,7 +34,10 @@ use crate::event::{
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
 /// A program, the tracepoint that it hangs on, and what is not seen without it.
-const SOCKETS: &[(&str, &str, &str)] = &[
+type Program = (&'static str, &'static str, &'static str);
+
+/// The first is the one without which there is no use in the others.
+const SOCKETS: &[Program] = &[
     ("socket_state", "inet_sock_set_state", "how connections end"),
     ("reset_sent", "tcp_send_reset", "resets that are sent"),
     ("reset_received", "tcp_receive_reset", "resets that come"),
@@ -85,6 +88,13 @@ impl KernelSource {
     /// Why not, in one sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
         let objects = OBJECTS.map_err(str::to_owned)?;
+        if !sees_numbers_of_kernel(roots) {
+            return Err(
+                "this runs in a PID namespace of its own, where processes have other numbers than \
+                        the kernel's programs see"
+                    .to_owned(),
+            );
+        }
         let kernel = Kernel::look().map_err(sentence)?;
         let mut lacks = Vec::new();
         let (sockets, links) = load_sockets(plan, objects, &kernel, &mut lacks)?;
@@ -186,6 +196,14 @@ impl Source for KernelSource {
     }
 }
 
+/// Whether processes have the same numbers for us as for the kernel: in its first PID namespace, whose
+/// inode number is always the same (`PROC_PID_INIT_INO`).
+fn sees_numbers_of_kernel(roots: &Roots) -> bool {
+    const FIRST: &str = "pid:[4026531836]";
+    let namespace = std::fs::read_link(roots.proc.join("self/ns/pid"));
+    namespace.is_ok_and(|namespace| namespace.as_os_str() == FIRST)
+}
+
 /// The reason of an error, without the verifier's words.
 fn sentence(error: BpfError) -> String {
     let text = error.to_string();
@@ -199,31 +217,54 @@ fn image(objects: Objects, name: &str) -> Result<&'static [u8], String> {
     found.map(|(_, image)| *image).ok_or_else(|| format!("it was built without {name}.bpf.c"))
 }
 
+/// Loads and attaches what this kernel has tracepoints for and does not refuse.
 fn load_sockets(
     plan: &Plan,
     objects: Objects,
     kernel: &Kernel,
     lacks: &mut Vec<String>,
 ) -> Result<(Loaded, Vec<Linked>), String> {
-    let mut object = Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
-    object.give(".rodata.given", &given(plan, kernel)).map_err(sentence)?;
-    let mut there = Vec::new();
-    for (program, tracepoint, what) in SOCKETS {
-        if kernel.arguments_at(tracepoint).is_some() {
-            there.push(*program);
-        } else {
+    let is_there = |tracepoint| kernel.arguments_at(tracepoint).is_some();
+    let (mut there, mut left): (Vec<Program>, Vec<Program>) =
+        SOCKETS.iter().copied().partition(|(_, tracepoint, _)| is_there(tracepoint));
+    let given = given(plan, kernel);
+    let loaded = loop {
+        let mut object =
+            Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
+        object.give(".rodata.given", &given).map_err(sentence)?;
+        for (program, ..) in &left {
             object.leave_out(program).map_err(sentence)?;
-            lacks.push(format!("this kernel has no tracepoint {tracepoint}: {what} are not seen"));
+        }
+        match object.load() {
+            Ok(loaded) => break loaded,
+            // One that this kernel refuses is left to others.
+            Err(error) => match there.iter().position(|(name, ..)| is_about(&error, name)) {
+                Some(place) => left.push(there.remove(place)),
+                None => return Err(sentence(error)),
+            },
+        }
+    };
+    let mut links = Vec::new();
+    for program in there {
+        match loaded.link(program.0) {
+            Ok(link) => links.push(link),
+            Err(_) => left.push(program),
         }
     }
-    if !there.contains(&"socket_state") {
-        return Err(
-            "this kernel has no tracepoint inet_sock_set_state for eBPF programs".to_owned()
-        );
+    for (program, tracepoint, what) in left {
+        if program == SOCKETS[0].0 {
+            return Err(format!("this kernel lets no program see its tracepoint {tracepoint}"));
+        }
+        lacks.push(format!("the kernel has no tracepoint {tracepoint} for it: not seen is {what}"));
     }
-    let loaded = object.load().map_err(sentence)?;
-    let links: Result<Vec<Linked>, _> = there.iter().map(|name| loaded.link(name)).collect();
-    Ok((loaded, links.map_err(sentence)?))
+    Ok((loaded, links))
+}
+
+/// Whether an error is about a program: the loader names it as `prog 'NAME'`.
+fn is_about(error: &BpfError, program: &str) -> bool {
+    let BpfError::Refused { said, .. } = error else { return false };
+    let name = format!("prog '{program}'");
+    said.iter().any(|line| line.contains(&name))
 }
 
 /// The programs that count calls, attached where that is so all the time.
