@@ -164,8 +164,6 @@ struct {
 
 /* --- descriptors ---------------------------------------------------------------------------------- */
 
-#define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
-
 /* Whether a descriptor of the current process is a socket, and its cookie. */
 APART u64 socket_behind(s32 fd, u32 *is_socket)
 {

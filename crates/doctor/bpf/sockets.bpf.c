@@ -452,10 +452,15 @@ INLINE struct actor caller(void)
 	struct actor by = { .pid = both >> 32, .tid = (u32)both };
 
 	if (task->flags & PF_EXITING) {
-		struct signal_struct *signal = task->signal;
-		bool whole = signal->flags & SIGNAL_GROUP_EXIT;
+		struct signal_struct *signal = NULL;
+		u32 flags = 0;
+		int code = task->exit_code;
 
-		by.ending = BY_ENDING | (u32)(whole ? signal->group_exit_code : task->exit_code);
+		READ(signal, task->signal);
+		READ(flags, signal->flags);
+		if (flags & SIGNAL_GROUP_EXIT)
+			READ(code, signal->group_exit_code);
+		by.ending = BY_ENDING | (u32)code;
 	}
 	return by;
 }
@@ -463,17 +468,32 @@ INLINE struct actor caller(void)
 /* Whether the last descriptor of it is being closed. */
 INLINE bool is_closing(const struct sock *sk)
 {
-	struct socket *socket = sk->sk_socket;
-	struct file *file;
+	struct socket *socket = NULL;
+	struct file *file = NULL;
+	s64 users = 0;
 
+	READ(socket, sk->sk_socket);
 	if (!socket)
 		return false;
-	file = socket->file;
+	READ(file, socket->file);
 	if (!file)
 		return false;
-	if (EXISTS(struct file, f_ref))
-		return file->f_ref.refcnt.counter < 0;
-	return file->f_count.counter == 0;
+	if (EXISTS(struct file, f_ref)) {
+		READ(users, file->f_ref.refcnt.counter);
+		return users < 0;
+	}
+	READ(users, file->f_count.counter);
+	return users == 0;
+}
+
+INLINE u32 network_of(const struct sock *sk)
+{
+	struct net *network = NULL;
+	u32 number = 0;
+
+	READ(network, sk->__sk_common.skc_net.net);
+	READ(number, network->ns.inum);
+	return number;
 }
 
 INLINE struct counts counts_of(const struct tcp_sock *tp)
@@ -542,7 +562,7 @@ INLINE bool is_asked_about(const struct sock *sk, u32 pid)
 INLINE void write_addresses(struct record *record, const struct sock *sk)
 {
 	record->family = sk->__sk_common.skc_family;
-	record->network = sk->__sk_common.skc_net.net->ns.inum;
+	record->network = network_of(sk);
 	record->local_port = own_port(sk);
 	record->peer_port = __builtin_bswap16(sk->__sk_common.skc_dport);
 	if (record->family == AF_INET6) {
@@ -632,22 +652,21 @@ APART void tell_story(struct sock *sk, struct story *story, u64 at_ns)
 	}
 }
 
-INLINE void keep_close(struct close *close, struct sock *sk, struct tcp_sock *tp, u64 at_ns, u32 from,
-		       u32 to, u8 flags)
+/* A function of BPF has five arguments at most. */
+#define CHANGE(from, to, flags) ((from) << 16 | (to) << 8 | (flags))
+
+APART void keep_close(struct close *close, struct sock *sk, struct tcp_sock *tp, u64 at_ns, u32 change)
 {
 	close->at_ns = at_ns;
 	close->by = caller();
-	close->from = from;
-	close->to = to;
-	close->flags = flags;
+	close->from = change >> 16;
+	close->to = change >> 8;
+	close->flags = change;
 	close->locks = locks_of(tp);
 	close->counts = counts_of(tp);
 	bpf_get_current_comm(close->comm, sizeof(close->comm));
 	close->socket = bpf_get_socket_cookie(sk);
 }
-
-/* A function of BPF has five arguments at most. */
-#define CHANGE(from, to, flags) ((from) << 16 | (to) << 8 | (flags))
 
 APART void tell_change(struct sock *sk, struct tcp_sock *tp, struct story *story, u64 at_ns, u32 change)
 {
@@ -882,12 +901,12 @@ int socket_state(u64 *ctx)
 		if (unacked(tp, from)) {
 			story = story ?: make_story(sk);
 			if (story)
-				keep_close(&story->close, sk, tp, now, from, to, flags);
+				keep_close(&story->close, sk, tp, now, CHANGE(from, to, flags));
 			return 0;
 		}
 		close = bpf_map_lookup_elem(&closes, &place);
 		if (close)
-			keep_close(close, sk, tp, now, from, to, flags);
+			keep_close(close, sk, tp, now, CHANGE(from, to, flags));
 		return 0;
 	}
 	note_role(story, from, to);
@@ -976,7 +995,7 @@ INLINE void tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 n
 	if (!record)
 		return;
 	write_addresses_of_packet(record, skb);
-	record->network = sk->__sk_common.skc_net.net->ns.inum;
+	record->network = network_of(sk);
 	end(record);
 	tell_close(NULL, close);
 	close->socket = 0;
@@ -1043,7 +1062,7 @@ int reset_sent(u64 *ctx)
 	} else if (skb) {
 		write_addresses_of_packet(record, skb);
 		if (sk)
-			record->network = sk->__sk_common.skc_net.net->ns.inum;
+			record->network = network_of(sk);
 	}
 	end(record);
 	return 0;
@@ -1385,8 +1404,6 @@ int tell_counts(struct bpf_iter__bpf_sk_storage_map *ctx)
 
 /* --- Unix sockets --------------------------------------------------------------------------------- */
 
-#define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
-
 /* The path or abstract name that a Unix socket is bound to. */
 INLINE void write_path(struct record *record, struct unix_sock *unix)
 {
@@ -1436,7 +1453,7 @@ int packet_dropped(u64 *ctx)
 		record->by = caller();
 		bpf_get_current_comm(record->comm, sizeof(record->comm));
 	}
-	record->network = sk->__sk_common.skc_net.net->ns.inum;
+	record->network = network_of(sk);
 	record->unread.bytes = length - consumed;
 	sender = (struct unix_sock *)sk;
 	write_path(record, sender);

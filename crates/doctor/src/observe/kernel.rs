@@ -108,7 +108,7 @@ impl KernelSource {
             exits: VecDeque::new(),
             unread: None,
         };
-        let calls = load_calls(plan, objects, &sockets, roots, &mut lacks);
+        let calls = load_calls(plan, (objects, &kernel), &sockets, roots, &mut lacks);
         let counts_ns = process::monotonic_ns();
         let _links = links;
         Ok(Self {
@@ -270,7 +270,7 @@ fn is_about(error: &BpfError, program: &str) -> bool {
 /// The programs that count calls, attached where that is so all the time.
 fn load_calls(
     plan: &Plan,
-    objects: Objects,
+    (objects, kernel): (Objects, &Kernel),
     sockets: &Loaded,
     roots: &Roots,
     lacks: &mut Vec<String>,
@@ -281,12 +281,13 @@ fn load_calls(
         Traced::Windows { .. } => true,
     };
     let proc = Proc(roots.proc.clone());
-    let loaded = CallSource::load(objects, sockets, everybody, proc).and_then(|mut calls| {
-        if !everybody {
-            calls.turn(true, process::monotonic_ns())?;
-        }
-        Ok(calls)
-    });
+    let loaded =
+        CallSource::load((objects, kernel), sockets, everybody, proc).and_then(|mut calls| {
+            if !everybody {
+                calls.turn(true, process::monotonic_ns())?;
+            }
+            Ok(calls)
+        });
     loaded.map_err(|why| lacks.push(why)).ok()
 }
 

@@ -41,12 +41,11 @@ impl CallSource {
     /// # Errors
     /// Why not, in one sentence.
     pub(super) fn load(
-        objects: Objects,
+        (objects, kernel): (Objects, &Kernel),
         sockets: &Loaded,
         everybody: bool,
         proc: Proc,
     ) -> Result<Self, String> {
-        let kernel = Kernel::look().map_err(sentence)?;
         if kernel.arguments_at("sys_enter").is_none() || kernel.arguments_at("sys_exit").is_none() {
             return Err(
                 "this kernel lets no program see system calls (CONFIG_FTRACE_SYSCALLS)".to_owned()
