@@ -20,7 +20,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
-  bench-cc bench-dial bench-engines bench-finish bench-gate bench-lab bench-link bench-replication \
+  bench-cc bench-dial bench-doctor bench-engines bench-finish bench-gate bench-lab bench-link bench-replication \
   bench-torture reports install uninstall clean
 
 help: ## List the targets
@@ -138,6 +138,10 @@ bench-dial: build ## Measure dials beside curl, Python, Go and Node (20 minutes,
 	@scripts/ensure.sh dial
 	cargo build --release --locked -p lastbyte-dial --example dial_bench
 	bench/dial.sh
+
+bench-doctor: build ## Measure what the doctor costs those it watches, and itself (20 minutes, root)
+	cargo build --release --locked -p lastbyte-socket --example gate_load
+	bench/doctor.sh
 
 bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, root)
 	@scripts/ensure.sh gate

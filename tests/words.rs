@@ -141,6 +141,15 @@ fn words_that_do_not_fit_together_are_named() {
     refused(&["cc", "load", "reno", "--for-seconds", "0"], &["--for-seconds", "0"]);
     refused(&["cc", "unload"], &["<NAME>"]);
     refused(&["cc", "unload", "reno", "--all"], &["--all"]);
+    refused(&["doctor", "--pid", "1", "--port", "80"], &["--pid", "--port"]);
+    refused(&["doctor", "--pid", "4194305"], &["4194305"]);
+    refused(&["doctor", "--port", "0"], &["--port", "0"]);
+    refused(&["doctor", "--fail-on", "all"], &["--fail-on", "loss"]);
+    refused(&["doctor", "--replay", "/dev/null"], &["/dev/null", "no recording"]);
+    refused(&["doctor", "--replay", "/nowhere"], &["/nowhere"]);
+    refused(&["doctor", "--for", "1s", "--output", "/nowhere/at/all"], &["/nowhere/at/all"]);
+    refused(&["explain", "LB999"], &["LB999", "lastbyte explain"]);
+    refused(&["explain", "what"], &["what", "LB101"]);
     refused(&["heal", "--unlock-buffers"], &["--pid", "--port", "--socket"]);
     refused(&["heal", "--pid", "1", "--port", "1"], &["--pid", "--port"]);
     refused(&["heal", "--port", "1"], &["--unlock-buffers", "--congestion", "--pacing"]);
@@ -323,6 +332,8 @@ const COMMANDS: &[&[&str]] = &[
     &["gate", "flows"],
     &["gate", "reload"],
     &["gate", "drain"],
+    &["doctor"],
+    &["explain"],
     &["heal"],
     &["changes"],
     &["undo"],

@@ -10,6 +10,8 @@ use lastbyte_units::{BitRate, ByteSize, Share, Span};
 use anyhow::{Result, bail};
 
 use crate::cc::CcArgs;
+use crate::doctor::{DoctorArgs, PatientArgs};
+use crate::explain::ExplainArgs;
 use crate::gate::GateArgs;
 use crate::heal::HealArgs;
 use crate::lab::LabArgs;
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Cc(CcArgs),
     Dial(Box<DialArgs>),
     Gate(Box<GateArgs>),
+    Doctor(Box<DoctorArgs>),
+    Explain(ExplainArgs),
     Heal(HealArgs),
     Changes(ChangesArgs),
     Undo(UndoArgs),
@@ -48,6 +52,8 @@ pub(crate) enum Command {
     LinkInit(InitArgs),
     #[command(hide = true)]
     LinkCarry(CarryArgs),
+    #[command(hide = true)]
+    DoctorPatient(PatientArgs),
 }
 
 impl Command {

@@ -17,7 +17,7 @@ use lastbyte_socket::{Delivery, FinishOptions, Operation, SocketError, Stream};
 use lastbyte_units::{Span, grouped};
 
 use crate::args::DialArgs;
-use crate::output::{Progress, say, talk};
+use crate::output::{Progress, say, talk, width, wrap};
 use crate::verdict::Verdict;
 
 use granted::Options;
@@ -68,7 +68,7 @@ fn show(plan: &Plan, timeline: &Timeline) -> Result<()> {
     match plan.voice {
         Voice::Json => json::events(&plan.host, timeline, 1),
         Voice::Text if !timeline.events.is_empty() => {
-            drawing::draw(&plan.host, timeline, drawing::width()).iter().for_each(|line| say(line));
+            drawing::draw(&plan.host, timeline, width()).iter().for_each(|line| say(line));
             Ok(())
         }
         _ => Ok(()),
@@ -84,7 +84,7 @@ fn connected(plan: &Plan, stream: &Stream, timeline: &Timeline, dial: u32) -> Re
             say("");
             let tally = Tally::of(timeline);
             let lines = [tally.connected(timeline.took), options.granted.join(", ")];
-            let lines = lines.iter().flat_map(|line| drawing::wrap(line, 0, drawing::width()));
+            let lines = lines.iter().flat_map(|line| wrap(line, 0, width()));
             lines.for_each(|line| say(&line));
         }
         Voice::Quiet => {}

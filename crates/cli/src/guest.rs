@@ -26,8 +26,8 @@ use crate::verdict::Verdict;
 /// Signals of the terminal, which are the program's to handle.
 const OF_THE_TERMINAL: &[i32] = &[process::SIGINT, process::SIGQUIT];
 /// As shells do it: the program could not be started.
-const NOT_FOUND: u8 = 127;
-const NOT_STARTED: u8 = 126;
+pub(crate) const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_STARTED: u8 = 126;
 /// As shells say it of a program that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 130;
 /// Between two looks whether a server listens.

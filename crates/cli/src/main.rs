@@ -14,6 +14,9 @@ mod changes;
 mod control;
 mod demo;
 mod dial;
+mod doctor;
+mod ends;
+mod explain;
 mod gate;
 mod guest;
 mod heal;
@@ -56,11 +59,14 @@ fn run(command: Command) -> Result<Verdict> {
         Command::Cc(args) => cc::run(&args.command),
         Command::Dial(args) => dial::run(&args),
         Command::Gate(args) => gate::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Heal(args) => heal::run(&args),
         Command::Changes(args) => changes::list(&args),
         Command::Undo(args) => changes::undo(&args),
         Command::Demo(args) => demo::run(&args),
         Command::LinkInit(args) => guest::init(&args.command, args.parent),
         Command::LinkCarry(args) => kept::carry(&args),
+        Command::DoctorPatient(args) => Ok(doctor::become_program(&args.command)),
     }
 }

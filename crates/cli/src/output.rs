@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use lastbyte_core::text::plain;
 use serde::Serialize;
 
 /// Prints a line of the answer. When nobody reads it any more (`| head`), the program ends quietly.
@@ -27,16 +28,6 @@ pub(crate) fn say_json(value: &impl Serialize) -> anyhow::Result<()> {
 /// Prints a line of talk. That nobody may hear it is no failure.
 pub(crate) fn talk(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", plain(line));
-}
-
-/// A text without what would command the terminal or turn text around: control characters but the end
-/// of a line, and those that set directions. Names, files, peers and programs may bring them.
-fn plain(text: &str) -> std::borrow::Cow<'_, str> {
-    let commands = |one: char| {
-        (one.is_control() && one != '\n' && one != '\t')
-            || matches!(one, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
-    };
-    if text.contains(commands) { text.replace(commands, "\u{FFFD}").into() } else { text.into() }
 }
 
 /// A line on the terminal that says what is going on, and is wiped by the next. Nothing where
@@ -70,6 +61,48 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.wipe();
     }
+}
+
+/// Where the width is not known.
+const USUAL_WIDTH: usize = 80;
+/// The least and the most that is drawn for.
+const WIDTHS: std::ops::RangeInclusive<usize> = 20..=160;
+
+/// How wide a line may be: `COLUMNS`, or the terminal's width.
+pub(crate) fn width() -> usize {
+    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let terminal = || {
+        let size = terminal_size::terminal_size_of(io::stdout());
+        size.map(|(terminal_size::Width(width), _)| usize::from(width))
+    };
+    let width = columns.or_else(terminal).unwrap_or(USUAL_WIDTH);
+    width.clamp(*WIDTHS.start(), *WIDTHS.end())
+}
+
+/// With less room beside the margin, there is none.
+const LEAST_ROOM: usize = 20;
+
+/// Breaks a line at its spaces, and sets what follows in by so much. A word stays whole, so that an
+/// address can be copied.
+pub(crate) fn wrap(text: &str, margin: usize, width: usize) -> Vec<String> {
+    let (head, rest) = text.split_at_checked(margin).unwrap_or((text, ""));
+    let margin = if width < margin + LEAST_ROOM { 2 } else { margin };
+    let mut lines = vec![head.to_owned()];
+    let mut begun = false;
+    for word in rest.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        let fits = line.chars().count() + 1 + word.chars().count() <= width;
+        if begun && !fits {
+            lines.push(format!("{:margin$}{word}", ""));
+        } else {
+            if begun {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        begun = true;
+    }
+    lines
 }
 
 /// How a column stands.
@@ -164,21 +197,27 @@ mod tests {
     }
 
     #[test]
-    fn no_text_commands_the_terminal() {
-        assert_eq!(plain("a\tb\nc \u{b5}s"), "a\tb\nc \u{b5}s");
-        assert_eq!(
-            plain("\u{1b}]52;c;x\u{7}\r\u{9b}2J"),
-            "\u{FFFD}]52;c;x\u{FFFD}\u{FFFD}\u{FFFD}2J"
-        );
-        assert_eq!(plain("a\u{202e}b\u{2066}c"), "a\u{FFFD}b\u{FFFD}c");
-    }
-
-    #[test]
     fn figures_have_three_digits_or_so() {
         assert_eq!([mbit(2.36e6), mbit(56.7e6), mbit(1.5e9)], ["2.36", "56.7", "1500"]);
         assert_eq!(
             [percent(0.0), percent(0.000_34), percent(0.0123), percent(0.62)],
             ["0 %", "0.03 %", "1.2 %", "62 %"]
         );
+    }
+
+    #[test]
+    fn lines_are_broken_at_spaces_alone() {
+        let text = "     0.1 ms  AAAA: 2001:db8::1, 2001:db8:1234:5678:9abc:def0:1234:5678, ::1";
+        assert_eq!(
+            wrap(text, 13, 40),
+            [
+                "     0.1 ms  AAAA: 2001:db8::1,",
+                "             2001:db8:1234:5678:9abc:def0:1234:5678,",
+                "             ::1",
+            ]
+        );
+        assert_eq!(wrap("one two three", 0, 20), ["one two three"]);
+        assert_eq!(wrap("one two three four five", 0, 20), ["one two three four", "five"]);
+        assert_eq!(wrap("", 0, 20), [""]);
     }
 }

@@ -21,6 +21,8 @@ pub struct Socket {
     /// The peer's; unspecified, with port 0, where there is none. Of an aborted socket only the
     /// address is left.
     pub peer: SocketAddr,
+    /// Whether it is a socket of IPv6 that uses IPv4 addresses.
+    pub mapped: bool,
     /// `idiag_cookie`: never given to another socket of this kernel, but for the small one that stands
     /// for this in [`State::TimeWait`].
     pub cookie: u64,
@@ -68,6 +70,7 @@ impl Socket {
             state: State::from(message[1]),
             local: address(family, u16_be(message, 4), &message[8..24])?,
             peer: address(family, u16_be(message, 6), &message[24..40])?,
+            mapped: false,
             // Two numbers of 32 bits, the lower one first.
             cookie: u64::from(u32_at(message, 44)) | u64::from(u32_at(message, 48)) << 32,
             inode: u32_at(message, 68),
@@ -78,6 +81,7 @@ impl Socket {
             info: None,
             since_data_received: None,
         };
+        socket.mapped = family == IPV6 && socket.local.is_ipv4();
         for (kind, value) in Attributes(attributes) {
             match kind {
                 INFO => {
@@ -102,6 +106,12 @@ impl Socket {
     }
 }
 
+/// `INET_DIAG_INFO` of the body of a message, as the kernel sent it; `None` where it has none.
+#[must_use]
+pub fn info_bytes(body: &[u8]) -> Option<&[u8]> {
+    Attributes(body.get(MESSAGE..)?).find(|(kind, _)| *kind == INFO).map(|(_, value)| value)
+}
+
 /// The length of `struct inet_diag_msg`.
 const MESSAGE: usize = 72;
 /// `INET_DIAG_INFO`, `INET_DIAG_CONG`, `INET_DIAG_SKMEMINFO`.
@@ -113,10 +123,11 @@ const MEMORY_LENGTH: usize = 36;
 /// Where `tcpi_last_data_recv` lies in `struct tcp_info`.
 const LAST_DATA_RECEIVED: usize = 52;
 
+/// `AF_INET` and `AF_INET6`.
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+
 fn address(family: u8, port: u16, bytes: &[u8]) -> Option<SocketAddr> {
-    /// `AF_INET` and `AF_INET6`.
-    const IPV4: u8 = 2;
-    const IPV6: u8 = 10;
     let ip = match family {
         IPV4 => IpAddr::V4(Ipv4Addr::from(*bytes.first_chunk::<4>()?)),
         IPV6 => IpAddr::V6(Ipv6Addr::from(*bytes.first_chunk::<16>()?)),

@@ -35,6 +35,7 @@ mod report;
 pub mod request;
 pub mod sample;
 pub mod socks5;
+pub mod text;
 
 pub use delivery::{Delivery, End, EndEvidence, Kind, PeerEnd, Receipt};
 pub use report::Report;

@@ -13,6 +13,8 @@ use crate::{check, poll};
 pub const SIGTERM: i32 = libc::SIGTERM;
 /// The signal that ends a program at once.
 pub const SIGKILL: i32 = libc::SIGKILL;
+/// The signal that lets a stopped process go on.
+pub const SIGCONT: i32 = libc::SIGCONT;
 /// The signal of Ctrl-C.
 pub const SIGINT: i32 = libc::SIGINT;
 /// The signal of Ctrl-\.
@@ -156,6 +158,35 @@ pub fn let_go_of_stdout() -> io::Result<()> {
     check(unsafe { libc::dup2(nowhere.as_raw_fd(), libc::STDOUT_FILENO) }).map(drop)
 }
 
+/// Stops this process until somebody lets it go on (`SIGSTOP`, `signal(7)`).
+///
+/// # Errors
+/// None that the kernel is known for.
+pub fn stop() -> io::Result<()> {
+    // SAFETY: raise takes no pointer.
+    check(unsafe { libc::raise(libc::SIGSTOP) }).map(drop)
+}
+
+/// Waits until a child has stopped, or has ended, which is left for others to collect (`waitid(2)`).
+/// Returns whether it has stopped.
+///
+/// # Errors
+/// `ECHILD`: it is no child of this process; an interruption is tried again.
+pub fn wait_for_stop(child: i32) -> io::Result<bool> {
+    let id = libc::id_t::try_from(child).map_err(io::Error::other)?;
+    loop {
+        // SAFETY: it is a struct of integers, for which zeros are a value.
+        let mut info = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
+        let what = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: `info` is ours and outlives the call.
+        match check(unsafe { libc::waitid(libc::P_PID, id, &raw mut info, what) }) {
+            Ok(_) => return Ok(info.si_code == libc::CLD_STOPPED),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Collects one ended child of any kind, waiting for it (`waitpid(2)` with -1). Returns its process
 /// id and its raw wait status; `None` when there is no child left.
 ///
@@ -252,6 +283,12 @@ pub fn set_descriptor_limit(own: u64, most: u64) -> io::Result<()> {
 pub const CAP_NET_ADMIN: u64 = 1 << 12;
 /// See [`CAP_NET_ADMIN`].
 pub const CAP_SYS_ADMIN: u64 = 1 << 21;
+/// See [`CAP_NET_ADMIN`].
+pub const CAP_SYS_PTRACE: u64 = 1 << 19;
+/// See [`CAP_NET_ADMIN`]; Linux 5.8.
+pub const CAP_PERFMON: u64 = 1 << 38;
+/// See [`CAP_NET_ADMIN`]; Linux 5.8.
+pub const CAP_BPF: u64 = 1 << 39;
 
 /// The capabilities that the calling thread has now, a bit for each (`capget(2)`,
 /// `capabilities(7)`).
@@ -303,6 +340,17 @@ pub fn thread_cpu_time() -> io::Result<Duration> {
     check(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) })?;
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
+}
+
+/// Time since some moment in the past, nanoseconds, which nobody sets (`clock_gettime(2)`,
+/// `CLOCK_MONOTONIC`): what the kernel's own events carry.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is ours and outlives the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default()
 }
 
 /// For how long the calling thread was ready to run and had no processor, so far

@@ -1,6 +1,5 @@
 //! `lastbyte cc load`.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,7 @@ use anyhow::{Context, Result};
 use lastbyte_congestion::{
     Algorithm, BPFFS, CongestionError, Given, Registered, keeps, mount_bpffs,
 };
-use lastbyte_sys::{poll, process, signal};
+use lastbyte_sys::process;
 use lastbyte_units::BitRate;
 use serde::Serialize;
 
@@ -16,6 +15,7 @@ use super::names;
 use super::status::connections_with;
 use super::unloading::{connections, say_default};
 use super::words::LoadArgs;
+use crate::ends::Ends;
 use crate::ledger::change::{KeptAlgorithm, MountedBpffs};
 use crate::ledger::{Change, Ledger};
 use crate::output::{say, say_json, talk};
@@ -105,35 +105,6 @@ fn hold(loaded: Vec<Loaded>, args: &LoadArgs, ends: &Ends) -> Result<Verdict> {
         Some(signal) => Verdict::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
     })
 }
-
-/// The signals that end a hold. They are read, so that what is held is given back in order.
-struct Ends(OwnedFd);
-
-impl Ends {
-    fn new() -> Result<Self> {
-        const ALL: [i32; 3] = [signal::SIGHUP, process::SIGINT, process::SIGTERM];
-        signal::block(&ALL).context("block signals")?;
-        Ok(Self(signal::signalfd(&ALL).context("wait for signals")?))
-    }
-
-    /// Waits for one; `None` when the time is over.
-    fn wait(&self, until: Option<Instant>) -> Result<Option<i32>> {
-        loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let [ready] = poll::wait([(&self.0, poll::READABLE)], left.map(|it| it.min(AT_ONCE)))
-                .context("wait for signals")?;
-            if ready {
-                return Ok(Some(signal::take(&self.0).context("take a signal")?));
-            }
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(None);
-            }
-        }
-    }
-}
-
-/// `poll(2)` takes no more than 24 days.
-const AT_ONCE: Duration = Duration::from_secs(24 * 3600);
 
 // --- kept ------------------------------------------------------------------------------------------
 

@@ -1,31 +1,16 @@
 //! The time line as text: a line for each event, and under them a bar for each thing that took time.
 
-use std::io;
 use std::time::Duration;
 
 use lastbyte_dial::{Timeline, What};
 
 use super::words::{self, Tally, ms};
+use crate::output::wrap;
 
-/// Where the width is not known.
-const USUAL_WIDTH: usize = 80;
-/// The least and the most that is drawn for.
-const WIDTHS: std::ops::RangeInclusive<usize> = 20..=160;
 /// The time and the two spaces after it.
 const MARGIN: usize = 13;
 /// Shorter ones show nothing.
 const SHORTEST_BAR: usize = 20;
-
-/// How wide a line may be: `COLUMNS`, or the terminal's width.
-pub(super) fn width() -> usize {
-    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    let terminal = || {
-        let size = terminal_size::terminal_size_of(io::stdout());
-        size.map(|(terminal_size::Width(width), _)| usize::from(width))
-    };
-    let width = columns.or_else(terminal).unwrap_or(USUAL_WIDTH);
-    width.clamp(*WIDTHS.start(), *WIDTHS.end())
-}
 
 /// Draws what happened.
 pub(super) fn draw(host: &str, timeline: &Timeline, width: usize) -> Vec<String> {
@@ -61,29 +46,6 @@ fn moments(host: &str, timeline: &Timeline) -> Vec<(Duration, String)> {
         asked = matches!(event.what, What::Asked(_));
     }
     moments
-}
-
-/// Breaks a line at its spaces, and sets what follows in by so much. A word stays whole, so that an
-/// address can be copied.
-pub(super) fn wrap(text: &str, margin: usize, width: usize) -> Vec<String> {
-    let (head, rest) = text.split_at_checked(margin).unwrap_or((text, ""));
-    let margin = if width < margin + SHORTEST_BAR { 2 } else { margin };
-    let mut lines = vec![head.to_owned()];
-    let mut begun = false;
-    for word in rest.split(' ') {
-        let Some(line) = lines.last_mut() else { break };
-        let fits = line.chars().count() + 1 + word.chars().count() <= width;
-        if begun && !fits {
-            lines.push(format!("{:margin$}{word}", ""));
-        } else {
-            if begun {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        begun = true;
-    }
-    lines
 }
 
 /// Something that took time.
@@ -221,21 +183,5 @@ mod tests {
         assert!(drawn[3].starts_with("2     "), "{drawn:#?}");
         assert!(drawn.iter().all(|line| line.chars().count() <= 50), "{drawn:#?}");
         assert_eq!(draw_bars(&dial(), whole, 40), None);
-    }
-
-    #[test]
-    fn lines_are_broken_at_spaces_alone() {
-        let text = "     0.1 ms  AAAA: 2001:db8::1, 2001:db8:1234:5678:9abc:def0:1234:5678, ::1";
-        assert_eq!(
-            wrap(text, MARGIN, 40),
-            [
-                "     0.1 ms  AAAA: 2001:db8::1,",
-                "             2001:db8:1234:5678:9abc:def0:1234:5678,",
-                "             ::1",
-            ]
-        );
-        assert_eq!(wrap("one two three", 0, 20), ["one two three"]);
-        assert_eq!(wrap("one two three four five", 0, 20), ["one two three four", "five"]);
-        assert_eq!(wrap("", 0, 20), [""]);
     }
 }

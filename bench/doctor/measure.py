@@ -1,0 +1,225 @@
+"""What the doctor costs: bench/doctor.sh runs it, in its namespaces.
+
+    python3 measure.py [PART...]
+
+A watched run and one without take turns, the first of a round another one each time. A ratio is that of two
+runs of one round; given is the median of those, with the least and the most.
+"""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+LASTBYTE = os.environ["LASTBYTE"]
+LOAD = os.environ["GATE_LOAD"]
+ROUNDS = int(os.environ["ROUNDS"])
+MS = int(os.environ["MS"])
+BYTES = int(os.environ["BYTES"])
+SAMPLES = os.environ["SAMPLES"]
+
+# What watches, by the name of the arm; {server} is the server's process.
+ARMS = {
+    "not watched": None,
+    "always on": ["--calls", "never"],
+    "with windows": ["--calls", "windows"],
+    "its calls too": ["--pid", "{server}", "--calls", "watched"],
+    "tracefs": ["--tier", "tracefs", "--calls", "never"],
+    "procfs": ["--tier", "procfs"],
+}
+
+
+def main():
+    parts = sys.argv[1:] or list(PARTS)
+    with open(SAMPLES, "w") as samples:
+        for part in parts:
+            for line in PARTS[part](samples):
+                print(line, flush=True)
+
+
+# --- what it costs others ------------------------------------------------------------------------
+
+
+def connects(samples):
+    yield "## A server of short connections"
+    yield f"connect, one byte each way, close, for {MS / 1000:.0f} s; connections per second"
+    yield from beside(samples, "connects", lambda to: load("connects", to, "at-once=64", f"ms={MS}"),
+                      lambda told: told["completed"] / told["seconds"])
+
+
+def bulk(samples):
+    yield "## A bulk flow"
+    yield f"{BYTES / 1e9:.0f} GB over loopback, counted at the receiver; GB/s"
+    yield from beside(samples, "bulk", lambda to: load("bulk", to, "flows=1", f"bytes={BYTES}"),
+                      lambda told: told["bytes"] / told["seconds"] / 1e9)
+
+
+def beside(samples, test, run, figure):
+    figures = {arm: [] for arm in ARMS}
+    own = {arm: [] for arm in ARMS}
+    for number in range(ROUNDS):
+        arms = list(ARMS)
+        arms = arms[number % len(arms):] + arms[:number % len(arms)]
+        for arm in arms:
+            with Server() as server, Doctor(arm, server.pid) as doctor:
+                before, began = doctor.cpu(), time.monotonic()
+                told = run(server.address)
+                spent = (doctor.cpu() - before) / (time.monotonic() - began)
+            figures[arm].append(figure(told))
+            own[arm].append(spent)
+            sample = {"test": test, "round": number + 1, "arm": arm, "figure": figure(told),
+                      "doctor_cpu": spent, "end": doctor.told}
+            print(json.dumps(sample), file=samples, flush=True)
+    yield f"{'':15} {'median':>9} {'least':>9} {'most':>9}   of not watched       doctor's CPU"
+    for arm, values in figures.items():
+        ratios = [value / free for value, free in zip(values, figures["not watched"])]
+        yield (f"{arm:15} {statistics.median(values):9.5g} {min(values):9.5g} {max(values):9.5g}   "
+               f"{statistics.median(ratios):.3f} ({min(ratios):.3f}..{max(ratios):.3f})  "
+               f"{statistics.median(own[arm]) * 100:5.1f} %")
+    yield ""
+
+
+# --- what it costs itself ------------------------------------------------------------------------
+
+WATCHED_S = 10
+
+
+def own_cpu(samples):
+    yield "## Its own processor time"
+    yield f"1,000 sockets (500 connections), looked at for {WATCHED_S} s; share of one processor"
+    for arm in [arm for arm in ARMS if ARMS[arm] is not None]:
+        values = []
+        for number in range(max(3, ROUNDS // 2)):
+            with Server() as server, Held(server.address, 500), Doctor(arm, server.pid) as doctor:
+                time.sleep(2)
+                before, began = doctor.cpu(), time.monotonic()
+                time.sleep(WATCHED_S)
+                values.append((doctor.cpu() - before) / (time.monotonic() - began))
+            print(json.dumps({"test": "own", "round": number + 1, "arm": arm, "cpu": values[-1],
+                              "end": doctor.told}), file=samples, flush=True)
+        yield (f"{arm:15} {statistics.median(values) * 100:5.2f} % "
+               f"({min(values) * 100:.2f}..{max(values) * 100:.2f})")
+    yield ""
+
+
+def memory(samples):
+    yield "## Its memory"
+    yield "20,000 sockets (10,000 connections), after 15 s; resident, MB (10^6 bytes)"
+    for arm in [arm for arm in ARMS if ARMS[arm] is not None]:
+        with Server() as server, Doctor(arm, server.pid) as doctor:
+            empty = doctor.resident()
+            with Held(server.address, 9_900):
+                time.sleep(15)
+                full = doctor.resident()
+                kernel = doctor.maps()
+        print(json.dumps({"test": "memory", "arm": arm, "empty_bytes": empty, "full_bytes": full,
+                          "maps_bytes": kernel, "end": doctor.told}), file=samples, flush=True)
+        yield f"{arm:15} {full / 1e6:6.1f} MB, {empty / 1e6:.1f} before; BPF maps {kernel / 1e6:.1f} MB"
+    yield ""
+
+
+PARTS = {"connects": connects, "bulk": bulk, "own": own_cpu, "memory": memory}
+
+# --- programs --------------------------------------------------------------------------------------
+
+
+class Server:
+    def __enter__(self):
+        self.address = f"127.0.0.1:{port()}"
+        self.process = subprocess.Popen([LOAD, "serve", f"listen={self.address}"],
+                                        stdout=subprocess.PIPE, text=True)
+        self.pid = self.process.pid
+        if "ready" not in self.process.stdout.readline():
+            raise SystemExit("the server did not start")
+        return self
+
+    def __exit__(self, *_):
+        end(self.process)
+
+
+class Held:
+    """Connections that are held until the end."""
+
+    def __init__(self, to, flows):
+        self.process = subprocess.Popen([LOAD, "hold", f"to={to}", f"flows={flows}", "bytes=1024"],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process.stdout.readline()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        end(self.process)
+
+
+class Doctor:
+    def __init__(self, arm, server):
+        self.process, self.told = None, None
+        if ARMS[arm] is None:
+            return
+        words = [word.format(server=server) for word in ARMS[arm]]
+        self.process = subprocess.Popen([LASTBYTE, "doctor", "--json", *words],
+                                        stdout=subprocess.PIPE, text=True)
+        began = json.loads(self.process.stdout.readline())
+        if began["type"] != "began":
+            raise SystemExit(f"the doctor did not begin: {began}")
+        # What it reads at its beginning is not what it costs.
+        time.sleep(1)
+
+    def __enter__(self):
+        return self
+
+    def cpu(self):
+        """Seconds of processor time so far, its own and the kernel's for it."""
+        if self.process is None:
+            return 0.0
+        fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident(self):
+        for line in open(f"/proc/{self.process.pid}/smaps_rollup"):
+            if line.startswith("Rss:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def maps(self):
+        """Memory of its BPF maps in the kernel, as fdinfo tells."""
+        total = 0
+        folder = f"/proc/{self.process.pid}/fdinfo"
+        for entry in os.listdir(folder):
+            for line in open(f"{folder}/{entry}"):
+                if line.startswith("memlock:"):
+                    total += int(line.split()[1])
+        return total
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            lines = self.process.communicate(timeout=20)[0].splitlines()
+            self.told = json.loads(lines[-1]) if lines else None
+
+
+def load(mode, to, *words):
+    told = subprocess.run([LOAD, mode, f"to={to}", *words], stdout=subprocess.PIPE, text=True, check=True,
+                          timeout=300)
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+def end(process):
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream:
+            stream.close()
+
+
+def port():
+    """A new one each time: the former server's may still be waited for."""
+    port.last = getattr(port, "last", 7000) + 1
+    return port.last
+
+
+main()

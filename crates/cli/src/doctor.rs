@@ -1,0 +1,246 @@
+//! `lastbyte doctor`: watches, and says what it finds.
+
+mod answer;
+mod patient;
+mod view;
+mod words;
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use lastbyte_doctor::{
+    Doctor, Event, Finding, Observer, Plan, Reader, Scope, Summary, Traced, Writer,
+};
+use lastbyte_sys::process;
+
+use self::answer::Answer;
+use self::patient::Patient;
+pub(crate) use self::patient::become_program;
+use self::view::View;
+use self::words::{CallsWord, WINDOW, WINDOW_EVERY};
+pub(crate) use self::words::{DoctorArgs, PatientArgs};
+use crate::ends::Ends;
+use crate::output::talk;
+use crate::verdict::Verdict;
+
+/// Watches what the words say.
+pub(crate) fn run(args: &DoctorArgs) -> Result<Verdict> {
+    if let Some(file) = &args.replay {
+        return replay(args, file);
+    }
+    if args.command.is_empty() { watch(args) } else { watch_program(args) }
+}
+
+/// Two looks at the sources are no farther apart.
+const TURN: Duration = Duration::from_millis(100);
+/// Ten times a second.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+
+// --- what runs already ---------------------------------------------------------------------------
+
+fn watch(args: &DoctorArgs) -> Result<Verdict> {
+    let scope = match (args.pid, args.port) {
+        (Some(pid), _) => Scope::Process(existing(pid)?),
+        (None, Some(port)) => Scope::Port(port),
+        (None, None) => Scope::Machine,
+    };
+    // Before there is a second thread.
+    let ends = Ends::new()?;
+    let mut session = Session::begin(args, scope)?;
+    let mut view = View::new(args);
+    let until = args.duration.map(|time| Instant::now() + time.as_duration());
+    let signal = loop {
+        let new = session.turn(TURN)?;
+        session.answer.say_new(&new)?;
+        view.show(&session.doctor, session.began.elapsed());
+        if let Some(signal) = ends.wait(Some(Instant::now()))? {
+            break Some(signal);
+        }
+        let is_over = args.pid.is_some_and(|pid| session.has_ended(pid));
+        if is_over || until.is_some_and(|until| Instant::now() >= until) {
+            break None;
+        }
+    };
+    drop(view);
+    let verdict = session.end()?;
+    Ok(match signal {
+        Some(signal) if verdict == Verdict::Done => {
+            Verdict::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+        }
+        _ => verdict,
+    })
+}
+
+fn existing(pid: u32) -> Result<u32> {
+    if Path::new("/proc").join(pid.to_string()).exists() {
+        return Ok(pid);
+    }
+    bail!("there is no process {pid}")
+}
+
+// --- a program -----------------------------------------------------------------------------------
+
+fn watch_program(args: &DoctorArgs) -> Result<Verdict> {
+    let mut patient = Patient::start(&args.command)?;
+    // They go to the program, which is in the same group; what was found is said after its end.
+    for signal in [process::SIGINT, process::SIGQUIT] {
+        process::ignore_signal(signal)?;
+    }
+    let mut session = Session::begin(args, Scope::Process(patient.pid()))?;
+    session.turn(Duration::ZERO)?;
+    patient.begin()?;
+    let until = args.duration.map(|time| Instant::now() + time.as_duration());
+    let code = loop {
+        session.turn(TURN)?;
+        if let Some(code) = patient.ended()? {
+            break Some(code);
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            break None;
+        }
+    };
+    session.follow(args.follow.as_duration())?;
+    let verdict = session.end()?;
+    Ok(match (verdict, code) {
+        (Verdict::Done, Some(code)) => Verdict::Of(code),
+        _ => verdict,
+    })
+}
+
+// --- a recording -----------------------------------------------------------------------------------
+
+fn replay(args: &DoctorArgs, file: &Path) -> Result<Verdict> {
+    let name = file.display();
+    let opened = File::open(file).with_context(|| format!("cannot read {name}"))?;
+    let reader = Reader::begin(BufReader::new(opened)).with_context(|| format!("{name}"))?;
+    let mut doctor = Doctor::new();
+    let mut answer = Answer::open(args)?;
+    let mut span: Option<(u64, u64)> = None;
+    for event in reader {
+        let event = event.with_context(|| format!("{name}"))?;
+        let first = span.map_or(event.at_ns, |span| span.0);
+        span = Some((first, event.at_ns.max(first)));
+        doctor.take(&event);
+    }
+    doctor.end();
+    let watched = span.map_or(0, |(first, last)| last - first);
+    close(args, &mut answer, &doctor, Duration::from_nanos(watched))
+}
+
+// --- all of these ----------------------------------------------------------------------------------
+
+/// An observer, a doctor, and where they write.
+struct Session<'a> {
+    args: &'a DoctorArgs,
+    observer: Observer,
+    doctor: Doctor,
+    record: Option<Writer<BufWriter<File>>>,
+    answer: Answer,
+    began: Instant,
+}
+
+impl<'a> Session<'a> {
+    fn begin(args: &'a DoctorArgs, scope: Scope) -> Result<Self> {
+        // Before anything is watched: a file that cannot be written is misuse.
+        let answer = Answer::open(args)?;
+        let record = args.record.as_deref().map(create).transpose()?;
+        let record = record.map(|file| Writer::begin(BufWriter::new(file))).transpose()?;
+        if let Some(report) = &args.report {
+            create(report)?;
+        }
+        let (observer, shortfalls) = Observer::start(&plan(args, scope))?;
+        let mut session =
+            Self { args, observer, doctor: Doctor::new(), record, answer, began: Instant::now() };
+        session.answer.say_begun(session.observer.tier(), scope, &shortfalls)?;
+        Ok(session)
+    }
+
+    /// Takes what has come, waiting for at most so long; returns what is newly found.
+    fn turn(&mut self, wait: Duration) -> Result<Vec<Finding>> {
+        let Self { observer, doctor, record, .. } = self;
+        let mut new = Vec::new();
+        let mut failed = None;
+        observer.take(wait, &mut |event: Event| {
+            if let Some(Err(error)) = record.as_mut().map(|record| record.add(&event)) {
+                failed = failed.take().or(Some(error));
+            }
+            new.extend(doctor.take(&event));
+        })?;
+        if let Some(error) = failed {
+            return Err(error).context("cannot write the recording");
+        }
+        Ok(new)
+    }
+
+    fn has_ended(&self, pid: u32) -> bool {
+        self.doctor.book().process(pid).is_some_and(|patient| patient.ending.is_some())
+            || !Path::new("/proc").join(pid.to_string()).exists()
+    }
+
+    /// After a program's end: what it left is followed until all is known, or the time is over.
+    fn follow(&mut self, most: Duration) -> Result<()> {
+        /// What answers the last packet comes within this, on most paths.
+        const LEAST: Duration = Duration::from_millis(500);
+        let began = Instant::now();
+        while began.elapsed() < LEAST.min(most)
+            || (began.elapsed() < most && self.doctor.book().has_orphans())
+        {
+            self.turn(TURN)?;
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<Verdict> {
+        self.turn(Duration::ZERO)?;
+        self.doctor.end();
+        if let Some(record) = self.record.take() {
+            record.finish().context("cannot write the recording")?;
+        }
+        close(self.args, &mut self.answer, &self.doctor, self.began.elapsed())
+    }
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn plan(args: &DoctorArgs, scope: Scope) -> Plan {
+    let usual = match scope {
+        Scope::Process(_) => CallsWord::Watched,
+        Scope::Machine | Scope::Port(_) => CallsWord::Windows,
+    };
+    let traced = match args.calls.unwrap_or(usual) {
+        CallsWord::Watched => Traced::Watched,
+        CallsWord::Windows => Traced::Windows { length: WINDOW, every: WINDOW_EVERY },
+        CallsWord::Never => Traced::Never,
+    };
+    Plan { scope, tier: args.tier.map(Into::into), traced, every: SAMPLE_EVERY }
+}
+
+/// Says all that was found, and writes the page.
+fn close(
+    args: &DoctorArgs,
+    answer: &mut Answer,
+    doctor: &Doctor,
+    watched: Duration,
+) -> Result<Verdict> {
+    let findings = doctor.findings();
+    let summary = Summary::of(doctor, watched);
+    answer.say_all(&findings, &summary)?;
+    if let Some(report) = &args.report {
+        let page = lastbyte_doctor::page(&findings, &summary);
+        std::fs::write(report, page)
+            .with_context(|| format!("cannot write {}", report.display()))?;
+    }
+    if summary.dropped > 0 {
+        talk(&format!(
+            "doctor: {} events came faster than they could be taken: something may be missing",
+            summary.dropped
+        ));
+    }
+    let is_named = |finding: &Finding| args.fail_on.is_some_and(|on| on.means(finding.class));
+    Ok(Verdict::from(!findings.iter().any(is_named)))
+}

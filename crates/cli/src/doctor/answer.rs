@@ -1,0 +1,203 @@
+//! What the doctor says, in words or as JSON Lines.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+
+use anyhow::{Context, Result};
+use lastbyte_core::text::plain;
+use lastbyte_doctor::{Class, Finding, Scope, Shortfall, Summary, Tier};
+use lastbyte_units::grouped;
+use serde::Serialize;
+
+use super::create;
+use super::words::DoctorArgs;
+use crate::output::{say, say_json, talk, width, wrap};
+
+/// Where the answer goes.
+pub(super) struct Answer {
+    json: bool,
+    /// Harmless ones too.
+    all: bool,
+    to: To,
+}
+
+enum To {
+    Stdout,
+    /// Where stdout is the program's.
+    Stderr,
+    File(BufWriter<File>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line<'a> {
+    Began {
+        tier: Tier,
+        scope: Scope,
+    },
+    Shortfall {
+        tier: Tier,
+        why: &'a str,
+        adds: &'a str,
+    },
+    /// As soon as it is found; `finding` at the end has all that is alike together.
+    New(&'a Finding),
+    Finding(&'a Finding),
+    End(&'a Summary),
+}
+
+impl Answer {
+    pub(super) fn open(args: &DoctorArgs) -> Result<Self> {
+        let to = match &args.output {
+            Some(path) => To::File(BufWriter::new(create(path)?)),
+            None if args.command.is_empty() || args.json => To::Stdout,
+            None => To::Stderr,
+        };
+        Ok(Self { json: args.json, all: args.all, to })
+    }
+
+    /// From where is watched, and why not from higher up.
+    pub(super) fn say_begun(
+        &mut self,
+        tier: Tier,
+        scope: Scope,
+        shortfalls: &[Shortfall],
+    ) -> Result<()> {
+        if self.json {
+            self.json(&Line::Began { tier, scope })?;
+            for Shortfall { tier, why, adds } in shortfalls {
+                self.json(&Line::Shortfall { tier: *tier, why, adds })?;
+            }
+            return Ok(());
+        }
+        talk(&format!("doctor: watches {}, {}", words_of(scope), tier.words()));
+        for Shortfall { tier, why, adds } in shortfalls {
+            talk(&format!("doctor: not {}: {why}; {adds}", tier.words()));
+        }
+        Ok(())
+    }
+
+    /// What is found while it goes on.
+    pub(super) fn say_new(&mut self, new: &[Finding]) -> Result<()> {
+        let all = self.all;
+        if !self.json {
+            return Ok(());
+        }
+        let mut told = new.iter().filter(|finding| all || !finding.harmless);
+        told.try_for_each(|finding| self.json(&Line::New(finding)))
+    }
+
+    /// What was found, and in what.
+    pub(super) fn say_all(&mut self, findings: &[Finding], summary: &Summary) -> Result<()> {
+        if self.json {
+            findings.iter().try_for_each(|finding| self.json(&Line::Finding(finding)))?;
+            self.json(&Line::End(summary))?;
+        } else {
+            let all = self.all;
+            for finding in findings.iter().filter(|finding| all || !finding.harmless) {
+                for line in lines(finding, width()) {
+                    self.line(&line)?;
+                }
+            }
+            for line in wrap(&format!("doctor: {}", summary_words(summary)), 0, width()) {
+                self.line(&line)?;
+            }
+        }
+        match &mut self.to {
+            To::File(file) => file.flush().context("cannot write the answer"),
+            _ => Ok(()),
+        }
+    }
+
+    fn json(&mut self, line: &Line<'_>) -> Result<()> {
+        match &mut self.to {
+            To::File(file) => writeln!(file, "{}", serde_json::to_string(line)?)
+                .context("cannot write the answer"),
+            _ => say_json(line),
+        }
+    }
+
+    fn line(&mut self, line: &str) -> Result<()> {
+        match &mut self.to {
+            To::Stdout => say(line),
+            To::Stderr => talk(line),
+            To::File(file) => {
+                writeln!(file, "{}", plain(line)).context("cannot write the answer")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn words_of(scope: Scope) -> String {
+    match scope {
+        Scope::Machine => "the whole machine".to_owned(),
+        Scope::Process(pid) => format!("process {pid} and what it starts"),
+        Scope::Port(port) => format!("TCP port {port}"),
+    }
+}
+
+/// A finding: a heading, the sentence, what to do.
+fn lines(finding: &Finding, width: usize) -> Vec<String> {
+    const MARGIN: usize = 7;
+    let heading = format!("{:<6} {}", finding.code, heading(finding));
+    let mut lines = wrap(&heading, MARGIN, width);
+    let mut part = |what: &str, text: &str| {
+        lines.extend(wrap(&format!("{:MARGIN$}{what}{text}", ""), MARGIN, width));
+    };
+    part("", &finding.sentence);
+    if !finding.harmless {
+        part("fix: ", &finding.fix);
+    }
+    if let Some(heal) = &finding.heal {
+        part("heal: ", heal);
+    }
+    lines
+}
+
+/// Whom it is about, and how often.
+pub(super) fn heading(finding: &Finding) -> String {
+    let about = &finding.about;
+    let mut words = vec![finding.class.to_string()];
+    if let Some(pid) = about.pid {
+        // A name of many lines would be taken for lines of ours.
+        let name = about.name.as_deref().unwrap_or("?").replace(['\n', '\t'], " ");
+        words.push(format!("{name}[{pid}]"));
+    }
+    if let Some(container) = &about.container {
+        words.push(format!("in {}", container.replace(['\n', '\t'], " ")));
+    }
+    if let (Some(local), Some(peer)) = (about.local, about.peer) {
+        words.push(if peer.port() == 0 { local.to_string() } else { format!("{local} to {peer}") });
+    }
+    if finding.times > 1 {
+        words.push(format!("{} times", grouped(finding.times)));
+    }
+    words.join("  ")
+}
+
+/// One sentence about all.
+pub(super) fn summary_words(summary: &Summary) -> String {
+    let classes = [
+        (Class::Loss, summary.loss),
+        (Class::Slow, summary.slow),
+        (Class::Cpu, summary.cpu),
+        (Class::Connect, summary.connect),
+    ];
+    let found = classes.iter().filter(|(_, count)| *count > 0);
+    let found: Vec<String> =
+        found.map(|(class, count)| format!("{class} {}", grouped(*count))).collect();
+    let mut words = if found.is_empty() {
+        "nothing found".to_owned()
+    } else {
+        format!("found {}", found.join(", "))
+    };
+    if summary.bytes_lost > 0 {
+        words += &format!("; {} bytes lost", grouped(summary.bytes_lost));
+    }
+    if summary.harmless > 0 {
+        words += &format!("; {} harmless", grouped(summary.harmless));
+    }
+    words += &format!("; watched for {:.1} s, {}", summary.watched_s, summary.tier.words());
+    words
+}

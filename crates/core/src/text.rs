@@ -1,0 +1,30 @@
+//! Text of others, made fit to be shown.
+
+use std::borrow::Cow;
+
+/// A text without what would command a terminal or turn text around: control characters but tabs and the
+/// ends of lines, and those that set directions, become U+FFFD. Names, files, peers and programs may
+/// bring them.
+#[must_use]
+pub fn plain(text: &str) -> Cow<'_, str> {
+    let commands = |one: char| {
+        (one.is_control() && one != '\n' && one != '\t')
+            || matches!(one, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.contains(commands) { text.replace(commands, "\u{FFFD}").into() } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_commands_the_terminal() {
+        assert_eq!(plain("a\tb\nc \u{b5}s"), "a\tb\nc \u{b5}s");
+        assert_eq!(
+            plain("\u{1b}]52;c;x\u{7}\r\u{9b}2J"),
+            "\u{FFFD}]52;c;x\u{FFFD}\u{FFFD}\u{FFFD}2J"
+        );
+        assert_eq!(plain("a\u{202e}b\u{2066}c"), "a\u{FFFD}b\u{FFFD}c");
+    }
+}

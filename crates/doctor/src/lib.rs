@@ -1,0 +1,33 @@
+//! Why bytes were lost, why it is slow, why it burns processor time: seen from outside, said in one
+//! sentence each.
+//!
+//! ```text
+//!  kernel, /proc --> Observer --Event--> Doctor: Book (what is known), rules --> Finding
+//!                       |  one of three tiers       pure; time comes with the events
+//!                       '--> a recording, which can be replayed
+//! ```
+//!
+//! This crate forbids changing what it looks at, and a finding without its evidence. What mends is
+//! `lastbyte heal`.
+
+#![forbid(unsafe_code)]
+
+pub mod book;
+pub mod event;
+mod explain;
+pub mod finding;
+mod observe;
+mod page;
+mod recording;
+mod rules;
+mod summary;
+mod words;
+
+pub use event::{Event, Scope, Tier, What};
+pub use explain::{Page, explain, pages};
+pub use finding::{Class, Code, Finding};
+pub use observe::{Intervals, ObserveError, Observer, Plan, Roots, Shortfall, Traced};
+pub use page::page;
+pub use recording::{Reader, RecordingError, Writer};
+pub use rules::Doctor;
+pub use summary::Summary;

@@ -1,0 +1,301 @@
+//! Watching: from the highest tier that the rights and the kernel allow, down to tables of sockets.
+
+mod counters;
+#[cfg(feature = "bpf")]
+mod kernel;
+#[cfg(not(feature = "bpf"))]
+#[path = "observe/kernel/without.rs"]
+mod kernel;
+mod ladder;
+mod networks;
+mod pace;
+mod proc;
+mod processes;
+mod rows;
+mod tables;
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lastbyte_sys::{poll, process};
+
+use crate::event::{Began, Event, Scope, Tier, What};
+use tables::{Tables, Tells};
+
+/// What is to be watched, and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is asked about.
+    pub scope: Scope,
+    /// This tier and no other; `None`: the best that works.
+    pub tier: Option<Tier>,
+    /// When system calls are traced.
+    pub traced: Traced,
+    /// Tables of sockets are looked at so often at most; seldom where that would cost more than
+    /// one and a half hundredths of a processor.
+    pub every: Duration,
+}
+
+/// When system calls are traced (tiers [`Tier::Tracefs`] and [`Tier::Bpf`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traced {
+    /// All the time, of the processes of the scope alone.
+    Watched,
+    /// Of all processes, in windows of this length, one in each such time.
+    Windows {
+        /// How long one is.
+        length: Duration,
+        /// From the beginning of one to that of the next.
+        every: Duration,
+    },
+    /// Never.
+    Never,
+}
+
+/// A tier that could not be had, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// Which.
+    pub tier: Tier,
+    /// Why not; one sentence.
+    pub why: String,
+    /// What it would add; one sentence.
+    pub adds: &'static str,
+}
+
+/// Why nothing can be watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// Not even tables of sockets can be read, or the tier that was asked for cannot be had.
+    #[error("{0}")]
+    Unavailable(String),
+    /// A source that worked before has failed.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The kernel's word.
+        #[source]
+        error: std::io::Error,
+    },
+}
+
+/// Where `/proc` and `/sys` lie: elsewhere for a host's that are seen from a container.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// `/sys`.
+    pub sys: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self { proc: PathBuf::from("/proc"), sys: PathBuf::from("/sys") }
+    }
+}
+
+/// How long it really is from one look to the next; `None` before the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intervals {
+    /// At tables of sockets.
+    pub tables: Option<Duration>,
+    /// At who has what open, `/proc/PID/fd`.
+    pub holders: Option<Duration>,
+}
+
+/// Where events go.
+type Each<'a> = &'a mut dyn FnMut(Event);
+
+/// What tells more than tables do.
+trait Source: std::fmt::Debug + Send {
+    /// Hands out what has come. `tables` know the sockets that have names already.
+    fn take(&mut self, tables: &Tables, each: Each<'_>) -> Result<(), ObserveError>;
+
+    /// Readable when it should be emptied before its time.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// A process, and what it starts from now on, is asked about.
+    fn watch(&mut self, pid: u32);
+
+    /// Traces the system calls of all processes, or no more.
+    fn window(&mut self, is_open: bool);
+
+    /// What this kernel does not let it see, in sentences.
+    fn blind(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Watches.
+#[derive(Debug)]
+pub struct Observer {
+    tier: Tier,
+    traced: Traced,
+    tables: Tables,
+    source: Option<Box<dyn Source>>,
+    /// What is to be handed out before all else.
+    first: Vec<Event>,
+    tick_ns: u64,
+    window_ns: u64,
+    is_window: bool,
+}
+
+impl Observer {
+    /// Begins to watch. What could not be had is told with it, the highest first.
+    ///
+    /// # Errors
+    /// [`ObserveError::Unavailable`].
+    pub fn start(plan: &Plan) -> Result<(Self, Vec<Shortfall>), ObserveError> {
+        Self::start_in(plan, &Roots::default())
+    }
+
+    /// As [`Observer::start`], with `/proc` and `/sys` elsewhere.
+    ///
+    /// # Errors
+    /// [`ObserveError::Unavailable`].
+    pub fn start_in(plan: &Plan, roots: &Roots) -> Result<(Self, Vec<Shortfall>), ObserveError> {
+        let mut shortfalls = Vec::new();
+        let (tier, source) = ladder::climb_down(plan, roots, &mut shortfalls)?;
+        let tells = Tells { changes: source.is_none(), ends: tier < Tier::Bpf };
+        let tables = Tables::start(plan, roots.proc.clone(), tells)?;
+        let now_ns = process::monotonic_ns();
+        let began = Began {
+            tier,
+            kernel: ladder::kernel(roots),
+            scope: plan.scope,
+            calls: match (tier, plan.traced) {
+                (Tier::Procfs, _) | (_, Traced::Never) => Some(false),
+                (_, Traced::Watched) => Some(true),
+                (Tier::Tracefs, Traced::Windows { .. }) => Some(false),
+                (Tier::Bpf, Traced::Windows { .. }) => None,
+            },
+        };
+        let mut observer = Self {
+            tier,
+            traced: plan.traced,
+            tables,
+            source,
+            first: vec![Event { at_ns: now_ns, what: What::Began(began) }],
+            tick_ns: now_ns,
+            window_ns: now_ns,
+            is_window: false,
+        };
+        if let Scope::Process(pid) = plan.scope {
+            observer.watch(pid);
+        }
+        Ok((observer, shortfalls))
+    }
+
+    /// From where is watched.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// A process, and what it starts from now on, is asked about too. The process of the scope is so from
+    /// the start: whoever starts a program to watch it holds it before its first step until then.
+    pub fn watch(&mut self, pid: u32) {
+        let now_ns = process::monotonic_ns();
+        self.tables.watch(pid, now_ns, &mut |event| self.first.push(event));
+        if let Some(source) = &mut self.source {
+            source.watch(pid);
+        }
+    }
+
+    /// What cannot be seen for want of rights, or because this kernel does not tell, in sentences.
+    #[must_use]
+    pub fn blind(&self) -> Vec<String> {
+        let mut blind = self.tables.blind();
+        blind.extend(self.source.iter().flat_map(|source| source.blind()));
+        blind
+    }
+
+    /// How often was looked so far.
+    #[must_use]
+    pub fn intervals(&self) -> Intervals {
+        Intervals { tables: self.tables.pace.interval(), holders: self.tables.holders.interval() }
+    }
+
+    /// Waits for events for at most so long, and hands out what has come, in the order of time; the
+    /// first of all is [`What::Began`].
+    ///
+    /// # Errors
+    /// [`ObserveError::Io`]: a source has failed for good.
+    pub fn take(
+        &mut self,
+        wait: Duration,
+        each: &mut dyn FnMut(Event),
+    ) -> Result<(), ObserveError> {
+        for event in self.first.drain(..) {
+            each(event);
+        }
+        self.wait(wait)?;
+        let now_ns = process::monotonic_ns();
+        let is_tick = now_ns >= self.tick_ns;
+        let Some(source) = &mut self.source else {
+            if is_tick {
+                self.tables.look(now_ns, each);
+                self.tick(each);
+            }
+            return Ok(());
+        };
+        let mut events = Vec::new();
+        if is_tick {
+            self.tables.look(now_ns, &mut |event| events.push(event));
+        }
+        // After the tables: all that came before what they say is there by now.
+        let taken = source.take(&self.tables, &mut |event| events.push(event));
+        events.sort_by_key(|event| event.at_ns);
+        events.into_iter().for_each(&mut *each);
+        if is_tick {
+            self.turn_window(now_ns);
+            self.tick(each);
+        }
+        taken
+    }
+
+    /// Until the next tick, the source's wish or the end of the wait.
+    fn wait(&self, most: Duration) -> Result<(), ObserveError> {
+        let now_ns = process::monotonic_ns();
+        let to_tick = Duration::from_nanos(self.tick_ns.saturating_sub(now_ns));
+        let wait = most.min(to_tick);
+        if wait.is_zero() {
+            return Ok(());
+        }
+        match self.source.as_ref().and_then(|source| source.wait_fd()) {
+            None => std::thread::sleep(wait),
+            Some(fd) => {
+                let failed =
+                    |error| ObserveError::Io { what: "waiting for events".to_owned(), error };
+                poll::wait_for(&fd, poll::READABLE, wait).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, each: Each<'_>) {
+        const TICK_NS: u64 = 100_000_000;
+        let now_ns = process::monotonic_ns();
+        each(Event { at_ns: now_ns, what: What::Tick });
+        // Ticks that were missed are not made up for.
+        self.tick_ns = (self.tick_ns + TICK_NS).max(now_ns.saturating_sub(TICK_NS));
+    }
+
+    /// Opens or closes the window in which all system calls are traced.
+    fn turn_window(&mut self, now_ns: u64) {
+        let (Traced::Windows { length, every }, Some(source)) = (self.traced, &mut self.source)
+        else {
+            return;
+        };
+        if now_ns < self.window_ns {
+            return;
+        }
+        self.is_window = !self.is_window;
+        source.window(self.is_window);
+        let next = if self.is_window { length } else { every.saturating_sub(length) };
+        self.window_ns = now_ns + u64::try_from(next.as_nanos()).unwrap_or(u64::MAX / 2);
+    }
+}

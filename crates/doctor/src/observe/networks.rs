@@ -1,0 +1,129 @@
+//! Network namespaces: one door into each, opened from within, and what is asked through it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use lastbyte_sys::namespace;
+use lastbyte_sys::sock_diag::{Destroyed, Dump};
+
+use super::counters;
+use crate::event::Counters;
+
+/// So many namespaces are looked into, at most.
+const MOST: usize = 256;
+/// What a buffer for sockets that end may hold, bytes.
+const BUFFER: i32 = 1 << 20;
+
+/// The namespaces that are looked into, by their inode numbers.
+#[derive(Debug, Default)]
+pub(super) struct Networks {
+    pub(super) open: BTreeMap<u64, Network>,
+    /// Such that cannot be, and why.
+    pub(super) refused: BTreeMap<u64, String>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Network {
+    inode: u64,
+    door: File,
+    pub(super) dump: Dump,
+    /// Is told of sockets that end, where that is allowed.
+    pub(super) destroyed: Option<Destroyed>,
+    may_hear: bool,
+    netstat: Option<File>,
+    last: Option<Counters>,
+    /// It is the observer's own, which stays.
+    is_own: bool,
+}
+
+impl Networks {
+    /// Looks into the calling thread's own.
+    ///
+    /// # Errors
+    /// As [`Dump::open`].
+    pub(super) fn open_own(&mut self, hears_ends: bool) -> io::Result<()> {
+        let network = Network::open(&namespace::current_network_path(), hears_ends)?;
+        self.open.insert(network.inode, Network { is_own: true, ..network });
+        Ok(())
+    }
+
+    /// Looks into those that are `wanted`, by the file that stands for each, and no more into others.
+    pub(super) fn want(&mut self, wanted: &BTreeMap<u64, PathBuf>, hears_ends: bool) {
+        self.open.retain(|inode, network| network.is_own || wanted.contains_key(inode));
+        self.refused.retain(|inode, _| wanted.contains_key(inode));
+        for (inode, path) in wanted {
+            if self.open.contains_key(inode) || self.refused.contains_key(inode) {
+                continue;
+            }
+            if self.open.len() >= MOST {
+                let why = format!("more than {MOST} network namespaces are not looked into");
+                self.refused.insert(*inode, why);
+                continue;
+            }
+            match Network::open(path, hears_ends) {
+                Ok(network) => drop(self.open.insert(network.inode, network)),
+                // It has gone meanwhile, with its process.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let why = format!("entering network namespace {inode} failed: {error}");
+                    self.refused.insert(*inode, why);
+                }
+            }
+        }
+    }
+}
+
+impl Network {
+    /// Opens one by the file that stands for it.
+    fn open(path: &Path, hears_ends: bool) -> io::Result<Self> {
+        let door = File::open(path)?;
+        let inode = door.metadata()?.ino();
+        let open = || {
+            let destroyed = if hears_ends { Destroyed::open(BUFFER).ok() } else { None };
+            // It stays this namespace's, whoever reads it.
+            let netstat = File::open("/proc/thread-self/net/netstat").ok();
+            Ok((Dump::open()?, destroyed, netstat))
+        };
+        let (dump, destroyed, netstat) = within(&door, inode, open)?;
+        let may_hear = destroyed.is_some() || !hears_ends;
+        Ok(Self { inode, door, dump, destroyed, may_hear, netstat, last: None, is_own: false })
+    }
+
+    /// Listens to ends again, after that was given up.
+    pub(super) fn hear_ends(&mut self) {
+        if self.destroyed.is_none() && self.may_hear {
+            let destroyed = within(&self.door, self.inode, || Destroyed::open(BUFFER));
+            self.may_hear = destroyed.is_ok();
+            self.destroyed = destroyed.ok();
+        }
+    }
+
+    /// What has grown since the last call; nothing at the first.
+    pub(super) fn counters(&mut self, inode: u64) -> Option<Counters> {
+        let mut text = vec![0; 16 * 1024];
+        let length = self.netstat.as_ref()?.read_at(&mut text, 0).ok()?;
+        let now = counters::parse(&String::from_utf8_lossy(&text[..length]), inode);
+        let before = self.last.replace(now)?;
+        counters::grown(&before, &now)
+    }
+}
+
+/// Does something in a namespace: in a thread that goes there, unless this one is there.
+fn within<T: Send>(
+    door: &File,
+    inode: u64,
+    act: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    if namespace::current_network_path().metadata()?.ino() == inode {
+        return act();
+    }
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| namespace::enter_network(door).and_then(|()| act()));
+        let panicked = |_| Err(io::Error::other("the thread that went there panicked"));
+        there.join().unwrap_or_else(panicked)
+    })
+}

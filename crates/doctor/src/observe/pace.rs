@@ -1,0 +1,95 @@
+//! How often something may be done that costs processor time.
+
+use std::time::Duration;
+
+use lastbyte_sys::process;
+
+/// No more often than asked for, and so seldom that it takes no more than its share of a processor.
+#[derive(Debug)]
+pub(super) struct Pace {
+    every_ns: u64,
+    /// One part in so many of the time.
+    share: u64,
+    /// What one takes, nanoseconds of processor time: the last ones, the newest the most.
+    cost_ns: u64,
+    last_ns: Option<u64>,
+    /// When the first was, and how many came after it.
+    first_ns: u64,
+    more: u64,
+}
+
+/// Processor time at the beginning.
+#[derive(Debug)]
+pub(super) struct Cost(u64);
+
+impl Pace {
+    pub(super) fn new(every: Duration, share: u64) -> Self {
+        let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        Self { every_ns, share, cost_ns: 0, last_ns: None, first_ns: 0, more: 0 }
+    }
+
+    /// Whether it is time.
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        /// Whoever calls comes a little early or late.
+        const SLACK_NS: u64 = 5_000_000;
+        let asked = |last: u64| now_ns + SLACK_NS >= last.saturating_add(self.every_ns);
+        self.last_ns.is_none_or(asked) && self.is_allowed(now_ns)
+    }
+
+    /// Whether it would not take more than its share, should it be done now.
+    pub(super) fn is_allowed(&self, now_ns: u64) -> bool {
+        self.last_ns.is_none_or(|last| now_ns >= last + self.cost_ns * self.share)
+    }
+
+    pub(super) fn begin() -> Cost {
+        Cost(used_ns())
+    }
+
+    /// It is done. `apart_ns`: of its time, what is not to be counted. Returns what it took.
+    pub(super) fn end(&mut self, begun: &Cost, apart_ns: u64, now_ns: u64) -> u64 {
+        let cost_ns = used_ns().saturating_sub(begun.0);
+        let own_ns = cost_ns.saturating_sub(apart_ns);
+        match self.last_ns {
+            None => (self.first_ns, self.cost_ns) = (now_ns, own_ns),
+            Some(_) => {
+                self.more += 1;
+                self.cost_ns = (self.cost_ns * 3 + own_ns) / 4;
+            }
+        }
+        self.last_ns = Some(now_ns);
+        cost_ns
+    }
+
+    /// How long it really was from one to the next so far; `None` before the second.
+    pub(super) fn interval(&self) -> Option<Duration> {
+        let over_ns = self.last_ns? - self.first_ns;
+        (self.more > 0).then(|| Duration::from_nanos(over_ns / self.more))
+    }
+}
+
+fn used_ns() -> u64 {
+    let used = process::thread_cpu_time().unwrap_or_default();
+    u64::try_from(used.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_costs_much_is_done_seldom() {
+        const MS: u64 = 1_000_000;
+        let mut pace = Pace::new(Duration::from_millis(100), 100);
+        assert!(pace.is_due(0));
+        pace.end(&Pace::begin(), 0, 0);
+        pace.cost_ns = MS / 2;
+        assert!(!pace.is_due(90 * MS) && pace.is_allowed(90 * MS));
+        assert!(pace.is_due(100 * MS));
+        pace.cost_ns = 3 * MS;
+        assert!(!pace.is_due(299 * MS) && pace.is_due(300 * MS));
+        assert_eq!(pace.interval(), None);
+        pace.end(&Pace::begin(), 0, 300 * MS);
+        pace.end(&Pace::begin(), 0, 500 * MS);
+        assert_eq!(pace.interval(), Some(Duration::from_millis(250)));
+    }
+}

@@ -1,0 +1,202 @@
+//! Processes that are asked about, and those that hold a socket: when they come, what they run, when
+//! they end, and how much processor time their threads take.
+
+use std::collections::BTreeMap;
+
+use lastbyte_sys::process::{self, CAP_SYS_PTRACE};
+
+use super::Each;
+use super::proc::{Proc, Stat};
+use crate::event::{Cpu, Ending, Event, What};
+
+/// Threads whose children are asked for at each look; of the others once a second.
+const THREADS_AT_ONCE: usize = 16;
+const SECOND_NS: u64 = 1_000_000_000;
+/// Processor time is told of threads that use at least so many hundredths of a processor.
+const BUSY_PERCENT: u64 = 20;
+/// A tick of `/proc`'s clock (`USER_HZ`), nanoseconds.
+const TICK_NS: u64 = 10_000_000;
+/// So many threads of one process are looked at, at most.
+const MOST_THREADS: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Processes {
+    proc: Proc,
+    known: BTreeMap<u32, Known>,
+    /// Whether ends are told of; otherwise a higher tier does.
+    tells_ends: bool,
+    sees_all: bool,
+    second_ns: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    stat: Stat,
+    user: Option<u32>,
+    network: Option<u64>,
+    /// It, or what it descends from, is asked about.
+    is_watched: bool,
+    /// Of the second before: when, and of each thread its processor time.
+    at_ns: u64,
+    threads: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Processes {
+    pub(super) fn new(proc: Proc, tells_ends: bool) -> Self {
+        let has = process::effective_capabilities().unwrap_or_default();
+        let sees_all = has & CAP_SYS_PTRACE != 0;
+        Self { proc, known: BTreeMap::new(), tells_ends, sees_all, second_ns: 0 }
+    }
+
+    /// Tells of a process and follows what it starts.
+    pub(super) fn watch(&mut self, pid: u32, now_ns: u64, each: Each<'_>) {
+        if self.tell(pid, now_ns, each)
+            && let Some(known) = self.known.get_mut(&pid)
+        {
+            known.is_watched = true;
+        }
+    }
+
+    /// Tells of a process, unless that was done. Returns whether it is there.
+    pub(super) fn tell(&mut self, pid: u32, now_ns: u64, each: Each<'_>) -> bool {
+        if self.known.contains_key(&pid) {
+            return true;
+        }
+        let Some(stat) = self.proc.stat(pid) else { return false };
+        let process = self.proc.process(pid, &stat);
+        let known = Known {
+            user: process.user,
+            network: process.network,
+            stat,
+            is_watched: false,
+            at_ns: 0,
+            threads: BTreeMap::new(),
+        };
+        self.known.insert(pid, known);
+        each(Event { at_ns: now_ns, what: What::Process(process) });
+        true
+    }
+
+    pub(super) fn watched(&self) -> impl Iterator<Item = u32> {
+        self.known.iter().filter(|(_, known)| known.is_watched).map(|(pid, _)| *pid)
+    }
+
+    pub(super) fn is_watched(&self, pid: u32) -> bool {
+        self.known.get(&pid).is_some_and(|known| known.is_watched)
+    }
+
+    /// The network namespaces of those that are asked about, each with one of them.
+    pub(super) fn networks(&self) -> impl Iterator<Item = (u64, u32)> {
+        let watched = self.known.iter().filter(|(_, known)| known.is_watched);
+        watched.filter_map(|(pid, known)| Some((known.network?, *pid)))
+    }
+
+    /// Looks who has ended, who runs another program, and whom the watched ones have started.
+    pub(super) fn look(&mut self, now_ns: u64, each: Each<'_>) {
+        let is_second = now_ns >= self.second_ns + SECOND_NS;
+        if is_second {
+            self.second_ns = now_ns;
+        }
+        let pids: Vec<u32> = self.known.keys().copied().collect();
+        for pid in pids {
+            let is_watched = self.is_watched(pid);
+            let is_there = !(is_watched || is_second) || self.look_at(pid, now_ns, each);
+            if is_second && is_there {
+                self.measure(pid, now_ns, each);
+            }
+            if is_watched {
+                self.follow(pid, is_second, now_ns, each);
+            }
+        }
+    }
+
+    /// Returns whether it is still there.
+    fn look_at(&mut self, pid: u32, now_ns: u64, each: Each<'_>) -> bool {
+        let stat = self.proc.stat(pid);
+        let Some(known) = self.known.get_mut(&pid) else { return false };
+        let is_same = stat.as_ref().is_some_and(|stat| stat.start == known.stat.start);
+        let same = stat.filter(|_| is_same);
+        let own = self.sees_all || known.user == Some(process::effective_user());
+        match same {
+            Some(stat) if !stat.has_ended() => {
+                if stat.name != known.stat.name {
+                    let process = self.proc.process(pid, &stat);
+                    each(Event { at_ns: now_ns, what: What::Process(process) });
+                }
+                known.network = self.proc.network(pid).or(known.network);
+                known.stat = stat;
+                true
+            }
+            ended => {
+                let ending = ended.map_or(Ending::Unknown, |stat| stat.ending(own));
+                self.known.remove(&pid);
+                if self.tells_ends {
+                    each(Event { at_ns: now_ns, what: What::Exited { pid, ending } });
+                }
+                false
+            }
+        }
+    }
+
+    /// Watches what a watched process has started.
+    fn follow(&mut self, pid: u32, is_second: bool, now_ns: u64, each: Each<'_>) {
+        let most = if is_second { MOST_THREADS } else { THREADS_AT_ONCE };
+        let threads = self.proc.threads(pid);
+        let mut says = threads.is_empty();
+        for tid in threads.into_iter().take(most) {
+            let Some(children) = self.proc.children(pid, tid) else { continue };
+            says = true;
+            for child in children {
+                self.follow_child(child, now_ns, each);
+            }
+        }
+        if !says && is_second {
+            for child in self.proc.pids().unwrap_or_default() {
+                if self.proc.stat(child).is_some_and(|stat| stat.parent == pid) {
+                    self.follow_child(child, now_ns, each);
+                }
+            }
+        }
+    }
+
+    fn follow_child(&mut self, child: u32, now_ns: u64, each: Each<'_>) {
+        if self.is_watched(child) || self.proc.stat(child).is_none_or(|stat| stat.has_ended()) {
+            return;
+        }
+        self.watch(child, now_ns, each);
+        // It may have started others before it was seen.
+        let grandchildren = self.proc.children(child, child).unwrap_or_default();
+        for grandchild in grandchildren {
+            self.follow_child(grandchild, now_ns, each);
+        }
+    }
+
+    /// Tells of the threads of a process that keep a processor busy.
+    fn measure(&mut self, pid: u32, now_ns: u64, each: Each<'_>) {
+        let Some(known) = self.known.get_mut(&pid) else { return };
+        let over_ns = now_ns - known.at_ns;
+        let is_first = std::mem::replace(&mut known.at_ns, now_ns) == 0;
+        let whole = (known.stat.user, known.stat.system);
+        let before = known.threads.insert(0, whole).unwrap_or(whole);
+        let is_busy = |used: u64| used * TICK_NS * 100 >= over_ns * BUSY_PERCENT;
+        if is_first || !is_busy((whole.0 + whole.1).saturating_sub(before.0 + before.1)) {
+            // What its threads used in an idle time is not counted later.
+            known.threads.retain(|tid, _| *tid == 0);
+            return;
+        }
+        let mut threads = BTreeMap::from([(0, whole)]);
+        for tid in self.proc.threads(pid).into_iter().take(MOST_THREADS) {
+            let Some(stat) = self.proc.thread_stat(pid, tid) else { continue };
+            threads.insert(tid, (stat.user, stat.system));
+            let Some(before) = known.threads.get(&tid) else { continue };
+            let user = stat.user.saturating_sub(before.0);
+            let system = stat.system.saturating_sub(before.1);
+            if is_busy(user + system) {
+                let (user_ns, system_ns) = (user * TICK_NS, system * TICK_NS);
+                let cpu = Cpu { pid, tid, user_ns, system_ns, over_ns };
+                each(Event { at_ns: now_ns, what: What::Cpu(cpu) });
+            }
+        }
+        known.threads = threads;
+    }
+}

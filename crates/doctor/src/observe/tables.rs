@@ -1,0 +1,497 @@
+//! Tier 1: tables of sockets and `/proc`, looked at again and again. What differs from the last look
+//! is an event.
+//!
+//! ```text
+//!  Processes: who is asked about   --.
+//!  Networks: a door into each       --+--> Rows: sockets as last seen --> events
+//!  /proc/PID/fd: who holds which   --'
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lastbyte_core::diag;
+use lastbyte_core::sample::State;
+use lastbyte_sys::sock_diag::{CONNECTED, LISTENING};
+use lastbyte_sys::{process, socket};
+
+use super::networks::{Network, Networks};
+use super::pace::Pace;
+use super::proc::Proc;
+use super::processes::Processes;
+use super::rows::{Moved, Row, Rows, role, sample};
+use super::{Each, ObserveError, Plan};
+use crate::event::{Changed, Event, Role, Sample, Scope, Socket, SocketId, What};
+
+/// In `TIME_WAIT` there is nothing to see, and there may be very many.
+const STATES: u32 = (LISTENING | CONNECTED) & !(1 << 6);
+/// A look at all tables may take one part in so many of a processor's time, and one at descriptors.
+const TABLES_SHARE: u64 = 66;
+const HOLDERS_SHARE: u64 = 100;
+const SECOND_NS: u64 = 1_000_000_000;
+/// A socket of which nothing changes is told of so often.
+const QUIET_NS: u64 = SECOND_NS;
+/// Whether a program has fixed its buffers is asked again so often.
+const LOCKS_NS: u64 = 5 * SECOND_NS;
+/// Of so many sockets at one look, at most.
+const LOCKS_AT_ONCE: usize = 50;
+/// More sockets than this that end between two looks are too dear to be heard of one by one.
+const MOST_ENDS: usize = 400;
+const ENDS_AGAIN_NS: u64 = 10 * SECOND_NS;
+
+/// What is left to a higher tier to tell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tells {
+    /// Changes of state.
+    pub(super) changes: bool,
+    /// The end of sockets and processes.
+    pub(super) ends: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Tables {
+    scope: Scope,
+    tells: Tells,
+    proc: Proc,
+    networks: Networks,
+    processes: Processes,
+    rows: Rows,
+    round: u32,
+    second_ns: u64,
+    /// When ends may be listened to again, after there were too many.
+    ends_again_ns: u64,
+    /// How often the tables, and descriptors, are looked through.
+    pub(super) pace: Pace,
+    pub(super) holders: Pace,
+    /// Processes whose descriptors we may not see.
+    hidden: BTreeSet<u32>,
+    wants_locks: Vec<SocketId>,
+    has_new_listener: bool,
+}
+
+impl Tables {
+    pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
+        let proc = Proc(proc);
+        let mut networks = Networks::default();
+        let unavailable = |error| {
+            ObserveError::Unavailable(format!("the kernel lists no sockets (sock_diag): {error}"))
+        };
+        networks.open_own(tells.ends).map_err(unavailable)?;
+        Ok(Self {
+            scope: plan.scope,
+            tells,
+            processes: Processes::new(proc.clone(), tells.ends),
+            proc,
+            networks,
+            rows: Rows::default(),
+            round: 0,
+            second_ns: 0,
+            ends_again_ns: 0,
+            pace: Pace::new(plan.every, TABLES_SHARE),
+            holders: Pace::new(Duration::from_secs(1), HOLDERS_SHARE),
+            hidden: BTreeSet::new(),
+            wants_locks: Vec::new(),
+            has_new_listener: false,
+        })
+    }
+
+    pub(super) fn watch(&mut self, pid: u32, now_ns: u64, each: Each<'_>) {
+        self.processes.watch(pid, now_ns, each);
+    }
+
+    /// The socket of these addresses, as last seen.
+    pub(super) fn at(
+        &self,
+        local: std::net::SocketAddr,
+        peer: std::net::SocketAddr,
+    ) -> Option<SocketId> {
+        self.rows.at(local, peer)
+    }
+
+    /// What cannot be seen, in sentences.
+    pub(super) fn blind(&self) -> Vec<String> {
+        let mut blind: Vec<String> = self.networks.refused.values().cloned().collect();
+        if !self.hidden.is_empty() {
+            blind.push(format!(
+                "which sockets {} processes of other users hold is not known: CAP_SYS_PTRACE is lacking",
+                self.hidden.len()
+            ));
+        }
+        blind
+    }
+
+    /// Looks at everything that is due.
+    pub(super) fn look(&mut self, now_ns: u64, each: Each<'_>) {
+        self.processes.look(now_ns, each);
+        if !self.pace.is_due(now_ns) {
+            return;
+        }
+        let cost = Pace::begin();
+        let is_first = self.round == 0;
+        self.round = self.round.wrapping_add(1);
+        let is_second = now_ns >= self.second_ns + SECOND_NS;
+        self.enter(is_second, now_ns);
+        let mut seen = Seen { fresh: Vec::new(), gone: Vec::new(), is_first };
+        let inodes: Vec<u64> = self.networks.open.keys().copied().collect();
+        for inode in inodes {
+            self.dump(inode, &mut seen, each);
+            self.hear(inode, now_ns, &mut seen, each);
+        }
+        let spent_ns = self.find_holders(now_ns, each);
+        for (id, sample) in seen.fresh {
+            self.decide(id, now_ns, each);
+            self.give(id, sample, each);
+        }
+        self.decide_later(now_ns, each);
+        self.end(seen.gone, each);
+        self.read_locks(now_ns);
+        if is_second {
+            self.second_ns = now_ns;
+            self.count(now_ns, each);
+        }
+        self.pace.end(&cost, spent_ns, now_ns);
+    }
+
+    /// Opens the namespaces that are asked about, and leaves the others.
+    fn enter(&mut self, is_second: bool, now_ns: u64) {
+        let mut wanted: BTreeMap<u64, PathBuf> = BTreeMap::new();
+        match self.scope {
+            Scope::Process(_) => {
+                let networks = self.processes.networks();
+                wanted.extend(networks.map(|(inode, pid)| (inode, self.proc.network_path(pid))));
+            }
+            // All processes are looked through for that.
+            _ if !is_second => return,
+            Scope::Machine | Scope::Port(_) => {
+                for pid in self.proc.pids().unwrap_or_default() {
+                    if let Some(inode) = self.proc.network(pid) {
+                        wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid));
+                    }
+                }
+            }
+        }
+        let hears_ends = self.tells.ends && now_ns >= self.ends_again_ns;
+        self.networks.want(&wanted, hears_ends);
+        if hears_ends {
+            self.networks.open.values_mut().for_each(Network::hear_ends);
+        }
+    }
+
+    /// Takes the table of one namespace in.
+    fn dump(&mut self, inode: u64, seen: &mut Seen, each: Each<'_>) {
+        let Some(network) = self.networks.open.get_mut(&inode) else { return };
+        let mut table = Table {
+            rows: &mut self.rows,
+            seen,
+            wants_locks: &mut self.wants_locks,
+            network: inode,
+            round: self.round,
+            tells_changes: self.tells.changes,
+        };
+        let whole = network.dump.tcp(STATES, &mut |body| table.take(body, each));
+        let (rows, round) = (&mut self.rows, self.round);
+        // Some may be missing from a dump that was interrupted.
+        if whole.is_ok() {
+            let here = rows.all.values().filter(|row| row.socket.network == Some(inode));
+            let gone = here.filter(|row| row.round != round).map(|row| (row.socket.id, None));
+            seen.gone.extend(gone);
+        } else {
+            for row in rows.all.values_mut().filter(|row| row.socket.network == Some(inode)) {
+                row.round = round;
+            }
+        }
+    }
+
+    /// Takes in who has ended since the last look, with their last numbers.
+    fn hear(&mut self, inode: u64, now_ns: u64, seen: &mut Seen, each: Each<'_>) {
+        let Some(network) = self.networks.open.get_mut(&inode) else { return };
+        let Some(destroyed) = network.destroyed.as_mut() else {
+            return;
+        };
+        let (mut heard, mut unheard) = (Vec::new(), 0);
+        let result = destroyed.receive(&mut |body| {
+            if heard.len() >= MOST_ENDS {
+                unheard += 1;
+            } else if let Some(socket) = diag::Socket::parse(body) {
+                let info = diag::info_bytes(body).map(Box::<[u8]>::from);
+                heard.push((socket, info));
+            }
+        });
+        // Of those that found no room it is not told how many they are.
+        let events = unheard + u64::from(result.is_err());
+        if events > 0 {
+            each(Event { at_ns: now_ns, what: What::Dropped { events } });
+        }
+        if heard.len() >= MOST_ENDS {
+            network.destroyed = None;
+            self.ends_again_ns = now_ns + ENDS_AGAIN_NS;
+        }
+        for (socket, info) in heard {
+            let id = SocketId(socket.cookie);
+            // Of one that was aborted by its program nothing is left to read.
+            let is_whole = socket.peer.port() != 0 && !socket.peer.ip().is_unspecified();
+            if is_whole && !self.rows.all.contains_key(&id) && !self.rows.is_full() {
+                let row = new_row(&self.rows, inode, &socket, self.round, false);
+                let holders = self.rows.listener(&row.socket).map(|row| row.holders.clone());
+                // Whoever listened has accepted it, as far as can be known afterwards.
+                let pids = holders.into_iter().flatten().map(|(pid, _)| (pid, None)).collect();
+                self.rows.add(Row { holders: pids, ..row });
+                self.decide(id, now_ns, each);
+            }
+            let last = is_whole.then(|| sample(id, socket, info.as_deref()));
+            seen.gone.retain(|gone| gone.0 != id);
+            seen.gone.push((id, last));
+        }
+    }
+
+    /// Looks who holds what, when it is due, and earlier for a socket of which that is not known.
+    fn find_holders(&mut self, now_ns: u64, each: Each<'_>) -> u64 {
+        let is_urgent = self.rows.has_unsearched && self.holders.is_allowed(now_ns);
+        if !is_urgent && !self.holders.is_due(now_ns) {
+            return 0;
+        }
+        let cost = Pace::begin();
+        let pids: Vec<u32> = match self.scope {
+            Scope::Process(_) => self.processes.watched().collect(),
+            Scope::Machine | Scope::Port(_) => self.proc.pids().unwrap_or_default(),
+        };
+        self.hidden.clear();
+        let mut found = Vec::new();
+        for pid in pids {
+            let rows = &mut self.rows;
+            let seen = self.proc.sockets(pid, &mut |inode, fd| {
+                let Some(row) = rows.of_inode(inode) else { return };
+                if row.holders.iter().all(|holder| holder.0 != pid) {
+                    row.holders.push((pid, Some(fd)));
+                    found.push((row.socket.id, pid, fd));
+                }
+            });
+            if seen.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
+                self.hidden.insert(pid);
+            }
+        }
+        self.rows.has_unsearched = false;
+        for (id, pid, fd) in found {
+            let was_told = self.rows.all.get(&id).is_some_and(|row| row.is_told);
+            if was_told {
+                self.hold((id, pid, Some(fd)), now_ns, each);
+            } else {
+                self.decide(id, now_ns, each);
+            }
+        }
+        self.holders.end(&cost, 0, now_ns)
+    }
+
+    /// Tells of a socket if it is asked about, and was not told of.
+    fn decide(&mut self, id: SocketId, now_ns: u64, each: Each<'_>) {
+        let Some(row) = self.rows.all.get(&id) else { return };
+        if row.is_told || !self.is_wanted(row) {
+            return;
+        }
+        let other = self.rows.other_end(&row.socket).map(|row| row.socket.id);
+        let Some(row) = self.rows.all.get_mut(&id) else { return };
+        row.is_told = true;
+        self.has_new_listener |= row.state == State::Listen;
+        each(Event { at_ns: now_ns, what: What::Socket(row.socket.clone()) });
+        for (pid, fd) in row.holders.clone() {
+            self.hold((id, pid, fd), now_ns, each);
+        }
+        if let Some(other) = other {
+            self.decide(other, now_ns, each);
+        }
+    }
+
+    /// Of connections to a listening socket that came to be asked about after they did.
+    fn decide_later(&mut self, now_ns: u64, each: Each<'_>) {
+        if !std::mem::take(&mut self.has_new_listener) {
+            return;
+        }
+        let untold = self.rows.all.values().filter(|row| !row.is_told);
+        let ids: Vec<SocketId> = untold.map(|row| row.socket.id).collect();
+        for id in ids {
+            self.decide(id, now_ns, each);
+        }
+    }
+
+    fn is_wanted(&self, row: &Row) -> bool {
+        let is_held = |row: &Row| row.holders.iter().any(|one| self.processes.is_watched(one.0));
+        match self.scope {
+            Scope::Machine => true,
+            Scope::Port(port) => row.socket.local.port() == port || row.socket.peer.port() == port,
+            Scope::Process(_) => {
+                is_held(row)
+                    || self.rows.other_end(&row.socket).is_some_and(|other| other.is_told)
+                    || row.state != State::Listen
+                        && self.rows.listener(&row.socket).is_some_and(is_held)
+            }
+        }
+    }
+
+    fn hold(
+        &mut self,
+        (socket, pid, fd): (SocketId, u32, Option<i32>),
+        now_ns: u64,
+        each: Each<'_>,
+    ) {
+        if self.processes.tell(pid, now_ns, each) {
+            each(Event { at_ns: now_ns, what: What::Holds { socket, pid, fd } });
+        }
+    }
+
+    fn give(&self, id: SocketId, (at_ns, sample): (u64, Sample), each: Each<'_>) {
+        if self.rows.all.get(&id).is_some_and(|row| row.is_told) {
+            each(Event { at_ns, what: What::Sample(Box::new(sample)) });
+        }
+    }
+
+    /// Takes leave of sockets, with their last numbers where they were heard of.
+    fn end(&mut self, gone: Vec<(SocketId, Option<Sample>)>, each: Each<'_>) {
+        for (id, last) in gone {
+            let is_told = self.rows.remove(id).is_some_and(|row| row.is_told);
+            if !is_told || !self.tells.ends {
+                continue;
+            }
+            let at_ns = process::monotonic_ns();
+            if let Some(last) = last {
+                each(Event { at_ns, what: What::Sample(Box::new(last)) });
+            }
+            each(Event { at_ns, what: What::Gone { socket: id, counts: None } });
+        }
+    }
+
+    /// Asks which buffers a program has fixed, through a descriptor of our own for a moment.
+    fn read_locks(&mut self, now_ns: u64) {
+        for id in std::mem::take(&mut self.wants_locks) {
+            let Some(row) = self.rows.all.get_mut(&id) else { continue };
+            row.locks_ns = now_ns;
+            let holder = row.holders.iter().find_map(|(pid, fd)| Some((*pid, (*fd)?)));
+            if let Some(locks) = holder.and_then(|(pid, fd)| locks(id, pid, fd)) {
+                row.locks = Some(locks);
+            }
+        }
+    }
+
+    fn count(&mut self, now_ns: u64, each: Each<'_>) {
+        for (inode, network) in &mut self.networks.open {
+            if let Some(counters) = network.counters(*inode) {
+                each(Event { at_ns: now_ns, what: What::Counters(counters) });
+            }
+        }
+    }
+}
+
+/// What one look has found.
+struct Seen {
+    fresh: Vec<(SocketId, (u64, Sample))>,
+    gone: Vec<(SocketId, Option<Sample>)>,
+    is_first: bool,
+}
+
+/// The table of one namespace, while it is read.
+struct Table<'a> {
+    rows: &'a mut Rows,
+    seen: &'a mut Seen,
+    wants_locks: &'a mut Vec<SocketId>,
+    network: u64,
+    round: u32,
+    tells_changes: bool,
+}
+
+impl Table<'_> {
+    fn take(&mut self, body: &[u8], each: Each<'_>) {
+        let Some(socket) = diag::Socket::parse(body) else { return };
+        let info = diag::info_bytes(body);
+        // What stands for a connection in TIME_WAIT may be in another state by name, and has none.
+        if info.is_none() && !matches!(socket.state, State::Listen | State::SynRecv) {
+            return;
+        }
+        let at_ns = process::monotonic_ns();
+        let id = SocketId(socket.cookie);
+        self.rows.note_inode(id, socket.inode);
+        let Some(row) = self.rows.all.get_mut(&id) else {
+            if !self.rows.is_full() {
+                let was_there = self.seen.is_first;
+                let row = new_row(self.rows, self.network, &socket, self.round, was_there);
+                self.rows.add(row);
+                self.seen.fresh.push((id, (at_ns, sample(id, socket, info))));
+            }
+            return;
+        };
+        row.round = self.round;
+        if self.tells_changes && row.is_told && row.state != socket.state {
+            let changed = change(id, row.state, &socket);
+            each(Event { at_ns, what: What::Changed(changed) });
+        }
+        row.state = socket.state;
+        if let Some(sample) = row.sample(at_ns, socket, info, self.wants_locks) {
+            each(Event { at_ns, what: What::Sample(Box::new(sample)) });
+        }
+    }
+}
+
+impl Row {
+    /// What is to be told of a socket that was told of before.
+    fn sample(
+        &mut self,
+        at_ns: u64,
+        socket: diag::Socket,
+        info: Option<&[u8]>,
+        wants_locks: &mut Vec<SocketId>,
+    ) -> Option<Sample> {
+        if !self.is_told {
+            return None;
+        }
+        let moved = Moved::of(&socket);
+        let is_quiet = moved == self.moved && moved.is_idle(socket.state);
+        if is_quiet && at_ns < self.sampled_ns + QUIET_NS {
+            return None;
+        }
+        let id = self.socket.id;
+        let is_due = self.locks_ns == 0 || at_ns >= self.locks_ns + LOCKS_NS;
+        let is_open = matches!(socket.state, State::Established | State::CloseWait);
+        if is_due && is_open && !self.holders.is_empty() && wants_locks.len() < LOCKS_AT_ONCE {
+            wants_locks.push(id);
+        }
+        (self.moved, self.sampled_ns) = (moved, at_ns);
+        Some(Sample { locks: self.locks, ..sample(id, socket, info) })
+    }
+}
+
+fn new_row(rows: &Rows, network: u64, socket: &diag::Socket, round: u32, was_there: bool) -> Row {
+    let mut known = Socket {
+        id: SocketId(socket.cookie),
+        local: socket.local,
+        peer: socket.peer,
+        mapped: socket.mapped,
+        network: Some(network),
+        role: Role::Unknown,
+    };
+    known.role = role(rows, &known, socket.state, was_there);
+    Row {
+        socket: known,
+        inode: socket.inode,
+        state: socket.state,
+        round,
+        is_told: false,
+        holders: Vec::new(),
+        moved: Moved::of(socket),
+        sampled_ns: process::monotonic_ns(),
+        locks: None,
+        locks_ns: 0,
+    }
+}
+
+fn change(socket: SocketId, from: State, now: &diag::Socket) -> Changed {
+    let held = Some(now.inode != 0);
+    Changed { socket, from, to: now.state, by: None, counts: None, errno: 0, held }
+}
+
+/// `SO_BUF_LOCK` of another process's socket, if it is still the one behind that descriptor.
+fn locks(id: SocketId, pid: u32, fd: i32) -> Option<u8> {
+    let process = process::pidfd_open(i32::try_from(pid).ok()?).ok()?;
+    let fd = process::pidfd_getfd(&process, fd).ok()?;
+    let is_same = socket::cookie(&fd).is_ok_and(|cookie| cookie == id.0);
+    let locked = is_same.then(|| socket::buffer_lock(&fd).ok()).flatten()?;
+    u8::try_from(locked).ok()
+}

@@ -1,0 +1,377 @@
+//! What held a flow back over a whole window: LB201, LB202, LB203, LB204, LB208.
+
+use lastbyte_core::sample::LimitedBy;
+
+use super::super::say;
+use super::window::{Seen, Window};
+use super::{Told, heal};
+use crate::book::{Book, Known};
+use crate::event::Sample;
+use crate::words;
+
+/// On a shorter path than this the processors are the limit, and no window matters for long,
+/// microseconds.
+const SHORTEST_US: u32 = 1_000;
+/// A limit that held for less of the time than this is one of several.
+const MOSTLY: f64 = 0.5;
+/// What was so nearly all the time.
+const NEARLY_ALWAYS: f64 = 0.8;
+
+/// What there is to judge by.
+pub(super) struct Case<'a> {
+    pub(super) window: &'a Window,
+    pub(super) now: &'a Seen,
+    pub(super) sample: &'a Sample,
+    pub(super) book: &'a Book,
+}
+
+/// All that can be said.
+pub(super) fn judge(case: &Case<'_>) -> Vec<Told> {
+    let by_rule = |rule: fn(&Case<'_>) -> Option<Told>| rule(case);
+    let held = [send_buffer, receive_window, congestion_window, shut_out, slow_reader];
+    let told: Vec<Told> = held.into_iter().filter_map(by_rule).collect();
+    // What is held back by something else, does not wait for its program.
+    if told.is_empty() { application(case).into_iter().collect() } else { told }
+}
+
+impl Case<'_> {
+    fn share(&self, by: LimitedBy) -> f64 {
+        self.window.limits.shares()[by as usize]
+    }
+
+    fn is_long_path(&self) -> bool {
+        self.now.trip_us() >= SHORTEST_US
+    }
+
+    /// Whether the path is seen to have been full: more would have waited in a queue.
+    fn is_path_full(&self) -> bool {
+        self.window.share_of(self.window.queue_in) > 0.25
+    }
+
+    /// So much in flight carries so many bytes a second.
+    fn rate_of(&self, flight: u64) -> f64 {
+        say::per_second(flight, u64::from(self.now.trip_us()) * 1_000)
+    }
+
+    fn over(&self) -> String {
+        words::time(self.window.ns)
+    }
+
+    fn rate(&self) -> String {
+        say::rate(self.window.rate())
+    }
+
+    fn told(&self, code: u16, sentence: String, fix: &str) -> Told {
+        let info = self.now.info();
+        let mut evidence = say::evidence([
+            ("over_seconds", (self.window.ns as f64 / 1e9).into()),
+            ("acked_bytes", self.window.acked.into()),
+            ("rate_bits_per_second", (self.window.rate() * 8.0).into()),
+            ("rtt_us", info.rtt_us.into()),
+        ]);
+        for by in LimitedBy::ALL {
+            let share = self.share(by);
+            if share > 0.0 {
+                let name = format!("limited_by_{}_percent", by.to_string().replace(' ', "_"));
+                evidence.insert(name, (share * 100.0).into());
+            }
+        }
+        if let Some(least) = info.min_rtt_us {
+            evidence.insert("min_rtt_us".to_owned(), least.into());
+        }
+        if let Some(name) = &self.sample.congestion {
+            evidence.insert("congestion_control".to_owned(), name.as_str().into());
+        }
+        Told { code, sentence, fix: fix.to_owned(), heal: None, evidence, by: None }
+    }
+
+    /// The other end, if it is on this machine and was sampled.
+    fn other_end(&self) -> Option<(&Known, &Sample)> {
+        let other = self.book.other_end(self.sample.socket)?;
+        other.sample.as_ref().map(|(_, sample)| (other, &**sample))
+    }
+}
+
+/// LB201: the program fixed the send buffer, and the path would carry more.
+///
+/// The kernel's own clock of the send buffer (`tcpi_sndbuf_limited`) stands still in the plainest
+/// cases. So this rests on the lock, on a buffer that is full with all of it sent, and on a path without
+/// a queue.
+fn send_buffer(case: &Case<'_>) -> Option<Told> {
+    /// What autotuning would go up to (`tcp_wmem`, by default), bytes of memory.
+    const AUTOTUNED: u32 = 4 << 20;
+    /// A buffer counts the memory of what lies in it, which is up to twice its bytes.
+    const OVERHEAD: u64 = 2;
+    let (window, size) = (case.window, case.sample.send_buffer?);
+    let full = Some(window.share_of(window.full_in)).filter(|share| *share >= NEARLY_ALWAYS);
+    let share = case.share(LimitedBy::SendBuffer).max(full.unwrap_or_default());
+    let is_fixed = match case.sample.locks {
+        Some(locks) => locks & 1 != 0 && share >= MOSTLY,
+        // Not readable: a buffer that is full all the time and does not grow.
+        None => share >= NEARLY_ALWAYS && window.buffer_least == window.buffer_most,
+    };
+    if !is_fixed || size >= AUTOTUNED || !case.is_long_path() || case.is_path_full() {
+        return None;
+    }
+    let most = u64::from(AUTOTUNED) / OVERHEAD;
+    let flight = window.flight_most.max(1);
+    let allowed = case.now.info().snd_wnd.map_or(flight * 2, u64::from).min(most);
+    if allowed < flight + flight / 4 {
+        // The peer's window would be the next limit, and at once.
+        return None;
+    }
+    let needed = allowed * OVERHEAD;
+    let who = match case.sample.locks {
+        Some(_) => "which the program fixed at",
+        None => "which seems to be fixed at",
+    };
+    let sentence = format!(
+        "the send buffer, {who} {} bytes, was full for {} of {} with all of it in flight: {} at a round \
+         trip of {}, where the peer's window allows {}, for which about {} bytes are needed",
+        words::count(size.into()),
+        say::percent(share),
+        case.over(),
+        case.rate(),
+        say::microseconds(case.now.trip_us()),
+        say::rate(case.rate_of(allowed)),
+        words::count(needed),
+    );
+    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; or set \
+               it to twice the bandwidth-delay product.";
+    let mut told = case.told(201, sentence, fix);
+    told.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
+    let lock = case.sample.locks.map_or("not readable", |_| "send buffer");
+    told.evidence.extend(say::evidence([
+        ("send_buffer_bytes", size.into()),
+        ("needed_send_buffer_bytes", needed.into()),
+        ("allowed_rate_bits_per_second", (case.rate_of(allowed) * 8.0).into()),
+        ("most_in_flight_bytes", flight.into()),
+        ("so_buf_lock", lock.into()),
+    ]));
+    Some(told)
+}
+
+/// LB202: the peer's window is full, and stays as it is. LB208 where it moves with a slow reader.
+fn receive_window(case: &Case<'_>) -> Option<Told> {
+    let window = case.window;
+    let now = case.now.info().snd_wnd?;
+    let share = case.share(LimitedBy::ReceiveWindow);
+    let is_growing = window.peer_first.is_some_and(|first| now > first.saturating_add(first / 4));
+    let was_shut = window.share_of(window.shut_out_in) > 0.2;
+    if share < MOSTLY || is_growing || !case.is_long_path() {
+        return None;
+    }
+    let other = case.other_end();
+    let is_fixed = other.and_then(|(_, sample)| sample.locks).map(|locks| locks & 2 != 0);
+    if window.peer_least < window.peer_most / 2 && is_fixed != Some(true) {
+        // It closes and opens: the reader is behind. Where that is on this machine, it is told there.
+        let is_far = other.is_none() && window.share_of(window.shut_out_in) < NEARLY_ALWAYS;
+        return is_far.then(|| far_reader_is_slow(case, share));
+    }
+    if was_shut || case.is_path_full() {
+        return None;
+    }
+    let (why, fix) = match is_fixed {
+        Some(true) => (
+            "its program fixed the receive buffer",
+            "Do not set SO_RCVBUF at the receiver, so that its kernel sizes the buffer by what comes.",
+        ),
+        Some(false) => (
+            "its kernel does not open it further",
+            "Raise the last number of net.ipv4.tcp_rmem at the receiver.",
+        ),
+        None => (
+            "its program fixed the receive buffer, or its kernel may not open it further",
+            "At the receiver, do not set SO_RCVBUF, and raise the last number of net.ipv4.tcp_rmem.",
+        ),
+    };
+    let sentence = format!(
+        "the peer's receive window of {} bytes was full for {} of {}: {} at a round trip of {}, and {why}",
+        words::count(window.peer_most.into()),
+        say::percent(share),
+        case.over(),
+        case.rate(),
+        say::microseconds(case.now.trip_us()),
+    );
+    let mut told = case.told(202, sentence, fix);
+    told.evidence.insert("peer_window_bytes".to_owned(), window.peer_most.into());
+    if let Some((known, sample)) = other.filter(|_| is_fixed == Some(true)) {
+        told.heal = Some(heal(known.socket.id, "--unlock-buffers"));
+        if let Some(size) = sample.receive_buffer {
+            told.evidence.insert("peer_receive_buffer_bytes".to_owned(), size.into());
+        }
+    }
+    Some(told)
+}
+
+/// LB208 as the sender sees it: the window moves, and is full.
+fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Told {
+    let window = case.window;
+    let sentence = format!(
+        "the peer's receive window was full for {} of {} and went from {} to {} bytes and back: its \
+         program seems to read no faster than {}",
+        say::percent(share),
+        case.over(),
+        words::count(window.peer_least.into()),
+        words::count(window.peer_most.into()),
+        case.rate(),
+    );
+    let fix =
+        "Look at what the receiving program does between its reads; nothing at this end mends it.";
+    let mut told = case.told(208, sentence, fix);
+    told.evidence.extend(say::evidence([
+        ("peer_window_least_bytes", window.peer_least.into()),
+        ("peer_window_most_bytes", window.peer_most.into()),
+    ]));
+    told
+}
+
+/// LB203: losses that no queue explains keep a window small that takes each for congestion.
+fn congestion_window(case: &Case<'_>) -> Option<Told> {
+    /// Those that make their window smaller at each loss.
+    const BY_LOSS: [&str; 12] = [
+        "reno",
+        "cubic",
+        "bic",
+        "htcp",
+        "highspeed",
+        "hybla",
+        "illinois",
+        "scalable",
+        "westwood",
+        "veno",
+        "yeah",
+        "lp",
+    ];
+    /// One or two may be of the end of slow start.
+    const FEWEST: u64 = 3;
+    /// Of more than this bbr makes no less (it takes 2 % a round trip for too much), and the path is
+    /// broken.
+    const MOST_LOST: f64 = 0.03;
+    /// On a shorter path the window is soon as wide again, microseconds.
+    const SHORTEST_US: u32 = 5_000;
+    let window = case.window;
+    let name = case.sample.congestion.as_deref()?;
+    let share = case.share(LimitedBy::CongestionWindow);
+    let mss = u64::from(case.now.info().snd_mss.max(1));
+    let lost = say::share(window.again, window.again.saturating_add(window.acked / mss));
+    let unqueued = say::share(window.again_unqueued, window.again);
+    let is_random = window.again >= FEWEST && window.again_in >= 2 && unqueued >= NEARLY_ALWAYS;
+    let is_small = case.now.trip_us() >= SHORTEST_US && share >= MOSTLY && lost < MOST_LOST;
+    if !BY_LOSS.contains(&name) || !is_random || !is_small || case.is_path_full() {
+        return None;
+    }
+    let sentence = format!(
+        "{name} took {} lost segments ({}) in {} for congestion, while the round trip stayed at {} as \
+         without a queue: its window was full for {} of the time, at {}",
+        words::count(window.again),
+        say::percent(lost),
+        case.over(),
+        say::microseconds(case.now.info().rtt_us),
+        say::percent(share),
+        case.rate(),
+    );
+    let fix = "Use a congestion control that measures the path and does not take each loss for \
+               congestion: bbr, or lb_bbr of lastbyte cc.";
+    let mut told = case.told(203, sentence, fix);
+    told.heal = Some(heal(case.sample.socket, "--congestion bbr"));
+    told.evidence.extend(say::evidence([
+        ("retransmitted_segments", window.again.into()),
+        ("retransmitted_percent", (lost * 100.0).into()),
+        ("retransmitted_without_queue_percent", (unqueued * 100.0).into()),
+        ("congestion_window_segments", case.now.info().cwnd_segments.into()),
+    ]));
+    Some(told)
+}
+
+/// LB204: a steady flow in one direction that the program feeds slower than the path would take it.
+fn application(case: &Case<'_>) -> Option<Told> {
+    /// Less than this is no transfer that somebody waits for, bytes a second.
+    const SLOWEST: f64 = 64.0 * 1024.0;
+    let (window, info) = (case.window, case.now.info());
+    // A program that had to wait for room would have been seen to.
+    let had_room = window.fullest > 0.0 && window.fullest < 0.9;
+    let all_sent = window.share_of(window.all_sent_in);
+    let share = case.share(LimitedBy::Application).max(if had_room { all_sent } else { 0.0 });
+    let is_steady = window.share_of(window.acked_in) >= 0.9;
+    let is_one_way = window.share_of(window.received_in) <= 0.1;
+    if share < NEARLY_ALWAYS || !is_steady || !is_one_way || !case.is_long_path() {
+        return None;
+    }
+    let congestion = u64::from(info.cwnd_segments) * u64::from(info.snd_mss);
+    let allowed = info.snd_wnd.map_or(congestion, |room| congestion.min(room.into()));
+    let (rate, could) = (window.rate(), case.rate_of(allowed));
+    if rate < SLOWEST || could < rate * 1.5 || case.is_path_full() {
+        return None;
+    }
+    let sentence = format!(
+        "the network waited for the program in {} of {}: it wrote {}, and the windows allow {} already",
+        say::percent(share),
+        case.over(),
+        case.rate(),
+        say::rate(could),
+    );
+    let fix = "If it is not meant to be that slow, look at what the program waits for before it writes: \
+               its source, its disk, or a processor.";
+    let mut told = case.told(204, sentence, fix);
+    told.evidence.insert("allowed_rate_bits_per_second".to_owned(), (could * 8.0).into());
+    Some(told)
+}
+
+/// LB208 as the sender sees it: the window is closed, and stays so.
+fn shut_out(case: &Case<'_>) -> Option<Told> {
+    let window = case.window;
+    let share = window.share_of(window.shut_out_in);
+    // Where the reader is on this machine, it is told there.
+    if share < NEARLY_ALWAYS || case.other_end().is_some() {
+        return None;
+    }
+    let waiting = case.now.send_queue;
+    let sentence = format!(
+        "the peer's program does not read: its window was closed for {} of {}, and {} bytes wait here",
+        say::percent(share),
+        case.over(),
+        words::count(waiting.into()),
+    );
+    let fix =
+        "Look at what the receiving program does instead of reading; nothing at this end mends it.";
+    let mut told = case.told(208, sentence, fix);
+    told.evidence.extend(say::evidence([
+        ("waiting_bytes", waiting.into()),
+        ("window_closed_percent", (share * 100.0).into()),
+    ]));
+    Some(told)
+}
+
+/// LB208 as the receiver sees it: bytes lie in its buffer, and its program takes none, or few.
+fn slow_reader(case: &Case<'_>) -> Option<Told> {
+    let (window, info) = (case.window, case.now.info());
+    if window.share_of(window.unread_in) < NEARLY_ALWAYS {
+        return None;
+    }
+    let (unread, mss) = (case.now.receive_queue, info.snd_mss);
+    let is_closed = info.rcv_wnd.is_none_or(|room| room <= mss.saturating_mul(2).max(unread / 8));
+    let read = say::per_second(window.read, window.ns);
+    let what = match window.read {
+        0 if is_closed => "read nothing".to_owned(),
+        0 => return None,
+        // It has stopped to read, or begun to: the next window will tell.
+        _ if window.share_of(window.read_in) < 0.3 => return None,
+        // A sender on the same machine is nearly always faster than a reader.
+        _ if !case.is_long_path() || window.received_in == 0 => return None,
+        _ => format!("read {} only", say::rate(read)),
+    };
+    let sentence = format!(
+        "the program {what} for {}, while {} bytes lay in its receive buffer and the peer had to wait",
+        case.over(),
+        words::count(unread.into()),
+    );
+    let fix = "Read as soon as there is something to read, in a thread or task of its own if the work \
+               on it takes long; it is harmless if it is meant to hold the peer back.";
+    let mut told = case.told(208, sentence, fix);
+    told.evidence.extend(say::evidence([
+        ("unread_bytes", unread.into()),
+        ("read_bytes", window.read.into()),
+    ]));
+    Some(told)
+}

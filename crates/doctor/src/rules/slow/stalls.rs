@@ -1,0 +1,209 @@
+//! Standing still: Nagle against delayed acknowledgements as samples show it (LB205), time-outs (LB207),
+//! and beginning anew after a pause (LB209).
+
+use super::super::say;
+use super::Told;
+use super::window::{Seen, Window};
+use crate::words;
+
+/// LB205 where calls are not counted: small segments are seen waiting for late acknowledgements.
+pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Told> {
+    /// A stall of 40 ms is met by a sample each 100 ms two times of five, where one follows the other.
+    const SHARE: f64 = 0.2;
+    const FEWEST: u32 = 5;
+    let share = window.share_of(window.late_ack_in);
+    if window.late_ack_in < FEWEST || share < SHARE {
+        return None;
+    }
+    let rtt = now.trip_us();
+    let sentence = format!(
+        "in {} of the looks within {} less than a segment waited for an acknowledgement that was late, \
+         at a round trip of {}: this is how Nagle's algorithm and delayed acknowledgements wait for \
+         each other",
+        say::percent(share),
+        words::time(window.ns),
+        say::microseconds(rtt),
+    );
+    let evidence = say::evidence([
+        ("late_looks", window.late_ack_in.into()),
+        ("looks", window.intervals.into()),
+        ("over_seconds", (window.ns as f64 / 1e9).into()),
+        ("min_rtt_us", rtt.into()),
+    ]);
+    Some(Told { evidence, ..nagle_told(sentence) })
+}
+
+/// LB205, without its evidence.
+pub(super) fn nagle_told(sentence: String) -> Told {
+    let fix = "Write a whole message with one call (writev, a buffer), or set TCP_NODELAY.";
+    Told {
+        code: 205,
+        sentence,
+        fix: fix.to_owned(),
+        heal: None,
+        evidence: Default::default(),
+        by: None,
+    }
+}
+
+/// LB207: the retransmission timer runs out (RFC 6298), and nothing moves until then.
+#[derive(Debug, Default)]
+pub(super) struct Timeouts {
+    /// Since when this is counted, nanoseconds.
+    since_ns: u64,
+    /// How often it ran out, as the socket says, and as was told by events.
+    seen: u64,
+    told: u64,
+    /// For how long nothing was acked around these, nanoseconds.
+    still_ns: u64,
+    /// For how long nothing is acked now, and whether the timer has run out in that time.
+    now_still_ns: u64,
+    ran_out: bool,
+}
+
+impl Timeouts {
+    /// An event said that segments were sent again for a time-out.
+    pub(super) fn told(&mut self, segments: u32) {
+        self.told = self.told.saturating_add(segments.into());
+        self.ran_out = true;
+    }
+
+    /// Looks at the time between two samples.
+    pub(super) fn add(&mut self, before: &Seen, after: &Seen) -> Option<Told> {
+        /// So much is one story, nanoseconds; the count begins anew after it.
+        const STORY_NS: u64 = 30_000_000_000;
+        if self.since_ns == 0 || after.at_ns.saturating_sub(self.since_ns) > STORY_NS {
+            *self = Self { since_ns: before.at_ns.max(1), ..Self::default() };
+        }
+        let (from, to) = (before.info(), after.info());
+        let counts = from.total_rto.zip(to.total_rto);
+        // 16 bits, which wrap.
+        let new = counts.map_or(0, |(from, to)| to.wrapping_sub(from)).into();
+        self.seen = self.seen.saturating_add(new);
+        self.ran_out |= new > 0;
+        let ns = after.at_ns.saturating_sub(before.at_ns);
+        let is_still = to.unacked_segments > 0 && from.bytes_acked == to.bytes_acked;
+        if after.is_shut_out() || to.snd_wnd == Some(0) {
+            // The peer has no room: these are probes of its window (RFC 9293 section 3.8.6.1).
+            (self.seen, self.told, self.ran_out) = (0, 0, false);
+            return None;
+        }
+        if !is_still {
+            (self.now_still_ns, self.ran_out) = (0, false);
+            return None;
+        }
+        // What was still before the timer ran out was waiting for it.
+        self.now_still_ns = self.now_still_ns.saturating_add(ns);
+        if self.ran_out {
+            self.still_ns = self.still_ns.saturating_add(self.now_still_ns);
+            self.now_still_ns = 0;
+        }
+        self.judge(after)
+    }
+
+    fn judge(&self, now: &Seen) -> Option<Told> {
+        /// One is how the end of a burst that was lost is found.
+        const FEWEST: u64 = 2;
+        /// Shorter than this nobody notices, nanoseconds.
+        const STILL_NS: u64 = 1_000_000_000;
+        let count = self.seen.max(self.told);
+        if count < FEWEST || self.still_ns < STILL_NS {
+            return None;
+        }
+        let over_ns = now.at_ns.saturating_sub(self.since_ns);
+        let sentence = format!(
+            "the retransmission timer ran out {} times in {}, and nothing was acked for {} of it: so \
+             many packets are lost on this path, or in bursts, that no acknowledgement tells of them",
+            words::count(count),
+            words::time(over_ns),
+            words::time(self.still_ns),
+        );
+        let fix = "Look for the loss (ip -s link, a mobile or wireless path, a policer, a broken path \
+                   MTU): no setting of this socket mends it.";
+        let evidence = say::evidence([
+            ("timeouts", count.into()),
+            ("still_seconds", (self.still_ns as f64 / 1e9).into()),
+            ("over_seconds", (over_ns as f64 / 1e9).into()),
+            ("rtt_us", now.info().rtt_us.into()),
+            ("retransmitted_segments", now.info().total_retrans_segments.into()),
+        ]);
+        Some(Told { code: 207, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
+    }
+}
+
+/// LB209: after a pause longer than the retransmission time-out the congestion window is halved for each
+/// such time (RFC 2861, RFC 5681 section 4.1; `tcp_slow_start_after_idle`), and what comes next waits.
+#[derive(Debug, Default)]
+pub(super) struct Restarts {
+    /// The window before the pause, where there is one now.
+    paused: Option<Pause>,
+    count: u32,
+    /// By how much it fell, the last time.
+    from: u32,
+    to: u32,
+    /// How many round trips that has cost in all.
+    trips: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    window: u32,
+    again: u32,
+}
+
+impl Restarts {
+    /// Looks at the time between two samples.
+    pub(super) fn add(&mut self, before: &Seen, after: &Seen, name: Option<&str>) -> Option<Told> {
+        let (from, to) = (before.info(), after.info());
+        if before.rests() {
+            let (window, again) = (from.cwnd_segments, from.total_retrans_segments);
+            self.paused = Some(Pause { window, again });
+        }
+        let pause = self.paused.filter(|_| !after.rests())?;
+        self.paused = None;
+        // What it wanted to send, and could not at once.
+        let mss = u64::from(to.snd_mss.max(1));
+        let written = u64::from(to.unacked_segments) + u64::from(to.notsent_bytes?) / mss;
+        let waits = written > u64::from(to.cwnd_segments) || to.bytes_acked > from.bytes_acked;
+        let fell = to.cwnd_segments < pause.window - pause.window / 4;
+        // bbr and its kin go on at the rate that they knew, and make the window small for other reasons.
+        let keeps = name.is_none_or(|name| name.contains("bbr"));
+        if !fell || !waits || keeps || to.total_retrans_segments != pause.again {
+            return None;
+        }
+        self.count = self.count.saturating_add(1);
+        (self.from, self.to) = (pause.window, to.cwnd_segments);
+        self.trips = self.trips.saturating_add((self.from / self.to.max(1)).max(2).ilog2());
+        self.judge(after)
+    }
+
+    fn judge(&self, now: &Seen) -> Option<Told> {
+        const FEWEST: u32 = 3;
+        /// On a shorter path the window is soon as wide again, microseconds.
+        const SHORTEST_US: u32 = 20_000;
+        let rtt = now.info().rtt_us;
+        if self.count < FEWEST || rtt < SHORTEST_US {
+            return None;
+        }
+        let lost_us = rtt.saturating_mul(self.trips);
+        let sentence = format!(
+            "the congestion window fell after a pause {} times, at last from {} to {} segments, and had \
+             to grow again while bytes waited: about {} for it so far, at a round trip of {}",
+            self.count,
+            words::count(self.from.into()),
+            words::count(self.to.into()),
+            say::microseconds(lost_us),
+            say::microseconds(rtt),
+        );
+        let fix = "Set net.ipv4.tcp_slow_start_after_idle to 0 at the sender, or use bbr, which goes on \
+                   at the rate that it knew.";
+        let evidence = say::evidence([
+            ("restarts", self.count.into()),
+            ("window_before_segments", self.from.into()),
+            ("window_after_segments", self.to.into()),
+            ("lost_round_trips", self.trips.into()),
+            ("rtt_us", rtt.into()),
+        ]);
+        Some(Told { code: 209, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
+    }
+}

@@ -1,0 +1,272 @@
+//! Samples of one flow, added up over a time that is long enough to judge by.
+
+use std::time::Duration;
+
+use lastbyte_core::sample::{Limits, Moment, TcpInfo};
+
+use super::super::say;
+use crate::event::Sample;
+
+/// So long is looked at before anything is said, nanoseconds. A slow start over 200 ms takes about as
+/// long; what is over sooner nobody waits for.
+const SHORTEST_NS: u64 = 3_000_000_000;
+/// And at least so many round trips: buffers and windows that grow, double in each.
+const ROUND_TRIPS: u64 = 10;
+/// No longer than this, however long a round trip is, nanoseconds.
+const LONGEST_NS: u64 = 20_000_000_000;
+/// In so few intervals too little is seen.
+const FEWEST: u32 = 5;
+/// After a pause of this length a new story begins, nanoseconds.
+const PAUSE_NS: u64 = 1_000_000_000;
+
+/// A sample, read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) at_ns: u64,
+    pub(super) moment: Moment,
+    pub(super) receive_queue: u32,
+    pub(super) receive_buffer: Option<u32>,
+    pub(super) send_queue: u32,
+}
+
+impl Seen {
+    /// `None` without `tcp_info`.
+    pub(super) fn of(at_ns: u64, sample: &Sample) -> Option<Self> {
+        let moment = Moment {
+            info: sample.info.parse()?,
+            send_buffer: sample.send_buffer,
+            queued: sample.queued,
+        };
+        Some(Self {
+            at_ns,
+            moment,
+            receive_queue: sample.receive_queue,
+            receive_buffer: sample.receive_buffer,
+            send_queue: sample.send_queue,
+        })
+    }
+
+    pub(super) fn info(&self) -> &TcpInfo {
+        &self.moment.info
+    }
+
+    /// Whether nothing is under way in either direction.
+    pub(super) fn rests(&self) -> bool {
+        let info = self.info();
+        info.unacked_segments == 0
+            && info.notsent_bytes.unwrap_or_default() == 0
+            && self.receive_queue == 0
+    }
+
+    /// Whether bytes wait behind a window into which no segment fits.
+    pub(super) fn is_shut_out(&self) -> bool {
+        let info = self.info();
+        let waits = info.notsent_bytes.is_some_and(|bytes| bytes > 0);
+        waits && info.unacked_segments <= 1 && info.snd_wnd.is_some_and(|room| room < info.snd_mss)
+    }
+
+    /// The round trip without a queue and without late acknowledgements, where that is known,
+    /// microseconds.
+    pub(super) fn trip_us(&self) -> u32 {
+        let info = self.info();
+        info.min_rtt_us.filter(|least| (1..info.rtt_us).contains(least)).unwrap_or(info.rtt_us)
+    }
+
+    /// Whether a queue on the path is felt: the round trip is longer than it was at its shortest by
+    /// more than bursts and busy machines make it.
+    pub(super) fn feels_queue(&self) -> bool {
+        const BURSTS_US: u32 = 2_000;
+        let info = self.info();
+        let Some(least) = info.min_rtt_us.filter(|least| *least > 0) else { return true };
+        info.rtt_us > least.saturating_add(least / 4).saturating_add(BURSTS_US)
+    }
+
+    /// Whether less than a segment waits for an acknowledgement, and that is late (RFC 9293 section
+    /// 3.7.4, RFC 1122 section 4.2.3.2).
+    pub(super) fn waits_for_a_late_ack(&self) -> bool {
+        /// The receiver may wait with an acknowledgement 40 ms and longer; a busy one is later than
+        /// the round trip says too, by a few.
+        const LATE_MS: u32 = 10;
+        /// On a longer path a late acknowledgement is not told from one that is still under way.
+        const LONGEST_US: u32 = 10_000;
+        let info = self.info();
+        let waits = info.notsent_bytes.is_some_and(|bytes| bytes > 0 && bytes < info.snd_mss);
+        let is_whole = info.lost_segments == 0 && info.retrans_segments == 0;
+        let has_room = info.snd_wnd.is_none_or(|room| room / 2 >= info.snd_mss);
+        let late = info.last_data_sent_ms >= (self.trip_us() / 1_000).saturating_add(LATE_MS);
+        waits
+            && info.unacked_segments > 0
+            && info.unacked_segments <= 2
+            && self.trip_us() < LONGEST_US
+            && is_whole
+            && has_room
+            && late
+    }
+
+    /// Whether all that was written is sent, but for less than a segment.
+    fn all_is_sent(&self) -> bool {
+        self.info().notsent_bytes.is_some_and(|bytes| bytes < self.info().snd_mss.max(1))
+    }
+
+    /// What of the send buffer is in use, as a share of its size.
+    fn fill(&self) -> Option<f64> {
+        let size = self.moment.send_buffer.filter(|size| *size > 0)?;
+        Some(f64::from(self.moment.queued?) / f64::from(size))
+    }
+
+    /// Whether what is received fills a good part of the buffer, for want of a reader.
+    fn is_unread(&self) -> bool {
+        self.receive_buffer.is_some_and(|size| size > 0 && self.receive_queue >= size / 4)
+    }
+}
+
+/// What was seen of a flow since a time. Bytes are payload, but for a FIN.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Window {
+    /// How long it is.
+    pub(super) ns: u64,
+    /// In so many parts.
+    pub(super) intervals: u32,
+    /// What held the sending direction back.
+    pub(super) limits: Limits,
+    pub(super) acked: u64,
+    pub(super) received: u64,
+    /// Taken by the program.
+    pub(super) read: u64,
+    /// Parts in which bytes were acked, and such in which some were received.
+    pub(super) acked_in: u32,
+    pub(super) received_in: u32,
+    /// Segments sent again; of these such that were lost while no queue was felt; and parts with any.
+    pub(super) again: u64,
+    pub(super) again_unqueued: u64,
+    pub(super) again_in: u32,
+    /// Parts at whose end a queue was felt.
+    pub(super) queue_in: u32,
+    /// At whose end bytes waited behind a closed window.
+    pub(super) shut_out_in: u32,
+    /// At whose end a small segment waited for a late acknowledgement.
+    pub(super) late_ack_in: u32,
+    /// At whose end bytes lay unread, and such in which the program took some.
+    pub(super) unread_in: u32,
+    pub(super) read_in: u32,
+    /// At whose end all was sent and the send buffer was so full that a program which waits for room
+    /// was not woken yet; and the fullest that it was, as a share of its size.
+    pub(super) full_in: u32,
+    pub(super) fullest: f64,
+    /// At whose end all was sent.
+    pub(super) all_sent_in: u32,
+    /// The peer's window: as it was first, the smallest, the largest.
+    pub(super) peer_first: Option<u32>,
+    pub(super) peer_least: u32,
+    pub(super) peer_most: u32,
+    /// The most that was in flight, bytes.
+    pub(super) flight_most: u64,
+    /// The send buffer: the smallest and largest size.
+    pub(super) buffer_least: u32,
+    pub(super) buffer_most: u32,
+    /// For how long nothing was under way, lately.
+    rests_ns: u64,
+}
+
+impl Window {
+    /// Adds what lies between two samples; `false` if it cannot be, because something ran backwards.
+    pub(super) fn add(&mut self, before: &Seen, after: &Seen) -> bool {
+        let Some(ns) = after.at_ns.checked_sub(before.at_ns).filter(|ns| *ns > 0) else {
+            return false;
+        };
+        let Some(grown) = Grown::between(before, after) else { return false };
+        let rests = before.rests() && after.rests() && grown.acked == 0 && grown.received == 0;
+        self.rests_ns = if rests { self.rests_ns.saturating_add(ns) } else { 0 };
+        if rests && (self.intervals == 0 || self.rests_ns >= PAUSE_NS) {
+            *self = Self { rests_ns: self.rests_ns, ..Self::default() };
+            return true;
+        }
+        self.ns = self.ns.saturating_add(ns);
+        self.intervals = self.intervals.saturating_add(1);
+        self.limits.add(&before.moment, &after.moment, Duration::from_nanos(ns), None);
+        self.count(&grown, before, after);
+        self.sizes(after);
+        true
+    }
+
+    /// Whether it is long enough to be judged.
+    pub(super) fn is_whole(&self, now: &Seen) -> bool {
+        let trips = u64::from(now.info().rtt_us) * 1_000 * ROUND_TRIPS;
+        let enough = trips.clamp(SHORTEST_NS, LONGEST_NS);
+        self.ns >= enough && self.intervals >= FEWEST
+    }
+
+    /// A number of its parts, as a share of all.
+    pub(super) fn share_of(&self, intervals: u32) -> f64 {
+        f64::from(intervals) / f64::from(self.intervals.max(1))
+    }
+
+    /// Bytes acked a second.
+    pub(super) fn rate(&self) -> f64 {
+        say::per_second(self.acked, self.ns)
+    }
+
+    fn count(&mut self, grown: &Grown, before: &Seen, after: &Seen) {
+        self.acked = self.acked.saturating_add(grown.acked);
+        self.received = self.received.saturating_add(grown.received);
+        let there = grown.received.saturating_add(before.receive_queue.into());
+        let read = there.saturating_sub(after.receive_queue.into());
+        self.read = self.read.saturating_add(read);
+        self.read_in += u32::from(read > 0);
+        self.acked_in += u32::from(grown.acked > 0);
+        self.received_in += u32::from(grown.received > 0);
+        self.again = self.again.saturating_add(grown.again);
+        self.again_in += u32::from(grown.again > 0);
+        if !before.feels_queue() && !after.feels_queue() {
+            self.again_unqueued = self.again_unqueued.saturating_add(grown.again);
+        }
+        self.queue_in += u32::from(after.feels_queue());
+        self.shut_out_in += u32::from(after.is_shut_out());
+        self.late_ack_in += u32::from(after.waits_for_a_late_ack());
+        self.unread_in += u32::from(after.is_unread());
+    }
+
+    fn sizes(&mut self, after: &Seen) {
+        /// A program that waits for room is woken when a third is free (`sk_stream_min_wspace`).
+        const WOKEN: f64 = 2.0 / 3.0;
+        if let Some(fill) = after.fill() {
+            self.full_in += u32::from(fill > WOKEN && after.all_is_sent());
+            self.fullest = self.fullest.max(fill);
+        }
+        self.all_sent_in += u32::from(after.all_is_sent());
+        let info = after.info();
+        if let Some(room) = info.snd_wnd {
+            let is_first = self.peer_first.is_none();
+            self.peer_first = self.peer_first.or(Some(room));
+            self.peer_least = if is_first { room } else { self.peer_least.min(room) };
+            self.peer_most = self.peer_most.max(room);
+        }
+        if let Some(size) = after.moment.send_buffer {
+            let is_first = self.buffer_most == 0;
+            self.buffer_least = if is_first { size } else { self.buffer_least.min(size) };
+            self.buffer_most = self.buffer_most.max(size);
+        }
+        let flight = u64::from(info.unacked_segments) * u64::from(info.snd_mss);
+        self.flight_most = self.flight_most.max(flight);
+    }
+}
+
+/// By what the counters grew.
+struct Grown {
+    acked: u64,
+    received: u64,
+    again: u64,
+}
+
+impl Grown {
+    /// `None` where they are not there, or ran backwards.
+    fn between(before: &Seen, after: &Seen) -> Option<Self> {
+        let (before, after) = (before.info(), after.info());
+        let again = after.total_retrans_segments.checked_sub(before.total_retrans_segments)?;
+        Some(Self {
+            acked: after.bytes_acked?.checked_sub(before.bytes_acked?)?,
+            received: after.bytes_received?.checked_sub(before.bytes_received?)?,
+            again: again.into(),
+        })
+    }
+}

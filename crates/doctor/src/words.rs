@@ -1,0 +1,84 @@
+//! Numbers and names as sentences have them.
+
+use lastbyte_core::text::plain;
+
+use crate::finding::About;
+
+/// A number in groups of three digits: `1,618,864`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 byte`, `4,096 bytes`.
+pub(crate) fn bytes(number: u64) -> String {
+    match number {
+        1 => "1 byte".to_owned(),
+        _ => format!("{} bytes", count(number)),
+    }
+}
+
+/// A time as a person says it: `0.3 ms`, `43 ms`, `1.2 s`, `108 s`.
+pub(crate) fn time(ns: u64) -> String {
+    /// From here on tenths are noise.
+    const WHOLE: u64 = 10;
+    let milliseconds = ns / 1_000_000;
+    match milliseconds {
+        0..WHOLE => format!("{}.{} ms", milliseconds, ns / 100_000 % 10),
+        WHOLE..1_000 => format!("{milliseconds} ms"),
+        1_000..10_000 => format!("{}.{} s", milliseconds / 1_000, milliseconds / 100 % 10),
+        _ => format!("{} s", milliseconds / 1_000),
+    }
+}
+
+/// Who: `iperf3 (4711)`. A name is any characters; a sentence stays one line of text.
+pub(crate) fn who(about: &About) -> String {
+    match (&about.name, about.pid) {
+        (Some(name), Some(pid)) if !name.is_empty() => format!("{} ({pid})", one_line(name)),
+        (_, Some(pid)) => format!("process {pid}"),
+        _ => "a program".to_owned(),
+    }
+}
+
+/// Text of others, as a part of a sentence.
+pub(crate) fn one_line(text: &str) -> String {
+    plain(text).replace(['\n', '\t', '\u{2028}', '\u{2029}'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_as_persons_write_them() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_618_864), "1,618,864");
+        assert_eq!(bytes(1), "1 byte");
+        assert_eq!(bytes(0), "0 bytes");
+        assert_eq!(time(300_000), "0.3 ms");
+        assert_eq!(time(43_900_000), "43 ms");
+        assert_eq!(time(1_250_000_000), "1.2 s");
+        assert_eq!(time(108_000_000_000), "108 s");
+        assert_eq!(time(u64::MAX), "18446744073 s");
+    }
+
+    #[test]
+    fn a_hostile_name_cannot_leave_its_sentence() {
+        let hostile = About {
+            pid: Some(7),
+            name: Some("a\n\u{1b}[2J\u{202e}b".to_owned()),
+            ..About::default()
+        };
+        assert_eq!(who(&hostile), "a \u{FFFD}[2J\u{FFFD}b (7)");
+        assert_eq!(who(&About { pid: Some(7), ..About::default() }), "process 7");
+        assert_eq!(who(&About::default()), "a program");
+    }
+}
