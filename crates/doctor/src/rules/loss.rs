@@ -97,7 +97,7 @@ impl Ends {
         match changed.to {
             State::SynSent => self.forget(id),
             State::FinWait1 | State::LastAck => {
-                if let Some(exit) = Exit::of(at_ns, changed, known)
+                if let Some(exit) = Exit::of(at_ns, changed, book)
                     && self.exits.len() < MOST_FOLLOWED
                 {
                     self.exits.insert(id, exit);
@@ -155,13 +155,18 @@ impl Ends {
 
     fn on_gone(&mut self, at_ns: u64, id: SocketId, book: &Book, found: &mut Vec<Finding>) {
         let Some(known) = book.socket(id) else { return };
-        let nothing_left =
-            known.counts.is_some_and(|(_, counts)| counts.unacked() <= known.fin_sent.into());
-        if nothing_left && !self.open.contains_key(&id) {
+        let left = match (&known.counts, &known.sample) {
+            (Some((_, counts)), _) => Some(counts.unacked()),
+            // The last look at a socket that was destroyed.
+            (None, Some((_, sample))) if sample.state == State::Close => Some(sample.send_queue),
+            _ => None,
+        };
+        let is_open = self.open.contains_key(&id);
+        if !is_open && left.is_some_and(|left| left <= known.fin_sent.into()) {
             self.delivered(at_ns, id, book, found);
         }
-        let vanished = book.tier() == Tier::Procfs && known.state.is_some_and(is_synchronized);
-        if vanished {
+        let was_connected = known.socket.peer.port() != 0 && known.state != Some(State::SynSent);
+        if book.tier() == Tier::Procfs && was_connected {
             // Tables show no change to CLOSED, only that a socket is not there any more.
             let _ = self.open(at_ns, id);
         }

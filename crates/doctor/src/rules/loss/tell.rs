@@ -328,7 +328,7 @@ impl End<'_> {
         evidence.put("unacked_bytes", numbers.map(|numbers| numbers.unacked));
         evidence.put("unsent_bytes", numbers.and_then(|numbers| numbers.unsent));
         evidence.put("unread_bytes", numbers.and_then(|numbers| numbers.unread));
-        let age_ns = numbers.map(|numbers| numbers.age_ns).filter(|age_ns| *age_ns > 0);
+        let age_ns = numbers.map(|numbers| numbers.age_ns).filter(|age_ns| *age_ns > 1);
         evidence.put("numbers_age_ms", age_ns.map(milliseconds));
         let lost = matches!(self.lost, Lost::Exactly(_)).then(|| self.lost.most()).flatten();
         evidence.put("lost_bytes", lost);

@@ -1,7 +1,7 @@
 use lastbyte_core::sample::State::{self, Close, CloseWait, Established, FinWait1, FinWait2};
 use proptest::prelude::*;
 
-use crate::event::{Actor, Counters, Ending, Event, Scope, SocketId, Tier, What};
+use crate::event::{Actor, Changed, Counters, Ending, Event, Scope, SocketId, Tier, What};
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::rules::Doctor;
 use crate::rules::story::{NETWORK, Story, counts};
@@ -385,24 +385,72 @@ fn trace_points_without_numbers_take_the_last_sample_and_say_so() {
     assert_eq!(of_code(&story(false)), (101, Class::Note, false, None));
 }
 
+/// What tables show of a socket with 4,000 bytes unacked and 5 unread that is gone at the next look.
+fn vanished(counters: Counters, last: Option<(u32, u32)>) -> Story {
+    let mut story = Story::of_tier(Tier::Procfs, Scope::Machine)
+        .process(7, "a")
+        .socket(1, (HERE, THERE), 7)
+        .sample(1, Established, (5, 4_000), true)
+        .after(100);
+    if let Some(queues) = last {
+        story = story.sample(1, Close, queues, false);
+    }
+    story.gone(1).after(900).with(What::Counters(counters)).after(500)
+}
+
 #[test]
 fn tables_alone_need_a_counter_that_grew() {
-    let counters = Counters { network: NETWORK, aborts_on_close: 1, ..Counters::default() };
-    let story = |counters: Counters| {
-        Story::of_tier(Tier::Procfs, Scope::Machine)
-            .process(7, "a")
-            .socket(1, (HERE, THERE), 7)
-            .sample(1, Established, (5, 4_000), true)
-            .after(100)
-            .gone(1)
-            .with(What::Counters(counters))
-            .after(500)
-            .findings()
+    let none = Counters { network: NETWORK, ..Counters::default() };
+    assert_eq!(vanished(none, None).findings(), []);
+    let elsewhere = Counters { network: 1, aborts_on_close: 1, ..none };
+    assert_eq!(vanished(elsewhere, None).findings(), []);
+    let finding = vanished(Counters { aborts_on_close: 1, ..none }, None).finding();
+    assert_eq!(of_code(&finding), (101, Class::Loss, false, Some(4_000)));
+    let finding = vanished(Counters { aborts_on_timeout: 1, ..none }, None).finding();
+    assert_eq!(of_code(&finding), (108, Class::Loss, false, Some(4_000)));
+}
+
+#[test]
+fn a_last_look_at_a_destroyed_socket_counts_more() {
+    let none = Counters { network: NETWORK, ..Counters::default() };
+    let aborted = Counters { aborts_on_close: 1, aborts_on_data: 1, ..none };
+    // An orderly end: at most the FINs are left.
+    assert_eq!(vanished(aborted, Some((0, 0))).findings(), []);
+    assert_eq!(vanished(aborted, Some((1, 0))).findings(), []);
+    let finding = vanished(aborted, Some((6, 5_000))).finding();
+    assert_eq!(of_code(&finding), (101, Class::Loss, false, Some(5_000)));
+    let finding = vanished(none, Some((0, 5_000))).finding();
+    assert_eq!(of_code(&finding), (105, Class::Loss, false, Some(5_000)));
+}
+
+#[test]
+fn tables_follow_an_exit_too() {
+    let change = |from, to| {
+        What::Changed(Changed {
+            socket: SocketId(1),
+            from,
+            to,
+            by: None,
+            counts: None,
+            errno: 0,
+            held: Some(false),
+        })
     };
-    assert_eq!(story(Counters::default()), []);
-    let findings = story(counters);
-    assert_eq!(findings.len(), 1);
-    assert_eq!(of_code(&findings[0]), (101, Class::Loss, false, Some(4_000)));
+    let finding = Story::of_tier(Tier::Procfs, Scope::Process(7))
+        .process(7, "a")
+        .socket(1, (HERE, THERE), 7)
+        .sample(1, Established, (0, 4_000), true)
+        .after(100)
+        .exited(7, Ending::Exit(3))
+        .with(change(Established, FinWait1))
+        .sample(1, FinWait1, (0, 4_001), false)
+        .after(200)
+        .sample(1, Close, (0, 0), false)
+        .gone(1)
+        .after(2_000)
+        .finding();
+    assert_eq!(of_code(&finding), (102, Class::Note, true, Some(0)));
+    assert_eq!(word(&finding, "exit_code"), 3.0.into());
 }
 
 #[test]
