@@ -241,7 +241,7 @@ fn slow_family(book: &Book, success: Attempt, slow: &[Attempt]) -> Option<Findin
         ),
         fix: format!(
             "Mend {dead} or take its address from the name; a program dials both families at once as RFC \
-             8305 says (`lastbyte::Dialer`, `lastbyte dial`)."
+             8305 says (`lastbyte::dial::Dialer`, `lastbyte dial`)."
         ),
         evidence: evidence([
             ("cost_ms", milliseconds(cost_ns).into()),

@@ -291,11 +291,11 @@ impl End<'_> {
     fn fix(&self) -> &'static str {
         match (self.cause, self.code()) {
             (_, Code(102)) => {
-                "Before exiting shut down writing and wait until all is acked (`lastbyte::finish` does), \
+                "Before exiting shut down writing and wait until all is acked (`lastbyte::finish_fd` does), \
                  and give a program time to end before it is killed."
             }
             (Cause::Unread, _) => {
-                "Shut down writing, read to the peer's end, then close (`lastbyte::finish` does); before a \
+                "Shut down writing, read to the peer's end, then close (`lastbyte::finish_fd` does); before a \
                  program that cannot be changed put `lastbyte gate`."
             }
             (Cause::Abort, _) => {
@@ -414,7 +414,7 @@ fn of_exit(book: &Book, id: SocketId, exit: &Exit, words: &str) -> Option<Findin
         ),
         about,
         fix:
-            "Before exiting shut down writing and wait until all is acked: `lastbyte::finish` does."
+            "Before exiting shut down writing and wait until all is acked: `lastbyte::finish_fd` does."
                 .to_owned(),
         heal: None,
         evidence: evidence.0,
