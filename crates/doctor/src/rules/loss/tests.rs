@@ -466,6 +466,30 @@ fn one_end_is_explained_once() {
     assert_eq!((finding.code, finding.times), (Code(101), 1));
 }
 
+#[test]
+#[ignore = "writes recordings of stories into the corpus, by hand when events change"]
+fn stories_are_recorded() {
+    let elsewhere = closed_with_unread(one(Scope::Process(7)), 0, 20_000).after(300);
+    elsewhere.record("loss-unread-elsewhere");
+    let at_reset = counts(0, [50, 50, 50, 60_000, 10_000]);
+    closed_with_unread(both(Scope::Machine), 0, 20_000)
+        .after(100)
+        .reset_comes(2, at_reset)
+        .dies(2, Established, 104, Some(at_reset))
+        .gone(2)
+        .after(500)
+        .record("loss-unread-both-ends");
+    tail_loss(Scope::Process(7)).record("loss-data-after-close");
+    let sent = counts(0, [9_000, 9_000, 5_000, 50, 50]);
+    one(Scope::Process(7))
+        .exit(1, (Established, FinWait1), (7, Ending::Signal(9)), Some(sent))
+        .exited(7, Ending::Signal(9))
+        .after(50)
+        .change(1, (FinWait1, FinWait2), Some(counts(0, [9_001, 9_001, 9_001, 50, 50])))
+        .after(300)
+        .record("loss-not-killed-and-delivered");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
