@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use lastbyte_core::sample::State;
 
 use crate::event::{
-    Changed, Counts, Ending, Event, Process, Sample, Scope, Socket, SocketId, Tier, What, distance,
+    Changed, Counts, Ending, Event, Process, Role, Sample, Scope, Socket, SocketId, Tier, What,
+    distance,
 };
 use crate::finding::About;
 
@@ -431,6 +432,12 @@ impl Book {
 }
 
 impl Known {
+    /// Whether it waits for connections.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.socket.role == Role::Listens || self.state == Some(State::Listen)
+    }
+
     fn new(at_ns: u64, socket: &Socket) -> Self {
         Self {
             socket: socket.clone(),

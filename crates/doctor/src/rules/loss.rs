@@ -134,8 +134,11 @@ impl Ends {
     }
 
     fn on_reset_sent(&mut self, at_ns: u64, reset: &ResetSent, book: &Book) {
+        // What meets no connection any more may meet a socket that listens at its port.
+        let listens = |id: &SocketId| book.socket(*id).is_some_and(Known::listens);
+        let socket = reset.socket.filter(|id| !listens(id));
         let named = || book.socket_at(reset.local, reset.peer);
-        let Some(id) = reset.socket.or_else(named) else { return };
+        let Some(id) = socket.or_else(named) else { return };
         let Some(known) = book.socket(id) else { return };
         let reason = reset.reason.as_deref();
         if end::answers_data(reason, reset.active, known) {
@@ -143,7 +146,7 @@ impl Ends {
                 hints.answered = hints.answered.saturating_add(1);
                 hints.answered_why = hints.answered_why.take().or_else(|| reset.reason.clone());
             }
-        } else if reset.socket.is_some() && end::aborts(reason, reset.active) {
+        } else if socket.is_some() && end::aborts(reason, reset.active) {
             if !is_connection(book, id) && !self.open.contains_key(&id) {
                 return;
             }

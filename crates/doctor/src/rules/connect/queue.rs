@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use lastbyte_core::sample::State;
 
-use crate::book::{Book, Known};
-use crate::event::{Counters, Event, Role, Sample, SocketId, What};
+use crate::book::Book;
+use crate::event::{Counters, Event, Sample, SocketId, What};
 use crate::finding::{About, Class, Code, Finding};
 use crate::rules::Rule;
 use crate::rules::say::evidence;
@@ -84,11 +84,8 @@ impl ListenQueue {
             found.push(finding(book, at_ns, *id, *full, counters.listen_overflows));
             return;
         }
-        let listens = |known: &Known| {
-            known.socket.role == Role::Listens || known.state == Some(State::Listen)
-        };
         let mut all = book.sockets().filter(|(id, known)| {
-            listens(known) && known.gone_ns.is_none() && is_here(id) && book.wants_socket(**id)
+            known.listens() && known.gone_ns.is_none() && is_here(id) && book.wants_socket(**id)
         });
         if let (Some((id, known)), None) = (all.next(), all.next()) {
             let sample = known.sample.as_ref().map(|(_, sample)| sample);

@@ -155,8 +155,9 @@ pub(super) fn answers_data(reason: Option<&str>, active: bool, known: &Known) ->
     }
     match reason {
         Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET") => true,
+        // The connection is forgotten, and `TCP_FLAGS` says so where another socket listens at its port.
         // After the peer's FIN it sends no data.
-        Some("NO_SOCKET") | None => known.fin_received.is_none(),
+        Some("NO_SOCKET" | "TCP_FLAGS") | None => known.fin_received.is_none(),
         Some(_) => false,
     }
 }
