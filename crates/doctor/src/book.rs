@@ -336,6 +336,10 @@ impl Book {
         let is_root = self.scope() == Scope::Process(process.pid);
         let of_parent = self.processes.get(&process.parent).is_some_and(|one| one.is_watched);
         let patient = self.processes.entry(process.pid).or_default();
+        if process.name.is_empty() && !patient.process.name.is_empty() {
+            // One that has ended, and of which nothing could be read any more.
+            return;
+        }
         if patient.ending.take().is_some() {
             // The number was given again.
             patient.is_watched = false;

@@ -150,7 +150,9 @@ impl Hints {
 
 /// Whether a reset of this reason was sent because data came that nobody can read any more.
 pub(super) fn answers_data(reason: Option<&str>, active: bool, known: &Known) -> bool {
-    if active || known.closed.is_none() {
+    // What comes after an abort is answered so too, and is no news.
+    let is_orderly = |changed: &Changed| changed.to != State::Close;
+    if active || !known.closed.as_ref().is_some_and(|(_, changed)| is_orderly(changed)) {
         return false;
     }
     match reason {

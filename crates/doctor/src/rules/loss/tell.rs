@@ -53,7 +53,7 @@ impl End<'_> {
             sentence,
             fix: self.fix().to_owned(),
             heal: None,
-            evidence: self.evidence(peer_lost, outcome.exact),
+            evidence: self.evidence(book, peer_lost, outcome.exact),
         }
     }
 
@@ -83,9 +83,16 @@ impl End<'_> {
 
     /// Of what the peer wrote, what our close threw away: its bytes that came after the close.
     fn peer_lost(&self, book: &Book) -> Option<u32> {
-        let ours = self.known.last.as_ref()?;
-        let other = book.other_end(self.id).filter(|_| self.cause == Cause::DataAfterClose)?;
-        other.last.as_ref()?.missing_at(ours)
+        let by_close = matches!(self.cause, Cause::DataAfterClose | Cause::Unread);
+        let ours = self.known.last.as_ref().filter(|_| by_close)?;
+        book.other_end(self.id)?.last.as_ref()?.missing_at(ours)
+    }
+
+    /// Of what was acked to us, what the peer's program closed without reading.
+    fn acked_unread(&self, book: &Book) -> Option<u32> {
+        let of_peer = self.cause == Cause::PeerReset;
+        let unread = book.other_end(self.id).filter(|_| of_peer)?.last?.unread();
+        Some(unread).filter(|unread| *unread > 0)
     }
 
     fn outcome(&self, peer_lost: Option<u32>) -> Outcome {
@@ -149,7 +156,7 @@ impl End<'_> {
                  {ours}{}.",
                 self.closed_words(),
                 self.unread_words(),
-                self.peers_unread_words(),
+                self.peers_words(peer_lost),
             ),
             Cause::Abort => format!(
                 "{} its connection to {peer}, and a reset was sent in place of the end: {ours}.",
@@ -237,10 +244,16 @@ impl End<'_> {
         }
     }
 
-    fn peers_unread_words(&self) -> String {
-        match Numbers::of(self.known).and_then(|numbers| numbers.unread) {
-            None | Some(0) => String::new(),
-            Some(_) => "; the peer takes what was unread for delivered".to_owned(),
+    /// What the peer loses by a close with unread input.
+    fn peers_words(&self, peer_lost: Option<u32>) -> String {
+        let unread = Numbers::of(self.known).and_then(|numbers| numbers.unread);
+        match (unread, peer_lost) {
+            (None | Some(0), _) => String::new(),
+            (Some(_), Some(lost)) if lost > 0 => format!(
+                "; the peer takes what was unread for delivered, and {} more of it did not arrive",
+                bytes(lost.into())
+            ),
+            (Some(_), _) => "; the peer takes what was unread for delivered".to_owned(),
         }
     }
 
@@ -272,7 +285,11 @@ impl End<'_> {
         };
         let peer =
             name.map_or_else(|| format!("the peer {peer}"), |name| format!("{name} at {peer}"));
-        format!("The connection of {who} was reset by {peer}{why}: {ours}.")
+        let unread = self.acked_unread(book).map(|unread| {
+            format!(", and {} that had arrived were never read", bytes(unread.into()))
+        });
+        let unread = unread.unwrap_or_default();
+        format!("The connection of {who} was reset by {peer}{why}: {ours}{unread}.")
     }
 
     fn no_answer_words(&self) -> String {
@@ -321,7 +338,12 @@ impl End<'_> {
         }
     }
 
-    fn evidence(&self, peer_lost: Option<u32>, exact: &str) -> BTreeMap<String, Evidence> {
+    fn evidence(
+        &self,
+        book: &Book,
+        peer_lost: Option<u32>,
+        exact: &str,
+    ) -> BTreeMap<String, Evidence> {
         let mut evidence = Table::default();
         evidence.put("exact", Some(exact));
         let numbers = Numbers::of(self.known);
@@ -333,6 +355,7 @@ impl End<'_> {
         let lost = matches!(self.lost, Lost::Exactly(_)).then(|| self.lost.most()).flatten();
         evidence.put("lost_bytes", lost);
         evidence.put("peer_lost_bytes", peer_lost);
+        evidence.put("acked_unread_bytes", self.acked_unread(book));
         let sent = self.hints.sent.as_ref().and_then(|reset| reset.reason.as_deref());
         let answered = self.hints.answered_why.as_deref();
         evidence.put("reset_reason", sent.or(answered));
