@@ -248,7 +248,11 @@ impl Ends {
                 return None;
             }
         }
-        let finding = tell::End { id, known, hints, cause, lost, exit, of_other }.finding(book);
+        let end = tell::End { id, known, hints, cause, lost, exit, of_other };
+        if end.is_nothing(book) {
+            return None;
+        }
+        let finding = end.finding(book);
         self.explain(id, finding.code);
         Some(finding)
     }

@@ -88,6 +88,18 @@ impl End<'_> {
         book.other_end(self.id)?.last.as_ref()?.missing_at(ours)
     }
 
+    /// Whether a reset after the close may have answered the peer's end alone, as it does where the kernel
+    /// has forgotten the connection before it comes: no data is known to have come, and none lost.
+    pub(super) fn is_nothing(&self, book: &Book) -> bool {
+        let why = self.hints.answered_why.as_deref();
+        let is_sure = matches!(why, Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET"));
+        let few = match self.peer_lost(book) {
+            Some(lost) => lost == 0,
+            None => self.hints.answered < MANY_RESETS,
+        };
+        self.cause == Cause::DataAfterClose && !is_sure && few && self.lost == Lost::Exactly(0)
+    }
+
     /// Of what was acked to us, what the peer's program closed without reading.
     fn acked_unread(&self, book: &Book) -> Option<u32> {
         let of_peer = self.cause == Cause::PeerReset;

@@ -270,6 +270,28 @@ fn lb104_of_a_peer_elsewhere_is_a_loss_if_many_packets_met_the_close() {
 }
 
 #[test]
+fn a_late_end_that_meets_no_connection_is_nothing() {
+    let closed = counts(0, [101, 101, 101, 50, 50]);
+    let last = counts(0, [50, 50, 50, 102, 101]);
+    let finished = both(Scope::Machine)
+        .call(1, (Established, FinWait1), 7, Some(counts(0, [100, 100, 100, 50, 50])))
+        .change(2, (Established, CloseWait), Some(counts(0, [50, 50, 50, 101, 100])))
+        .change(1, (FinWait1, FinWait2), Some(closed))
+        .change(1, (FinWait2, Close), Some(closed))
+        .gone(1)
+        .after(10);
+    let late = finished
+        .call(2, (CloseWait, State::LastAck), 9, Some(last))
+        .answers(1, "NO_SOCKET")
+        .reset_comes(2, counts(0, [51, 51, 50, 101, 101]))
+        .dies(2, State::LastAck, 32, Some(counts(0, [51, 51, 50, 101, 101])))
+        .gone(2)
+        .after(500);
+    let findings = late.findings();
+    assert!(findings.iter().all(|one| one.harmless && one.code == Code(105)), "{findings:#?}");
+}
+
+#[test]
 fn lb105_a_reset_comes() {
     let story = |acked: u32| {
         let left = counts(0, [9_000, 7_000.max(acked), acked, 50, 50]);
