@@ -27,6 +27,7 @@ use super::Rule;
 use crate::book::Book;
 use crate::event::{Again, Event, Sample, SocketId, What};
 use crate::finding::{Class, Code, Evidence, Finding};
+use crate::words;
 use stalls::{Restarts, Timeouts};
 use window::{Seen, Window};
 use writes::Writes;
@@ -164,6 +165,7 @@ struct Told {
 
 impl Told {
     fn finding(self, event: &Event, id: SocketId, book: &Book) -> Finding {
+        let about = book.about(id, self.by);
         Finding {
             code: Code(self.code),
             class: Class::Slow,
@@ -171,8 +173,8 @@ impl Told {
             bytes: None,
             at_ns: event.at_ns,
             times: 1,
-            about: book.about(id, self.by),
-            sentence: self.sentence,
+            sentence: format!("{}: {}.", words::who(&about), self.sentence),
+            about,
             fix: self.fix,
             heal: self.heal,
             evidence: self.evidence,

@@ -50,6 +50,11 @@ impl Writes {
         told.into_iter().flatten().map(|told| Told { by: Some(io.pid), ..told }).collect()
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
     pub(super) fn forget(&mut self, socket: SocketId) {
         let last = (socket, u32::MAX);
         while let Some((key, _)) = self.of.range((socket, 0)..=last).next() {
