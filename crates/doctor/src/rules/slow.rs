@@ -25,7 +25,7 @@ use lastbyte_core::sample::State;
 
 use super::Rule;
 use crate::book::Book;
-use crate::event::{Again, Event, Sample, SocketId, What};
+use crate::event::{Again, Event, Io, Sample, SocketId, What};
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::words;
 use stalls::{Restarts, Timeouts};
@@ -64,8 +64,7 @@ impl Rule for Slow {
                 return;
             }
             What::Io(io) => {
-                let known = self.flows.get(&io.socket).and_then(|flow| flow.last.as_ref());
-                told.extend(self.writes.add(io, known.map(Seen::trip_us)));
+                self.io(io, book, &mut told);
                 io.socket
             }
             What::Gone { socket, .. } => {
@@ -81,6 +80,18 @@ impl Rule for Slow {
 }
 
 impl Slow {
+    fn io(&mut self, io: &Io, book: &Book, told: &mut Vec<Told>) {
+        let mut flow = self.flows.get_mut(&io.socket);
+        let last = flow.as_deref().and_then(|flow| flow.last.as_ref());
+        let mut new = self.writes.add(io, last.map(Seen::trip_us));
+        for one in &mut new {
+            one.by = book.process(io.pid).map(|_| io.pid);
+        }
+        // What was seen by looking at it needs not be said again.
+        new.retain(|one| flow.as_mut().is_none_or(|flow| flow.is_new(one.code)));
+        told.append(&mut new);
+    }
+
     fn sample(&mut self, at_ns: u64, sample: &Sample, book: &Book, told: &mut Vec<Told>) {
         if !carries_data(sample.state) {
             self.flows.remove(&sample.socket);
@@ -110,7 +121,7 @@ struct Flow {
     window: Window,
     timeouts: Timeouts,
     restarts: Restarts,
-    /// What was told of it: each thing once.
+    /// What was told of it, a bit for each code.
     told: u16,
 }
 
@@ -141,12 +152,18 @@ impl Flow {
             if one.code == 209 {
                 one.heal = Some(heal(sample.socket, "--congestion bbr"));
             }
-            let bit = 1 << (one.code % 16);
-            if self.told & bit == 0 {
-                self.told |= bit;
+            if self.is_new(one.code) {
                 told.push(one);
             }
         }
+    }
+
+    /// Whether this was not told of it yet: each thing is, once.
+    fn is_new(&mut self, code: u16) -> bool {
+        let bit = 1 << (code % 16);
+        let is_new = self.told & bit == 0;
+        self.told |= bit;
+        is_new
     }
 }
 

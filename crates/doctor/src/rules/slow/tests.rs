@@ -404,6 +404,19 @@ fn writes_that_wait_for_delayed_acknowledgements_are_told() {
 }
 
 #[test]
+fn what_two_kinds_of_evidence_say_is_told_once() {
+    let mut look = Look { unacked: 1, unsent: 100, last_sent_ms: 25, pace: 400, ..Look::full() };
+    (look.rtt_us, look.min_rtt_us) = (22_000, 2_000);
+    let mut story = story();
+    for _ in 0..60 {
+        look.acked += look.pace;
+        look.busy_us += 100_000;
+        story = story.after(100).with(look.what()).with(io(4, 2, 41));
+    }
+    assert_eq!(only(&story, 205).times, 1);
+}
+
+#[test]
 fn thousands_of_tiny_writes_are_told() {
     let finding = only(&ios(&io(5_000, 0, 0)), 206);
     assert!(finding.sentence.contains("100.0 bytes each"), "{finding:?}");

@@ -46,8 +46,7 @@ impl Writes {
         }
         let sums = self.of.entry(key).or_default();
         sums.add(io);
-        let told = [sums.nagle(rtt_us), sums.tiny()];
-        told.into_iter().flatten().map(|told| Told { by: Some(io.pid), ..told }).collect()
+        [sums.nagle(rtt_us), sums.tiny()].into_iter().flatten().collect()
     }
 
     #[cfg(test)]
