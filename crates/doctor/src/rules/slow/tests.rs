@@ -421,6 +421,9 @@ fn thousands_of_tiny_writes_are_told() {
     let finding = only(&ios(&io(5_000, 0, 0)), 206);
     assert!(finding.sentence.contains("100.0 bytes each"), "{finding:?}");
     assert_eq!(finding.times, 1);
+    // Soon over.
+    let short = (0..29).fold(story(), |story, _| story.after(100).with(io(50_000, 0, 0)));
+    assert_eq!(short.findings(), []);
     // Keys, at the rate of a very quick person.
     assert_eq!(ios(&io(50, 0, 0)).findings(), []);
     // Answers to as many questions.
