@@ -10,8 +10,6 @@
 //! What held a flow back between two samples, [`lastbyte_core::sample::Limits`] says. These rules ask
 //! whether it lasted, whether the path would have carried more, and whose doing it is.
 
-#[cfg(test)]
-mod corpus;
 mod held;
 mod stalls;
 #[cfg(test)]
