@@ -79,9 +79,12 @@ impl Rule for Slow {
 
 impl Slow {
     fn io(&mut self, io: &Io, book: &Book, told: &mut Vec<Told>) {
+        let sample = book.socket(io.socket).and_then(|known| known.sample.as_ref());
+        let last = sample.filter(|_| io.held_back > 0).map(|(at_ns, sample)| (*at_ns, &**sample));
+        let trip_us =
+            last.and_then(|(at_ns, sample)| Seen::of(at_ns, sample)).map(|it| it.trip_us());
+        let mut new = self.writes.add(io, trip_us);
         let mut flow = self.flows.get_mut(&io.socket);
-        let last = flow.as_deref().and_then(|flow| flow.last.as_ref());
-        let mut new = self.writes.add(io, last.map(Seen::trip_us));
         for one in &mut new {
             one.by = book.process(io.pid).map(|_| io.pid);
         }
@@ -96,7 +99,12 @@ impl Slow {
             return;
         }
         let Some(seen) = Seen::of(at_ns, sample) else { return };
-        if self.flows.len() >= MOST && !self.flows.contains_key(&sample.socket) {
+        let is_followed = self.flows.contains_key(&sample.socket);
+        if seen.rests() && !is_followed {
+            // Most sockets of a large server, most of the time.
+            return;
+        }
+        if self.flows.len() >= MOST && !is_followed {
             self.flows.retain(|_, flow| flow.is_heard_of(at_ns));
             if self.flows.len() >= MOST {
                 return;
