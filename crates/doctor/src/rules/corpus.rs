@@ -1,13 +1,14 @@
-//! Recordings of real flows over emulated links (`corpus/slow-*.jsonl`), sick ones and well ones, and
-//! what is to be found in each. Most are of 50 ms and 100 Mbit/s, by Linux 6.18.
+//! Recordings of real flows over emulated links (`corpus/slow-*.jsonl`) and of real loops
+//! (`corpus/cpu-*.jsonl`), sick ones and well ones, and what is to be found in each. Most paths are of 50
+//! ms and 100 Mbit/s; all by Linux 6.18.
 
 use std::fs::File;
 use std::io::BufReader;
 
-use crate::finding::{Code, Finding};
+use crate::finding::{Class, Code, Finding};
 use crate::{Doctor, Reader};
 
-/// What is found in a recording, and about which of its sockets: 1 sends, 2 receives.
+/// What is found in a recording of a flow, and about which of its sockets: 1 sends, 2 receives.
 const SICK: [(&str, u16, u64); 19] = [
     ("slow-send-buffer-cubic", 201, 1),
     ("slow-send-buffer-bbr", 201, 1),
@@ -32,8 +33,23 @@ const SICK: [(&str, u16, u64); 19] = [
     ("slow-restart-cubic", 209, 1),
 ];
 
+/// What is found in a recording of a program alone.
+const PROGRAMS: [(&str, u16); 9] = [
+    ("slow-tiny-writes", 206),
+    ("cpu-room-epoll", 301),
+    ("cpu-room-poll", 301),
+    ("cpu-queue-asked", 302),
+    ("cpu-hung-up", 303),
+    ("cpu-read-after-end", 303),
+    ("cpu-select", 304),
+    ("cpu-accept-without-room", 305),
+    ("cpu-tried-again", 306),
+];
+
 /// In these nothing is found.
-const WELL: [&str; 18] = [
+const WELL: [&str; 19] = [
+    // Questions and answers as fast as they go, until nothing is left to read.
+    "cpu-not-busy",
     "slow-not-bulk-cubic",
     "slow-not-bulk-bbr",
     "slow-not-short-queue-cubic",
@@ -70,9 +86,19 @@ fn what_is_sick_is_found_and_nothing_else() {
 }
 
 #[test]
+fn what_a_program_does_for_nothing_is_found() {
+    for (name, code) in PROGRAMS {
+        let found = of_class(name, &[Class::Slow, Class::Cpu]);
+        let told: Vec<_> = found.iter().map(|one| (one.code, one.times)).collect();
+        assert_eq!(told, [(Code(code), 1)], "{name}");
+        assert_eq!(found[0].about.pid, Some(1_000), "{name}");
+    }
+}
+
+#[test]
 fn what_is_well_gives_nothing() {
     for name in WELL {
-        let found = findings(name);
+        let found = of_class(name, &[Class::Slow, Class::Cpu]);
         let told: Vec<_> = found.iter().map(|one| &one.sentence).collect();
         assert!(told.is_empty(), "{name}: {told:?}");
     }
@@ -84,15 +110,15 @@ fn every_recording_is_expected_to_be_something() {
     let mut seen = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        let Some(name) = name.strip_suffix(".jsonl").filter(|name| name.starts_with("slow-"))
-        else {
+        let Some(name) = name.strip_suffix(".jsonl") else { continue };
+        if !name.starts_with("slow-") && !name.starts_with("cpu-") {
             continue;
-        };
-        let is_known = WELL.contains(&name) || SICK.iter().any(|sick| sick.0 == name);
-        assert!(is_known, "{name}");
+        }
+        let sick = SICK.iter().map(|one| one.0).chain(PROGRAMS.iter().map(|one| one.0));
+        assert!(WELL.into_iter().chain(sick).any(|one| one == name), "{name}");
         seen += 1;
     }
-    assert_eq!(seen, SICK.len() + WELL.len());
+    assert_eq!(seen, SICK.len() + PROGRAMS.len() + WELL.len());
 }
 
 /// What a fixed send buffer costs is said with the number: this path carries 95 Mbit/s.
@@ -107,6 +133,11 @@ fn the_number_of_a_fixed_send_buffer_is_about_what_the_path_needs() {
     // Twice 50 ms of 73 Mbit/s, which is what the peer's window would let go at this moment.
     assert!((800_000..1_200_000).contains(&number("needed_send_buffer_bytes")));
     assert_eq!(found.heal.as_deref(), Some("lastbyte heal --socket 1 --unlock-buffers"));
+}
+
+fn of_class(name: &str, classes: &[Class]) -> Vec<Finding> {
+    let found = findings(name).into_iter();
+    found.filter(|finding| classes.contains(&finding.class)).collect()
 }
 
 fn findings(name: &str) -> Vec<Finding> {
