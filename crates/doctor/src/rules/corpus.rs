@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::BufReader;
 
 use crate::finding::{Class, Code, Finding};
-use crate::{Doctor, Reader};
+use crate::{Doctor, Event, Reader, What};
 
 /// What is found in a recording of a flow, and about which of its sockets: 1 sends, 2 receives.
 const SICK: [(&str, u16, u64); 19] = [
@@ -88,7 +88,7 @@ fn what_is_sick_is_found_and_nothing_else() {
 #[test]
 fn what_a_program_does_for_nothing_is_found() {
     for (name, code) in PROGRAMS {
-        let found = of_class(name, &[Class::Slow, Class::Cpu]);
+        let found = findings(name);
         let told: Vec<_> = found.iter().map(|one| (one.code, one.times)).collect();
         assert_eq!(told, [(Code(code), 1)], "{name}");
         assert_eq!(found[0].about.pid, Some(1_000), "{name}");
@@ -98,7 +98,7 @@ fn what_a_program_does_for_nothing_is_found() {
 #[test]
 fn what_is_well_gives_nothing() {
     for name in WELL {
-        let found = of_class(name, &[Class::Slow, Class::Cpu]);
+        let found = findings(name);
         let told: Vec<_> = found.iter().map(|one| &one.sentence).collect();
         assert!(told.is_empty(), "{name}: {told:?}");
     }
@@ -135,17 +135,56 @@ fn the_number_of_a_fixed_send_buffer_is_about_what_the_path_needs() {
     assert_eq!(found.heal.as_deref(), Some("lastbyte heal --socket 1 --unlock-buffers"));
 }
 
-fn of_class(name: &str, classes: &[Class]) -> Vec<Finding> {
-    let found = findings(name).into_iter();
-    found.filter(|finding| classes.contains(&finding.class)).collect()
+/// A machine with many sockets looks at each more seldom.
+#[test]
+fn what_is_well_gives_nothing_either_where_it_is_looked_at_seldom() {
+    for name in WELL {
+        for each in 2..=10 {
+            let found = seldom(name, each);
+            let told: Vec<_> = found.iter().map(|one| &one.sentence).collect();
+            assert!(told.is_empty(), "{name}, each {each}: {told:?}");
+        }
+    }
+}
+
+/// What is told of the sick then, is the same.
+#[test]
+fn seldom_looks_mistake_nothing() {
+    for (name, code, _) in SICK {
+        for each in 2..=10 {
+            let others: Vec<_> =
+                seldom(name, each).into_iter().filter(|one| one.code != Code(code)).collect();
+            assert!(others.is_empty(), "{name}, each {each}: {others:?}");
+        }
+    }
+}
+
+/// Findings with one of so many samples alone.
+fn seldom(name: &str, each: u64) -> Vec<Finding> {
+    let mut number = 0;
+    judge(events(name).filter(|event| {
+        let is_sample = matches!(event.what, What::Sample(_));
+        number += u64::from(is_sample);
+        !is_sample || number.is_multiple_of(each)
+    }))
 }
 
 fn findings(name: &str) -> Vec<Finding> {
-    let file = format!("{}/corpus/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    judge(events(name))
+}
+
+fn judge(events: impl Iterator<Item = Event>) -> Vec<Finding> {
     let mut doctor = Doctor::new();
-    for event in Reader::begin(BufReader::new(File::open(file).unwrap())).unwrap() {
-        doctor.take(&event.unwrap());
+    for event in events {
+        doctor.take(&event);
     }
     doctor.end();
-    doctor.findings()
+    let found = doctor.findings().into_iter();
+    found.filter(|finding| matches!(finding.class, Class::Slow | Class::Cpu)).collect()
+}
+
+fn events(name: &str) -> impl Iterator<Item = Event> {
+    let file = format!("{}/corpus/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    let reader = Reader::begin(BufReader::new(File::open(file).unwrap())).unwrap();
+    reader.map(|event| event.unwrap())
 }
