@@ -10,6 +10,8 @@ pub(super) struct Case {
     pub(super) name: &'static str,
     /// What the doctor has to find when it is sick; none where both twins are healthy.
     pub(super) disease: Option<&'static str>,
+    /// What it has to say all the same, as no loss, where there is no disease.
+    pub(super) note: Option<&'static str>,
     /// The source, below `clinic/`.
     pub(super) source: &'static str,
     pub(super) role: Role,
@@ -165,6 +167,7 @@ fn other_losses() -> Vec<Case> {
 fn variants() -> Vec<Case> {
     let unread = Case { source: "c/lb101_unread.c", peer: UNREAD, ..TAIL };
     let healthy = Case { disease: None, sick: all_arrived, loses: Loses::Nothing, ..TAIL };
+    let late = Case { note: Some("LB102"), peer: "hold wait:200 read", ..healthy };
     vec![
         Case { name: "unread input, IPv4", ..unread },
         Case { name: "unread input, IPv6", host: "::1", ..unread },
@@ -204,19 +207,8 @@ fn variants() -> Vec<Case> {
             is_slow: true,
             ..TAIL
         },
-        Case {
-            name: "exit, delivered",
-            source: "c/lb102_exit.c",
-            peer: "hold wait:200 read",
-            ..healthy
-        },
-        Case {
-            name: "killed, delivered",
-            source: "python/lb102_kill.py",
-            peer: "hold wait:200 read",
-            code: 137,
-            ..healthy
-        },
+        named("exit, delivered", "c/lb102_exit.c", late),
+        named("killed, delivered", "python/lb102_kill.py", Case { code: 137, ..late }),
         Case { name: "a child closes its copy", source: "c/fork_keeps.c", peer: UNREAD, ..healthy },
     ]
 }
@@ -431,6 +423,7 @@ const fn named(name: &'static str, source: &'static str, like: Case) -> Case {
 const TAIL: Case = Case {
     name: "",
     disease: Some("LB101"),
+    note: None,
     source: "",
     role: Role::Client,
     place: Place::Loopback,
