@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::kernel::KernelSource;
 use super::{ObserveError, Plan, Roots, Shortfall, Source};
 use crate::event::Tier;
 
@@ -25,8 +26,10 @@ pub(super) fn climb_down(
 }
 
 fn start(tier: Tier, plan: &Plan, roots: &Roots) -> Result<Box<dyn Source>, String> {
-    let _ = (tier, plan, roots);
-    Err("it is not built".to_owned())
+    match tier {
+        Tier::Bpf => Ok(Box::new(KernelSource::start(plan, roots)?)),
+        _ => Err("it is not built".to_owned()),
+    }
 }
 
 /// What a tier adds to the one below.
