@@ -96,9 +96,12 @@ pub(super) fn catalogue() -> Vec<Case> {
 
 fn losses() -> Vec<Case> {
     let unread = Case { peer: UNREAD, ..TAIL };
-    let linger = Case { disease: Some("LB103"), ..unread };
-    let exit = Case { disease: Some("LB102"), peer: LATE_BYTE, ..TAIL };
-    let late = Case { disease: Some("LB104"), peer: LATE_BYTE, ..TAIL };
+    let late = Case { peer: LATE_BYTE, ..TAIL };
+    let linger = Case { disease: Some("LB103"), ..late };
+    // The late byte is lost too.
+    let late = Case { loses: Loses::Exactly(lost_both_ways), ..late };
+    let exit = Case { disease: Some("LB102"), ..late };
+    let late = Case { disease: Some("LB104"), ..late };
     let server = Case { role: Role::Server, ..unread };
     let upload = Case { peer: "send:100 hold wait:350 send:100000 wait:200 read", ..server };
     vec![
@@ -191,6 +194,7 @@ fn variants() -> Vec<Case> {
             name: "linger 0, hostile name",
             source: "c/lb103_name.c",
             disease: Some("LB103"),
+            peer: LATE_BYTE,
             ..unread
         },
         Case {
@@ -198,8 +202,8 @@ fn variants() -> Vec<Case> {
             source: "c/lb102_exit.c",
             disease: Some("LB102"),
             place: over("rtt = '100ms'\nrate = '20mbit'"),
-            // The kernel gives an orphan up after two attempts instead of eight.
-            sysctls: &[("ipv4/tcp_orphan_retries", "2")],
+            // The kernel gives an orphan up after one attempt instead of eight.
+            sysctls: &[("ipv4/tcp_orphan_retries", "1")],
             then: Some("rtt = '100ms'\nrate = '20mbit'\nloss = '100%'"),
             peer: "hold read",
             sick: |seen| seen.end() == "silence" && seen.missing() > 0,
@@ -476,6 +480,11 @@ fn received_all(seen: &Seen) -> bool {
 /// Bytes that the patient wrote and the peer's kernel never took.
 fn untaken(seen: &Seen) -> u64 {
     seen.count("written").saturating_sub(seen.peer_count("taken"))
+}
+
+/// Bytes that one of the two programs wrote and the other never got.
+fn lost_both_ways(seen: &Seen) -> u64 {
+    seen.missing() + seen.peer_count("sent").saturating_sub(seen.count("read"))
 }
 
 fn mbit_per_s(seen: &Seen) -> f64 {

@@ -158,14 +158,26 @@ fn iperf3_loses_its_tail_and_the_doctor_says_how_much() {
             let bytes: u64 = losses.iter().filter_map(|loss| loss["bytes"].as_u64()).sum();
             match watched {
                 _ if !looked_on => {}
-                // What is still under way at the reset is known to the sender's kernel alone.
+                // Data came after its close, or it closed with some unread: as they happen to come.
                 Watched::Receiver => {
-                    assert!(losses.iter().any(|loss| loss["code"] == "LB104"), "{findings:#?}");
+                    let is_its = |loss: &&Value| ["LB101", "LB104"].contains(&code_in(loss));
+                    assert!(losses.iter().any(is_its), "{findings:#?}");
                 }
-                Watched::Sender => assert_eq!(bytes, lost, "{findings:#?}"),
+                // Some had come to the receiver's kernel and not to its program.
+                Watched::Sender => {
+                    let unread = lost.checked_sub(bytes);
+                    assert!(
+                        unread.is_some_and(|unread| unread < 256 << 10),
+                        "{lost}: {findings:#?}"
+                    );
+                }
             }
         }
     }
+}
+
+fn code_in(finding: &Value) -> &str {
+    finding["code"].as_str().unwrap_or_default()
 }
 
 /// Whose kernel is looked at.
@@ -323,7 +335,7 @@ fn haproxy(scratch: &Scratch, upstream: u16) -> (Server, u16) {
         "haproxy.cfg",
         format!(
             "defaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  \
-             timeout server 30s\nlisten web\n  bind 127.0.0.1:{port}\n  \
+             timeout server 30s\n  option http-ignore-probes\nlisten web\n  bind 127.0.0.1:{port}\n  \
              server one 127.0.0.1:{upstream}\n"
         ),
     );
