@@ -321,7 +321,10 @@ fn other_network_namespaces_are_looked_into() {
 
     // A thread is in there: then all can be seen.
     let (leave, left) = mpsc::channel::<()>();
-    let inside = space.spawn("inside", move || left.recv()).unwrap();
+    let (enter, entered) = mpsc::channel();
+    let stay = move || enter.send(()).map(|()| left.recv());
+    let inside = space.spawn("inside", stay).unwrap();
+    entered.recv_timeout(SOON).unwrap();
     for words in [["--port", &port], ["--socket", &cookie]] {
         let words = [&words[..], &["--unlock-buffers", "--json"]].concat();
         let told = bench.would_heal(&words).with_code(2);

@@ -194,7 +194,6 @@ fn agree(connections: usize, args: &HealArgs) -> Result<()> {
 
 /// Measures, changes, and measures again. Returns the signal that ended it, if one did.
 fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Option<i32>> {
-    let ledger = Ledger::of_this_user()?;
     let time = args.measure.as_duration();
     let ends = Ends::new()?;
     let progress = Progress::new();
@@ -211,12 +210,7 @@ fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Opt
         }
         before = courses;
     }
-    for patient in &mut chosen {
-        patient.outcome = match change(patient, asked, &ledger) {
-            Ok(outcome) => outcome,
-            Err(error) => Outcome::Failed(format!("{error:#}")),
-        };
-    }
+    change_all(&mut chosen, asked, &Ledger::of_this_user()?)?;
     if time.is_zero() {
         return Ok(None);
     }
@@ -244,19 +238,65 @@ fn targets<'a>(patients: &'a [&mut Patient]) -> Vec<&'a Target> {
     patients.iter().map(|patient| &patient.target).collect()
 }
 
-/// Changes a connection: entered into the ledger, then made, whole or not at all.
-fn change(patient: &mut Patient, asked: &Asked, ledger: &Ledger) -> Result<Outcome> {
+/// Changes connections: all of them entered into the ledger, then made, each whole or not at all.
+///
+/// # Errors
+/// The ledger cannot be written. What becomes of a connection is its outcome.
+fn change_all(patients: &mut [&mut Patient], asked: &Asked, ledger: &Ledger) -> Result<()> {
+    let mut ready = Vec::new();
+    let mut changes = Vec::new();
+    for patient in patients {
+        match prepare(patient, asked) {
+            Ok(Some(change)) => {
+                changes.push(change);
+                ready.push(patient);
+            }
+            Ok(None) => {}
+            Err(error) => patient.outcome = Outcome::Failed(format!("{error:#}")),
+        }
+    }
+    let ids = ledger.plan_all(&changes)?;
+    for (patient, id) in ready.iter_mut().zip(&ids) {
+        patient.outcome = match make(patient) {
+            Ok(Some(after)) => {
+                patient.after = Some(after);
+                Outcome::Changed(*id)
+            }
+            Ok(None) => {
+                ledger.undone(*id)?;
+                Outcome::Over
+            }
+            Err(error) => {
+                if let Err(left) = ledger.undo(*id) {
+                    talk(&format!("lastbyte: {left:#}"));
+                }
+                Outcome::Failed(format!("{error:#}"))
+            }
+        };
+    }
+    let made = ready.iter().filter_map(|patient| match patient.outcome {
+        Outcome::Changed(id) => Some(id),
+        _ => None,
+    });
+    ledger.made_all(&made.collect::<Vec<u64>>())
+}
+
+/// Looks again what a connection has, as that may be something else by now, and returns what is to be
+/// changed of it; `None`, with the outcome, where there is nothing.
+fn prepare(patient: &mut Patient, asked: &Asked) -> Result<Option<Change>> {
     let Target { cookie, local, peer, network, holders } = &patient.target;
-    let Some(fd) = take(*cookie, holders)? else { return Ok(Outcome::Over) };
-    // What it was a moment ago may be something else by now.
-    let Ok(now) = Settings::of(&fd) else { return Ok(Outcome::Over) };
+    let holder = holders.first().context("nobody has it open")?;
+    let taken = take(*cookie, holders)?;
+    let now = taken.and_then(|fd| Settings::of(&fd).ok());
+    let Some((now, start_ticks)) = now.zip(start_ticks(holder.pid)?) else {
+        patient.outcome = Outcome::Over;
+        return Ok(None);
+    };
     let changes = asked.of_connection(&now)?;
     if changes.is_nothing() {
-        return Ok(Outcome::Nothing);
+        patient.outcome = Outcome::Nothing;
+        return Ok(None);
     }
-    drop(fd);
-    let holder = holders.first().context("nobody has it open")?;
-    let Some(start_ticks) = start_ticks(holder.pid)? else { return Ok(Outcome::Over) };
     let tuned = TunedSocket {
         cookie: *cookie,
         local: *local,
@@ -269,23 +309,12 @@ fn change(patient: &mut Patient, asked: &Asked, ledger: &Ledger) -> Result<Outco
         changes: changes.clone(),
     };
     (patient.before, patient.changes) = (now, changes);
-    let id = ledger.plan(&Change::Socket(tuned))?;
-    let made = take(*cookie, holders).and_then(|fd| match fd {
-        Some(fd) => patient.changes.make(&fd).map(|()| Settings::of(&fd).ok()),
-        None => Ok(None),
-    });
-    match made {
-        Ok(Some(after)) => {
-            ledger.made(id)?;
-            patient.after = Some(after);
-            Ok(Outcome::Changed(id))
-        }
-        Ok(None) => ledger.undone(id).map(|()| Outcome::Over),
-        Err(error) => {
-            if let Err(left) = ledger.undo(id) {
-                talk(&format!("lastbyte: {left:#}"));
-            }
-            Err(error)
-        }
-    }
+    Ok(Some(Change::Socket(tuned)))
+}
+
+/// Makes what was prepared. Returns what the connection has now; `None` when it has ended.
+fn make(patient: &Patient) -> Result<Option<Settings>> {
+    let Some(fd) = take(patient.target.cookie, &patient.target.holders)? else { return Ok(None) };
+    patient.changes.make(&fd)?;
+    Ok(Settings::of(&fd).ok())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 
@@ -51,8 +52,12 @@ pub(crate) fn list_all() -> Result<Listed> {
         some_hidden,
     };
     listed.add(own, None)?;
-    for (inode, path) in seen.iter().filter(|(inode, _)| **inode != own) {
-        listed.add(*inode, Some(path))?;
+    for (inode, paths) in seen.iter().filter(|(inode, _)| **inode != own) {
+        for path in paths {
+            if listed.add(*inode, Some(path))? {
+                break;
+            }
+        }
     }
     Ok(listed)
 }
@@ -68,8 +73,9 @@ impl Listed {
         self.inodes.contains(&inode)
     }
 
-    /// Adds those of the namespace behind `path`, or of this one.
-    fn add(&mut self, inode: u64, path: Option<&Path>) -> Result<()> {
+    /// Adds those of the namespace behind `path`, or of this one. Returns whether another path to it
+    /// would bring no more.
+    fn add(&mut self, inode: u64, path: Option<&Path>) -> Result<bool> {
         // A thread, so that this one stays where it is.
         let looked = thread::scope(|scope| scope.spawn(|| look(inode, path)).join());
         match looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))? {
@@ -79,9 +85,9 @@ impl Listed {
                 self.sockets.extend(sockets.into_iter().map(|socket| (network, socket)));
             }
             Looked::Closed => self.closed.push(inode),
-            Looked::Gone => {}
+            Looked::Gone => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -95,8 +101,10 @@ enum Looked {
 /// Enters the namespace behind `path` with the calling thread, and lists its sockets.
 fn look(inode: u64, path: Option<&Path>) -> Result<Looked> {
     if let Some(path) = path {
-        match File::open(path).and_then(|file| namespace::enter_network(&file)) {
-            Ok(()) => {}
+        match enter(inode, path) {
+            Ok(true) => {}
+            // The number of its thread is another's by now.
+            Ok(false) => return Ok(Looked::Gone),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Ok(Looked::Closed);
             }
@@ -112,6 +120,16 @@ fn look(inode: u64, path: Option<&Path>) -> Result<Looked> {
     let network =
         Network { inode: Some(inode), most_send: most("tcp_wmem"), most_receive: most("tcp_rmem") };
     Ok(Looked::Into(network, sockets()?))
+}
+
+/// Enters the namespace behind `path`, if it is the one with this inode number.
+fn enter(inode: u64, path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    let is_it = file.metadata()?.ino() == inode;
+    if is_it {
+        namespace::enter_network(&file)?;
+    }
+    Ok(is_it)
 }
 
 /// All of the calling thread's network namespace, but for listening ones.

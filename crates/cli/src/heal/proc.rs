@@ -72,8 +72,9 @@ pub(crate) fn process_of(pid: i32) -> Option<i32> {
 /// The network namespaces that there are, as far as they can be seen.
 #[derive(Debug, Default)]
 pub(crate) struct Networks {
-    /// By the inode number of its file, with a file by which it can be entered.
-    pub(crate) seen: BTreeMap<u64, PathBuf>,
+    /// By the inode number of its file, with all files by which it can be entered: a thread's goes
+    /// with the thread.
+    pub(crate) seen: BTreeMap<u64, Vec<PathBuf>>,
     /// Whether there are processes whose namespaces this one may not see.
     pub(crate) some_hidden: bool,
 }
@@ -88,7 +89,7 @@ pub(crate) fn networks() -> Networks {
         if let Ok(file) = fs::metadata(named.path())
             && Some(file.dev()) == device
         {
-            networks.seen.insert(file.ino(), named.path());
+            networks.seen.entry(file.ino()).or_default().push(named.path());
         }
     }
     for pid in processes() {
@@ -97,7 +98,7 @@ pub(crate) fn networks() -> Networks {
             let path = thread.path().join("ns/net");
             match fs::metadata(&path) {
                 Ok(file) => {
-                    networks.seen.entry(file.ino()).or_insert(path);
+                    networks.seen.entry(file.ino()).or_default().push(path);
                 }
                 Err(error) => {
                     networks.some_hidden |= error.kind() == io::ErrorKind::PermissionDenied;
