@@ -113,7 +113,7 @@ impl Book {
                 }
             }
             What::ResetReceived { socket, counts } => {
-                self.note_counts(event.at_ns, *socket, Some(*counts));
+                self.note_counts(event.at_ns, *socket, *counts);
             }
             What::Sample(sample) => {
                 if let Some(known) = self.sockets.get_mut(&sample.socket) {

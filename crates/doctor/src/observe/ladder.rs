@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::tracefs::Trace;
 use super::{ObserveError, Plan, Roots, Shortfall, Source};
 use crate::event::Tier;
 
@@ -25,8 +26,27 @@ pub(super) fn climb_down(
 }
 
 fn start(tier: Tier, plan: &Plan, roots: &Roots) -> Result<Box<dyn Source>, String> {
-    let _ = (tier, plan, roots);
-    Err("it is not built".to_owned())
+    match tier {
+        Tier::Tracefs => {
+            whole_machine(roots)?;
+            Ok(Box::new(Trace::start(plan, roots)?))
+        }
+        _ => Err("it is not built".to_owned()),
+    }
+}
+
+/// The kernel's own events have the numbers of the first PID namespace.
+fn whole_machine(roots: &Roots) -> Result<(), String> {
+    /// The inode number of that one (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
+    const FIRST: &str = "pid:[4026531836]";
+    match fs::read_link(roots.proc.join("self/ns/pid")) {
+        Ok(namespace) if namespace.as_os_str() != FIRST => Err(
+            "this is a PID namespace of its own, and the kernel's events have other numbers for the \
+             processes in it; run it outside of the container"
+                .to_owned(),
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// What a tier adds to the one below.

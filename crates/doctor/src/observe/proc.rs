@@ -95,6 +95,13 @@ impl Proc {
         Some(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
     }
 
+    /// The process that a thread belongs to.
+    pub(super) fn group(&self, tid: u32) -> Option<u32> {
+        let status = read(&self.of(tid).join("status"), ROOM)?;
+        let status = String::from_utf8_lossy(&status);
+        status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    }
+
     /// All about a process that its `stat` does not say.
     pub(super) fn process(&self, pid: u32, stat: &Stat) -> Process {
         let cgroup = read(&self.of(pid).join("cgroup"), 1 << 16).unwrap_or_default();

@@ -7,7 +7,7 @@ use lastbyte_sys::process::{self, CAP_SYS_PTRACE};
 
 use super::Each;
 use super::proc::{Proc, Stat};
-use crate::event::{Cpu, Ending, Event, What};
+use crate::event::{Cpu, Ending, Event, Process, What};
 
 /// Threads whose children are asked for at each look; of the others once a second.
 const THREADS_AT_ONCE: usize = 16;
@@ -54,6 +54,16 @@ impl Processes {
             && let Some(known) = self.known.get_mut(&pid)
         {
             known.is_watched = true;
+        }
+    }
+
+    /// A process that was watched from its first moment and has ended before it could be looked at.
+    pub(super) fn tell_late(&self, process: Process, now_ns: u64, each: Each<'_>) {
+        let pid = process.pid;
+        each(Event { at_ns: now_ns, what: What::Process(process) });
+        if self.tells_ends {
+            let ending = Ending::Unknown;
+            each(Event { at_ns: now_ns, what: What::Exited { pid, ending } });
         }
     }
 

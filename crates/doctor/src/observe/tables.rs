@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,6 +69,9 @@ pub(super) struct Tables {
     hidden: BTreeSet<u32>,
     wants_locks: Vec<SocketId>,
     has_new_listener: bool,
+    /// Such as came to be asked about after they had gone.
+    claimed: Vec<(SocketId, Option<Sample>)>,
+    looked_ns: u64,
 }
 
 impl Tables {
@@ -93,6 +97,8 @@ impl Tables {
             hidden: BTreeSet::new(),
             wants_locks: Vec::new(),
             has_new_listener: false,
+            claimed: Vec::new(),
+            looked_ns: 0,
         })
     }
 
@@ -100,13 +106,101 @@ impl Tables {
         self.processes.watch(pid, now_ns, each);
     }
 
-    /// The socket of these addresses, as last seen.
-    pub(super) fn at(
-        &self,
-        local: std::net::SocketAddr,
-        peer: std::net::SocketAddr,
-    ) -> Option<SocketId> {
-        self.rows.at(local, peer)
+    /// When the tables were looked at last.
+    pub(super) fn looked_ns(&self) -> u64 {
+        self.looked_ns
+    }
+
+    /// The socket of these addresses, as the last look saw it, or as it was before that.
+    pub(super) fn at(&self, local: SocketAddr, peer: SocketAddr) -> Option<&Row> {
+        let row = self.rows.at(local, peer).and_then(|id| self.rows.all.get(&id));
+        row.or_else(|| self.rows.buried.get(&(local, peer)).map(|buried| &buried.0))
+    }
+
+    /// The socket that a process has by this descriptor, where that was seen.
+    pub(super) fn held_by(&self, pid: u32, fd: i32) -> Option<SocketId> {
+        let held = |row: &&Row| row.holders.contains(&(pid, Some(fd)));
+        self.rows.all.values().find(held).map(|row| row.socket.id)
+    }
+
+    /// Somebody used a socket: it is told of if it is asked about with them. Returns whether it is told
+    /// of at all.
+    pub(super) fn claim(
+        &mut self,
+        id: SocketId,
+        pid: Option<u32>,
+        at_ns: u64,
+        each: Each<'_>,
+    ) -> bool {
+        let Some(row) = self.rows.all.get_mut(&id) else {
+            return self.claim_buried(id, pid, at_ns, each);
+        };
+        let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
+        if let Some(pid) = is_new {
+            row.holders.push((pid, None));
+            if row.is_told {
+                self.hold((id, pid, None), at_ns, each);
+            }
+        }
+        self.decide(id, at_ns, each);
+        self.rows.all.get(&id).is_some_and(|row| row.is_told)
+    }
+
+    fn claim_buried(&mut self, id: SocketId, pid: Option<u32>, at_ns: u64, each: Each<'_>) -> bool {
+        let mut buried = self.rows.buried.values_mut();
+        let Some((row, last)) = buried.find(|(row, _)| row.socket.id == id) else { return false };
+        if row.is_told {
+            return true;
+        }
+        row.holders.extend(pid.map(|pid| (pid, None)));
+        let (socket, last) = (row.socket.clone(), last.take());
+        if !self.wants(&socket, pid) {
+            return false;
+        }
+        if let Some((row, _)) = self.rows.buried.get_mut(&(socket.local, socket.peer)) {
+            row.is_told = true;
+        }
+        self.introduce(&socket, pid, at_ns, each);
+        self.claimed.push((id, last));
+        true
+    }
+
+    /// Tells of a socket that the tables never saw.
+    pub(super) fn introduce(
+        &mut self,
+        socket: &Socket,
+        pid: Option<u32>,
+        at_ns: u64,
+        each: Each<'_>,
+    ) {
+        each(Event { at_ns, what: What::Socket(socket.clone()) });
+        let listener = self.rows.listener(socket).map(|row| row.holders.clone());
+        let pids = pid.into_iter().chain(listener.into_iter().flatten().map(|holder| holder.0));
+        for pid in pids.collect::<BTreeSet<u32>>() {
+            self.hold((socket.id, pid, None), at_ns, each);
+        }
+    }
+
+    /// Whether a socket that the tables never saw is asked about, by what is known of it.
+    pub(super) fn wants(&self, socket: &Socket, pid: Option<u32>) -> bool {
+        let watched = |pid: u32| self.processes.is_watched(pid);
+        let is_held = |row: &Row| row.holders.iter().any(|holder| watched(holder.0));
+        match self.scope {
+            Scope::Machine => true,
+            Scope::Port(port) => socket.local.port() == port || socket.peer.port() == port,
+            Scope::Process(_) => {
+                pid.is_some_and(watched)
+                    || self.rows.listener(socket).is_some_and(is_held)
+                    || self.rows.other_end(socket).is_some_and(|other| other.is_told)
+            }
+        }
+    }
+
+    /// Takes leave of those that were asked about only after they had gone.
+    pub(super) fn end_claimed(&mut self, each: Each<'_>) {
+        for (id, last) in std::mem::take(&mut self.claimed) {
+            end_of(id, last, each);
+        }
     }
 
     /// What cannot be seen, in sentences.
@@ -121,6 +215,18 @@ impl Tables {
         blind
     }
 
+    pub(super) fn proc(&self) -> &Proc {
+        &self.proc
+    }
+
+    pub(super) fn processes(&mut self) -> &mut Processes {
+        &mut self.processes
+    }
+
+    pub(super) fn scope(&self) -> Scope {
+        self.scope
+    }
+
     /// Looks at everything that is due.
     pub(super) fn look(&mut self, now_ns: u64, each: Each<'_>) {
         self.processes.look(now_ns, each);
@@ -130,6 +236,8 @@ impl Tables {
         let cost = Pace::begin();
         let is_first = self.round == 0;
         self.round = self.round.wrapping_add(1);
+        self.looked_ns = now_ns;
+        self.rows.buried.clear();
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         self.enter(is_second, now_ns);
         let mut seen = Seen { fresh: Vec::new(), gone: Vec::new(), is_first };
@@ -315,16 +423,11 @@ impl Tables {
     }
 
     fn is_wanted(&self, row: &Row) -> bool {
-        let is_held = |row: &Row| row.holders.iter().any(|one| self.processes.is_watched(one.0));
-        match self.scope {
-            Scope::Machine => true,
-            Scope::Port(port) => row.socket.local.port() == port || row.socket.peer.port() == port,
-            Scope::Process(_) => {
-                is_held(row)
-                    || self.rows.other_end(&row.socket).is_some_and(|other| other.is_told)
-                    || row.state != State::Listen
-                        && self.rows.listener(&row.socket).is_some_and(is_held)
-            }
+        let is_held = row.holders.iter().any(|one| self.processes.is_watched(one.0));
+        match (self.scope, row.state) {
+            (Scope::Process(_), State::Listen) => is_held,
+            (Scope::Process(_), _) if is_held => true,
+            _ => self.wants(&row.socket, None),
         }
     }
 
@@ -348,15 +451,20 @@ impl Tables {
     /// Takes leave of sockets, with their last numbers where they were heard of.
     fn end(&mut self, gone: Vec<(SocketId, Option<Sample>)>, each: Each<'_>) {
         for (id, last) in gone {
-            let is_told = self.rows.remove(id).is_some_and(|row| row.is_told);
-            if !is_told || !self.tells.ends {
+            let Some(row) = self.rows.remove(id) else { continue };
+            if !self.tells.ends {
                 continue;
             }
-            let at_ns = process::monotonic_ns();
-            if let Some(last) = last {
-                each(Event { at_ns, what: What::Sample(Box::new(last)) });
+            let later = if row.is_told {
+                end_of(id, last, each);
+                None
+            } else {
+                last
+            };
+            if !self.tells.changes {
+                let names = (row.socket.local, row.socket.peer);
+                self.rows.buried.insert(names, (row, later));
             }
-            each(Event { at_ns, what: What::Gone { socket: id, counts: None } });
         }
     }
 
@@ -424,6 +532,9 @@ impl Table<'_> {
             each(Event { at_ns, what: What::Changed(changed) });
         }
         row.state = socket.state;
+        let time_outs = socket.info.and_then(|info| info.total_rto).unwrap_or(row.time_outs);
+        row.timed_out = time_outs > row.time_outs;
+        row.time_outs = time_outs;
         if let Some(sample) = row.sample(at_ns, socket, info, self.wants_locks) {
             each(Event { at_ns, what: What::Sample(Box::new(sample)) });
         }
@@ -458,6 +569,14 @@ impl Row {
     }
 }
 
+fn end_of(id: SocketId, last: Option<Sample>, each: Each<'_>) {
+    let at_ns = process::monotonic_ns();
+    if let Some(last) = last {
+        each(Event { at_ns, what: What::Sample(Box::new(last)) });
+    }
+    each(Event { at_ns, what: What::Gone { socket: id, counts: None } });
+}
+
 fn new_row(rows: &Rows, network: u64, socket: &diag::Socket, round: u32, was_there: bool) -> Row {
     let mut known = Socket {
         id: SocketId(socket.cookie),
@@ -479,6 +598,8 @@ fn new_row(rows: &Rows, network: u64, socket: &diag::Socket, round: u32, was_the
         sampled_ns: process::monotonic_ns(),
         locks: None,
         locks_ns: 0,
+        time_outs: socket.info.and_then(|info| info.total_rto).unwrap_or_default(),
+        timed_out: false,
     }
 }
 
