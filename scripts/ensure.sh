@@ -7,7 +7,8 @@
 #   scripts/ensure.sh check    those of bpf, and rustfmt, clippy and shellcheck
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
 #   scripts/ensure.sh real     those of bpf and python, and iperf3, a C++ compiler, valgrind, chromium,
-#                              ssh and sshd, and the programs that the tests send through a gate
+#                              ssh and sshd, the programs that the tests send through a gate, and those
+#                              of the clinic
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
 #   scripts/ensure.sh gate     those of build, and the proxies that the gate is compared with: haproxy,
@@ -37,6 +38,7 @@ main() {
     look_for_program ssh openssh-client
     look_for_sshd
     look_for_programs_of_tests
+    look_for_programs_of_clinic
   fi
   case $kind in python | real | bench) look_for_python ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
@@ -126,6 +128,17 @@ look_for_programs_of_tests() {
   look_for_module websockets python3-websockets
   look_for_module grpc python3-grpcio
   look_for_module prometheus_client python3-prometheus-client
+}
+
+# What tests/clinic.rs has beside those: a compiler for patients in Go, and programs at their normal work.
+look_for_programs_of_clinic() {
+  look_for_program go golang-go
+  look_for_program node nodejs
+  look_for_program wget
+  look_for_program openssl
+  look_for_program nsenter util-linux
+  look_for_daemon nginx nginx-light
+  look_for_daemon haproxy
 }
 
 # Its server is not in the PATH. POSTGRESQL is for the tests of this script.

@@ -26,6 +26,7 @@ main() {
   check_adds_components_and_shellcheck
   real_adds_programs_without_a_question
   real_adds_what_goes_through_a_gate
+  real_adds_the_programs_of_the_clinic
   python_without_venv_gets_it
   bench_names_packages_that_are_not_named_as_their_program
   dial_names_packages_that_are_not_named_as_their_program
@@ -56,6 +57,7 @@ nothing_missing_prints_nothing() {
       top curl go node haproxy nginx socat apt-get
     with_peers
     with_programs_of_tests
+    with_programs_of_clinic
     run "$kind"
     ends_with 0
     says_nothing
@@ -159,10 +161,10 @@ nothing_there_without_rights() {
     ends_with 2
     says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, clang, gelf.h, zlib.h, pkg-config, iperf3, g++, \
 valgrind, chromium, ssh, sshd, curl, git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
-Python's module prometheus_client, python3 with venv;"
+Python's module prometheus_client, go, node, wget, openssl, nsenter, nginx, haproxy, python3 with venv;"
     says "apt-get install -y --no-install-recommends gcc libc6-dev clang libelf-dev zlib1g-dev pkg-config iperf3 g++ \
 valgrind chromium openssh-client openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
-python3-prometheus-client python3 python3-venv curl ca-certificates'"
+python3-prometheus-client golang-go nodejs wget openssl util-linux nginx-light haproxy python3 python3-venv curl ca-certificates'"
     says_lines 1
     did_nothing
   done
@@ -302,6 +304,7 @@ real_adds_programs_without_a_question() {
   with_rust 1.95.0
   with_python
   with_programs_of_tests
+  with_programs_of_clinic
   with_apt iperf3 g++ valgrind chromium openssh-client openssh-server
   run real
   ends_with 0
@@ -318,6 +321,7 @@ real_adds_what_goes_through_a_gate() {
   with_rust 1.95.0
   with_python_without websockets grpc prometheus_client
   with_program iperf3 g++ valgrind chromium ssh sshd curl git systemctl
+  with_programs_of_clinic
   with_apt rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
     python3-prometheus-client
   run real
@@ -327,6 +331,23 @@ Python's module grpc, Python's module prometheus_client"
   did "apt-get .*install .*--no-install-recommends .*rsync redis-tools mariadb-server-core mariadb-client postgresql \
 python3-websockets python3-grpcio python3-prometheus-client .frontend noninteractive."
   did "sudo systemctl disable --now postgresql"
+}
+
+real_adds_the_programs_of_the_clinic() {
+  machine "real: the programs of the clinic"
+  with_cc
+  with_bpf
+  with_rust 1.95.0
+  with_python
+  with_program iperf3 g++ valgrind chromium ssh sshd openssl nsenter service
+  with_programs_of_tests
+  with_apt golang-go nodejs wget nginx-light haproxy
+  run real
+  ends_with 0
+  says "missing: go, node, wget, nginx, haproxy"
+  did "apt-get .*install .*--no-install-recommends .*golang-go nodejs wget nginx-light haproxy .frontend noninteractive."
+  did "service nginx stop"
+  did "service haproxy stop"
 }
 
 python_without_venv_gets_it() {
@@ -350,6 +371,7 @@ bench_names_packages_that_are_not_named_as_their_program() {
   with_apt iproute2 iputils-ping procps
   with_python
   with_programs_of_tests
+  with_programs_of_clinic
   with_program iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim
   run bench
   ends_with 2
@@ -482,6 +504,10 @@ with_programs_of_tests() {
   with_program curl git rsync redis-check-rdb mariadbd mariadb-dump
   mkdir -p "$here/postgresql/15/bin"
   touch "$here/postgresql/15/bin/initdb"
+}
+
+with_programs_of_clinic() {
+  with_program go node wget openssl nsenter nginx haproxy
 }
 
 # Where they lie: a module of nginx, and what cargo installed for the gate.

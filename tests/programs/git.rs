@@ -1,10 +1,9 @@
 //! git: what is cloned and pushed through the gate has all its objects, and they are whole.
 
-use std::path::Path;
-use std::process::Command;
-
-use super::place::{Gate, Server, free_port, shell, succeed, write_random};
-use crate::support::{Answer, Scratch};
+use super::place::Gate;
+use crate::support::Scratch;
+use crate::support::servers::git::{commit_all, git, git_command};
+use crate::support::servers::{Server, free_port, shell, write_random};
 
 #[test]
 #[ignore = "needs git"]
@@ -40,29 +39,4 @@ fn a_clone_and_a_push_have_all_their_objects() {
     assert_eq!(clone("second"), git(&path("first"), &["rev-parse", "HEAD"]).stdout);
     shell(&format!("diff -r -x .git {} {}", path("first").display(), path("second").display()));
     gate.assert_complete(3..=3);
-}
-
-fn commit_all(repository: &Path) {
-    git(repository, &["add", "."]);
-    git(repository, &["commit", "-q", "-m", "more"]);
-}
-
-#[track_caller]
-fn git(place: &Path, words: &[&str]) -> Answer {
-    succeed(git_command(place).args(words))
-}
-
-/// A git that knows nothing of its user's habits, nor of a repository that these tests run in.
-fn git_command(place: &Path) -> Command {
-    let mut git = Command::new("git");
-    git.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-    git.envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")]);
-    // What looks random gets no smaller.
-    git.envs([("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "core.compression")]);
-    git.env("GIT_CONFIG_VALUE_0", "0");
-    for who in ["AUTHOR", "COMMITTER"] {
-        git.env(format!("GIT_{who}_NAME"), "test").env(format!("GIT_{who}_EMAIL"), "test@example");
-    }
-    git.current_dir(place);
-    git
 }

@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
-use super::place::{Gate, Server, first_word, free_port, shell, succeed};
+use super::place::Gate;
 use crate::support::Scratch;
+use crate::support::servers::{Server, first_word, free_port, shell, succeed};
 
 #[test]
 #[ignore = "needs MariaDB"]

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use super::place::{Gate, Server, succeed};
+use super::place::Gate;
+use crate::support::servers::{Server, succeed};
 use crate::support::{Scratch, answer};
 
 #[test]

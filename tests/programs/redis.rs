@@ -1,10 +1,10 @@
 //! Redis: redis-benchmark has an answer to each of its questions, a large value comes back as it was
 //! sent, and a subscriber has each message, in order.
 
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::place::{Gate, Server, digest_of, first_word, free_port, shell, succeed, write_random};
+use super::place::Gate;
+use crate::support::servers::{digest_of, first_word, redis_server, shell, succeed, write_random};
 use crate::support::{LATER, Running, Scratch, holds_within};
 
 #[test]
@@ -83,15 +83,4 @@ fn a_subscriber_has_each_message_in_order() {
     let came: Vec<&str> = came.chunks(3).map(|message| message[2]).collect();
     assert_eq!(came, messages);
     gate.assert_flows(4..);
-}
-
-/// A server that keeps nothing. Debian's package of tools has the server too, which is what it is
-/// called.
-fn redis_server(scratch: &Scratch) -> (Server, u16) {
-    let port = free_port();
-    let mut server = Command::new("redis-check-rdb");
-    server.arg0("redis-server").current_dir(scratch.path());
-    server.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
-    let server = Server::at(port, scratch, &mut server);
-    (server, port)
 }

@@ -1,10 +1,11 @@
 //! rsync over ssh: a tree there and back, and again after a change.
 
 use std::fs;
-use std::process::Command;
 
-use super::place::{Gate, Server, free_port, shell, succeed, write_random};
+use super::place::Gate;
 use crate::support::Scratch;
+use crate::support::servers::ssh::Ssh;
+use crate::support::servers::{shell, write_random};
 
 #[test]
 #[ignore = "needs rsync and sshd"]
@@ -38,53 +39,4 @@ fn rsync_over_ssh_makes_the_trees_the_same() {
     shell(&format!("echo end >> {tree}/large"));
     there_and_back();
     gate.assert_flows(4..=4);
-}
-
-/// An sshd with keys of its own, and the user who may come in.
-struct Ssh {
-    _server: Server,
-    port: u16,
-    user: String,
-    config: String,
-}
-
-impl Ssh {
-    #[track_caller]
-    fn start(scratch: &Scratch) -> Self {
-        let at = |name: &str| scratch.path().join(name).display().to_string();
-        for key in ["host", "user"] {
-            let words = ["-q", "-t", "ed25519", "-N", "", "-f", &at(key)];
-            succeed(Command::new("ssh-keygen").args(words));
-        }
-        let user = succeed(Command::new("id").arg("-un")).stdout.trim().to_owned();
-        // sshd wants it, and distributions make it when they start theirs.
-        let _ = fs::create_dir("/run/sshd");
-        let port = free_port();
-        let sshd_config = scratch.file(
-            "sshd_config",
-            format!(
-                "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\n\
-                 StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n",
-                at("host"),
-                at("user.pub")
-            ),
-        );
-        let config = scratch.file(
-            "ssh_config",
-            format!(
-                "IdentityFile {}\nIdentitiesOnly yes\nUserKnownHostsFile {}\n\
-                 StrictHostKeyChecking accept-new\nLogLevel ERROR\n",
-                at("user"),
-                at("known")
-            ),
-        );
-        let mut sshd = Command::new("/usr/sbin/sshd");
-        let server = Server::at(port, scratch, sshd.args(["-D", "-e", "-f", &sshd_config]));
-        Self { _server: server, port, user, config }
-    }
-
-    /// The ssh that comes in by this port.
-    fn command(&self, port: u16) -> String {
-        format!("ssh -F {} -p {port}", self.config)
-    }
 }

@@ -6,8 +6,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::place::{
-    Gate, Server, digest_of, first_word, free_port, shell, wait_for_bytes, write_random,
+use super::place::Gate;
+use crate::support::servers::{
+    Server, digest_of, first_word, shell, wait_for_bytes, web_server, write_random,
 };
 use crate::support::{Answer, LATER, Running, Scratch, answer_within};
 
@@ -105,15 +106,6 @@ fn curl(port: u16, path: &str, words: &[&str]) -> Answer {
     let mut curl = Command::new("curl");
     curl.args(CURL).args(["-o", "/dev/null", "-w", "%{http_code} %{size_download}"]).args(words);
     answer_within(curl.arg(format!("http://127.0.0.1:{port}{path}")), LATER)
-}
-
-/// Python's own web server, for the files of a place.
-fn web_server(scratch: &Scratch) -> (Server, u16) {
-    let port = free_port();
-    let mut server = Command::new("python3");
-    server.args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"]);
-    let server = Server::at(port, scratch, server.arg(scratch.path()).arg(port.to_string()));
-    (server, port)
 }
 
 /// One that ends connections in other ways than it should.

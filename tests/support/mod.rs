@@ -8,6 +8,7 @@
 
 pub(crate) mod gate;
 pub(crate) mod names;
+pub(crate) mod servers;
 pub(crate) mod world;
 
 use std::ffi::OsStr;

@@ -1,7 +1,7 @@
 //! What the running kernel says of itself.
 
 use libbpf_rs::btf::TypeId;
-use libbpf_rs::btf::types::{Enum, FuncProto, Ptr, Struct};
+use libbpf_rs::btf::types::{Enum, EnumMember, FuncProto, Ptr, Struct, Typedef};
 use libbpf_rs::{Btf, ReferencesType};
 
 use crate::error::BpfError;
@@ -34,6 +34,27 @@ impl Kernel {
     pub fn has_value(&self, enumeration: &str, value: &str) -> bool {
         let all = self.btf.type_by_name::<Enum<'_>>(enumeration);
         all.is_some_and(|all| all.iter().any(|one| one.name.is_some_and(|name| name == value)))
+    }
+
+    /// The values of an enumeration, with their names; empty where there is none of that name.
+    #[must_use]
+    pub fn names_of(&self, enumeration: &str) -> Vec<(i64, String)> {
+        let all = self.btf.type_by_name::<Enum<'_>>(enumeration);
+        let named =
+            |one: EnumMember<'_>| Some((one.value, one.name?.to_string_lossy().into_owned()));
+        all.map(|all| all.iter().filter_map(named).collect()).unwrap_or_default()
+    }
+
+    /// How many arguments a program gets that is attached to a tracepoint with the kernel's types
+    /// (`tp_btf`); `None` where there is no such tracepoint.
+    #[must_use]
+    pub fn arguments_at(&self, tracepoint: &str) -> Option<usize> {
+        let name = format!("btf_trace_{tracepoint}");
+        let pointer = self.btf.type_by_name::<Typedef<'_>>(&name)?.referenced_type();
+        let function = Ptr::try_from(pointer).ok()?.referenced_type();
+        let function: FuncProto<'_> = FuncProto::try_from(function).ok()?;
+        // The first is the tracepoint's own.
+        Some(function.len().saturating_sub(1))
     }
 
     /// Whether a structure has a member of that name.
@@ -76,5 +97,10 @@ mod tests {
         assert!(!kernel.has_value("nothing", "BPF_FUNC_tcp_send_ack"));
         assert!(kernel.has_member("tcp_congestion_ops", "ssthresh"));
         assert!(!kernel.has_member("tcp_congestion_ops", "nothing"));
+        let states = kernel.names_of("tcp_ca_state");
+        assert!(states.contains(&(4, "TCP_CA_Loss".to_owned())), "{states:?}");
+        assert!(kernel.names_of("nothing").is_empty());
+        assert_eq!(kernel.arguments_at("inet_sock_set_state"), Some(3));
+        assert_eq!(kernel.arguments_at("nothing"), None);
     }
 }

@@ -15,6 +15,8 @@ mod kernel;
 #[cfg(feature = "load")]
 mod object;
 #[cfg(feature = "load")]
+mod ring;
+#[cfg(feature = "load")]
 mod struct_ops;
 
 #[cfg(feature = "load")]
@@ -22,6 +24,8 @@ pub use error::BpfError;
 #[cfg(feature = "load")]
 pub use kernel::Kernel;
 #[cfg(feature = "load")]
-pub use object::{Attached, Loaded, Object, kept_in};
+pub use object::{Attached, Iterated, Linked, Loaded, Object, kept_in};
+#[cfg(feature = "load")]
+pub use ring::Ring;
 #[cfg(feature = "load")]
 pub use struct_ops::{StructOps, programs, unload_kept, unregister};

@@ -1,11 +1,16 @@
 //! An object, from its image to what is attached.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use libbpf_rs::{ErrorKind, Link, MapCore, MapType, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{
+    ErrorKind, Link, MapCore, MapFlags, MapType, ObjectBuilder, OpenObject, PrintLevel,
+};
 
 use crate::error::BpfError;
+use crate::ring::Ring;
 
 /// The flag of a `struct_ops` map that is tied to a link (`BPF_F_LINK`, `bpf.h`).
 const TIED: u32 = 1 << 13;
@@ -74,6 +79,28 @@ impl Object {
         Ok(())
     }
 
+    /// Leaves a program out, which this kernel would refuse and all others with it.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`]: the object has no such program.
+    pub fn leave_out(&mut self, program: &str) -> Result<(), BpfError> {
+        let none = || BpfError::NoSuchPart { name: self.name.clone(), part: program.to_owned() };
+        let mut found = self.open.progs_mut().find(|one| one.name() == program).ok_or_else(none)?;
+        found.set_autoload(false);
+        Ok(())
+    }
+
+    /// Takes a map of another object for the one of the same name.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`]: one of both has no such map; [`BpfError::Refused`]: they are not alike.
+    pub fn share(&mut self, map: &str, with: &Loaded) -> Result<(), BpfError> {
+        let none = || BpfError::NoSuchPart { name: self.name.clone(), part: map.to_owned() };
+        let theirs = with.map(map)?;
+        let mut ours = self.open.maps_mut().find(|one| one.name() == map).ok_or_else(none)?;
+        hearing("share", map, || ours.reuse_fd(theirs.as_fd()))
+    }
+
     /// Has the kernel look through its programs and keep them.
     ///
     /// # Errors
@@ -105,6 +132,131 @@ impl Loaded {
         drop(maps);
         let Self { object, is_tied, .. } = self;
         Ok(Attached { struct_ops: struct_ops.to_owned(), link, is_tied, object })
+    }
+}
+
+impl Loaded {
+    /// Attaches a program to what its section names. Dropped, the link takes it off again.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`]; [`BpfError::NotAllowed`]; [`BpfError::Refused`].
+    pub fn link(&self, program: &str) -> Result<Linked, BpfError> {
+        let found = self.program(program)?;
+        let link = hearing("attach", program, || found.attach())?;
+        Ok(Linked { _link: link })
+    }
+
+    /// Makes an iterator over what is in a map, of a program that is one.
+    ///
+    /// # Errors
+    /// As [`Loaded::link`].
+    pub fn iterate(&self, program: &str, map: &str) -> Result<Iterated, BpfError> {
+        let found = self.program(program)?;
+        let over = self.map(map)?;
+        let link = hearing("attach", program, || found.attach_iter(over.as_fd()))?;
+        Ok(Iterated { program: program.to_owned(), link })
+    }
+
+    /// Takes what programs write to a ring buffer; records of this length, bytes.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
+    pub fn ring(&self, map: &str, record: usize) -> Result<Ring, BpfError> {
+        Ring::over(&self.map(map)?, map, record)
+    }
+
+    /// Writes an entry of a map.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`]: it is full.
+    pub fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
+        let found = self.map(map)?;
+        hearing("write to", map, || found.update(key, value, MapFlags::ANY))
+    }
+
+    /// Reads an entry of a map.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
+    pub fn read(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
+        let found = self.map(map)?;
+        hearing("read from", map, || found.lookup(key, MapFlags::ANY))
+    }
+
+    /// Reads an entry that each processor has of its own.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
+    pub fn read_each(&self, map: &str, key: &[u8]) -> Result<Vec<Vec<u8>>, BpfError> {
+        let found = self.map(map)?;
+        let values = hearing("read from", map, || found.lookup_percpu(key, MapFlags::ANY))?;
+        Ok(values.unwrap_or_default())
+    }
+
+    /// Takes an entry out of a map; one that is not there is well.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`].
+    pub fn remove(&self, map: &str, key: &[u8]) -> Result<(), BpfError> {
+        // It has no other reason to fail.
+        let _ = self.map(map)?.delete(key);
+        Ok(())
+    }
+
+    /// Takes all entries out of a map.
+    ///
+    /// # Errors
+    /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
+    pub fn empty(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BpfError> {
+        /// So many at a time.
+        const BATCH: u32 = 1024;
+        let found = self.map(map)?;
+        let all = hearing("empty", map, || {
+            found.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
+        })?;
+        for (key, value) in all {
+            each(&key, &value);
+        }
+        Ok(())
+    }
+
+    fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, BpfError> {
+        let none = || BpfError::NoSuchPart { name: self.name.clone(), part: name.to_owned() };
+        self.object.progs_mut().find(|program| program.name() == name).ok_or_else(none)
+    }
+
+    pub(crate) fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, BpfError> {
+        let none = || BpfError::NoSuchPart { name: self.name.clone(), part: name.to_owned() };
+        self.object.maps().find(|map| map.name() == name).ok_or_else(none)
+    }
+}
+
+/// An attached program. Dropped, it is taken off.
+pub struct Linked {
+    _link: Link,
+}
+
+/// A program that is run once for each entry of a map, when asked.
+pub struct Iterated {
+    program: String,
+    link: Link,
+}
+
+impl Iterated {
+    /// Runs it over all entries.
+    ///
+    /// # Errors
+    /// [`BpfError::Refused`].
+    pub fn run(&self) -> Result<(), BpfError> {
+        let mut iterator = hearing("run", &self.program, || libbpf_rs::Iter::new(&self.link))?;
+        // It writes nothing; to read from it is to run it.
+        let failed = |error: io::Error| BpfError::Refused {
+            operation: "run",
+            name: self.program.clone(),
+            error: error.to_string(),
+            said: Vec::new(),
+        };
+        io::copy(&mut iterator, &mut io::sink()).map(drop).map_err(failed)
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use lastbyte_core::sample::State;
 
 use crate::event::{
-    Changed, Counts, Ending, Event, Process, Sample, Scope, Socket, SocketId, Tier, What,
+    Changed, Counts, Ending, Event, Process, Sample, Scope, Socket, SocketId, Tier, What, distance,
 };
 use crate::finding::About;
 
@@ -63,12 +63,76 @@ pub struct Known {
     /// The change by which a program closed it, or shut down its writing: the first that left
     /// ESTABLISHED or CLOSE-WAIT by a call.
     pub closed: Option<(u64, Changed)>,
+    /// Whether our FIN is queued, as far as states tell.
+    pub fin_sent: bool,
+    /// Set once the peer's FIN has come: when, and the numbers just then.
+    pub fin_received: Option<(u64, Option<Counts>)>,
+    /// The numbers when the connection ended: at a reset, or at CLOSED, whichever was first.
+    pub last: Option<Last>,
     /// The last numbers, of whatever event.
     pub counts: Option<(u64, Counts)>,
     /// The last sample.
     pub sample: Option<(u64, Box<Sample>)>,
     /// Set once the kernel has forgotten it.
     pub gone_ns: Option<u64>,
+}
+
+/// The numbers of a connection when it ended. What it says counts data alone, without SYN and FIN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Last {
+    /// When.
+    pub at_ns: u64,
+    /// As TCP has them.
+    pub counts: Counts,
+    /// Whether they count our FIN.
+    pub fin_sent: bool,
+    /// Whether they count the peer's FIN.
+    pub fin_received: bool,
+}
+
+impl Last {
+    /// Bytes written and not acked.
+    #[must_use]
+    pub fn unacked(&self) -> u32 {
+        self.counts.unacked().saturating_sub(self.fin_sent.into())
+    }
+
+    /// Bytes written that were never sent.
+    #[must_use]
+    pub fn unsent(&self) -> u32 {
+        // A FIN is the last to be sent.
+        self.counts.unsent().saturating_sub(self.fin_sent.into())
+    }
+
+    /// Bytes received that the program has not read.
+    #[must_use]
+    pub fn unread(&self) -> u32 {
+        // A FIN is the last to be read.
+        self.counts.unread().saturating_sub(self.fin_received.into())
+    }
+
+    /// The sequence number after the last byte that the program wrote.
+    #[must_use]
+    pub fn written_to(&self) -> u32 {
+        self.counts.write_seq.wrapping_sub(self.fin_sent.into())
+    }
+
+    /// The sequence number after the last byte that came.
+    #[must_use]
+    pub fn received_to(&self) -> u32 {
+        self.counts.rcv_nxt.wrapping_sub(self.fin_received.into())
+    }
+
+    /// Of the bytes that this end wrote, those that never came to the other; `None` where the two do not
+    /// fit together, as ends of different connections.
+    #[must_use]
+    pub fn missing_at(&self, other: &Self) -> Option<u32> {
+        let missing = distance(other.received_to(), self.written_to());
+        let is_one_connection = missing <= self.unacked()
+            && distance(self.counts.snd_una, other.counts.rcv_nxt) <= self.counts.unacked()
+            && distance(other.counts.rcv_nxt, self.counts.snd_una) == 0;
+        is_one_connection.then_some(missing)
+    }
 }
 
 impl Default for Book {
@@ -110,10 +174,12 @@ impl Book {
             What::ResetSent(reset) => {
                 if let Some(id) = reset.socket {
                     self.note_counts(event.at_ns, id, reset.counts);
+                    self.note_last(event.at_ns, id, reset.counts);
                 }
             }
             What::ResetReceived { socket, counts } => {
                 self.note_counts(event.at_ns, *socket, *counts);
+                self.note_last(event.at_ns, *socket, *counts);
             }
             What::Sample(sample) => {
                 if let Some(known) = self.sockets.get_mut(&sample.socket) {
@@ -129,7 +195,7 @@ impl Book {
                 }
             }
             What::Io(io) => self.note_holder(io.socket, io.pid, None),
-            What::Dropped { events } => self.dropped += events,
+            What::Dropped { events } => self.dropped = self.dropped.saturating_add(*events),
             _ => {}
         }
         self.forget();
@@ -201,7 +267,9 @@ impl Book {
     #[must_use]
     pub fn other_end(&self, id: SocketId) -> Option<&Known> {
         let socket = &self.sockets.get(&id)?.socket;
-        self.sockets.get(&self.socket_at(socket.peer, socket.local)?)
+        let other = self.socket_at(socket.peer, socket.local)?;
+        // A socket can be connected to itself.
+        self.sockets.get(&other).filter(|_| other != id)
     }
 
     /// Whether findings about a process are asked for.
@@ -294,12 +362,40 @@ impl Book {
     fn note_change(&mut self, at_ns: u64, changed: &Changed) {
         self.note_counts(at_ns, changed.socket, changed.counts);
         let Some(known) = self.sockets.get_mut(&changed.socket) else { return };
+        if changed.to == State::SynSent {
+            // A socket that is connected again.
+            (known.fin_sent, known.fin_received, known.closed, known.last) =
+                (false, None, None, None);
+        }
         known.state = Some(changed.to);
         let was_open = matches!(changed.from, State::Established | State::CloseWait);
-        if was_open && changed.by.is_some() && known.closed.is_none() {
+        // Only a call leads to the states after our FIN.
+        let by_call = changed.by.is_some() || has_sent_fin(changed.to);
+        if was_open && by_call && known.closed.is_none() {
             known.closed = Some((at_ns, changed.clone()));
         }
         known.changed = Some((at_ns, changed.clone()));
+        // The numbers of a change have the peer's FIN if it caused the change, and ours not yet.
+        if known.fin_received.is_none() && (got_fin(changed.to) || got_fin(changed.from)) {
+            known.fin_received = Some((at_ns, changed.counts));
+        }
+        known.fin_sent |= has_sent_fin(changed.from);
+        if changed.to == State::Close {
+            self.note_last(at_ns, changed.socket, changed.counts);
+        } else {
+            known.fin_sent |= has_sent_fin(changed.to);
+        }
+    }
+
+    fn note_last(&mut self, at_ns: u64, id: SocketId, counts: Option<Counts>) {
+        if let (Some(known), Some(counts)) = (self.sockets.get_mut(&id), counts) {
+            known.last.get_or_insert_with(|| Last {
+                at_ns,
+                counts,
+                fin_sent: known.fin_sent,
+                fin_received: known.fin_received.is_some(),
+            });
+        }
     }
 
     fn note_counts(&mut self, at_ns: u64, id: SocketId, counts: Option<Counts>) {
@@ -310,7 +406,7 @@ impl Book {
 
     fn forget(&mut self) {
         while let Some((at_ns, ended)) = self.ended.front().copied() {
-            if at_ns + KEEP_NS > self.now_ns && self.ended.len() <= MOST_ENDED {
+            if at_ns.saturating_add(KEEP_NS) > self.now_ns && self.ended.len() <= MOST_ENDED {
                 return;
             }
             self.ended.pop_front();
@@ -343,11 +439,25 @@ impl Known {
             since_ns: at_ns,
             changed: None,
             closed: None,
+            fin_sent: false,
+            fin_received: None,
+            last: None,
             counts: None,
             sample: None,
             gone_ns: None,
         }
     }
+}
+
+/// States in which our FIN is queued.
+fn has_sent_fin(state: State) -> bool {
+    use State::{Closing, FinWait1, FinWait2, LastAck, TimeWait};
+    matches!(state, FinWait1 | FinWait2 | Closing | LastAck | TimeWait)
+}
+
+/// States in which the peer's FIN has come.
+fn got_fin(state: State) -> bool {
+    matches!(state, State::CloseWait | State::Closing | State::LastAck | State::TimeWait)
 }
 
 fn has_port(socket: &Socket, port: u16) -> bool {

@@ -28,7 +28,24 @@ pub fn explain(code: Code) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.code == code)
 }
 
-const PAGES: &[Page] = &[page(101, Class::Loss, include_str!("../pages/LB101.md"))];
+const PAGES: &[Page] = &[
+    page(101, Class::Loss, include_str!("../pages/LB101.md")),
+    page(201, Class::Slow, include_str!("../pages/LB201.md")),
+    page(202, Class::Slow, include_str!("../pages/LB202.md")),
+    page(203, Class::Slow, include_str!("../pages/LB203.md")),
+    page(204, Class::Slow, include_str!("../pages/LB204.md")),
+    page(205, Class::Slow, include_str!("../pages/LB205.md")),
+    page(206, Class::Slow, include_str!("../pages/LB206.md")),
+    page(207, Class::Slow, include_str!("../pages/LB207.md")),
+    page(208, Class::Slow, include_str!("../pages/LB208.md")),
+    page(209, Class::Slow, include_str!("../pages/LB209.md")),
+    page(301, Class::Cpu, include_str!("../pages/LB301.md")),
+    page(302, Class::Cpu, include_str!("../pages/LB302.md")),
+    page(303, Class::Cpu, include_str!("../pages/LB303.md")),
+    page(304, Class::Cpu, include_str!("../pages/LB304.md")),
+    page(305, Class::Cpu, include_str!("../pages/LB305.md")),
+    page(306, Class::Cpu, include_str!("../pages/LB306.md")),
+];
 
 /// A page, whose title is its first line without the `# `.
 const fn page(code: u16, class: Class, text: &'static str) -> Page {

@@ -20,7 +20,7 @@ pub enum Class {
     Cpu,
     /// Connections that come late or not at all.
     Connect,
-    /// Worth knowing, and harmless.
+    /// Worth knowing: harmless, or what comes of it is not known.
     Note,
 }
 
@@ -183,15 +183,15 @@ impl Findings {
     fn is_new(&mut self, finding: &Finding) -> bool {
         let key = key(finding);
         if let Some(known) = self.all.get_mut(&key) {
-            known.times += finding.times;
+            known.times = known.times.saturating_add(finding.times);
             known.bytes = match (known.bytes, finding.bytes) {
-                (Some(one), Some(other)) => Some(one + other),
+                (Some(one), Some(other)) => Some(one.saturating_add(other)),
                 (one, other) => one.or(other),
             };
             return false;
         }
         if self.all.len() >= MOST {
-            self.left_out += finding.times;
+            self.left_out = self.left_out.saturating_add(finding.times);
             return false;
         }
         self.all.insert(key, finding.clone());

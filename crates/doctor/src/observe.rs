@@ -1,6 +1,11 @@
 //! Watching: from the highest tier that the rights and the kernel allow, down to tables of sockets.
 
 mod counters;
+#[cfg(feature = "bpf")]
+mod kernel;
+#[cfg(not(feature = "bpf"))]
+#[path = "observe/kernel/without.rs"]
+mod kernel;
 mod ladder;
 mod networks;
 mod pace;
@@ -118,6 +123,11 @@ trait Source: std::fmt::Debug + Send {
 
     /// Traces the system calls of all processes, or no more.
     fn window(&mut self, is_open: bool);
+
+    /// What this kernel does not let it see, in sentences.
+    fn blind(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Watches.
@@ -196,10 +206,12 @@ impl Observer {
         }
     }
 
-    /// What cannot be seen for want of rights, in sentences.
+    /// What cannot be seen for want of rights, or because this kernel does not tell, in sentences.
     #[must_use]
     pub fn blind(&self) -> Vec<String> {
-        self.tables.blind()
+        let mut blind = self.tables.blind();
+        blind.extend(self.source.iter().flat_map(|source| source.blind()));
+        blind
     }
 
     /// How often was looked so far.

@@ -8,11 +8,11 @@
 //! Modules go by what they touch: [`tcp`], [`icmp`] and [`socket`] one socket, [`sock_diag`] those of
 //! all programs, [`poll`] and [`watch`] waiting, [`pipe`] pipes, [`tun`], [`packet`], [`ethtool`], [`netlink`], [`mod@route`],
 //! [`namespace`] and [`mount`] a host of one's own,
-//! [`name`] the C library's names, [`signal`], [`mod@call`], [`process`] and [`mod@file`] the rest.
+//! [`name`] the C library's names, [`calls`] the numbers of system calls, [`signal`], [`process`] and [`mod@file`] the rest.
 
 #![allow(unsafe_code, reason = "the only crate where unsafe is allowed: it is the door itself")]
 
-pub mod call;
+pub mod calls;
 pub mod ethtool;
 pub mod file;
 pub mod icmp;

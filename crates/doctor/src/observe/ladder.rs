@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::kernel::KernelSource;
 use super::tracefs::Trace;
 use super::{ObserveError, Plan, Roots, Shortfall, Source};
 use crate::event::Tier;
@@ -31,7 +32,8 @@ fn start(tier: Tier, plan: &Plan, roots: &Roots) -> Result<Box<dyn Source>, Stri
             whole_machine(roots)?;
             Ok(Box::new(Trace::start(plan, roots)?))
         }
-        _ => Err("it is not built".to_owned()),
+        Tier::Bpf => Ok(Box::new(KernelSource::start(plan, roots)?)),
+        Tier::Procfs => Err("it needs no source".to_owned()),
     }
 }
 

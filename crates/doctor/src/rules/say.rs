@@ -27,7 +27,10 @@ pub(super) fn microseconds(us: u32) -> String {
 
 /// A share of 0 to 1: `97 %`, and small ones with more digits.
 pub(super) fn percent(share: f64) -> String {
-    format!("{} %", three_digits(share * 100.0))
+    match share * 100.0 {
+        percent if percent >= 9.95 => format!("{percent:.0} %"),
+        percent => format!("{} %", three_digits(percent)),
+    }
 }
 
 /// So many in a time, a second's worth; 0 where there was no time.

@@ -136,7 +136,10 @@ impl Flow {
             new.extend(held::judge(&case));
             new.extend(stalls::nagle(&window, &seen));
         }
-        for one in new {
+        for mut one in new {
+            if one.code == 209 {
+                one.heal = Some(heal(sample.socket, "--congestion bbr"));
+            }
             let bit = 1 << (one.code % 16);
             if self.told & bit == 0 {
                 self.told |= bit;

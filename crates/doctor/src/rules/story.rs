@@ -1,1 +1,224 @@
-//! Small stories of events, for tests.
+//! Small stories of events, for tests: who, with whom, and what happened, milliseconds after the
+//! beginning.
+
+use std::net::SocketAddr;
+
+use lastbyte_core::sample::State;
+
+use super::Doctor;
+use crate::event::{
+    Actor, Began, Changed, Counts, Ending, Event, Info, Process, ResetSent, Role, Sample, Scope,
+    Socket, SocketId, Tier, What,
+};
+use crate::finding::Finding;
+
+/// A story.
+#[derive(Clone, Debug)]
+pub(crate) struct Story {
+    pub(crate) events: Vec<Event>,
+    now_ms: u64,
+}
+
+/// The network namespace of all sockets.
+pub(crate) const NETWORK: u64 = 4_026_531_840;
+
+impl Story {
+    pub(crate) fn new(scope: Scope) -> Self {
+        Self::of_tier(Tier::Bpf, scope)
+    }
+
+    pub(crate) fn of_tier(tier: Tier, scope: Scope) -> Self {
+        let kernel = "6.18.0".to_owned();
+        let began = Began { tier, kernel, scope, calls: None };
+        Self { events: Vec::new(), now_ms: 1_000 }.with(What::Began(began))
+    }
+
+    /// Time goes on, with its ticks.
+    pub(crate) fn after(mut self, ms: u64) -> Self {
+        let end_ms = self.now_ms + ms;
+        while self.now_ms / 100 < end_ms / 100 {
+            self.now_ms = (self.now_ms / 100 + 1) * 100;
+            self = self.with(What::Tick);
+        }
+        self.now_ms = end_ms;
+        self
+    }
+
+    pub(crate) fn with(mut self, what: What) -> Self {
+        self.events.push(Event { at_ns: self.now_ms * 1_000_000, what });
+        self
+    }
+
+    pub(crate) fn process(self, pid: u32, name: &str) -> Self {
+        let (name, network) = (name.to_owned(), Some(NETWORK));
+        self.with(What::Process(Process { pid, parent: 1, name, network, ..Process::default() }))
+    }
+
+    pub(crate) fn exited(self, pid: u32, ending: Ending) -> Self {
+        self.with(What::Exited { pid, ending })
+    }
+
+    /// A connected socket that a process holds.
+    pub(crate) fn socket(self, id: u64, addresses: (&str, &str), pid: u32) -> Self {
+        let socket = Socket {
+            id: SocketId(id),
+            local: address(addresses.0),
+            peer: address(addresses.1),
+            mapped: false,
+            network: Some(NETWORK),
+            role: Role::Unknown,
+        };
+        self.with(What::Socket(socket)).holds(id, pid)
+    }
+
+    pub(crate) fn holds(self, id: u64, pid: u32) -> Self {
+        self.with(What::Holds { socket: SocketId(id), pid, fd: Some(3) })
+    }
+
+    /// A change that a packet or a timer caused.
+    pub(crate) fn change(self, id: u64, states: (State, State), counts: Option<Counts>) -> Self {
+        self.changed(id, states, None, counts)
+    }
+
+    /// A change that a call caused.
+    pub(crate) fn call(
+        self,
+        id: u64,
+        states: (State, State),
+        pid: u32,
+        counts: Option<Counts>,
+    ) -> Self {
+        self.changed(id, states, Some(actor(pid, None)), counts)
+    }
+
+    /// A change that the end of a process caused.
+    pub(crate) fn exit(
+        self,
+        id: u64,
+        states: (State, State),
+        (pid, ending): (u32, Ending),
+        counts: Option<Counts>,
+    ) -> Self {
+        self.changed(id, states, Some(actor(pid, Some(ending))), counts)
+    }
+
+    fn changed(
+        self,
+        id: u64,
+        (from, to): (State, State),
+        by: Option<Actor>,
+        counts: Option<Counts>,
+    ) -> Self {
+        let held = Some(by.is_some_and(|by| by.ending.is_none()) && to != State::Close);
+        let socket = SocketId(id);
+        self.with(What::Changed(Changed { socket, from, to, by, counts, errno: 0, held }))
+    }
+
+    /// A change to CLOSED with an error.
+    pub(crate) fn dies(self, id: u64, from: State, errno: i32, counts: Option<Counts>) -> Self {
+        let (socket, to) = (SocketId(id), State::Close);
+        self.with(What::Changed(Changed { socket, from, to, by: None, counts, errno, held: None }))
+    }
+
+    /// A reset by a call.
+    pub(crate) fn aborts(self, id: u64, reason: &str, pid: u32, counts: Option<Counts>) -> Self {
+        let (local, peer) = self.addresses(id);
+        self.with(What::ResetSent(ResetSent {
+            socket: Some(SocketId(id)),
+            local,
+            peer,
+            network: None,
+            reason: Some(reason.to_owned()),
+            active: true,
+            by: Some(actor(pid, None)),
+            counts,
+        }))
+    }
+
+    /// A reset that answers a packet; of no socket if the reason says so.
+    pub(crate) fn answers(self, id: u64, reason: &str) -> Self {
+        let (local, peer) = self.addresses(id);
+        self.with(What::ResetSent(ResetSent {
+            socket: (reason == "TCP_ABORT_ON_DATA").then_some(SocketId(id)),
+            local,
+            peer,
+            network: None,
+            reason: Some(reason.to_owned()),
+            active: false,
+            by: None,
+            counts: None,
+        }))
+    }
+
+    pub(crate) fn reset_comes(self, id: u64, counts: Counts) -> Self {
+        self.with(What::ResetReceived { socket: SocketId(id), counts: Some(counts) })
+    }
+
+    pub(crate) fn gone(self, id: u64) -> Self {
+        self.with(What::Gone { socket: SocketId(id), counts: None })
+    }
+
+    /// What a table of sockets shows: the queues of receiving and sending.
+    pub(crate) fn sample(self, id: u64, state: State, queues: (u32, u32), held: bool) -> Self {
+        self.with(What::Sample(Box::new(Sample {
+            socket: SocketId(id),
+            state,
+            receive_queue: queues.0,
+            send_queue: queues.1,
+            receive_buffer: None,
+            send_buffer: None,
+            queued: None,
+            locks: None,
+            held,
+            congestion: None,
+            info: Info::default(),
+        })))
+    }
+
+    /// What is found in it, once it has ended.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let mut doctor = Doctor::new();
+        for event in &self.events {
+            doctor.take(event);
+        }
+        doctor.end();
+        doctor.findings()
+    }
+
+    /// The only finding.
+    pub(crate) fn finding(&self) -> Finding {
+        let mut findings = self.findings();
+        assert_eq!(findings.len(), 1, "{findings:#?}");
+        findings.remove(0)
+    }
+
+    fn addresses(&self, id: u64) -> (SocketAddr, SocketAddr) {
+        let of = |event: &Event| match &event.what {
+            What::Socket(socket) if socket.id.0 == id => Some((socket.local, socket.peer)),
+            _ => None,
+        };
+        self.events.iter().rev().find_map(of).unwrap()
+    }
+}
+
+fn actor(pid: u32, ending: Option<Ending>) -> Actor {
+    Actor { pid, tid: pid, ending }
+}
+
+pub(crate) fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// Counts of an end that began writing and reading at the same number: so much written, sent, acked,
+/// received, read since.
+pub(crate) fn counts(start: u32, far: [u32; 5]) -> Counts {
+    let [written, sent, acked, received, read] = far.map(|bytes| start.wrapping_add(bytes));
+    Counts {
+        write_seq: written,
+        snd_nxt: sent,
+        snd_una: acked,
+        rcv_nxt: received,
+        copied_seq: read,
+        ..Counts::default()
+    }
+}

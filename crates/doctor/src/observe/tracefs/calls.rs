@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
 
-use lastbyte_sys::call;
+use lastbyte_sys::calls::CALLS;
 
 use super::super::Each;
 use super::super::proc::Proc;
@@ -103,7 +103,7 @@ impl Thread {
     /// `NR 7 (7ffd3c, 1, 64, 0, 0, 0)`, in hexadecimal.
     fn enter(&mut self, fields: Fields<'_>, at_ns: u64) {
         self.entered = parse_enter(fields.0, at_ns);
-        let name = self.entered.and_then(|entered| call::name(entered.number));
+        let name = self.entered.and_then(|entered| called_by(entered.number));
         match name.filter(|name| is_waiting(name)) {
             // Waiting again, with nothing done since: that one was for nothing.
             Some(_) => {
@@ -120,7 +120,7 @@ impl Thread {
     fn leave(&mut self, fields: Fields<'_>, at_ns: u64) {
         let Some(entered) = self.entered.take() else { return };
         let Some((number, returned)) = parse_exit(fields.0) else { return };
-        let Some(name) = call::name(number).filter(|_| number == entered.number) else { return };
+        let Some(name) = called_by(number).filter(|_| number == entered.number) else { return };
         let took_ns = at_ns.saturating_sub(entered.at_ns);
         if is_waiting(name) && returned > 0 {
             let ready = self.ready.entry(name).or_default();
@@ -184,6 +184,10 @@ fn parse_exit(text: &str) -> Option<(i64, i64)> {
     Some((number.parse().ok()?, returned.trim().parse().ok()?))
 }
 
+fn called_by(number: i64) -> Option<&'static str> {
+    CALLS.iter().find(|call| call.1 == number).map(|call| call.0)
+}
+
 /// An `ioctl` by what it asks (`include/uapi/linux/sockios.h`).
 fn called(name: &str, request: u64) -> String {
     let request = match (name, request) {
@@ -203,7 +207,7 @@ fn is_waiting(name: &str) -> bool {
 }
 
 fn has_descriptor(name: &str) -> bool {
-    !matches!(name, "poll" | "ppoll" | "select" | "pselect6" | "socket")
+    !matches!(name, "poll" | "ppoll" | "select" | "pselect6")
 }
 
 #[cfg(test)]

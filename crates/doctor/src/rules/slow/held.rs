@@ -27,9 +27,11 @@ pub(super) struct Case<'a> {
 
 /// All that can be said.
 pub(super) fn judge(case: &Case<'_>) -> Vec<Told> {
-    let rules =
-        [send_buffer, receive_window, congestion_window, application, shut_out, slow_reader];
-    rules.iter().filter_map(|rule| rule(case)).collect()
+    let by_rule = |rule: fn(&Case<'_>) -> Option<Told>| rule(case);
+    let held = [send_buffer, receive_window, congestion_window, shut_out, slow_reader];
+    let told: Vec<Told> = held.into_iter().filter_map(by_rule).collect();
+    // What is held back by something else, does not wait for its program.
+    if told.is_empty() { application(case).into_iter().collect() } else { told }
 }
 
 impl Case<'_> {
@@ -101,7 +103,8 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
     /// A buffer counts the memory of what lies in it, which is up to twice its bytes.
     const OVERHEAD: u64 = 2;
     let (window, size) = (case.window, case.sample.send_buffer?);
-    let share = case.share(LimitedBy::SendBuffer);
+    let full = Some(window.share_of(window.full_in)).filter(|share| *share >= NEARLY_ALWAYS);
+    let share = case.share(LimitedBy::SendBuffer).max(full.unwrap_or_default());
     let is_fixed = match case.sample.locks {
         Some(locks) => locks & 1 != 0 && share >= MOSTLY,
         // Not readable: a buffer that is full all the time and does not grow.
@@ -124,7 +127,7 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
     };
     let sentence = format!(
         "the send buffer, {who} {} bytes, was full for {} of {} with all of it in flight: {} at a round \
-         trip of {}, where the peer's window allows {} and needs a buffer of about {} bytes",
+         trip of {}, where the peer's window allows {}, for which about {} bytes are needed",
         words::count(size.into()),
         say::percent(share),
         case.over(),
@@ -155,14 +158,18 @@ fn receive_window(case: &Case<'_>) -> Option<Told> {
     let share = case.share(LimitedBy::ReceiveWindow);
     let is_growing = window.peer_first.is_some_and(|first| now > first.saturating_add(first / 4));
     let was_shut = window.share_of(window.shut_out_in) > 0.2;
-    if share < MOSTLY || is_growing || was_shut || case.is_path_full() || !case.is_long_path() {
+    if share < MOSTLY || is_growing || !case.is_long_path() {
         return None;
     }
     let other = case.other_end();
     let is_fixed = other.and_then(|(_, sample)| sample.locks).map(|locks| locks & 2 != 0);
     if window.peer_least < window.peer_most / 2 && is_fixed != Some(true) {
         // It closes and opens: the reader is behind. Where that is on this machine, it is told there.
-        return if other.is_some() { None } else { Some(far_reader_is_slow(case, share)) };
+        let is_far = other.is_none() && window.share_of(window.shut_out_in) < NEARLY_ALWAYS;
+        return is_far.then(|| far_reader_is_slow(case, share));
+    }
+    if was_shut || case.is_path_full() {
+        return None;
     }
     let (why, fix) = match is_fixed {
         Some(true) => (
@@ -282,7 +289,10 @@ fn application(case: &Case<'_>) -> Option<Told> {
     /// Less than this is no transfer that somebody waits for, bytes a second.
     const SLOWEST: f64 = 64.0 * 1024.0;
     let (window, info) = (case.window, case.now.info());
-    let share = case.share(LimitedBy::Application);
+    // A program that had to wait for room would have been seen to.
+    let had_room = window.fullest > 0.0 && window.fullest < 0.9;
+    let all_sent = window.share_of(window.all_sent_in);
+    let share = case.share(LimitedBy::Application).max(if had_room { all_sent } else { 0.0 });
     let is_steady = window.share_of(window.acked_in) >= 0.9;
     let is_one_way = window.share_of(window.received_in) <= 0.1;
     if share < NEARLY_ALWAYS || !is_steady || !is_one_way || !case.is_long_path() {
@@ -345,6 +355,8 @@ fn slow_reader(case: &Case<'_>) -> Option<Told> {
     let what = match window.read {
         0 if is_closed => "read nothing".to_owned(),
         0 => return None,
+        // It has stopped to read, or begun to: the next window will tell.
+        _ if window.share_of(window.read_in) < 0.3 => return None,
         // A sender on the same machine is nearly always faster than a reader.
         _ if !case.is_long_path() || window.received_in == 0 => return None,
         _ => format!("read {} only", say::rate(read)),

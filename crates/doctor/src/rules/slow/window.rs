@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lastbyte_core::sample::{Limits, Moment, TcpInfo};
 
+use super::super::say;
 use crate::event::Sample;
 
 /// So long is looked at before anything is said, nanoseconds. A slow start over 200 ms takes about as
@@ -102,6 +103,17 @@ impl Seen {
             && late
     }
 
+    /// Whether all that was written is sent, but for less than a segment.
+    fn all_is_sent(&self) -> bool {
+        self.info().notsent_bytes.is_some_and(|bytes| bytes < self.info().snd_mss.max(1))
+    }
+
+    /// What of the send buffer is in use, as a share of its size.
+    fn fill(&self) -> Option<f64> {
+        let size = self.moment.send_buffer.filter(|size| *size > 0)?;
+        Some(f64::from(self.moment.queued?) / f64::from(size))
+    }
+
     /// Whether what is received fills a good part of the buffer, for want of a reader.
     fn is_unread(&self) -> bool {
         self.receive_buffer.is_some_and(|size| size > 0 && self.receive_queue >= size / 4)
@@ -134,8 +146,15 @@ pub(super) struct Window {
     pub(super) shut_out_in: u32,
     /// At whose end a small segment waited for a late acknowledgement.
     pub(super) late_ack_in: u32,
-    /// At whose end bytes lay unread.
+    /// At whose end bytes lay unread, and such in which the program took some.
     pub(super) unread_in: u32,
+    pub(super) read_in: u32,
+    /// At whose end all was sent and the send buffer was so full that a program which waits for room
+    /// was not woken yet; and the fullest that it was, as a share of its size.
+    pub(super) full_in: u32,
+    pub(super) fullest: f64,
+    /// At whose end all was sent.
+    pub(super) all_sent_in: u32,
     /// The peer's window: as it was first, the smallest, the largest.
     pub(super) peer_first: Option<u32>,
     pub(super) peer_least: u32,
@@ -184,14 +203,16 @@ impl Window {
 
     /// Bytes acked a second.
     pub(super) fn rate(&self) -> f64 {
-        super::super::say::per_second(self.acked, self.ns)
+        say::per_second(self.acked, self.ns)
     }
 
     fn count(&mut self, grown: &Grown, before: &Seen, after: &Seen) {
         self.acked = self.acked.saturating_add(grown.acked);
         self.received = self.received.saturating_add(grown.received);
         let there = grown.received.saturating_add(before.receive_queue.into());
-        self.read = self.read.saturating_add(there.saturating_sub(after.receive_queue.into()));
+        let read = there.saturating_sub(after.receive_queue.into());
+        self.read = self.read.saturating_add(read);
+        self.read_in += u32::from(read > 0);
         self.acked_in += u32::from(grown.acked > 0);
         self.received_in += u32::from(grown.received > 0);
         self.again = self.again.saturating_add(grown.again);
@@ -206,6 +227,13 @@ impl Window {
     }
 
     fn sizes(&mut self, after: &Seen) {
+        /// A program that waits for room is woken when a third is free (`sk_stream_min_wspace`).
+        const WOKEN: f64 = 2.0 / 3.0;
+        if let Some(fill) = after.fill() {
+            self.full_in += u32::from(fill > WOKEN && after.all_is_sent());
+            self.fullest = self.fullest.max(fill);
+        }
+        self.all_sent_in += u32::from(after.all_is_sent());
         let info = after.info();
         if let Some(room) = info.snd_wnd {
             let is_first = self.peer_first.is_none();

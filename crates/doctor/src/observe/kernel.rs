@@ -1,0 +1,381 @@
+//! Tier 3: programs in the kernel (eBPF).
+//!
+//! ```text
+//!  bpf/sockets.bpf.c --Record--> ring buffer --> KernelSource: names of processes, endings --> events
+//!  bpf/calls.bpf.c ---counts of calls in maps---'
+//! ```
+//!
+//! What is told of whom, the programs decide (the heading of `bpf/sockets.bpf.c`). What a process is
+//! called is looked up here when it first matters: in `/proc`, or, if it is gone, in what the kernel's
+//! programs kept of its last `exec`.
+
+mod programs;
+mod record;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use lastbyte_bpf::{BpfError, Iterated, Kernel, Linked, Loaded, Object, Ring};
+use lastbyte_core::sample::State;
+use lastbyte_sys::process;
+
+use self::programs::Programs;
+use self::record::Record;
+use super::proc::Proc;
+use super::tables::Tables;
+use super::{Each, ObserveError, Plan, Roots, Source};
+use crate::event::{
+    Actor, Again, Changed, Ending, Event, ResetSent, Role, Scope, Socket, SocketId, What,
+};
+
+include!(concat!(env!("OUT_DIR"), "/objects.rs"));
+
+/// A program, the tracepoint that it hangs on, and what is not seen without it.
+const SOCKETS: &[(&str, &str, &str)] = &[
+    ("socket_state", "inet_sock_set_state", "how connections end"),
+    ("reset_sent", "tcp_send_reset", "resets that are sent"),
+    ("reset_received", "tcp_receive_reset", "resets that come"),
+    ("socket_failed", "inet_sk_error_report", "errors of sockets"),
+    ("sent_again", "tcp_retransmit_skb", "retransmissions"),
+    ("answered_again", "tcp_retransmit_synack", "answers to SYNs that are sent again"),
+    ("socket_gone", "tcp_destroy_sock", "the end of sockets"),
+    ("written", "sock_send_length", "what programs write"),
+    ("read", "sock_recv_length", "what programs read"),
+    ("packet_dropped", "kfree_skb", "what is unread in Unix sockets"),
+    ("executed", "sched_process_exec", "what processes run"),
+    ("forked", "sched_process_fork", "children of processes"),
+    ("exited", "sched_process_exit", "how processes end"),
+];
+/// What ended is told after what it closed by that: so much later, nanoseconds.
+const EXIT_DELAY_NS: u64 = 20_000_000;
+/// How often counts are asked for of sockets on which nothing happens, nanoseconds.
+const COUNTS_NS: u64 = 1_000_000_000;
+/// So many bytes are taken from the ring at one look at most.
+const TAKES_AT_ONCE: usize = 4;
+
+/// Watches from within the kernel. Dropped, nothing of it is left there.
+pub(super) struct KernelSource {
+    sockets: Loaded,
+    ring: Ring,
+    counts: Option<Iterated>,
+    /// They keep the programs attached.
+    _links: Vec<Linked>,
+    translator: Translator,
+    lacks: Vec<String>,
+    counts_ns: u64,
+    dropped: u64,
+}
+
+impl fmt::Debug for KernelSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KernelSource").field("lacks", &self.lacks).finish_non_exhaustive()
+    }
+}
+
+impl KernelSource {
+    /// Loads and attaches what this kernel offers.
+    ///
+    /// # Errors
+    /// Why not, in one sentence.
+    pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
+        let objects = OBJECTS.map_err(str::to_owned)?;
+        let kernel = Kernel::look().map_err(sentence)?;
+        let mut lacks = Vec::new();
+        let (sockets, links) = load_sockets(plan, objects, &kernel, &mut lacks)?;
+        let ring = sockets.ring("records", record::LENGTH).map_err(sentence)?;
+        // Without it what was counted is told by the next read or write.
+        let counts = sockets.iterate("tell_counts", "stories").ok();
+        let translator = Translator {
+            reasons: reasons(&kernel),
+            programs: Programs::new(Proc(roots.proc.clone())),
+            exits: VecDeque::new(),
+            unread: None,
+        };
+        let counts_ns = process::monotonic_ns();
+        let _links = links;
+        Ok(Self { sockets, ring, counts, _links, translator, lacks, counts_ns, dropped: 0 })
+    }
+
+    /// Events that found no room in the ring since this was asked last.
+    fn newly_dropped(&mut self) -> u64 {
+        let first = 0_u32.to_ne_bytes();
+        let counts = self.sockets.read_each("dropped", &first).unwrap_or_default();
+        let all = counts.iter().map(|count| record::u64_at(count, 0)).sum::<u64>();
+        all - std::mem::replace(&mut self.dropped, all)
+    }
+}
+
+impl Source for KernelSource {
+    fn take(&mut self, _: &mut Tables, each: Each<'_>) -> Result<(), ObserveError> {
+        let now_ns = process::monotonic_ns();
+        if now_ns >= self.counts_ns + COUNTS_NS {
+            self.counts_ns = now_ns;
+            if let Some(Err(error)) = self.counts.as_ref().map(Iterated::run) {
+                self.lacks.push(sentence(error));
+                self.counts = None;
+            }
+        }
+        let Self { sockets, ring, translator, .. } = self;
+        for _ in 0..TAKES_AT_ONCE {
+            let taken = ring.take(&mut |bytes| translator.take(&Record(bytes), sockets, each));
+            if taken == 0 {
+                break;
+            }
+        }
+        translator.end_unread(each);
+        translator.tell_exits(now_ns, sockets, each);
+        let events = self.newly_dropped();
+        if events > 0 {
+            each(Event { at_ns: now_ns, what: What::Dropped { events } });
+        }
+        Ok(())
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        // The ring has room for what comes between two ticks.
+        None
+    }
+
+    fn watch(&mut self, pid: u32, _: &Tables) {
+        // It refuses only beyond 65,536 processes, and then what they do is not told.
+        let _ = self.sockets.write("watched", &pid.to_ne_bytes(), &[1]);
+    }
+
+    fn window(&mut self, is_open: bool) {
+        let _ = is_open;
+    }
+
+    fn blind(&self) -> Vec<String> {
+        self.lacks.clone()
+    }
+}
+
+/// The reason of an error, without the verifier's words.
+fn sentence(error: BpfError) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+type Objects = &'static [(&'static str, &'static [u8])];
+
+fn image(objects: Objects, name: &str) -> Result<&'static [u8], String> {
+    let found = objects.iter().find(|(known, _)| *known == name);
+    found.map(|(_, image)| *image).ok_or_else(|| format!("it was built without {name}.bpf.c"))
+}
+
+fn load_sockets(
+    plan: &Plan,
+    objects: Objects,
+    kernel: &Kernel,
+    lacks: &mut Vec<String>,
+) -> Result<(Loaded, Vec<Linked>), String> {
+    let mut object = Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
+    object.give(".rodata.given", &given(plan, kernel)).map_err(sentence)?;
+    let mut there = Vec::new();
+    for (program, tracepoint, what) in SOCKETS {
+        if kernel.arguments_at(tracepoint).is_some() {
+            there.push(*program);
+        } else {
+            object.leave_out(program).map_err(sentence)?;
+            lacks.push(format!("this kernel has no tracepoint {tracepoint}: {what} are not seen"));
+        }
+    }
+    if !there.contains(&"socket_state") {
+        return Err(
+            "this kernel has no tracepoint inet_sock_set_state for eBPF programs".to_owned()
+        );
+    }
+    let loaded = object.load().map_err(sentence)?;
+    let links: Result<Vec<Linked>, _> = there.iter().map(|name| loaded.link(name)).collect();
+    Ok((loaded, links.map_err(sentence)?))
+}
+
+/// As `struct given` of `bpf/sockets.bpf.c` has it.
+fn given(plan: &Plan, kernel: &Kernel) -> [u8; 16] {
+    let (scope, port) = match plan.scope {
+        Scope::Machine => (0, 0),
+        Scope::Process(_) => (1, 0),
+        Scope::Port(port) => (2, u32::from(port)),
+    };
+    let drops = kernel.names_of("skb_drop_reason");
+    let close = drops.iter().find(|(_, name)| name == "SKB_DROP_REASON_SOCKET_CLOSE");
+    // Where it has no such reason, no drop has this one.
+    let close = close.and_then(|(number, _)| u32::try_from(*number).ok()).unwrap_or(u32::MAX);
+    let has_reason = u32::from(kernel.arguments_at("tcp_send_reset") == Some(3));
+    let mut given = [0; 16];
+    for (place, number) in given.chunks_exact_mut(4).zip([scope, port, close, has_reason]) {
+        place.copy_from_slice(&number.to_ne_bytes());
+    }
+    given
+}
+
+/// Names of reasons for resets by their numbers, without what all of them begin with.
+fn reasons(kernel: &Kernel) -> Vec<(i64, String)> {
+    let mut reasons = kernel.names_of("sk_rst_reason");
+    for (_, name) in &mut reasons {
+        if let Some(short) = name.strip_prefix("SK_RST_REASON_") {
+            *name = short.to_owned();
+        }
+    }
+    reasons
+}
+
+/// Makes events of records.
+struct Translator {
+    reasons: Vec<(i64, String)>,
+    programs: Programs,
+    /// Processes that have ended, not told yet: when, which, how.
+    exits: VecDeque<(u64, u32, Ending)>,
+    /// Bytes of one Unix socket come packet by packet.
+    unread: Option<(u64, UnixUnread)>,
+}
+
+#[derive(PartialEq, Eq)]
+struct UnixUnread {
+    by: Actor,
+    bytes: u64,
+    sender: Option<u32>,
+    path: Option<String>,
+}
+
+/// No port of ours was free.
+const EADDRNOTAVAIL: i32 = 99;
+
+impl Translator {
+    fn take(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
+        let at_ns = record.at_ns();
+        if record.kind() != record::UNIX {
+            self.end_unread(each);
+        }
+        // Nobody is asked about a process that has only just ended.
+        if record.pid() != 0 && record.names_process() {
+            self.programs.tell(record, sockets, each);
+        }
+        let Some(what) = self.what(record, sockets, each) else { return };
+        each(Event { at_ns, what });
+    }
+
+    fn what(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) -> Option<What> {
+        let socket = SocketId(record.socket());
+        Some(match record.kind() {
+            record::SOCKET => What::Socket(told_socket(record)?),
+            record::HOLDS => What::Holds { socket, pid: record.pid(), fd: None },
+            record::CHANGED => What::Changed(changed(record)),
+            record::RESET_SENT => What::ResetSent(self.reset_sent(record)?),
+            record::RESET_RECEIVED => What::ResetReceived { socket, counts: record.counts() },
+            record::AGAIN => What::Retransmitted {
+                socket,
+                why: match record.role() {
+                    0 => Again::Syn,
+                    1 => Again::SynAck,
+                    2 => Again::TimeOut,
+                    _ => Again::Loss,
+                },
+                segments: u32::try_from(record.number()).unwrap_or_default(),
+            },
+            record::FAILED => What::Failed { socket, errno: record.number() },
+            record::NOT_CONNECTED => {
+                let (_, peer, _) = record.addresses()?;
+                What::NotConnected { pid: record.pid(), peer, errno: EADDRNOTAVAIL }
+            }
+            record::GONE => What::Gone { socket, counts: record.counts() },
+            record::IO => What::Io(record.io()),
+            record::UNIX => {
+                self.add_unread(record, each);
+                return None;
+            }
+            record::FORK | record::EXEC => {
+                self.programs.tell_new(record, sockets, each);
+                return None;
+            }
+            record::EXIT => {
+                let ending = record.ending().unwrap_or(Ending::Unknown);
+                self.exits.push_back((record.at_ns(), record.pid(), ending));
+                return None;
+            }
+            _ => return None,
+        })
+    }
+
+    fn reset_sent(&self, record: &Record<'_>) -> Option<ResetSent> {
+        let (local, peer, _) = record.addresses()?;
+        let reason = self.reasons.iter().find(|one| one.0 == i64::from(record.number()));
+        Some(ResetSent {
+            socket: Some(SocketId(record.socket())).filter(|socket| socket.0 != 0),
+            local,
+            peer,
+            network: record.network(),
+            reason: reason.map(|(_, name)| name.clone()),
+            active: record.is_active(),
+            by: record.actor(),
+            counts: record.counts(),
+        })
+    }
+
+    /// Puts packets of one socket together: those that one thread throws away in a row.
+    fn add_unread(&mut self, record: &Record<'_>, each: Each<'_>) {
+        let (bytes, sender, path) = record.unread();
+        let by = record.actor().unwrap_or(Actor { pid: 0, tid: 0, ending: None });
+        let found = UnixUnread { by, bytes: 0, sender, path };
+        let is_same = self.unread.as_ref().is_some_and(|(_, one)| {
+            (one.by, one.sender, &one.path) == (found.by, found.sender, &found.path)
+        });
+        if !is_same {
+            self.end_unread(each);
+        }
+        let (_, unread) = self.unread.get_or_insert_with(|| (record.at_ns(), found));
+        unread.bytes += u64::from(bytes);
+    }
+
+    fn end_unread(&mut self, each: Each<'_>) {
+        if let Some((at_ns, UnixUnread { by, bytes, sender, path })) = self.unread.take() {
+            each(Event { at_ns, what: What::UnixUnread { by, bytes, sender, path } });
+        }
+    }
+
+    /// Tells of processes that have ended, if anything was told of them before.
+    fn tell_exits(&mut self, now_ns: u64, sockets: &Loaded, each: Each<'_>) {
+        while let Some((at_ns, pid, ending)) = self.exits.front().copied() {
+            if at_ns + EXIT_DELAY_NS > now_ns {
+                return;
+            }
+            self.exits.pop_front();
+            if self.programs.forget(pid) {
+                let _ = sockets.remove("watched", &pid.to_ne_bytes());
+                let at_ns = at_ns + EXIT_DELAY_NS;
+                each(Event { at_ns, what: What::Exited { pid, ending } });
+            }
+        }
+    }
+}
+
+fn told_socket(record: &Record<'_>) -> Option<Socket> {
+    let (local, peer, mapped) = record.addresses()?;
+    Some(Socket {
+        id: SocketId(record.socket()),
+        local,
+        peer,
+        mapped,
+        network: record.network(),
+        role: match record.role() {
+            1 => Role::Connected,
+            2 => Role::Accepted,
+            3 => Role::Listens,
+            _ => Role::Unknown,
+        },
+    })
+}
+
+fn changed(record: &Record<'_>) -> Changed {
+    let (from, to) = record.states();
+    Changed {
+        socket: SocketId(record.socket()),
+        from: State::from(from),
+        to: State::from(to),
+        by: record.actor(),
+        counts: record.counts(),
+        errno: record.number(),
+        held: record.is_held(),
+    }
+}

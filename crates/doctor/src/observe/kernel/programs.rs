@@ -1,0 +1,115 @@
+//! What processes are called: from `/proc`, or, where they are gone, from what was kept of their `exec`.
+
+use std::collections::HashMap;
+
+use lastbyte_bpf::Loaded;
+
+use super::record::{EXEC, Record, bytes_at, u32_at};
+use crate::event::{Event, Process, What};
+use crate::observe::Each;
+use crate::observe::proc::Proc;
+
+/// So many are remembered as told; then all are told again.
+const MOST: usize = 32_768;
+
+/// Who was told of.
+pub(super) struct Programs {
+    proc: Proc,
+    /// By number, with the name that it had then.
+    told: HashMap<u32, [u8; 16]>,
+}
+
+impl Programs {
+    pub(super) fn new(proc: Proc) -> Self {
+        Self { proc, told: HashMap::new() }
+    }
+
+    /// Tells of the process that a record is about, unless that was done.
+    pub(super) fn tell(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
+        let comm = record.comm();
+        let is_told = match self.told.get(&record.pid()) {
+            // A record that says no name is about one that was named before.
+            Some(known) => *known == comm || comm[0] == 0,
+            None => false,
+        };
+        if !is_told {
+            let process = self.process(record.pid(), comm, sockets);
+            self.note(record.pid(), comm);
+            each(Event { at_ns: record.at_ns(), what: What::Process(process) });
+        }
+    }
+
+    /// Tells of a child, or of another program that a process runs now.
+    pub(super) fn tell_new(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
+        let (pid, comm) = (record.pid(), record.comm());
+        let parent = u32::try_from(record.number()).unwrap_or_default();
+        let mut process = self.process(pid, comm, sockets);
+        if record.kind() != EXEC {
+            // What runs under this number may have been another program by the time it was asked.
+            process.name = text(&comm);
+        }
+        process.parent = parent;
+        self.note(pid, comm);
+        each(Event { at_ns: record.at_ns(), what: What::Process(process) });
+    }
+
+    /// Returns whether it had been told of.
+    pub(super) fn forget(&mut self, pid: u32) -> bool {
+        self.told.remove(&pid).is_some()
+    }
+
+    fn note(&mut self, pid: u32, comm: [u8; 16]) {
+        if self.told.len() >= MOST {
+            self.told.clear();
+        }
+        self.told.insert(pid, comm);
+    }
+
+    fn process(&self, pid: u32, comm: [u8; 16], sockets: &Loaded) -> Process {
+        let name = text(&comm);
+        let stat = self.proc.stat(pid);
+        if let Some(stat) = &stat {
+            let process = self.proc.process(pid, stat);
+            // One that has ended has no command line any more.
+            if (process.name == name || name.is_empty()) && !process.command.is_empty() {
+                return process;
+            }
+        }
+        let kept = sockets.read("commands", &pid.to_ne_bytes()).ok().flatten();
+        let kept = kept.map(|kept| Kept(&kept).process(pid));
+        match (kept, stat) {
+            (Some(kept), _) if kept.name == name => kept,
+            (_, Some(stat)) => Process { name, ..self.proc.process(pid, &stat) },
+            (Some(kept), None) => {
+                Process { name, parent: kept.parent, user: kept.user, pid, ..Process::default() }
+            }
+            (None, None) => Process { pid, name, ..Process::default() },
+        }
+    }
+}
+
+/// `struct command` of `bpf/sockets.bpf.c`.
+struct Kept<'a>(&'a [u8]);
+
+impl Kept<'_> {
+    fn process(&self, pid: u32) -> Process {
+        const LINE: usize = 28;
+        let length = usize::try_from(u32_at(self.0, 8)).unwrap_or_default();
+        let line = self.0.get(LINE..LINE + length).unwrap_or_default();
+        let end = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        Process {
+            pid,
+            parent: u32_at(self.0, 0),
+            name: text(&bytes_at(self.0, 12)),
+            command: String::from_utf8_lossy(&line[..end]).replace('\0', " "),
+            user: Some(u32_at(self.0, 4)),
+            ..Process::default()
+        }
+    }
+}
+
+/// A name of at most 15 bytes.
+fn text(comm: &[u8; 16]) -> String {
+    let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(&comm[..end]).into_owned()
+}

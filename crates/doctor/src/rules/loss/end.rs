@@ -1,0 +1,307 @@
+//! How a connection ended, by what was seen of it, and what that cost.
+
+use std::collections::BTreeMap;
+
+use lastbyte_core::sample::State;
+
+use super::{OTHER_END_NS, SETTLE_NS};
+use crate::book::{Book, Known, Last};
+use crate::event::{Actor, Changed, Counters, ResetSent, SocketId};
+use crate::finding::Code;
+
+/// Why a connection did not end in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Closed with unread input.
+    Unread,
+    /// Aborted by a program: a linger of zero, a connect to no address, `ss -K`.
+    Abort,
+    /// Data came after the close.
+    DataAfterClose,
+    /// A reset came.
+    PeerReset,
+    /// The peer did not answer for too long, or no way led to it.
+    NoAnswer,
+    /// The kernel had no memory for it, or too many orphans.
+    Memory,
+}
+
+impl Cause {
+    pub(super) fn code(self) -> Code {
+        Code(match self {
+            Self::Unread => 101,
+            Self::Abort => 103,
+            Self::DataAfterClose => 104,
+            Self::PeerReset => 105,
+            Self::NoAnswer => 108,
+            Self::Memory => 109,
+        })
+    }
+}
+
+/// A socket that a process left by ending.
+#[derive(Clone, Debug)]
+pub(super) struct Exit {
+    pub(super) at_ns: u64,
+    pub(super) by: Actor,
+    /// Bytes not acked then.
+    pub(super) unacked: u32,
+}
+
+impl Exit {
+    /// If a change is the orderly close of a socket by the end of its last holder, with bytes not acked.
+    pub(super) fn of(at_ns: u64, changed: &Changed, known: &Known) -> Option<Self> {
+        let by = changed.by.filter(|by| by.ending.is_some())?;
+        let was_open = matches!(changed.from, State::Established | State::CloseWait);
+        let sampled = || known.sample.as_ref().map(|(_, sample)| sample.send_queue);
+        let unacked = changed.counts.map(|counts| counts.unacked()).or_else(sampled)?;
+        (was_open && unacked > 0).then_some(Self { at_ns, by, unacked })
+    }
+}
+
+/// What was seen of a bad end.
+#[derive(Debug, Default)]
+pub(super) struct Hints {
+    /// The first sign.
+    pub(super) since_ns: u64,
+    /// The change to CLOSED.
+    pub(super) closed: Option<Changed>,
+    /// A reset that a call or a timer sent.
+    pub(super) sent: Option<ResetSent>,
+    /// Resets that answered data after the close.
+    pub(super) answered: u64,
+    /// The reason of the first of those.
+    pub(super) answered_why: Option<String>,
+    /// A reset came.
+    pub(super) received: bool,
+    /// The error that the program finds, `errno`; 0 if none.
+    pub(super) errno: i32,
+}
+
+impl Hints {
+    /// Whether nothing more that matters is to be expected.
+    pub(super) fn is_due(&self, book: &Book, id: SocketId) -> bool {
+        let age_ns = book.now_ns().saturating_sub(self.since_ns);
+        let Some(known) = book.socket(id) else { return true };
+        let needs_other = self.answered > 0 || known.last.is_some_and(|last| last.unacked() > 0);
+        let other_is_open = || {
+            let is_open = |other: &Known| other.last.is_none() && other.gone_ns.is_none();
+            book.other_end(id).is_some_and(is_open)
+        };
+        age_ns >= SETTLE_NS && (age_ns >= OTHER_END_NS || !needs_other || !other_is_open())
+    }
+
+    /// What it was, if what was seen says so.
+    pub(super) fn cause(&self, known: &Known) -> Option<Cause> {
+        let reason = self.sent.as_ref().and_then(|reset| reset.reason.as_deref());
+        match reason {
+            Some("TCP_ABORT_ON_MEMORY") => return Some(Cause::Memory),
+            Some("TCP_ABORT_ON_CLOSE") => return Some(Cause::Unread),
+            Some("TCP_KEEPALIVE_TIMEOUT") => return Some(Cause::NoAnswer),
+            _ => {}
+        }
+        if self.answered > 0 {
+            // On this way the kernel ends its socket as if a reset had come.
+            return Some(Cause::DataAfterClose);
+        }
+        if self.received {
+            return Some(Cause::PeerReset);
+        }
+        if is_no_answer(self.errno) {
+            return Some(Cause::NoAnswer);
+        }
+        let by_call = self.closed.as_ref().is_some_and(|closed| {
+            closed.by.is_some() && matches!(closed.from, State::Established | State::CloseWait)
+        });
+        if self.sent.is_some() || by_call {
+            let unread = Numbers::of(known).and_then(|numbers| numbers.unread);
+            let says_more = reason.is_none() && unread.is_some_and(|unread| unread > 0);
+            return Some(if says_more { Cause::Unread } else { Cause::Abort });
+        }
+        if is_reset(self.errno) {
+            return Some(Cause::PeerReset);
+        }
+        let was_orphan = self.closed.as_ref().is_some_and(|closed| {
+            matches!(closed.from, State::FinWait1 | State::Closing | State::LastAck)
+        });
+        let has_left = known.last.is_some_and(|last| last.unacked() > 0);
+        (was_orphan && has_left).then_some(Cause::NoAnswer)
+    }
+}
+
+/// Whether a reset of this reason was sent because data came that nobody can read any more.
+pub(super) fn answers_data(reason: Option<&str>, active: bool, known: &Known) -> bool {
+    if active || known.closed.is_none() {
+        return false;
+    }
+    match reason {
+        Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET") => true,
+        // After the peer's FIN it sends no data.
+        Some("NO_SOCKET") | None => known.fin_received.is_none(),
+        Some(_) => false,
+    }
+}
+
+/// Whether a reset of this reason ended a connection from our side.
+pub(super) fn aborts(reason: Option<&str>, active: bool) -> bool {
+    let by_timer = ["TCP_ABORT_ON_MEMORY", "TCP_KEEPALIVE_TIMEOUT"];
+    active || reason.is_some_and(|reason| by_timer.contains(&reason))
+}
+
+/// What stood where at the end, data alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) unacked: u32,
+    pub(super) unsent: Option<u32>,
+    pub(super) unread: Option<u32>,
+    /// How long before the end that was, nanoseconds; 0 where it is the end's own.
+    pub(super) age_ns: u64,
+}
+
+impl Numbers {
+    /// The end's own, or those of the last look before it.
+    pub(super) fn of(known: &Known) -> Option<Self> {
+        if let Some(last) = known.last {
+            let (unacked, unread) = (last.unacked(), Some(last.unread()));
+            return Some(Self { unacked, unsent: Some(last.unsent()), unread, age_ns: 0 });
+        }
+        /// An older look says nothing of the end.
+        const FRESH_NS: u64 = 1_000_000_000;
+        let (at_ns, sample) = known.sample.as_ref()?;
+        let fin_sent = !matches!(sample.state, State::Established | State::CloseWait);
+        let fin_received =
+            !matches!(sample.state, State::Established | State::FinWait1 | State::FinWait2);
+        let changed_ns = known.changed.as_ref().map(|(at_ns, _)| *at_ns);
+        let end_ns = known.gone_ns.into_iter().chain(changed_ns).min().unwrap_or(*at_ns);
+        let age_ns = end_ns.saturating_sub(*at_ns);
+        let numbers = Self {
+            unacked: sample.send_queue.saturating_sub(fin_sent.into()),
+            unsent: None,
+            unread: Some(sample.receive_queue.saturating_sub(fin_received.into())),
+            age_ns: age_ns.max(1),
+        };
+        (age_ns <= FRESH_NS && sample.state != State::Listen).then_some(numbers)
+    }
+}
+
+/// Bytes that were written at one end and never came to the other's kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// Both ends say so, or there was nothing on the way.
+    Exactly(u32),
+    /// Those never sent, and those not acked.
+    Between(u32, u32),
+    /// So many were not acked at the last look before the end.
+    About(u32),
+    Unknown,
+}
+
+impl Lost {
+    /// The most that it may be.
+    pub(super) fn most(self) -> Option<u64> {
+        match self {
+            Self::Exactly(most) | Self::Between(_, most) | Self::About(most) => Some(most.into()),
+            Self::Unknown => None,
+        }
+    }
+
+    /// How good the number is, in a word.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Exactly(_) => "yes",
+            Self::Between(..) => "at most",
+            Self::About(_) => "about",
+            Self::Unknown => "not known",
+        }
+    }
+}
+
+/// Of the bytes that a socket's program wrote, those that did not arrive.
+pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
+    let Some(last) = known.last else {
+        return Numbers::of(known).map_or(Lost::Unknown, |numbers| Lost::About(numbers.unacked));
+    };
+    let missing = |other: &Last| last.missing_at(other);
+    if let Some(missing) = book.other_end(id).and_then(|other| missing(other.last.as_ref()?)) {
+        return Lost::Exactly(missing);
+    }
+    match (last.unsent(), last.unacked()) {
+        (unsent, unacked) if unsent >= unacked => Lost::Exactly(unacked),
+        (unsent, unacked) => Lost::Between(unsent, unacked),
+    }
+}
+
+/// The most that a farewell has: the end of TLS with that of HTTP/2 before it, SSH's last words, a "221
+/// Bye". What it says is that nothing more comes.
+pub(super) const FAREWELL: u32 = 128;
+
+/// Whether bytes that were lost, or may have been, are a farewell: few, all sent, and, where it is sure
+/// that they were lost, written after the other end had said that it ends.
+pub(super) fn is_farewell(lost: Lost, known: &Known) -> bool {
+    match lost {
+        Lost::Between(0, most) => most <= FAREWELL,
+        Lost::Exactly(bytes) => bytes <= FAREWELL && bytes <= written_after_fin(known),
+        _ => false,
+    }
+}
+
+/// Bytes that a program wrote after the peer's FIN had come.
+fn written_after_fin(known: &Known) -> u32 {
+    let at_fin = known.fin_received.and_then(|(_, counts)| counts);
+    let written = |last: Last| {
+        at_fin.map(|counts| crate::event::distance(counts.write_seq, last.written_to()))
+    };
+    known.last.and_then(written).unwrap_or(0)
+}
+
+/// Counters that grew and explain an end of which nothing but the last look is known. Each count
+/// explains one.
+#[derive(Debug, Default)]
+pub(super) struct Grown {
+    /// By namespace.
+    all: BTreeMap<u64, (u64, Counters)>,
+}
+
+impl Grown {
+    pub(super) fn add(&mut self, at_ns: u64, counters: &Counters) {
+        self.all.insert(counters.network, (at_ns, *counters));
+    }
+
+    /// What the counters of a socket's namespace say of its end, if they grew about then.
+    pub(super) fn cause(&mut self, known: &Known) -> Option<Cause> {
+        /// Tables and counters are read ten times a second, one after the other.
+        const NEAR_NS: u64 = 300_000_000;
+        let ended_ns = known.gone_ns.or_else(|| known.changed.as_ref().map(|(at_ns, _)| *at_ns))?;
+        let numbers = Numbers::of(known)?;
+        let (at_ns, counters) = self.all.get_mut(&known.socket.network?)?;
+        if at_ns.abs_diff(ended_ns) > NEAR_NS {
+            return None;
+        }
+        let take = |left: &mut u64| std::mem::replace(left, left.saturating_sub(1)) > 0;
+        if numbers.unread.is_some_and(|unread| unread > 0) && take(&mut counters.aborts_on_close) {
+            return Some(Cause::Unread);
+        }
+        if numbers.unacked > 0 && take(&mut counters.aborts_on_timeout) {
+            return Some(Cause::NoAnswer);
+        }
+        let has_closed = known.closed.is_some() || known.fin_sent;
+        if has_closed && take(&mut counters.aborts_on_data) {
+            return Some(Cause::DataAfterClose);
+        }
+        // A linger of zero is counted there too.
+        let aborted = numbers.unacked > 0 && take(&mut counters.aborts_on_data);
+        aborted.then_some(Cause::Abort)
+    }
+}
+
+fn is_no_answer(errno: i32) -> bool {
+    /// ENETDOWN, ENETUNREACH, ETIMEDOUT, EHOSTDOWN, EHOSTUNREACH.
+    const ALL: [i32; 5] = [100, 101, 110, 112, 113];
+    ALL.contains(&errno)
+}
+
+fn is_reset(errno: i32) -> bool {
+    /// EPIPE, ECONNRESET.
+    const ALL: [i32; 2] = [32, 104];
+    ALL.contains(&errno)
+}

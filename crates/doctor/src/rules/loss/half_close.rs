@@ -1,0 +1,144 @@
+//! LB106: a half-close that is not answered.
+
+use std::collections::BTreeMap;
+
+use lastbyte_core::sample::State;
+
+use crate::book::{Book, Known};
+use crate::event::{Event, Scope, SocketId, What};
+use crate::finding::{Class, Code, Finding};
+use crate::rules::Rule;
+use crate::words::{time, who};
+
+/// So long without a byte or the end of the peer after a half-close is worth a word.
+const UNANSWERED_NS: u64 = 10_000_000_000;
+/// At the end of a program's watch this is enough: what it waits for did not come in its life.
+const UNANSWERED_AT_END_NS: u64 = 5_000_000_000;
+/// So many half-closed sockets are looked after at most.
+const MOST: usize = 50_000;
+
+/// LB106.
+#[derive(Debug, Default)]
+pub(super) struct HalfClose {
+    /// Half-closed sockets: since when nothing has come.
+    waiting: BTreeMap<SocketId, Waiting>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    half_closed_ns: u64,
+    quiet_since_ns: u64,
+    received: Option<u64>,
+    told: bool,
+}
+
+impl Rule for HalfClose {
+    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
+        match &event.what {
+            What::Changed(changed) => match changed.to {
+                State::FinWait1 | State::FinWait2 => self.begin(event.at_ns, changed.socket, book),
+                _ => drop(self.waiting.remove(&changed.socket)),
+            },
+            What::Sample(sample) if is_half_closed(sample.state) => {
+                self.begin(event.at_ns, sample.socket, book);
+                let received = sample.info.parse().and_then(|info| info.bytes_received);
+                let Some(waiting) = self.waiting.get_mut(&sample.socket) else { return };
+                if !sample.held {
+                    self.waiting.remove(&sample.socket);
+                } else if received != waiting.received {
+                    waiting.received = received;
+                    waiting.quiet_since_ns = event.at_ns;
+                }
+            }
+            What::Sample(sample) => drop(self.waiting.remove(&sample.socket)),
+            What::Gone { socket, .. } => drop(self.waiting.remove(socket)),
+            What::Tick => self.look(book, UNANSWERED_NS, found),
+            _ => {}
+        }
+    }
+
+    fn at_end(&mut self, book: &Book, found: &mut Vec<Finding>) {
+        let is_program = matches!(book.scope(), Scope::Process(_));
+        self.look(book, if is_program { UNANSWERED_AT_END_NS } else { UNANSWERED_NS }, found);
+    }
+}
+
+impl HalfClose {
+    fn begin(&mut self, at_ns: u64, id: SocketId, book: &Book) {
+        if self.waiting.len() < MOST && book.wants_socket(id) {
+            self.waiting.entry(id).or_insert(Waiting {
+                half_closed_ns: at_ns,
+                quiet_since_ns: at_ns,
+                received: None,
+                told: false,
+            });
+        }
+    }
+
+    fn look(&mut self, book: &Book, least_ns: u64, found: &mut Vec<Finding>) {
+        let now_ns = book.now_ns();
+        self.waiting.retain(|id, waiting| {
+            let Some(known) = book.socket(*id) else { return false };
+            let quiet_ns = now_ns.saturating_sub(waiting.quiet_since_ns);
+            if !waiting.told && quiet_ns >= least_ns && is_held(book, known, *waiting) {
+                waiting.told = true;
+                found.push(finding(book, *id, known, now_ns, *waiting));
+            }
+            true
+        });
+    }
+}
+
+fn is_half_closed(state: State) -> bool {
+    matches!(state, State::FinWait1 | State::FinWait2)
+}
+
+/// Whether a program still has it open, to wait for the answer. A close looks the same at its moment, so
+/// that a later look must say so, or a living holder where there was none.
+fn is_held(book: &Book, known: &Known, waiting: Waiting) -> bool {
+    if let Some((at_ns, sample)) = &known.sample
+        && *at_ns > waiting.half_closed_ns
+    {
+        return sample.held;
+    }
+    let is_alive = |(pid, _): &(u32, Option<i32>)| {
+        book.process(*pid).is_some_and(|patient| patient.ending.is_none())
+    };
+    let told_held = known.changed.as_ref().is_some_and(|(_, changed)| changed.held == Some(true));
+    told_held && known.holders.iter().any(is_alive)
+}
+
+fn finding(book: &Book, id: SocketId, known: &Known, now_ns: u64, waiting: Waiting) -> Finding {
+    let about = book.about(id, None);
+    let quiet_ns = now_ns.saturating_sub(waiting.quiet_since_ns);
+    let is_acked = known.state == Some(State::FinWait2);
+    let sentence = format!(
+        "{} shut down writing to {} and has waited for {} without a byte or an end from the peer, {}.",
+        who(&about),
+        known.socket.peer,
+        time(quiet_ns),
+        if is_acked { "whose kernel has acked the end" } else { "which has not acked the end" }
+    );
+    let seconds = |ns: u64| (ns / 1_000_000) as f64 / 1_000.0;
+    let half_closed_ns = now_ns.saturating_sub(waiting.half_closed_ns);
+    Finding {
+        code: Code(106),
+        class: Class::Note,
+        harmless: false,
+        bytes: None,
+        at_ns: waiting.half_closed_ns,
+        times: 1,
+        about,
+        sentence,
+        fix: "The peer, or a relay on the way, must take the end of input for what it is: answer, then \
+              close; and waiting for it needs a time limit."
+            .to_owned(),
+        heal: None,
+        evidence: [
+            ("half_closed_s".to_owned(), seconds(half_closed_ns).into()),
+            ("quiet_s".to_owned(), seconds(quiet_ns).into()),
+            ("state".to_owned(), known.state.and_then(State::name).unwrap_or("?").into()),
+        ]
+        .into(),
+    }
+}

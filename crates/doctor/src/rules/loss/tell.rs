@@ -1,0 +1,454 @@
+//! Ends of connections as findings.
+
+use std::collections::BTreeMap;
+
+use super::end::{Cause, Exit, Hints, Lost, Numbers, is_farewell};
+use crate::book::{Book, Known};
+use crate::event::{Actor, Ending, SocketId};
+use crate::finding::{About, Class, Code, Evidence, Finding};
+use crate::words::{bytes, count, one_line, time, who};
+
+/// So many resets answered data: with fewer it may have been a farewell in one or two packets.
+const MANY_RESETS: u64 = 3;
+
+/// A judged end.
+#[derive(Debug)]
+pub(super) struct End<'a> {
+    pub(super) id: SocketId,
+    pub(super) known: &'a Known,
+    pub(super) hints: &'a Hints,
+    pub(super) cause: Cause,
+    /// Of what this end wrote.
+    pub(super) lost: Lost,
+    /// If a process left it by ending.
+    pub(super) exit: Option<Exit>,
+    /// What was said of the other end.
+    pub(super) of_other: Option<Code>,
+}
+
+/// What was lost in all, and what that makes of the finding.
+struct Outcome {
+    class: Class,
+    harmless: bool,
+    bytes: Option<u64>,
+    exact: &'static str,
+}
+
+impl End<'_> {
+    pub(super) fn finding(&self, book: &Book) -> Finding {
+        let by = self.exit.as_ref().map(|exit| exit.by).or_else(|| self.by());
+        let holds = |by: &Actor| self.known.holders.iter().any(|(pid, _)| *pid == by.pid);
+        let about = book.about(self.id, by.filter(holds).map(|by| by.pid));
+        let peer_lost = self.peer_lost(book);
+        let outcome = self.outcome(peer_lost);
+        let sentence = self.sentence(book, &about, peer_lost, outcome.harmless);
+        Finding {
+            code: self.code(),
+            class: outcome.class,
+            harmless: outcome.harmless,
+            bytes: outcome.bytes,
+            at_ns: self.hints.since_ns,
+            times: 1,
+            about,
+            sentence,
+            fix: self.fix().to_owned(),
+            heal: None,
+            evidence: self.evidence(peer_lost, outcome.exact),
+        }
+    }
+
+    /// What it is called: a peer's reset by what the peer did, if that is known; an end that follows an
+    /// exit is the exit's.
+    fn code(&self) -> Code {
+        let follows_exit = matches!(
+            self.cause,
+            Cause::DataAfterClose | Cause::PeerReset | Cause::NoAnswer | Cause::Memory
+        );
+        if self.exit.is_some() && follows_exit && self.lost != Lost::Exactly(0) {
+            return Code(102);
+        }
+        if self.cause == Cause::PeerReset && self.of_other == Some(Cause::DataAfterClose.code()) {
+            return Cause::DataAfterClose.code();
+        }
+        self.cause.code()
+    }
+
+    /// Who ended the connection, or closed it before.
+    fn by(&self) -> Option<Actor> {
+        let at_end = self.hints.closed.as_ref().filter(|_| self.cause != Cause::PeerReset);
+        let sent = self.hints.sent.as_ref().and_then(|reset| reset.by);
+        let before = self.known.closed.as_ref().and_then(|(_, changed)| changed.by);
+        sent.or_else(|| at_end.and_then(|changed| changed.by)).or(before)
+    }
+
+    /// Of what the peer wrote, what our close threw away: its bytes that came after the close.
+    fn peer_lost(&self, book: &Book) -> Option<u32> {
+        let ours = self.known.last.as_ref()?;
+        let other = book.other_end(self.id).filter(|_| self.cause == Cause::DataAfterClose)?;
+        other.last.as_ref()?.missing_at(ours)
+    }
+
+    fn outcome(&self, peer_lost: Option<u32>) -> Outcome {
+        let harmless = |bytes, exact| Outcome { class: Class::Note, harmless: true, bytes, exact };
+        let loss = |bytes, exact| Outcome { class: Class::Loss, harmless: false, bytes, exact };
+        let (most, exact) = (self.lost.most(), self.lost.word());
+        let is_ours = most.is_some_and(|most| most > 0) && !is_farewell(self.lost, self.known);
+        if self.cause == Cause::DataAfterClose {
+            let all = peer_lost.map(|theirs| u64::from(theirs) + most.unwrap_or(0));
+            return match peer_lost {
+                Some(0) if !is_ours => harmless(Some(0), "yes"),
+                Some(_) if is_ours || !self.is_peers_farewell(peer_lost) => loss(all, exact),
+                Some(_) => harmless(all, exact),
+                None if is_ours => loss(most, exact),
+                None if self.hints.answered >= MANY_RESETS => loss(None, "at least"),
+                None => harmless(most, "not known"),
+            };
+        }
+        match self.lost {
+            Lost::Unknown => Outcome { class: Class::Note, harmless: false, bytes: None, exact },
+            _ if is_ours => loss(most, exact),
+            _ => harmless(most, exact),
+        }
+    }
+
+    /// Whether what the peer sent after our close was an answer to it, and short.
+    fn is_peers_farewell(&self, peer_lost: Option<u32>) -> bool {
+        peer_lost.is_some_and(|bytes| bytes <= super::end::FAREWELL)
+            && self.hints.answered < MANY_RESETS
+    }
+
+    fn sentence(
+        &self,
+        book: &Book,
+        about: &About,
+        peer_lost: Option<u32>,
+        harmless: bool,
+    ) -> String {
+        let who = who(about);
+        let peer = self.known.socket.peer;
+        let ours = self.lost_words(harmless);
+        let rtt = self.known.last.map_or(0, |last| last.counts.rtt_us);
+        let path = if rtt == 0 {
+            String::new()
+        } else {
+            format!(" (round trip {})", time(u64::from(rtt) * 1_000))
+        };
+        if let (Some(exit), Code(102)) = (&self.exit, self.code()) {
+            let after = time(self.hints.since_ns.saturating_sub(exit.at_ns));
+            let unacked = bytes(exit.unacked.into());
+            let why = self.how_it_was_lost();
+            return format!(
+                "{who} ended ({}) with {unacked} to {peer} not yet acked, and {after} later {why}: \
+                 {ours}.",
+                ending(exit.by.ending)
+            );
+        }
+        match self.cause {
+            Cause::Unread => format!(
+                "{who} {} its connection to {peer} with {} unread, so that the kernel sent a reset: \
+                 {ours}{}.",
+                self.closed_words(),
+                self.unread_words(),
+                self.peers_unread_words(),
+            ),
+            Cause::Abort => format!(
+                "{} its connection to {peer}, and a reset was sent in place of the end: {ours}.",
+                self.aborter_words(book, &who)
+            ),
+            Cause::DataAfterClose => format!(
+                "{who} {} its connection to {peer} while the peer was still sending{path}: {}, and {ours}.",
+                self.closed_words(),
+                thrown_words(peer_lost, self.hints.answered)
+            ),
+            Cause::PeerReset => self.reset_sentence(book, &who, &ours),
+            Cause::NoAnswer => format!(
+                "The connection of {who} to {peer} was given up {}: {ours}.",
+                self.no_answer_words()
+            ),
+            Cause::Memory => format!(
+                "The kernel reset the connection of {who} to {peer}, for want of memory or with too many \
+                 orphans (tcp_mem, tcp_max_orphans): {ours}."
+            ),
+        }
+    }
+
+    fn how_it_was_lost(&self) -> &'static str {
+        match self.cause {
+            Cause::DataAfterClose => {
+                "data came that nobody could read any more, and was answered with a \
+                                      reset"
+            }
+            Cause::PeerReset => "the peer reset the connection",
+            Cause::Memory => "the kernel gave it up for want of memory",
+            _ => "the kernel gave it up, as no answer came",
+        }
+    }
+
+    /// What became of our bytes.
+    fn lost_words(&self, harmless: bool) -> String {
+        match self.lost {
+            Lost::Exactly(0) => "nothing that it had written was lost".to_owned(),
+            Lost::Exactly(lost) if harmless => {
+                format!(
+                    "{} that it wrote after the peer's end, a farewell, did not arrive",
+                    bytes(lost.into())
+                )
+            }
+            Lost::Exactly(lost) => {
+                format!("{} that it had written did not arrive", bytes(lost.into()))
+            }
+            Lost::Between(0, most) if harmless => {
+                format!("only {}, as short as a farewell, were on their way", bytes(most.into()))
+            }
+            Lost::Between(0, most) => {
+                format!("up to {} that it had written may not have arrived", bytes(most.into()))
+            }
+            Lost::Between(least, most) => format!(
+                "of what it had written {} to {} did not arrive",
+                count(least.into()),
+                bytes(most.into())
+            ),
+            Lost::About(0) => "nothing that it had written was unacked at the last look".to_owned(),
+            Lost::About(most) => {
+                format!(
+                    "about {} that it had written were not acked at the last look",
+                    bytes(most.into())
+                )
+            }
+            Lost::Unknown => "whether bytes were lost cannot be known from here".to_owned(),
+        }
+    }
+
+    fn closed_words(&self) -> String {
+        let of_end = self
+            .by()
+            .and_then(|by| by.ending)
+            .or_else(|| self.exit.as_ref().and_then(|exit| exit.by.ending));
+        match of_end {
+            Some(how) => format!("ended ({}) and so closed", ending(Some(how))),
+            None => "closed".to_owned(),
+        }
+    }
+
+    fn unread_words(&self) -> String {
+        match Numbers::of(self.known).and_then(|numbers| numbers.unread) {
+            None | Some(0) => "input".to_owned(),
+            Some(unread) => format!("{} of input", bytes(unread.into())),
+        }
+    }
+
+    fn peers_unread_words(&self) -> String {
+        match Numbers::of(self.known).and_then(|numbers| numbers.unread) {
+            None | Some(0) => String::new(),
+            Some(_) => "; the peer takes what was unread for delivered".to_owned(),
+        }
+    }
+
+    fn aborter_words(&self, book: &Book, who: &str) -> String {
+        let by = self.by();
+        let is_holder = |by: &Actor| self.known.holders.iter().any(|(pid, _)| *pid == by.pid);
+        match by {
+            Some(by) if !self.known.holders.is_empty() && !is_holder(&by) => {
+                format!("{} destroyed for {who}", crate::words::who(&book.about_process(by.pid)))
+            }
+            _ => format!("{who} aborted"),
+        }
+    }
+
+    fn reset_sentence(&self, book: &Book, who: &str, ours: &str) -> String {
+        let peer = self.known.socket.peer;
+        let other = book.other_end(self.id);
+        let name =
+            other.map(|other| one_line(&crate::words::who(&book.about(other.socket.id, None))));
+        let why = match (self.of_other, self.known.fin_received) {
+            (Some(Code(101)), _) => ", which closed with unread input".to_owned(),
+            (Some(Code(103)), _) => ", which aborted it".to_owned(),
+            (Some(Code(104)), _) => ", which had closed while bytes were on their way".to_owned(),
+            (_, Some((at_ns, _))) => {
+                let before = time(self.hints.since_ns.saturating_sub(at_ns));
+                format!(", whose end had come {before} before")
+            }
+            _ => String::new(),
+        };
+        let peer =
+            name.map_or_else(|| format!("the peer {peer}"), |name| format!("{name} at {peer}"));
+        format!("The connection of {who} was reset by {peer}{why}: {ours}.")
+    }
+
+    fn no_answer_words(&self) -> String {
+        let since = self.known.last.map_or(self.hints.since_ns, |last| last.at_ns);
+        let open_ns = self.known.closed.as_ref().map(|(at_ns, _)| since.saturating_sub(*at_ns));
+        let why = match self.hints.errno {
+            100 | 101 | 112 | 113 => "as no way led to the peer any more",
+            _ => "as the peer did not answer",
+        };
+        match open_ns {
+            Some(ns) if ns > 0 => format!("{} after it was closed, {why}", time(ns)),
+            _ => why.to_owned(),
+        }
+    }
+
+    fn fix(&self) -> &'static str {
+        match (self.cause, self.code()) {
+            (_, Code(102)) => {
+                "Before exiting shut down writing and wait until all is acked (`lastbyte::finish` does), \
+                 and give a program time to end before it is killed."
+            }
+            (Cause::Unread, _) => {
+                "Shut down writing, read to the peer's end, then close (`lastbyte::finish` does); before a \
+                 program that cannot be changed put `lastbyte gate`."
+            }
+            (Cause::Abort, _) => {
+                "Do not set SO_LINGER to 0 s on a connection whose bytes matter; close it in order, and \
+                 only when all is acked."
+            }
+            (Cause::DataAfterClose, _) | (Cause::PeerReset, Code(104)) => {
+                "The receiver must read to the sender's end before it closes; the sender must shut down \
+                 writing and wait for the receiver's end or answer before it counts bytes as delivered."
+            }
+            (Cause::PeerReset, _) => {
+                "Look at the peer: it closed with unread input, aborted, or was killed; until that is \
+                 mended count as delivered only what the peer's program has confirmed."
+            }
+            (Cause::NoAnswer, _) => {
+                "Look at the path and the peer; a program that must know asks for a confirmation, and \
+                 TCP_USER_TIMEOUT sets for how long is tried."
+            }
+            (Cause::Memory, _) => {
+                "Raise net.ipv4.tcp_max_orphans or net.ipv4.tcp_mem, or have programs wait for their acks \
+                 before they close."
+            }
+        }
+    }
+
+    fn evidence(&self, peer_lost: Option<u32>, exact: &str) -> BTreeMap<String, Evidence> {
+        let mut evidence = Table::default();
+        evidence.put("exact", Some(exact));
+        let numbers = Numbers::of(self.known);
+        evidence.put("unacked_bytes", numbers.map(|numbers| numbers.unacked));
+        evidence.put("unsent_bytes", numbers.and_then(|numbers| numbers.unsent));
+        evidence.put("unread_bytes", numbers.and_then(|numbers| numbers.unread));
+        let age_ns = numbers.map(|numbers| numbers.age_ns).filter(|age_ns| *age_ns > 0);
+        evidence.put("numbers_age_ms", age_ns.map(milliseconds));
+        let lost = matches!(self.lost, Lost::Exactly(_)).then(|| self.lost.most()).flatten();
+        evidence.put("lost_bytes", lost);
+        evidence.put("peer_lost_bytes", peer_lost);
+        let sent = self.hints.sent.as_ref().and_then(|reset| reset.reason.as_deref());
+        let answered = self.hints.answered_why.as_deref();
+        evidence.put("reset_reason", sent.or(answered));
+        evidence.put("resets_sent", Some(self.hints.answered).filter(|resets| *resets > 0));
+        let closed = self.known.closed.as_ref().map(|(at_ns, _)| *at_ns);
+        let after = closed.filter(|_| self.cause == Cause::DataAfterClose || self.exit.is_some());
+        let after = after.map(|at_ns| milliseconds(self.hints.since_ns.saturating_sub(at_ns)));
+        evidence.put("after_close_ms", after);
+        let peers_end = self.known.fin_received.filter(|_| self.cause == Cause::PeerReset);
+        let before = peers_end.map(|(at_ns, _)| self.hints.since_ns.saturating_sub(at_ns));
+        evidence.put("peer_ended_before_ms", before.map(milliseconds));
+        evidence.put("errno", u32::try_from(self.hints.errno).ok().filter(|errno| *errno > 0));
+        evidence.put_ending(self.by().and_then(|by| by.ending));
+        evidence.0
+    }
+}
+
+/// What came of bytes of the peer that met a closed socket.
+fn thrown_words(peer_lost: Option<u32>, resets: u64) -> String {
+    match peer_lost {
+        Some(0) => "nothing of the peer's was lost".to_owned(),
+        Some(lost) => format!("{} of the peer's were thrown away", bytes(lost.into())),
+        None => {
+            let times =
+                if resets == 1 { "once".to_owned() } else { format!("{} times", count(resets)) };
+            format!("what came then was thrown away and answered with a reset, {times}")
+        }
+    }
+}
+
+/// The harmless end of the story of an exit.
+pub(super) fn delivered(book: &Book, id: SocketId, exit: &Exit, at_ns: u64) -> Option<Finding> {
+    let took = at_ns.saturating_sub(exit.at_ns);
+    let words = format!("all were acked {} later", time(took));
+    let mut finding = of_exit(book, id, exit, &words)?;
+    finding.harmless = true;
+    finding.bytes = Some(0);
+    finding.evidence.insert("exact".to_owned(), "yes".into());
+    finding.evidence.insert("delivered_after_ms".to_owned(), milliseconds(took).into());
+    Some(finding)
+}
+
+/// The end of the watch comes before that of the story.
+pub(super) fn still_open(book: &Book, id: SocketId, exit: &Exit) -> Option<Finding> {
+    let known = book.socket(id)?;
+    let told = known.counts.map(|(at_ns, counts)| (at_ns, counts.unacked()));
+    let sampled = known.sample.as_ref().map(|(at_ns, sample)| (*at_ns, sample.send_queue));
+    // Since the exit our FIN is queued too.
+    let newest = told.max(sampled).filter(|(at_ns, _)| *at_ns > exit.at_ns);
+    let left = newest.map_or(exit.unacked, |(_, unacked)| unacked.saturating_sub(1));
+    let words =
+        format!("what became of them is not known yet: {} are still unacked", bytes(left.into()));
+    let mut finding = of_exit(book, id, exit, &words)?;
+    finding.bytes = Some(left.into());
+    finding.evidence.insert("exact".to_owned(), "at most".into());
+    finding.evidence.insert("still_unacked_bytes".to_owned(), left.into());
+    Some(finding)
+}
+
+fn of_exit(book: &Book, id: SocketId, exit: &Exit, words: &str) -> Option<Finding> {
+    let known = book.socket(id)?;
+    let about = book.about(id, Some(exit.by.pid));
+    let mut evidence = Table::default();
+    evidence.put("unacked_bytes", Some(exit.unacked));
+    evidence.put_ending(exit.by.ending);
+    Some(Finding {
+        code: Code(102),
+        class: Class::Note,
+        harmless: false,
+        bytes: None,
+        at_ns: exit.at_ns,
+        times: 1,
+        sentence: format!(
+            "{} ended ({}) with {} to {} not yet acked; {words}.",
+            who(&about),
+            ending(exit.by.ending),
+            bytes(exit.unacked.into()),
+            known.socket.peer
+        ),
+        about,
+        fix:
+            "Before exiting shut down writing and wait until all is acked: `lastbyte::finish` does."
+                .to_owned(),
+        heal: None,
+        evidence: evidence.0,
+    })
+}
+
+fn ending(ending: Option<Ending>) -> String {
+    match ending {
+        Some(Ending::Exit(code)) => format!("exit code {code}"),
+        Some(Ending::Signal(signal)) => format!("signal {signal}"),
+        Some(Ending::Unknown) | None => "how is not known".to_owned(),
+    }
+}
+
+fn milliseconds(ns: u64) -> f64 {
+    (ns / 1_000) as f64 / 1_000.0
+}
+
+/// Evidence of what is known.
+#[derive(Debug, Default)]
+struct Table(BTreeMap<String, Evidence>);
+
+impl Table {
+    fn put(&mut self, name: &str, value: Option<impl Into<Evidence>>) {
+        if let Some(value) = value {
+            self.0.insert(name.to_owned(), value.into());
+        }
+    }
+
+    fn put_ending(&mut self, ending: Option<Ending>) {
+        match ending {
+            Some(Ending::Exit(code)) => self.put("exit_code", Some(f64::from(code))),
+            Some(Ending::Signal(signal)) => self.put("signal", u32::try_from(signal).ok()),
+            Some(Ending::Unknown) | None => {}
+        }
+    }
+}

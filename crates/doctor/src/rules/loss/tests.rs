@@ -1,0 +1,482 @@
+use lastbyte_core::sample::State::{self, Close, CloseWait, Established, FinWait1, FinWait2};
+use proptest::prelude::*;
+
+use crate::event::{Actor, Counters, Ending, Event, Scope, SocketId, Tier, What};
+use crate::finding::{Class, Code, Evidence, Finding};
+use crate::rules::Doctor;
+use crate::rules::story::{NETWORK, Story, counts};
+
+const HERE: &str = "192.0.2.1:40000";
+const THERE: &str = "198.51.100.7:80";
+
+/// `sender` (7) with socket 1 and, on the same machine, `receiver` (9) with socket 2.
+fn both(scope: Scope) -> Story {
+    Story::new(scope)
+        .process(7, "sender")
+        .socket(1, (HERE, THERE), 7)
+        .process(9, "receiver")
+        .socket(2, (THERE, HERE), 9)
+}
+
+fn one(scope: Scope) -> Story {
+    Story::new(scope).process(7, "sender").socket(1, (HERE, THERE), 7)
+}
+
+fn of_code(finding: &Finding) -> (u16, Class, bool, Option<u64>) {
+    (finding.code.0, finding.class, finding.harmless, finding.bytes)
+}
+
+fn word(finding: &Finding, name: &str) -> Evidence {
+    finding.evidence.get(name).cloned().unwrap_or_else(|| panic!("no {name}: {finding:#?}"))
+}
+
+/// A close with 5 bytes unread, of which `acked` of 100,000 written bytes were acked.
+fn closed_with_unread(story: Story, start: u32, acked: u32) -> Story {
+    let at_close = counts(start, [100_000, 60_000.max(acked), acked, 50, 45]);
+    story
+        .after(50)
+        .call(1, (Established, Close), 7, Some(at_close))
+        .aborts(1, "TCP_ABORT_ON_CLOSE", 7, Some(at_close))
+        .gone(1)
+}
+
+#[test]
+fn lb101_says_at_most_where_the_peer_is_elsewhere() {
+    let finding = closed_with_unread(one(Scope::Machine), 0, 20_000).after(500).finding();
+    assert_eq!(of_code(&finding), (101, Class::Loss, false, Some(80_000)));
+    assert_eq!(word(&finding, "exact"), "at most".into());
+    assert_eq!(word(&finding, "unsent_bytes"), 40_000_u32.into());
+    assert_eq!(word(&finding, "unread_bytes"), 5_u32.into());
+    assert_eq!(word(&finding, "reset_reason"), "TCP_ABORT_ON_CLOSE".into());
+    assert_eq!(
+        finding.sentence,
+        "sender (7) closed its connection to 198.51.100.7:80 with 5 bytes of input unread, so that the \
+         kernel sent a reset: of what it had written 40,000 to 80,000 bytes did not arrive; the peer \
+         takes what was unread for delivered."
+    );
+}
+
+#[test]
+fn lb101_is_exact_where_both_ends_are_here_even_if_numbers_wrap() {
+    for start in [0, u32::MAX - 55_000, u32::MAX - 99_999] {
+        // What was in flight arrived: 60,000 of 100,000.
+        let at_reset = counts(start, [50, 50, 50, 60_000, 10_000]);
+        let story = closed_with_unread(both(Scope::Process(7)), start, 20_000)
+            .after(100)
+            .reset_comes(2, at_reset)
+            .change(2, (Established, Close), Some(at_reset))
+            .after(500);
+        let finding = story.finding();
+        assert_eq!(of_code(&finding), (101, Class::Loss, false, Some(40_000)));
+        assert_eq!(word(&finding, "exact"), "yes".into());
+    }
+}
+
+#[test]
+fn lb101_is_a_note_where_all_was_acked() {
+    let finding = closed_with_unread(one(Scope::Machine), 0, 100_000).after(500).finding();
+    assert_eq!(of_code(&finding), (101, Class::Note, true, Some(0)));
+}
+
+#[test]
+fn lb101_is_a_note_where_only_a_farewell_was_on_its_way() {
+    // An HTTPS client: its close_notify has just been sent, the server's tickets are unread.
+    let at_close = counts(0, [824, 824, 800, 50, 45]);
+    let story = one(Scope::Machine)
+        .call(1, (Established, Close), 7, Some(at_close))
+        .aborts(1, "TCP_ABORT_ON_CLOSE", 7, Some(at_close))
+        .after(500);
+    assert_eq!(of_code(&story.finding()), (101, Class::Note, true, Some(24)));
+}
+
+#[test]
+fn the_peers_fin_is_not_unread_data() {
+    // CLOSE-WAIT, the FIN not read, nothing else: Linux closes in order, and so the change is to
+    // LAST-ACK. An abort there is one.
+    let at_close = counts(0, [9_000, 5_000, 5_000, 51, 50]);
+    let story = one(Scope::Machine)
+        .change(1, (Established, CloseWait), Some(counts(0, [9_000, 5_000, 5_000, 51, 50])))
+        .call(1, (CloseWait, Close), 7, Some(at_close))
+        .aborts(1, "TCP_STATE", 7, Some(at_close))
+        .after(500);
+    let finding = story.finding();
+    assert_eq!(of_code(&finding), (103, Class::Loss, false, Some(4_000)));
+    assert_eq!(word(&finding, "unread_bytes"), 0_u32.into());
+}
+
+#[test]
+fn the_orderly_end_is_no_finding() {
+    let sent = counts(0, [9_000, 9_000, 5_000, 50, 50]);
+    let acked = counts(0, [9_001, 9_001, 9_001, 50, 50]);
+    let ends = counts(0, [9_001, 9_001, 9_001, 51, 50]);
+    let active = one(Scope::Machine)
+        .call(1, (Established, FinWait1), 7, Some(sent))
+        .after(100)
+        .change(1, (FinWait1, FinWait2), Some(acked))
+        .after(100)
+        .change(1, (FinWait2, Close), Some(ends))
+        .gone(1)
+        .after(500);
+    assert_eq!(active.findings(), []);
+    let passive = one(Scope::Machine)
+        .change(1, (Established, CloseWait), Some(counts(0, [9_000, 9_000, 5_000, 51, 50])))
+        .call(1, (CloseWait, State::LastAck), 7, Some(counts(0, [9_000, 9_000, 5_000, 51, 51])))
+        .after(100)
+        .change(1, (State::LastAck, Close), Some(counts(0, [9_001, 9_001, 9_001, 51, 51])))
+        .gone(1)
+        .after(500);
+    assert_eq!(passive.findings(), []);
+}
+
+#[test]
+fn lb102_follows_an_exit_to_the_last_ack() {
+    let sent = counts(0, [9_000, 9_000, 5_000, 50, 50]);
+    let story = one(Scope::Process(7))
+        .exit(1, (Established, FinWait1), (7, Ending::Signal(9)), Some(sent))
+        .exited(7, Ending::Signal(9))
+        .after(250);
+    let finding = story.finding();
+    assert_eq!(of_code(&finding), (102, Class::Note, false, Some(4_000)));
+    assert!(finding.sentence.contains("not known yet: 4,000 bytes"), "{}", finding.sentence);
+
+    let acked = counts(0, [9_001, 9_001, 9_001, 50, 50]);
+    let finding = story.clone().change(1, (FinWait1, FinWait2), Some(acked)).after(300).finding();
+    assert_eq!(of_code(&finding), (102, Class::Note, true, Some(0)));
+    assert_eq!(
+        finding.sentence,
+        "sender (7) ended (signal 9) with 4,000 bytes to 198.51.100.7:80 not yet acked; all were acked \
+         250 ms later."
+    );
+
+    let left = counts(0, [9_001, 9_001, 6_000, 50, 50]);
+    let finding =
+        story.reset_comes(1, left).change(1, (FinWait1, Close), Some(left)).after(300).finding();
+    assert_eq!(of_code(&finding), (102, Class::Loss, false, Some(3_000)));
+    assert!(finding.sentence.contains("the peer reset the connection"), "{}", finding.sentence);
+}
+
+#[test]
+fn lb102_says_that_no_answer_came() {
+    let sent = counts(0, [9_000, 9_000, 5_000, 50, 50]);
+    let left = counts(0, [9_001, 9_000, 5_000, 50, 50]);
+    let finding = one(Scope::Process(7))
+        .exit(1, (Established, FinWait1), (7, Ending::Exit(0)), Some(sent))
+        .after(108_000)
+        .dies(1, FinWait1, 110, Some(left))
+        .gone(1)
+        .after(300)
+        .finding();
+    assert_eq!(of_code(&finding), (102, Class::Loss, false, Some(4_000)));
+    assert!(finding.sentence.contains("108 s later"), "{}", finding.sentence);
+}
+
+#[test]
+fn an_exit_while_others_hold_the_socket_is_nothing() {
+    let story =
+        one(Scope::Machine).process(8, "child").holds(1, 8).exited(7, Ending::Exit(0)).after(1_000);
+    assert_eq!(story.findings(), []);
+}
+
+#[test]
+fn lb103_a_linger_of_zero() {
+    let left = counts(0, [9_000, 9_000, 5_000, 50, 50]);
+    let story = |at_close| {
+        one(Scope::Machine)
+            .call(1, (Established, Close), 7, Some(at_close))
+            .aborts(1, "TCP_STATE", 7, Some(at_close))
+            .after(500)
+            .finding()
+    };
+    assert_eq!(of_code(&story(left)), (103, Class::Loss, false, Some(4_000)));
+    let acked = counts(0, [9_000, 9_000, 9_000, 50, 50]);
+    assert_eq!(of_code(&story(acked)), (103, Class::Note, true, Some(0)));
+}
+
+#[test]
+fn lb103_names_another_program_that_destroyed_it() {
+    let left = counts(0, [9_000, 9_000, 5_000, 50, 50]);
+    let finding = one(Scope::Machine)
+        .process(66, "ss")
+        .aborts(1, "TCP_STATE", 66, Some(left))
+        .dies(1, Established, 103, Some(left))
+        .after(500)
+        .finding();
+    assert_eq!((finding.code, finding.about.pid), (Code(103), Some(7)));
+    assert!(
+        finding.sentence.starts_with("ss (66) destroyed for sender (7)"),
+        "{}",
+        finding.sentence
+    );
+}
+
+/// A sender of 4 MB, and a receiver that closes when 1,618,864 bytes have come, over 100 ms.
+fn tail_loss(scope: Scope) -> Story {
+    const START: u32 = 4_290_000_000;
+    let at_close = counts(START, [100, 100, 100, 1_618_864, 1_618_864]);
+    let reset = counts(START, [101, 101, 100, 1_618_864, 1_618_864]);
+    let sender = counts(START, [4_194_304, 3_000_000, 1_500_000, 101, 100]);
+    both(scope)
+        .after(900)
+        .call(2, (Established, FinWait1), 9, Some(at_close))
+        .after(1)
+        // The kernel ends it as if a reset had come, then sends one.
+        .reset_comes(2, reset)
+        .change(2, (FinWait1, Close), Some(reset))
+        .answers(2, "TCP_ABORT_ON_DATA")
+        .gone(2)
+        .answers(2, "NO_SOCKET")
+        .answers(2, "NO_SOCKET")
+        .after(100)
+        .change(1, (Established, CloseWait), Some(sender))
+        .reset_comes(1, sender)
+        .change(1, (CloseWait, Close), Some(sender))
+        .gone(1)
+        .after(500)
+}
+
+#[test]
+fn lb104_is_exact_for_whichever_end_is_asked_about() {
+    for scope in [Scope::Process(7), Scope::Process(9), Scope::Machine, Scope::Port(80)] {
+        let finding = tail_loss(scope).finding();
+        assert_eq!(of_code(&finding), (104, Class::Loss, false, Some(2_575_440)), "{scope:?}");
+        let about = if scope == Scope::Process(7) { 7 } else { 9 };
+        assert_eq!(finding.about.pid, Some(about));
+        assert_eq!(word(&finding, "exact"), "yes".into());
+    }
+    assert_eq!(
+        tail_loss(Scope::Process(9)).finding().sentence,
+        "receiver (9) closed its connection to 192.0.2.1:40000 while the peer was still sending: \
+         2,575,440 bytes of the peer's were thrown away, and nothing that it had written was lost."
+    );
+}
+
+#[test]
+fn lb104_of_a_peer_elsewhere_is_a_loss_if_many_packets_met_the_close() {
+    let story = |resets: usize| {
+        let at_close = counts(0, [100, 100, 100, 50, 50]);
+        let acked = counts(0, [101, 101, 101, 50, 50]);
+        let story = one(Scope::Machine)
+            .call(1, (Established, FinWait1), 7, Some(at_close))
+            .after(10)
+            .change(1, (FinWait1, FinWait2), Some(acked))
+            .change(1, (FinWait2, Close), Some(acked));
+        let answer = |story: Story, _| story.answers(1, "TCP_TIMEWAIT_SOCKET");
+        (0..resets).fold(story, answer).after(500).finding()
+    };
+    assert_eq!(of_code(&story(1)), (104, Class::Note, true, Some(0)));
+    assert_eq!(of_code(&story(3)), (104, Class::Loss, false, None));
+    assert_eq!(word(&story(3), "exact"), "at least".into());
+    assert_eq!(word(&story(3), "after_close_ms"), 10.0.into());
+}
+
+#[test]
+fn lb105_a_reset_comes() {
+    let story = |acked: u32| {
+        let left = counts(0, [9_000, 7_000.max(acked), acked, 50, 50]);
+        one(Scope::Machine)
+            .reset_comes(1, left)
+            .dies(1, Established, 104, Some(left))
+            .gone(1)
+            .after(500)
+            .finding()
+    };
+    assert_eq!(of_code(&story(5_000)), (105, Class::Loss, false, Some(4_000)));
+    assert_eq!(of_code(&story(9_000)), (105, Class::Note, true, Some(0)));
+}
+
+#[test]
+fn lb105_is_a_note_for_the_answer_to_a_farewell() {
+    // A TLS server answers the client's end with its own; the client has closed.
+    let at_fin = counts(0, [9_000, 9_000, 9_000, 51, 50]);
+    let at_reset = counts(0, [9_024, 9_024, 9_000, 51, 51]);
+    let client = counts(0, [51, 51, 51, 9_000, 9_000]);
+    let story = both(Scope::Process(7))
+        .call(2, (Established, FinWait1), 9, Some(counts(0, [50, 50, 50, 9_000, 9_000])))
+        .change(1, (Established, CloseWait), Some(at_fin))
+        .change(2, (FinWait1, FinWait2), Some(client))
+        .change(2, (FinWait2, Close), Some(client))
+        .answers(2, "TCP_TIMEWAIT_SOCKET")
+        .reset_comes(1, at_reset)
+        .change(1, (CloseWait, Close), Some(at_reset))
+        .after(500);
+    let finding = story.finding();
+    assert_eq!((finding.class, finding.harmless), (Class::Note, true), "{finding:#?}");
+}
+
+#[test]
+fn a_refused_connection_is_no_lost_one() {
+    let story = one(Scope::Machine)
+        .call(1, (Close, State::SynSent), 7, None)
+        .reset_comes(1, counts(0, [1, 1, 0, 0, 0]))
+        .dies(1, State::SynSent, 111, Some(counts(0, [1, 1, 0, 0, 0])))
+        .after(500);
+    assert!(story.findings().iter().all(|finding| finding.code.0 >= 400));
+}
+
+#[test]
+fn lb106_waits_for_an_answer_that_does_not_come() {
+    let half_closed = one(Scope::Machine)
+        .call(1, (Established, FinWait1), 7, Some(counts(0, [9_000, 9_000, 5_000, 50, 50])))
+        .after(50)
+        .change(1, (FinWait1, FinWait2), Some(counts(0, [9_001, 9_001, 9_001, 50, 50])));
+    let waits = |held| half_closed.clone().after(2_000).sample(1, FinWait2, (0, 0), held);
+    let finding = waits(true).after(9_000).finding();
+    assert_eq!(of_code(&finding), (106, Class::Note, false, None));
+    assert!(finding.sentence.contains("10 s") || finding.sentence.contains("9.9"), "{finding:?}");
+    assert_eq!(waits(true).after(7_000).findings(), []);
+    assert_eq!(waits(false).after(20_000).findings(), []);
+    let answered = waits(true).change(1, (FinWait2, Close), None).after(20_000);
+    assert_eq!(answered.findings(), []);
+}
+
+#[test]
+fn lb107_a_unix_socket() {
+    let by = Actor { pid: 9, tid: 9, ending: None };
+    let unread =
+        |bytes| What::UnixUnread { by, bytes, sender: Some(7), path: Some("/run/a\nb".into()) };
+    let finding = both(Scope::Process(7)).with(unread(300)).finding();
+    assert_eq!(of_code(&finding), (107, Class::Loss, false, Some(300)));
+    assert!(finding.sentence.contains("at /run/a b with 300 bytes that sender (7)"), "{finding:?}");
+    assert_eq!(both(Scope::Process(5)).with(unread(300)).findings(), []);
+}
+
+#[test]
+fn lb108_no_answer() {
+    let left = counts(0, [9_000, 7_000, 5_000, 50, 50]);
+    let dies =
+        |errno| one(Scope::Machine).dies(1, Established, errno, Some(left)).after(500).finding();
+    assert_eq!(of_code(&dies(110)), (108, Class::Loss, false, Some(4_000)));
+    assert!(dies(113).sentence.contains("no way led to the peer"));
+}
+
+#[test]
+fn lb109_no_memory() {
+    let left = counts(0, [9_001, 7_000, 5_000, 50, 50]);
+    let finding = one(Scope::Machine)
+        .call(1, (Established, FinWait1), 7, Some(counts(0, [9_000, 7_000, 5_000, 50, 50])))
+        .call(1, (FinWait1, Close), 7, Some(left))
+        .aborts(1, "TCP_ABORT_ON_MEMORY", 7, Some(left))
+        .after(500)
+        .finding();
+    assert_eq!(of_code(&finding), (109, Class::Loss, false, Some(4_000)));
+}
+
+#[test]
+fn trace_points_without_numbers_take_the_last_sample_and_say_so() {
+    let story = |sample: bool| {
+        let mut story = Story::of_tier(Tier::Tracefs, Scope::Machine).process(7, "a").socket(
+            1,
+            (HERE, THERE),
+            7,
+        );
+        if sample {
+            story = story.sample(1, Established, (5, 4_000), true).after(40);
+        }
+        story
+            .call(1, (Established, Close), 7, None)
+            .aborts(1, "TCP_ABORT_ON_CLOSE", 7, None)
+            .after(500)
+            .finding()
+    };
+    let finding = story(true);
+    assert_eq!(of_code(&finding), (101, Class::Loss, false, Some(4_000)));
+    assert_eq!(word(&finding, "exact"), "about".into());
+    assert_eq!(word(&finding, "numbers_age_ms"), 40.0.into());
+    assert_eq!(of_code(&story(false)), (101, Class::Note, false, None));
+}
+
+#[test]
+fn tables_alone_need_a_counter_that_grew() {
+    let counters = Counters { network: NETWORK, aborts_on_close: 1, ..Counters::default() };
+    let story = |counters: Counters| {
+        Story::of_tier(Tier::Procfs, Scope::Machine)
+            .process(7, "a")
+            .socket(1, (HERE, THERE), 7)
+            .sample(1, Established, (5, 4_000), true)
+            .after(100)
+            .gone(1)
+            .with(What::Counters(counters))
+            .after(500)
+            .findings()
+    };
+    assert_eq!(story(Counters::default()), []);
+    let findings = story(counters);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(of_code(&findings[0]), (101, Class::Loss, false, Some(4_000)));
+}
+
+#[test]
+fn one_end_is_explained_once() {
+    let story = closed_with_unread(one(Scope::Machine), 0, 20_000)
+        .after(500)
+        .answers(1, "NO_SOCKET")
+        .answers(1, "NO_SOCKET")
+        .after(1_000)
+        .answers(1, "NO_SOCKET")
+        .after(1_000);
+    let finding = story.finding();
+    assert_eq!((finding.code, finding.times), (Code(101), 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Events in any order, twice or not at all, with any numbers: no panic, and no loss without a sign
+    /// of one: a reset, an error, a change to CLOSED that is not the orderly one.
+    #[test]
+    fn no_order_of_events_invents_a_loss(
+        start: u32,
+        order in proptest::collection::vec((any::<proptest::sample::Index>(), 0_u64..3_000), 0..40),
+        scope in prop_oneof![Just(Scope::Machine), Just(Scope::Process(7)), Just(Scope::Port(80))],
+    ) {
+        let known = both(scope);
+        let stories = [tail_loss(scope), closed_with_unread(both(scope), start, 20_000)];
+        let all: Vec<Event> = stories.iter().flat_map(|story| story.events.clone()).collect();
+        let mut told = known.events.clone();
+        let mut at_ns = 2_000_000_000;
+        for (index, later_ms) in order {
+            at_ns += later_ms * 1_000_000;
+            told.push(Event { at_ns, what: index.get(&all).what.clone() });
+        }
+        let mut doctor = Doctor::new();
+        for event in &told {
+            doctor.take(event);
+        }
+        doctor.end();
+        for finding in doctor.findings().iter().filter(|finding| finding.class == Class::Loss) {
+            let is_sign = |event: &Event| match &event.what {
+                What::ResetSent(_) | What::ResetReceived { .. } => true,
+                What::Changed(changed) => changed.to == Close,
+                _ => false,
+            };
+            prop_assert!(told.iter().any(is_sign), "{finding:?}");
+        }
+    }
+
+    /// Whatever part of an orderly end is told, in whatever order and however often: no loss.
+    #[test]
+    fn no_part_of_an_orderly_end_is_a_loss(
+        start: u32,
+        written in 0_u32..1_000_000,
+        order in proptest::collection::vec(any::<proptest::sample::Index>(), 0..40),
+    ) {
+        let open = counts(start, [written, written, written / 2, 50, 50]);
+        let fin = written.wrapping_add(1);
+        let acked = counts(start, [fin, fin, fin, 50, 50]);
+        let story = both(Scope::Machine)
+            .call(1, (Established, FinWait1), 7, Some(open))
+            .change(1, (FinWait1, FinWait2), Some(acked))
+            .sample(1, FinWait2, (0, 0), false)
+            .change(1, (FinWait2, Close), Some(acked))
+            .with(What::Gone { socket: SocketId(1), counts: Some(acked) })
+            .after(300);
+        let mut doctor = Doctor::new();
+        let mut at_ns = 0;
+        for index in order {
+            at_ns += 10_000_000;
+            doctor.take(&Event { at_ns, what: index.get(&story.events).what.clone() });
+        }
+        doctor.end();
+        prop_assert!(doctor.findings().iter().all(|finding| finding.class != Class::Loss));
+    }
+}

@@ -1,0 +1,126 @@
+//! The doctor in the clinic: each disease is found, by its code and with the bytes that patient and peer
+//! counted, and nothing is found in the healthy twins.
+
+use serde_json::Value;
+
+use super::catalogue::{Case, Loses};
+use super::itself::chosen;
+use super::normal::has_doctor;
+use super::visit::{Failure, Seen, State, visit};
+
+#[test]
+#[ignore = "some minutes, with the rights to load BPF"]
+fn the_doctor_finds_each_disease_with_bpf() {
+    assert_complaints_empty(&complaints_with("bpf", complaint_about_sick));
+}
+
+#[test]
+#[ignore = "some minutes, with the rights to use tracefs"]
+fn the_doctor_says_nothing_wrong_with_tracefs() {
+    assert_complaints_empty(&complaints_with("tracefs", complaint_about_lower_tier));
+}
+
+#[test]
+#[ignore = "some minutes"]
+fn the_doctor_says_nothing_wrong_with_procfs() {
+    assert_complaints_empty(&complaints_with("procfs", complaint_about_lower_tier));
+}
+
+type Judge = fn(&Case, &Seen) -> Option<String>;
+
+/// What is wrong in all that the doctor says by this tier. It looks at one patient at a time: how fast
+/// things go is part of what it judges.
+fn complaints_with(tier: &str, judge: Judge) -> Vec<String> {
+    if !has_doctor() {
+        eprintln!("NOT TESTED: this program has no doctor");
+        return Vec::new();
+    }
+    let mut complaints = Vec::new();
+    for case in chosen() {
+        for state in [State::Sick, State::Well] {
+            let complaint = match visit(&case, state, Some(tier)) {
+                Ok(seen) if state == State::Well => complaint_about_well(&case, &seen),
+                Ok(seen) => judge(&case, &seen),
+                Err(Failure::Broken(why)) => Some(why),
+                Err(Failure::NotHere(why)) => {
+                    eprintln!("NOT TESTED: {} ({state:?}): {why}", case.name);
+                    None
+                }
+            };
+            let code = case.disease.unwrap_or("nothing");
+            let verdict = if complaint.is_none() { "as it should be" } else { "WRONG" };
+            eprintln!("{tier}: {} ({code}, {state:?}): {verdict}", case.name);
+            complaints
+                .extend(complaint.map(|it| format!("{} ({code}, {state:?}): {it}", case.name)));
+        }
+    }
+    complaints
+}
+
+#[track_caller]
+fn assert_complaints_empty(complaints: &[String]) {
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+/// The disease has to be found, with its bytes, and no other loss.
+fn complaint_about_sick(case: &Case, seen: &Seen) -> Option<String> {
+    let found = case.disease.is_none_or(|code| !with_code(seen, code).is_empty());
+    if !found && !is_seen_as_no_loss(case) {
+        return Some(format!("not found in {}", told(seen)));
+    }
+    complaint_about_bytes(case, seen)
+}
+
+/// With less to look at a disease may be missed, but what is said has to be true.
+fn complaint_about_lower_tier(case: &Case, seen: &Seen) -> Option<String> {
+    if losses(seen).is_empty() { None } else { complaint_about_bytes(case, seen) }
+}
+
+/// Where bytes were only late, saying nothing is right too.
+fn is_seen_as_no_loss(case: &Case) -> bool {
+    case.disease == Some("LB102") && matches!(case.loses, Loses::Nothing)
+}
+
+fn complaint_about_bytes(case: &Case, seen: &Seen) -> Option<String> {
+    let losses = losses(seen);
+    let others = losses.iter().filter(|finding| finding["code"].as_str() != case.disease);
+    if others.count() > 0 {
+        return Some(format!("another loss: {}", told(seen)));
+    }
+    let told_bytes: u64 = losses.iter().filter_map(|finding| finding["bytes"].as_u64()).sum();
+    let is_right = match case.loses {
+        Loses::Nothing => told_bytes == 0,
+        Loses::Some => !losses.is_empty(),
+        Loses::Exactly(bytes) => told_bytes == bytes(seen),
+        Loses::AtLeast(bytes) => told_bytes >= bytes(seen),
+    };
+    let counted = match case.loses {
+        Loses::Exactly(bytes) | Loses::AtLeast(bytes) => bytes(seen),
+        Loses::Nothing | Loses::Some => 0,
+    };
+    (!is_right).then(|| format!("{:?} {counted} bytes, but: {}", case.loses, told(seen)))
+}
+
+/// No loss, and not the disease that it was healed of.
+fn complaint_about_well(case: &Case, seen: &Seen) -> Option<String> {
+    let ill = case.disease.is_some_and(|code| !with_code(seen, code).is_empty());
+    (ill || !losses(seen).is_empty()).then(|| told(seen))
+}
+
+/// The findings that say that bytes were lost.
+fn losses(seen: &Seen) -> Vec<&Value> {
+    seen.findings
+        .iter()
+        .filter(|line| line["type"] == "finding" && line["class"] == "loss")
+        .collect()
+}
+
+fn with_code<'a>(seen: &'a Seen, code: &str) -> Vec<&'a Value> {
+    seen.findings.iter().filter(|line| line["type"] == "finding" && line["code"] == code).collect()
+}
+
+/// What was told by whom.
+fn told(seen: &Seen) -> String {
+    let findings: Vec<_> = seen.findings.iter().map(Value::to_string).collect();
+    format!("patient {} peer {}\n    {}", seen.patient, seen.peer, findings.join("\n    "))
+}
