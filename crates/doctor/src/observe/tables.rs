@@ -206,6 +206,13 @@ impl Tables {
     /// What cannot be seen, in sentences.
     pub(super) fn blind(&self) -> Vec<String> {
         let mut blind: Vec<String> = self.networks.refused.values().cloned().collect();
+        if self.tells.ends && self.networks.are_deaf() {
+            blind.push(
+                "connections that live for less than a tenth of a second are not seen: being told of \
+                 the end of sockets needs CAP_NET_ADMIN"
+                    .to_owned(),
+            );
+        }
         if !self.hidden.is_empty() {
             blind.push(format!(
                 "which sockets {} processes of other users hold is not known: CAP_SYS_PTRACE is lacking",
@@ -267,14 +274,16 @@ impl Tables {
         match self.scope {
             Scope::Process(_) => {
                 let networks = self.processes.networks();
-                wanted.extend(networks.map(|(inode, pid)| (inode, self.proc.network_path(pid))));
+                wanted.extend(
+                    networks.map(|(inode, (pid, tid))| (inode, self.proc.network_path(pid, tid))),
+                );
             }
             // All processes are looked through for that.
             _ if !is_second => return,
             Scope::Machine | Scope::Port(_) => {
                 for pid in self.proc.pids().unwrap_or_default() {
-                    if let Some(inode) = self.proc.network(pid) {
-                        wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid));
+                    if let Some(inode) = self.proc.network(pid, pid) {
+                        wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid, pid));
                     }
                 }
             }
