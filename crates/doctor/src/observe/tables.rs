@@ -7,7 +7,7 @@
 //!  /proc/PID/fd: who holds which   --'
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,6 +30,11 @@ const STATES: u32 = (LISTENING | CONNECTED) & !(1 << 6);
 /// A look at all tables may take one part in so many of a processor's time, and one at descriptors.
 const TABLES_SHARE: u64 = 66;
 const HOLDERS_SHARE: u64 = 100;
+/// The first number that is made up, and so many at most.
+const MADE_UP: u64 = 1 << 63;
+const MOST_MADE_UP: usize = 10_000;
+/// What belongs to a socket that was closed comes no later.
+const LATE_NS: u64 = 300_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// A socket of which nothing changes is told of so often.
 const QUIET_NS: u64 = SECOND_NS;
@@ -71,8 +76,13 @@ pub(super) struct Tables {
     has_new_listener: bool,
     /// Such as came to be asked about after they had gone.
     claimed: Vec<(SocketId, Option<Sample>)>,
+    /// Sockets that the tables never saw: a number, and when they were closed.
+    made_up: HashMap<Addresses, (SocketId, Option<u64>)>,
+    next_made_up: u64,
     looked_ns: u64,
 }
+
+type Addresses = (SocketAddr, SocketAddr);
 
 impl Tables {
     pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
@@ -98,6 +108,8 @@ impl Tables {
             wants_locks: Vec::new(),
             has_new_listener: false,
             claimed: Vec::new(),
+            made_up: HashMap::new(),
+            next_made_up: MADE_UP,
             looked_ns: 0,
         })
     }
@@ -165,14 +177,49 @@ impl Tables {
         true
     }
 
-    /// Tells of a socket that the tables never saw.
-    pub(super) fn introduce(
+    /// The number that was made up for a socket of these addresses.
+    pub(super) fn made_up(&self, names: Addresses) -> Option<SocketId> {
+        self.made_up.get(&names).map(|made_up| made_up.0)
+    }
+
+    /// Makes up a number for a socket that the tables never saw, if it is asked about, and tells of it.
+    pub(super) fn make_up(
         &mut self,
-        socket: &Socket,
-        pid: Option<u32>,
-        at_ns: u64,
+        (local, peer): Addresses,
+        (mapped, role): (bool, Role),
+        (pid, at_ns): (Option<u32>, u64),
         each: Each<'_>,
     ) {
+        let id = SocketId(self.next_made_up);
+        let socket = Socket { id, local, peer, mapped, network: None, role };
+        if self.made_up.len() < MOST_MADE_UP && self.wants(&socket, pid) {
+            self.next_made_up += 1;
+            self.made_up.insert((local, peer), (id, None));
+            self.introduce(&socket, pid, at_ns, each);
+        }
+    }
+
+    /// It was closed; what else belongs to that may still come.
+    pub(super) fn close_made_up(&mut self, names: Addresses, at_ns: u64) {
+        if let Some(made_up) = self.made_up.get_mut(&names) {
+            made_up.1 = Some(at_ns);
+        }
+    }
+
+    /// Takes leave of those that were closed a while ago.
+    fn end_made_up(&mut self, now_ns: u64, each: Each<'_>) {
+        let is_over = |closed: Option<u64>| closed.is_some_and(|at_ns| now_ns > at_ns + LATE_NS);
+        self.made_up.retain(|_, (id, closed)| {
+            let is_over = is_over(*closed);
+            if is_over {
+                end_of(*id, None, each);
+            }
+            !is_over
+        });
+    }
+
+    /// Tells of a socket that the tables never saw.
+    fn introduce(&mut self, socket: &Socket, pid: Option<u32>, at_ns: u64, each: Each<'_>) {
         each(Event { at_ns, what: What::Socket(socket.clone()) });
         let listener = self.rows.listener(socket).map(|row| row.holders.clone());
         let pids = pid.into_iter().chain(listener.into_iter().flatten().map(|holder| holder.0));
@@ -260,6 +307,7 @@ impl Tables {
         }
         self.decide_later(now_ns, each);
         self.end(seen.gone, each);
+        self.end_made_up(now_ns, each);
         self.read_locks(now_ns);
         if is_second {
             self.second_ns = now_ns;
@@ -346,6 +394,10 @@ impl Tables {
         }
         for (socket, info) in heard {
             let id = SocketId(socket.cookie);
+            if let Some((made_up, _)) = self.made_up.remove(&(socket.local, socket.peer)) {
+                end_of(made_up, Some(sample(made_up, socket, info.as_deref())), each);
+                continue;
+            }
             // Of one that was aborted by its program nothing is left to read.
             let is_whole = socket.peer.port() != 0 && !socket.peer.ip().is_unspecified();
             if is_whole && !self.rows.all.contains_key(&id) && !self.rows.is_full() {

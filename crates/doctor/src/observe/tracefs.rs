@@ -23,7 +23,7 @@ use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
-    Actor, Again, Changed, Ending, Event, Process, ResetSent, Role, Scope, Socket, SocketId, What,
+    Actor, Again, Changed, Ending, Event, Process, ResetSent, Role, Scope, SocketId, What,
 };
 use calls::Calls;
 use instance::Instance;
@@ -36,10 +36,8 @@ const MOST_WAITING: usize = 100_000;
 const WAIT_NS: u64 = 1_000_000_000;
 /// A reset that came ends the socket within this time.
 const RESET_NS: u64 = 1_000_000;
-/// Sockets that the tables never saw, at most.
-const MOST_OWN: usize = 10_000;
-/// The first number of ours.
-const OWN: u64 = 1 << 63;
+/// Calls of `connect` that are remembered, at most.
+const MOST_CONNECTING: usize = 10_000;
 
 /// What is asked for, and whether there is no tier without it.
 const EVENTS: [(&str, bool); 8] = [
@@ -62,9 +60,6 @@ pub(super) struct Trace {
     main: Instance,
     calls: Option<Calls>,
     waiting: VecDeque<Told>,
-    /// Sockets that the tables never saw.
-    own: HashMap<Addresses, SocketId>,
-    next_own: u64,
     /// Who called `connect`, from which address to where: the port is not chosen yet.
     connecting: HashMap<(IpAddr, SocketAddr), Vec<u32>>,
     /// Where a reset has just come to.
@@ -131,8 +126,6 @@ impl Trace {
             main,
             calls: calls.map_err(refused)?,
             waiting: VecDeque::new(),
-            own: HashMap::new(),
-            next_own: OWN,
             connecting: HashMap::new(),
             reset: HashMap::new(),
             exiting: HashSet::new(),
@@ -181,7 +174,7 @@ impl Trace {
     ) -> Option<SocketId> {
         match tables.at(names.0, names.1).map(|row| row.socket.id) {
             Some(id) => tables.claim(id, pid, at_ns, each).then_some(id),
-            None => self.own.get(&names).copied(),
+            None => tables.made_up(names),
         }
     }
 
@@ -202,33 +195,25 @@ impl Trace {
         let by = told.actor(&self.exiting).filter(|_| is_by_call(from, to, was_reset));
         let caller = if from == State::SynSent { self.caller(names) } else { None };
         let pid = by.map(|by| by.pid).or(caller);
-        let is_new = tables.at(names.0, names.1).is_none() && !self.own.contains_key(&names);
-        if is_new && self.own.len() < MOST_OWN {
-            let role = match (from, to) {
-                (State::SynSent, _) => Role::Connected,
-                (State::SynRecv, _) => Role::Accepted,
+        if tables.at(names.0, names.1).is_none() && tables.made_up(names).is_none() {
+            let role = match from {
+                State::SynSent => Role::Connected,
+                State::SynRecv => Role::Accepted,
                 _ => Role::Unknown,
             };
-            let id = SocketId(self.next_own);
-            let (local, peer) = names;
-            let socket = Socket { id, local, peer, mapped, network: None, role };
-            if tables.wants(&socket, pid) {
-                self.next_own += 1;
-                self.own.insert(names, id);
-                tables.introduce(&socket, pid, at_ns, each);
-            }
+            tables.make_up(names, (mapped, role), (pid, at_ns), each);
         }
         let Some(socket) = self.known(names, (pid, at_ns), tables, each) else { return };
         let errno = 0;
         let changed = Changed { socket, from, to, by, counts: None, errno, held: None };
         each(Event { at_ns, what: What::Changed(changed) });
-        if to == State::Close && self.own.remove(&names).is_some() {
-            each(Event { at_ns, what: What::Gone { socket, counts: None } });
+        if to == State::Close {
+            tables.close_made_up(names, at_ns);
         }
     }
 
     fn note_connect(&mut self, (local, peer): Addresses, pid: u32) {
-        if self.connecting.len() >= MOST_OWN {
+        if self.connecting.len() >= MOST_CONNECTING {
             self.connecting.clear();
         }
         self.connecting.entry((local.ip(), peer)).or_default().push(pid);
