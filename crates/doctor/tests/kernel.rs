@@ -722,3 +722,36 @@ fn what_nobody_takes_in_time_is_counted() {
     let (local, peer) = names(&client);
     watch.until("the next one", |watch| watch.id(local, peer));
 }
+
+#[test]
+fn bytes_that_nagle_holds_back_are_timed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let Some(mut watch) = Watch::port(at.port()) else { return };
+    let mut client = TcpStream::connect(at).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let (local, peer) = names(&client);
+    let answers = std::thread::spawn(move || {
+        let mut room = [0; 200];
+        while server.read_exact(&mut room).is_ok() {
+            server.write_all(b"1").unwrap();
+        }
+    });
+    let began = Instant::now();
+    for _ in 0..20 {
+        // Two writes and a read: the second waits for the ACK of the first, which is delayed.
+        client.write_all(&[1; 100]).unwrap();
+        client.write_all(&[2; 100]).unwrap();
+        client.read_exact(&mut [0; 1]).unwrap();
+    }
+    let took = began.elapsed();
+    drop(client);
+    answers.join().unwrap();
+    let id = watch.until("the socket", |watch| watch.id(local, peer));
+    watch.until("all writes", |watch| (watch.io(id).writes == 40).then_some(()));
+    let io = watch.io(id);
+    let held = Duration::from_nanos(io.held_back_ns);
+    eprintln!("{} held back, {held:?} of {took:?}", io.held_back);
+    // In all the time nearly nothing else was waited for.
+    assert!(io.held_back >= 10 && held <= took && held * 10 >= took * 8, "{io:?} {took:?}");
+}
