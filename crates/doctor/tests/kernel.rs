@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::State;
 use lastbyte_doctor::event::{
-    Changed, Counts, Ending, Io, Process, ResetSent, Role, Socket, SocketId,
+    Again, Changed, Counts, Ending, Io, Process, ResetSent, Role, Socket, SocketId,
 };
 use lastbyte_doctor::{Event, Observer, Plan, Scope, Tier, Traced, What};
 
@@ -754,4 +754,63 @@ fn bytes_that_nagle_holds_back_are_timed() {
     eprintln!("{} held back, {held:?} of {took:?}", io.held_back);
     // In all the time nearly nothing else was waited for.
     assert!(io.held_back >= 10 && held <= took && held * 10 >= took * 8, "{io:?} {took:?}");
+}
+
+#[test]
+fn a_late_connection_and_one_that_is_given_up() {
+    const SCRIPT: &str = "
+l = socket.socket()
+l.bind(('127.0.0.1', 0))
+l.listen(0)
+at = l.getsockname()
+first = socket.create_connection(at)
+late = socket.socket()
+late.setblocking(False)
+never = socket.socket()
+never.setblocking(False)
+try: late.connect(at)
+except BlockingIOError: pass
+try: never.connect(at)
+except BlockingIOError: pass
+print(late.getsockname()[1], never.getsockname()[1], flush=True)
+time.sleep(0.3)
+never.close()
+l.accept()
+late.setblocking(True)
+select.select([], [late], [])
+sys.stdin.read(1)";
+    let Some(mut watch) = Watch::machine() else { return };
+    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
+    patient.go();
+    let said = patient.said();
+    let (late, never) = said.split_once(' ').unwrap();
+    let (late, never): (u16, u16) = (late.parse().unwrap(), never.parse().unwrap());
+    let of_port = |watch: &Watch, port: u16| {
+        watch.events.iter().find_map(|event| match &event.what {
+            What::Socket(socket) if socket.local.port() == port => Some(socket.id),
+            _ => None,
+        })
+    };
+    let spent = |watch: &Watch, id: SocketId, to: State| {
+        let at = |to: State| {
+            watch.events.iter().find_map(|event| match &event.what {
+                What::Changed(changed) if changed.socket == id && changed.to == to => {
+                    Some(event.at_ns)
+                }
+                _ => None,
+            })
+        };
+        Some(Duration::from_nanos(at(to)? - at(State::SynSent)?))
+    };
+    let never = watch.until("the one given up", |watch| of_port(watch, never));
+    let waited = watch.until("its end", |watch| spent(watch, never, State::Close));
+    assert!(waited >= Duration::from_millis(290) && waited < Duration::from_secs(1), "{waited:?}");
+    let by = watch.changed(never, State::Close).unwrap().by;
+    assert_eq!(by.map(|by| by.pid), Some(patient.pid()));
+
+    let late = watch.until("the late one", |watch| of_port(watch, late));
+    let waited = watch.until("that it is there", |watch| spent(watch, late, State::Established));
+    assert!(waited >= Duration::from_millis(900) && waited < LONG, "{waited:?}");
+    let is_syn = |event: &Event| matches!(event.what, What::Retransmitted { socket, why: Again::Syn, .. } if socket == late);
+    assert!(watch.events.iter().any(is_syn));
 }
