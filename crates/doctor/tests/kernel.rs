@@ -814,3 +814,31 @@ sys.stdin.read(1)";
     let is_syn = |event: &Event| matches!(event.what, What::Retransmitted { socket, why: Again::Syn, .. } if socket == late);
     assert!(watch.events.iter().any(is_syn));
 }
+
+#[test]
+fn a_connection_without_a_route_is_told_where_calls_are_traced() {
+    const SCRIPT: &str = "
+import ctypes
+ctypes.CDLL(None).unshare(0x40000000)
+for family, to in ((socket.AF_INET, '192.0.2.1'), (socket.AF_INET6, '2001:db8::1')):
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+        try: socket.socket(family, kind).connect((to, 443))
+        except OSError as error: print(error.errno, flush=True)
+sys.stdin.read(1)";
+    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
+    let pid = patient.pid();
+    let Some(mut watch) = Watch::start(Scope::Process(pid), Traced::Watched) else { return };
+    patient.go();
+    let told = watch.until("both", |watch| {
+        let told = watch.events.iter().filter_map(|event| match &event.what {
+            What::NotConnected { pid: of, peer, errno } if *of == pid => {
+                Some((peer.to_string(), *errno))
+            }
+            _ => None,
+        });
+        Some(told.collect::<Vec<_>>()).filter(|told| told.len() >= 2)
+    });
+    // Without a route, and without an address of its own.
+    let expected = [("192.0.2.1:443", 101), ("[2001:db8::1]:443", 99)];
+    assert_eq!(told, expected.map(|(peer, errno)| (peer.to_owned(), errno)));
+}
