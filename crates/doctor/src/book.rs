@@ -179,8 +179,8 @@ impl Book {
                 }
             }
             What::ResetReceived { socket, counts } => {
-                self.note_counts(event.at_ns, *socket, Some(*counts));
-                self.note_last(event.at_ns, *socket, Some(*counts));
+                self.note_counts(event.at_ns, *socket, *counts);
+                self.note_last(event.at_ns, *socket, *counts);
             }
             What::Sample(sample) => {
                 if let Some(known) = self.sockets.get_mut(&sample.socket) {

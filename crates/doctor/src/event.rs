@@ -55,7 +55,7 @@ pub enum What {
         /// The socket that it ends.
         socket: SocketId,
         /// As it was just before.
-        counts: Counts,
+        counts: Option<Counts>,
     },
     /// A segment was sent again.
     Retransmitted {

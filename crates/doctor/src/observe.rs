@@ -13,6 +13,7 @@ mod proc;
 mod processes;
 mod rows;
 mod tables;
+mod tracefs;
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -112,13 +113,13 @@ type Each<'a> = &'a mut dyn FnMut(Event);
 /// What tells more than tables do.
 trait Source: std::fmt::Debug + Send {
     /// Hands out what has come. `tables` know the sockets that have names already.
-    fn take(&mut self, tables: &Tables, each: Each<'_>) -> Result<(), ObserveError>;
+    fn take(&mut self, tables: &mut Tables, each: Each<'_>) -> Result<(), ObserveError>;
 
     /// Readable when it should be emptied before its time.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// A process, and what it starts from now on, is asked about.
-    fn watch(&mut self, pid: u32);
+    fn watch(&mut self, pid: u32, tables: &Tables);
 
     /// Traces the system calls of all processes, or no more.
     fn window(&mut self, is_open: bool);
@@ -201,7 +202,7 @@ impl Observer {
         let now_ns = process::monotonic_ns();
         self.tables.watch(pid, now_ns, &mut |event| self.first.push(event));
         if let Some(source) = &mut self.source {
-            source.watch(pid);
+            source.watch(pid, &self.tables);
         }
     }
 
@@ -247,7 +248,10 @@ impl Observer {
             self.tables.look(now_ns, &mut |event| events.push(event));
         }
         // After the tables: all that came before what they say is there by now.
-        let taken = source.take(&self.tables, &mut |event| events.push(event));
+        let taken = source.take(&mut self.tables, &mut |event| events.push(event));
+        if self.tier == Tier::Tracefs {
+            introduce_first(&mut events);
+        }
         events.sort_by_key(|event| event.at_ns);
         events.into_iter().for_each(&mut *each);
         if is_tick {
@@ -297,5 +301,15 @@ impl Observer {
         source.window(self.is_window);
         let next = if self.is_window { length } else { every.saturating_sub(length) };
         self.window_ns = now_ns + u64::try_from(next.as_nanos()).unwrap_or(u64::MAX / 2);
+    }
+}
+
+/// The tables know who is who only when they are looked at: after what was traced since the last time.
+fn introduce_first(events: &mut [Event]) {
+    let first = events.iter().map(|event| event.at_ns).min().unwrap_or_default();
+    for event in events {
+        if matches!(event.what, What::Process(_) | What::Socket(_) | What::Holds { .. }) {
+            event.at_ns = first;
+        }
     }
 }

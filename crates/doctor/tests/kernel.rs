@@ -120,7 +120,7 @@ impl Watch {
 
     fn reset_received(&self, id: SocketId) -> Option<Counts> {
         self.events.iter().find_map(|event| match &event.what {
-            What::ResetReceived { socket, counts } if *socket == id => Some(*counts),
+            What::ResetReceived { socket, counts } if *socket == id => *counts,
             _ => None,
         })
     }

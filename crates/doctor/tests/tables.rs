@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::State;
-use lastbyte_doctor::event::{Event, Role, Sample, Scope, SocketId, Tier, What};
+use lastbyte_doctor::event::{Ending, Event, Role, Sample, Scope, SocketId, Tier, What};
 use lastbyte_doctor::{Observer, Plan, Traced};
+use lastbyte_sys::netlink::Interface;
+use lastbyte_sys::{namespace, socket as options};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -100,4 +104,194 @@ fn own_sockets_come_are_held_change_and_go() {
     });
     let times: Vec<u64> = events.iter().map(|event| event.at_ns).collect();
     assert!(times[1..].iter().all(|at| *at >= times[0]));
+}
+
+/// Runs this file's test of that name in another process, with the variable set.
+fn again(test: &str, variable: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(variable, "1");
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    command
+}
+
+#[test]
+fn children_are_followed_with_their_sockets_to_their_end() {
+    const CHILD: &str = "LASTBYTE_TEST_CHILD";
+    if let Some(port) = std::env::var_os(CHILD) {
+        // Connects, and ends when it is told to.
+        let port: u16 = port.to_str().unwrap().parse().unwrap();
+        let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        std::io::stdin().read_exact(&mut [0]).unwrap();
+        std::process::exit(3);
+    }
+    let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut child = again("children_are_followed_with_their_sockets_to_their_end", CHILD)
+        .env(CHILD, port.to_string())
+        .spawn()
+        .unwrap();
+    let peer = listener.accept().unwrap().1;
+    let pid = child.id();
+    let mut events = Vec::new();
+    until(&mut observer, &mut events, |events| {
+        let id = socket(events, peer.port(), port);
+        events.iter().any(|event| {
+            matches!(&event.what, What::Holds { socket, pid: holder, .. }
+            if Some(*socket) == id && *holder == pid)
+        })
+    });
+    let process = |event: &Event| match &event.what {
+        What::Process(process) if process.pid == pid => Some(process.clone()),
+        _ => None,
+    };
+    let seen = events.iter().filter_map(process).next_back().unwrap();
+    assert_eq!(seen.parent, std::process::id());
+    assert!(seen.command.contains("children_are_followed"), "{seen:?}");
+    assert!(seen.user.is_some() && seen.network.is_some());
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    // Not collected yet, it still says how it ended.
+    let ended = |event: &Event| match event.what {
+        What::Exited { pid: one, ending } if one == pid => Some(ending),
+        _ => None,
+    };
+    until(&mut observer, &mut events, |events| events.iter().any(|event| ended(event).is_some()));
+    assert_eq!(events.iter().find_map(ended), Some(Ending::Exit(3)));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn another_network_namespace_is_looked_into() {
+    const CHILD: &str = "LASTBYTE_TEST_NAMESPACE";
+    if std::env::var_os(CHILD).is_some() {
+        // This thread's alone, and not its process's.
+        if let Err(error) = namespace::unshare_network() {
+            eprintln!("NOT TESTED: a network namespace: {error}");
+            return;
+        }
+        Interface::named("lo").unwrap().set_up().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let network = std::fs::metadata(namespace::current_network_path()).unwrap();
+        eprintln!("there {port} {}", std::os::unix::fs::MetadataExt::ino(&network));
+        std::io::stdin().read_exact(&mut [0]).unwrap();
+        return;
+    }
+    let mut child = again("another_network_namespace_is_looked_into", CHILD)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let Some(rest) = line.trim().strip_prefix("there ") else {
+        eprintln!("{line}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        return;
+    };
+    let (port, network) = rest.split_once(' ').unwrap();
+    let (port, network): (u16, u64) = (port.parse().unwrap(), network.parse().unwrap());
+    let (mut observer, _) = Observer::start(&plan(Scope::Process(child.id()))).unwrap();
+    let mut events = Vec::new();
+    until(&mut observer, &mut events, |events| {
+        events.iter().any(|event| {
+            matches!(&event.what, What::Socket(socket)
+            if socket.role == Role::Accepted && socket.local.port() == port
+                && socket.network == Some(network))
+        })
+    });
+    drop(child.stdin.take());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(observer.blind().is_empty(), "{:?}", observer.blind());
+}
+
+#[test]
+fn a_connection_that_lived_between_two_looks_is_told_of_with_its_last_numbers() {
+    let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut events = Vec::new();
+    until(&mut observer, &mut events, |events| socket(events, port, 0).is_some());
+    if !observer.blind().is_empty() {
+        eprintln!("NOT TESTED: {:?}", observer.blind());
+        return;
+    }
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (server, peer) = listener.accept().unwrap();
+    client.write_all(&[0; 4321]).unwrap();
+    // With all of it unread: a reset.
+    drop((server, client));
+    until(&mut observer, &mut events, |events| is_gone(events, socket(events, port, peer.port())));
+    let id = socket(&events, port, peer.port());
+    let last = samples(&events, id).next_back().unwrap();
+    assert_eq!((last.state, last.receive_queue), (State::Close, 4321), "{last:?}");
+    assert_eq!(last.info.parse().unwrap().bytes_received, Some(4321));
+    let holds = |event: &Event| {
+        matches!(&event.what, What::Holds { socket, pid, .. }
+        if Some(*socket) == id && *pid == std::process::id())
+    };
+    assert!(events.iter().any(holds));
+}
+
+#[test]
+fn fixed_buffers_are_told_of() {
+    let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (_server, peer) = listener.accept().unwrap();
+    options::set_send_buffer(&client, 65_536).unwrap();
+    if let Err(error) = options::buffer_lock(&client) {
+        eprintln!("NOT TESTED: SO_BUF_LOCK needs Linux 5.14: {error}");
+        return;
+    }
+    client.write_all(&[0; 10_000]).unwrap();
+    let mut events = Vec::new();
+    until(&mut observer, &mut events, |events| {
+        let id = socket(events, peer.port(), port);
+        samples(events, id).any(|sample| sample.locks == Some(1))
+    });
+}
+
+#[test]
+fn nobody_sees_their_own() {
+    const CHILD: &str = "LASTBYTE_TEST_NOBODY";
+    if std::env::var_os(CHILD).is_none() {
+        if lastbyte_sys::process::effective_user() != 0 {
+            eprintln!("NOT TESTED: only root can become nobody");
+            return;
+        }
+        // Where nobody can reach it.
+        let copy = std::env::temp_dir().join(format!("lastbyte-nobody-{}", std::process::id()));
+        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        let mut command = Command::new(&copy);
+        command.args(["--exact", "nobody_sees_their_own", "--nocapture"]).env(CHILD, "1");
+        let run = command.uid(65_534).gid(65_534).current_dir("/").output();
+        std::fs::remove_file(&copy).unwrap();
+        let run = run.unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        return;
+    }
+    let any = Plan { tier: None, ..plan(Scope::Machine) };
+    let (mut observer, shortfalls) = Observer::start(&any).unwrap();
+    let tiers: Vec<Tier> = shortfalls.iter().map(|shortfall| shortfall.tier).collect();
+    assert_eq!((observer.tier(), tiers), (Tier::Procfs, vec![Tier::Bpf, Tier::Tracefs]));
+    for shortfall in &shortfalls {
+        eprintln!("{:?}: {}. It would add {}.", shortfall.tier, shortfall.why, shortfall.adds);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut events = Vec::new();
+    until(&mut observer, &mut events, |events| {
+        let id = socket(events, port, 0);
+        events.iter().any(|event| {
+            matches!(&event.what, What::Holds { socket, pid, .. }
+            if Some(*socket) == id && *pid == std::process::id())
+        })
+    });
+    eprintln!("{:?}", observer.blind());
+    assert!(!observer.blind().is_empty());
 }

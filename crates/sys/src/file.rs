@@ -1,4 +1,4 @@
-//! Files: locks, and what file system a path lies on.
+//! Files: locks, files that do not make one wait, and what file system a path lies on.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -6,6 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::check;
@@ -34,6 +35,15 @@ pub fn try_lock_exclusive(file: &File) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Opens a file for reading that answers `EAGAIN` while there is nothing to read (`open(2)`,
+/// `O_NONBLOCK`), as some of the kernel's do.
+///
+/// # Errors
+/// The kernel's: `ENOENT`, `EACCES`.
+pub fn open_nonblocking(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// Whether a path lies on a file system for BPF objects (`statfs(2)`, `BPF_FS_MAGIC`).

@@ -139,7 +139,7 @@ impl KernelSource {
 }
 
 impl Source for KernelSource {
-    fn take(&mut self, _: &Tables, each: Each<'_>) -> Result<(), ObserveError> {
+    fn take(&mut self, _: &mut Tables, each: Each<'_>) -> Result<(), ObserveError> {
         let now_ns = process::monotonic_ns();
         if now_ns >= self.counts_ns + COUNTS_NS {
             self.counts_ns = now_ns;
@@ -173,7 +173,7 @@ impl Source for KernelSource {
         None
     }
 
-    fn watch(&mut self, pid: u32) {
+    fn watch(&mut self, pid: u32, _: &Tables) {
         let mut found = vec![pid];
         while let Some(pid) = found.pop() {
             // It refuses only beyond 65,536 processes, and then what they do is not told.
@@ -374,7 +374,7 @@ impl Translator {
             record::CHANGED => What::Changed(changed(record)),
             record::RESET_SENT => What::ResetSent(self.reset_sent(record)?),
             record::RESET_RECEIVED => {
-                What::ResetReceived { socket, counts: record.counts().unwrap_or_default() }
+                What::ResetReceived { socket, counts: record.counts() }
             }
             record::AGAIN => What::Retransmitted {
                 socket,

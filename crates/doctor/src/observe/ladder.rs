@@ -2,7 +2,10 @@
 
 use std::fs;
 
+use lastbyte_sys::process::{self, CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN};
+
 use super::kernel::KernelSource;
+use super::tracefs::Trace;
 use super::{ObserveError, Plan, Roots, Shortfall, Source};
 use crate::event::Tier;
 
@@ -27,9 +30,88 @@ pub(super) fn climb_down(
 
 fn start(tier: Tier, plan: &Plan, roots: &Roots) -> Result<Box<dyn Source>, String> {
     match tier {
-        Tier::Bpf => Ok(Box::new(KernelSource::start(plan, roots)?)),
-        _ => Err("it is not built".to_owned()),
+        Tier::Tracefs => {
+            whole_machine(roots)?;
+            Ok(Box::new(Trace::start(plan, roots)?))
+        }
+        Tier::Bpf => {
+            whole_machine(roots)?;
+            Facts::of(roots).refusal().map_or(Ok(()), Err)?;
+            Ok(Box::new(KernelSource::start(plan, roots)?))
+        }
+        Tier::Procfs => Err("it needs no source".to_owned()),
     }
+}
+
+/// The kernel's own events have the numbers of the first PID namespace.
+fn whole_machine(roots: &Roots) -> Result<(), String> {
+    /// The inode number of that one (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
+    const FIRST: &str = "pid:[4026531836]";
+    match fs::read_link(roots.proc.join("self/ns/pid")) {
+        Ok(namespace) if namespace.as_os_str() != FIRST => Err(
+            "this is a PID namespace of its own, and the kernel's events have other numbers for the \
+             processes in it; run it outside of the container"
+                .to_owned(),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// What decides whether programs can be loaded into the kernel at all.
+struct Facts {
+    /// `uname -r`.
+    release: String,
+    has_types: bool,
+    /// As [`process::effective_capabilities`].
+    rights: u64,
+    /// The mode of `lockdown` that is on, if any.
+    lockdown: Option<String>,
+}
+
+impl Facts {
+    fn of(roots: &Roots) -> Self {
+        let lockdown = fs::read_to_string(roots.sys.join("kernel/security/lockdown"));
+        let mode = |text: String| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned());
+        Self {
+            release: kernel(roots),
+            has_types: roots.sys.join("kernel/btf/vmlinux").exists(),
+            rights: process::effective_capabilities().unwrap_or_default(),
+            lockdown: lockdown.ok().and_then(mode),
+        }
+    }
+
+    /// What stands in the way, in a sentence.
+    fn refusal(&self) -> Option<String> {
+        /// The first with a ring buffer for programs, and rights of their own.
+        const FIRST: (u32, u32) = (5, 8);
+        let release = &self.release;
+        if version(release).is_some_and(|version| version < FIRST) {
+            return Some(format!(
+                "Linux {release} is too old for it: it needs {}.{}",
+                FIRST.0, FIRST.1
+            ));
+        }
+        let needed = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
+        let lacking = needed.iter().filter(|right| self.rights & (right.0 | CAP_SYS_ADMIN) == 0);
+        let lacking: Vec<&str> = lacking.map(|right| right.1).collect();
+        if !lacking.is_empty() {
+            let verb = if lacking.len() == 1 { "is" } else { "are" };
+            return Some(format!("{} {verb} lacking; root has them", lacking.join(" and ")));
+        }
+        if !self.has_types {
+            let why = "this kernel does not describe its types: there is no \
+                       /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)";
+            return Some(why.to_owned());
+        }
+        let is_locked = self.lockdown.as_deref() == Some("confidentiality");
+        is_locked.then(|| "the kernel is locked down (confidentiality)".to_owned())
+    }
+}
+
+/// The first two numbers of a release such as `6.18.44-fc`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// What a tier adds to the one below.
@@ -51,4 +133,37 @@ fn adds(tier: Tier) -> &'static str {
 pub(super) fn kernel(roots: &Roots) -> String {
     let release = fs::read_to_string(roots.proc.join("sys/kernel/osrelease"));
     release.map(|release| release.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_in_the_way_is_said() {
+        let fine = || Facts {
+            release: "6.18.44".to_owned(),
+            has_types: true,
+            rights: CAP_BPF | CAP_PERFMON,
+            lockdown: Some("integrity".to_owned()),
+        };
+        assert_eq!(fine().refusal(), None);
+        assert_eq!(Facts { rights: CAP_SYS_ADMIN, ..fine() }.refusal(), None);
+        let cases = [
+            (
+                Facts { release: "4.19.0-27-amd64".to_owned(), ..fine() },
+                "Linux 4.19.0-27-amd64 is too old",
+            ),
+            (Facts { rights: CAP_PERFMON, ..fine() }, "CAP_BPF is lacking"),
+            (Facts { rights: 0, ..fine() }, "CAP_BPF and CAP_PERFMON are lacking"),
+            (Facts { has_types: false, ..fine() }, "does not describe its types"),
+            (Facts { lockdown: Some("confidentiality".to_owned()), ..fine() }, "locked down"),
+        ];
+        for (facts, expected) in cases {
+            let why = facts.refusal().unwrap();
+            assert!(why.contains(expected), "{why}");
+        }
+        assert_eq!(version("5.8"), Some((5, 8)));
+        assert_eq!(version("unknown"), None);
+    }
 }

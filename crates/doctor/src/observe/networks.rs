@@ -51,6 +51,11 @@ impl Networks {
         Ok(())
     }
 
+    /// Whether the kernel does not tell us of sockets that end.
+    pub(super) fn are_deaf(&self) -> bool {
+        self.open.values().any(|network| !network.may_hear)
+    }
+
     /// Looks into those that are `wanted`, by the file that stands for each, and no more into others.
     pub(super) fn want(&mut self, wanted: &BTreeMap<u64, PathBuf>, hears_ends: bool) {
         self.open.retain(|inode, network| network.is_own || wanted.contains_key(inode));

@@ -95,6 +95,13 @@ impl Proc {
         Some(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
     }
 
+    /// The process that a thread belongs to.
+    pub(super) fn group(&self, tid: u32) -> Option<u32> {
+        let status = read(&self.of(tid).join("status"), ROOM)?;
+        let status = String::from_utf8_lossy(&status);
+        status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    }
+
     /// All about a process that its `stat` does not say.
     pub(super) fn process(&self, pid: u32, stat: &Stat) -> Process {
         let cgroup = read(&self.of(pid).join("cgroup"), 1 << 16).unwrap_or_default();
@@ -104,18 +111,18 @@ impl Proc {
             name: stat.name.clone(),
             command: self.command(pid),
             user: self.user(pid),
-            network: self.network(pid),
+            network: self.network(pid, pid),
             container: container(&String::from_utf8_lossy(&cgroup)),
         }
     }
 
-    /// The inode number of a process's network namespace; `None` for whoever may not see it.
-    pub(super) fn network(&self, pid: u32) -> Option<u64> {
-        in_brackets(&fs::read_link(self.network_path(pid)).ok()?, "net:")
+    /// The inode number of a thread's network namespace; `None` for whoever may not see it.
+    pub(super) fn network(&self, pid: u32, tid: u32) -> Option<u64> {
+        in_brackets(&fs::read_link(self.network_path(pid, tid)).ok()?, "net:")
     }
 
-    pub(super) fn network_path(&self, pid: u32) -> PathBuf {
-        self.of(pid).join("ns/net")
+    pub(super) fn network_path(&self, pid: u32, tid: u32) -> PathBuf {
+        self.of(pid).join("task").join(tid.to_string()).join("ns/net")
     }
 
     /// Calls `each` with every socket that a process has open: its inode number and the descriptor.

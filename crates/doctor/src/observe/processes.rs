@@ -7,7 +7,7 @@ use lastbyte_sys::process::{self, CAP_SYS_PTRACE};
 
 use super::Each;
 use super::proc::{Proc, Stat};
-use crate::event::{Cpu, Ending, Event, What};
+use crate::event::{Cpu, Ending, Event, Process, What};
 
 /// Threads whose children are asked for at each look; of the others once a second.
 const THREADS_AT_ONCE: usize = 16;
@@ -33,7 +33,8 @@ pub(super) struct Processes {
 struct Known {
     stat: Stat,
     user: Option<u32>,
-    network: Option<u64>,
+    /// The network namespaces that its threads are in, each with one of them: most often one.
+    networks: BTreeMap<u64, u32>,
     /// It, or what it descends from, is asked about.
     is_watched: bool,
     /// Of the second before: when, and of each thread its processor time.
@@ -57,6 +58,16 @@ impl Processes {
         }
     }
 
+    /// A process that was watched from its first moment and has ended before it could be looked at.
+    pub(super) fn tell_late(&self, process: Process, now_ns: u64, each: Each<'_>) {
+        let pid = process.pid;
+        each(Event { at_ns: now_ns, what: What::Process(process) });
+        if self.tells_ends {
+            let ending = Ending::Unknown;
+            each(Event { at_ns: now_ns, what: What::Exited { pid, ending } });
+        }
+    }
+
     /// Tells of a process, unless that was done. Returns whether it is there.
     pub(super) fn tell(&mut self, pid: u32, now_ns: u64, each: Each<'_>) -> bool {
         if self.known.contains_key(&pid) {
@@ -66,7 +77,7 @@ impl Processes {
         let process = self.proc.process(pid, &stat);
         let known = Known {
             user: process.user,
-            network: process.network,
+            networks: process.network.map(|network| (network, pid)).into_iter().collect(),
             stat,
             is_watched: false,
             at_ns: 0,
@@ -85,10 +96,12 @@ impl Processes {
         self.known.get(&pid).is_some_and(|known| known.is_watched)
     }
 
-    /// The network namespaces of those that are asked about, each with one of them.
-    pub(super) fn networks(&self) -> impl Iterator<Item = (u64, u32)> {
+    /// The network namespaces of those that are asked about, each with a process and a thread in it.
+    pub(super) fn networks(&self) -> impl Iterator<Item = (u64, (u32, u32))> {
         let watched = self.known.iter().filter(|(_, known)| known.is_watched);
-        watched.filter_map(|(pid, known)| Some((known.network?, *pid)))
+        watched.flat_map(|(pid, known)| {
+            known.networks.iter().map(|(network, tid)| (*network, (*pid, *tid)))
+        })
     }
 
     /// Looks who has ended, who runs another program, and whom the watched ones have started.
@@ -103,6 +116,7 @@ impl Processes {
             let is_there = !(is_watched || is_second) || self.look_at(pid, now_ns, each);
             if is_second && is_there {
                 self.measure(pid, now_ns, each);
+                self.find_networks(pid);
             }
             if is_watched {
                 self.follow(pid, is_second, now_ns, each);
@@ -123,7 +137,6 @@ impl Processes {
                     let process = self.proc.process(pid, &stat);
                     each(Event { at_ns: now_ns, what: What::Process(process) });
                 }
-                known.network = self.proc.network(pid).or(known.network);
                 known.stat = stat;
                 true
             }
@@ -135,6 +148,17 @@ impl Processes {
                 }
                 false
             }
+        }
+    }
+
+    /// Threads can be in other network namespaces than their process.
+    fn find_networks(&mut self, pid: u32) {
+        let Some(known) = self.known.get_mut(&pid).filter(|known| known.is_watched) else { return };
+        let threads = self.proc.threads(pid).into_iter().take(THREADS_AT_ONCE);
+        let pairs = threads.filter_map(|tid| Some((self.proc.network(pid, tid)?, tid)));
+        let networks: BTreeMap<u64, u32> = pairs.collect();
+        if !networks.is_empty() {
+            known.networks = networks;
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Rows {
     listening: HashMap<u16, Vec<SocketId>>,
     /// Whether there is one that a program has, it is not known which.
     pub(super) has_unsearched: bool,
+    /// Those that went at the last look, for whoever hears of them later: with their last numbers.
+    pub(super) buried: HashMap<(SocketAddr, SocketAddr), (Row, Option<Sample>)>,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,9 @@ pub(super) struct Row {
     pub(super) holders: Vec<(u32, Option<i32>)>,
     pub(super) moved: Moved,
     pub(super) sampled_ns: u64,
+    /// `tcpi_total_rto`, and whether it has grown at the last look.
+    pub(super) time_outs: u16,
+    pub(super) timed_out: bool,
     pub(super) locks: Option<u8>,
     pub(super) locks_ns: u64,
 }

@@ -7,7 +7,8 @@
 //!  /proc/PID/fd: who holds which   --'
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,6 +30,11 @@ const STATES: u32 = (LISTENING | CONNECTED) & !(1 << 6);
 /// A look at all tables may take one part in so many of a processor's time, and one at descriptors.
 const TABLES_SHARE: u64 = 66;
 const HOLDERS_SHARE: u64 = 100;
+/// The first number that is made up, and so many at most.
+const MADE_UP: u64 = 1 << 63;
+const MOST_MADE_UP: usize = 10_000;
+/// What belongs to a socket that was closed comes no later.
+const LATE_NS: u64 = 300_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// A socket of which nothing changes is told of so often.
 const QUIET_NS: u64 = SECOND_NS;
@@ -68,7 +74,15 @@ pub(super) struct Tables {
     hidden: BTreeSet<u32>,
     wants_locks: Vec<SocketId>,
     has_new_listener: bool,
+    /// Such as came to be asked about after they had gone.
+    claimed: Vec<(SocketId, Option<Sample>)>,
+    /// Sockets that the tables never saw: a number, and when they were closed.
+    made_up: HashMap<Addresses, (SocketId, Option<u64>)>,
+    next_made_up: u64,
+    looked_ns: u64,
 }
+
+type Addresses = (SocketAddr, SocketAddr);
 
 impl Tables {
     pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
@@ -93,6 +107,10 @@ impl Tables {
             hidden: BTreeSet::new(),
             wants_locks: Vec::new(),
             has_new_listener: false,
+            claimed: Vec::new(),
+            made_up: HashMap::new(),
+            next_made_up: MADE_UP,
+            looked_ns: 0,
         })
     }
 
@@ -100,18 +118,148 @@ impl Tables {
         self.processes.watch(pid, now_ns, each);
     }
 
-    /// The socket of these addresses, as last seen.
-    pub(super) fn at(
-        &self,
-        local: std::net::SocketAddr,
-        peer: std::net::SocketAddr,
-    ) -> Option<SocketId> {
-        self.rows.at(local, peer)
+    /// When the tables were looked at last.
+    pub(super) fn looked_ns(&self) -> u64 {
+        self.looked_ns
+    }
+
+    /// The socket of these addresses, as the last look saw it, or as it was before that.
+    pub(super) fn at(&self, local: SocketAddr, peer: SocketAddr) -> Option<&Row> {
+        let row = self.rows.at(local, peer).and_then(|id| self.rows.all.get(&id));
+        row.or_else(|| self.rows.buried.get(&(local, peer)).map(|buried| &buried.0))
+    }
+
+    /// The socket that a process has by this descriptor, where that was seen.
+    pub(super) fn held_by(&self, pid: u32, fd: i32) -> Option<SocketId> {
+        let held = |row: &&Row| row.holders.contains(&(pid, Some(fd)));
+        self.rows.all.values().find(held).map(|row| row.socket.id)
+    }
+
+    /// Somebody used a socket: it is told of if it is asked about with them. Returns whether it is told
+    /// of at all.
+    pub(super) fn claim(
+        &mut self,
+        id: SocketId,
+        pid: Option<u32>,
+        at_ns: u64,
+        each: Each<'_>,
+    ) -> bool {
+        let Some(row) = self.rows.all.get_mut(&id) else {
+            return self.claim_buried(id, pid, at_ns, each);
+        };
+        let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
+        if let Some(pid) = is_new {
+            row.holders.push((pid, None));
+            if row.is_told {
+                self.hold((id, pid, None), at_ns, each);
+            }
+        }
+        self.decide(id, at_ns, each);
+        self.rows.all.get(&id).is_some_and(|row| row.is_told)
+    }
+
+    fn claim_buried(&mut self, id: SocketId, pid: Option<u32>, at_ns: u64, each: Each<'_>) -> bool {
+        let mut buried = self.rows.buried.values_mut();
+        let Some((row, last)) = buried.find(|(row, _)| row.socket.id == id) else { return false };
+        if row.is_told {
+            return true;
+        }
+        row.holders.extend(pid.map(|pid| (pid, None)));
+        let (socket, last) = (row.socket.clone(), last.take());
+        if !self.wants(&socket, pid) {
+            return false;
+        }
+        if let Some((row, _)) = self.rows.buried.get_mut(&(socket.local, socket.peer)) {
+            row.is_told = true;
+        }
+        self.introduce(&socket, pid, at_ns, each);
+        self.claimed.push((id, last));
+        true
+    }
+
+    /// The number that was made up for a socket of these addresses.
+    pub(super) fn made_up(&self, names: Addresses) -> Option<SocketId> {
+        self.made_up.get(&names).map(|made_up| made_up.0)
+    }
+
+    /// Makes up a number for a socket that the tables never saw, if it is asked about, and tells of it.
+    pub(super) fn make_up(
+        &mut self,
+        (local, peer): Addresses,
+        (mapped, role): (bool, Role),
+        (pid, at_ns): (Option<u32>, u64),
+        each: Each<'_>,
+    ) {
+        let id = SocketId(self.next_made_up);
+        let socket = Socket { id, local, peer, mapped, network: None, role };
+        if self.made_up.len() < MOST_MADE_UP && self.wants(&socket, pid) {
+            self.next_made_up += 1;
+            self.made_up.insert((local, peer), (id, None));
+            self.introduce(&socket, pid, at_ns, each);
+        }
+    }
+
+    /// It was closed; what else belongs to that may still come.
+    pub(super) fn close_made_up(&mut self, names: Addresses, at_ns: u64) {
+        if let Some(made_up) = self.made_up.get_mut(&names) {
+            made_up.1 = Some(at_ns);
+        }
+    }
+
+    /// Takes leave of those that were closed a while ago.
+    fn end_made_up(&mut self, now_ns: u64, each: Each<'_>) {
+        let is_over = |closed: Option<u64>| closed.is_some_and(|at_ns| now_ns > at_ns + LATE_NS);
+        self.made_up.retain(|_, (id, closed)| {
+            let is_over = is_over(*closed);
+            if is_over {
+                end_of(*id, None, each);
+            }
+            !is_over
+        });
+    }
+
+    /// Tells of a socket that the tables never saw.
+    fn introduce(&mut self, socket: &Socket, pid: Option<u32>, at_ns: u64, each: Each<'_>) {
+        each(Event { at_ns, what: What::Socket(socket.clone()) });
+        let listener = self.rows.listener(socket).map(|row| row.holders.clone());
+        let pids = pid.into_iter().chain(listener.into_iter().flatten().map(|holder| holder.0));
+        for pid in pids.collect::<BTreeSet<u32>>() {
+            self.hold((socket.id, pid, None), at_ns, each);
+        }
+    }
+
+    /// Whether a socket that the tables never saw is asked about, by what is known of it.
+    pub(super) fn wants(&self, socket: &Socket, pid: Option<u32>) -> bool {
+        let watched = |pid: u32| self.processes.is_watched(pid);
+        let is_held = |row: &Row| row.holders.iter().any(|holder| watched(holder.0));
+        match self.scope {
+            Scope::Machine => true,
+            Scope::Port(port) => socket.local.port() == port || socket.peer.port() == port,
+            Scope::Process(_) => {
+                pid.is_some_and(watched)
+                    || self.rows.listener(socket).is_some_and(is_held)
+                    || self.rows.other_end(socket).is_some_and(|other| other.is_told)
+            }
+        }
+    }
+
+    /// Takes leave of those that were asked about only after they had gone.
+    pub(super) fn end_claimed(&mut self, each: Each<'_>) {
+        for (id, last) in std::mem::take(&mut self.claimed) {
+            end_of(id, last, each);
+        }
     }
 
     /// What cannot be seen, in sentences.
     pub(super) fn blind(&self) -> Vec<String> {
         let mut blind: Vec<String> = self.networks.refused.values().cloned().collect();
+        if self.tells.ends && self.networks.are_deaf() {
+            blind.push(
+                "connections that live for less than a tenth of a second are not seen: being told of \
+                 the end of sockets needs CAP_NET_ADMIN"
+                    .to_owned(),
+            );
+        }
         if !self.hidden.is_empty() {
             blind.push(format!(
                 "which sockets {} processes of other users hold is not known: CAP_SYS_PTRACE is lacking",
@@ -119,6 +267,18 @@ impl Tables {
             ));
         }
         blind
+    }
+
+    pub(super) fn proc(&self) -> &Proc {
+        &self.proc
+    }
+
+    pub(super) fn processes(&mut self) -> &mut Processes {
+        &mut self.processes
+    }
+
+    pub(super) fn scope(&self) -> Scope {
+        self.scope
     }
 
     /// Looks at everything that is due.
@@ -130,6 +290,8 @@ impl Tables {
         let cost = Pace::begin();
         let is_first = self.round == 0;
         self.round = self.round.wrapping_add(1);
+        self.looked_ns = now_ns;
+        self.rows.buried.clear();
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         self.enter(is_second, now_ns);
         let mut seen = Seen { fresh: Vec::new(), gone: Vec::new(), is_first };
@@ -145,6 +307,7 @@ impl Tables {
         }
         self.decide_later(now_ns, each);
         self.end(seen.gone, each);
+        self.end_made_up(now_ns, each);
         self.read_locks(now_ns);
         if is_second {
             self.second_ns = now_ns;
@@ -159,14 +322,16 @@ impl Tables {
         match self.scope {
             Scope::Process(_) => {
                 let networks = self.processes.networks();
-                wanted.extend(networks.map(|(inode, pid)| (inode, self.proc.network_path(pid))));
+                wanted.extend(
+                    networks.map(|(inode, (pid, tid))| (inode, self.proc.network_path(pid, tid))),
+                );
             }
             // All processes are looked through for that.
             _ if !is_second => return,
             Scope::Machine | Scope::Port(_) => {
                 for pid in self.proc.pids().unwrap_or_default() {
-                    if let Some(inode) = self.proc.network(pid) {
-                        wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid));
+                    if let Some(inode) = self.proc.network(pid, pid) {
+                        wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid, pid));
                     }
                 }
             }
@@ -229,6 +394,10 @@ impl Tables {
         }
         for (socket, info) in heard {
             let id = SocketId(socket.cookie);
+            if let Some((made_up, _)) = self.made_up.remove(&(socket.local, socket.peer)) {
+                end_of(made_up, Some(sample(made_up, socket, info.as_deref())), each);
+                continue;
+            }
             // Of one that was aborted by its program nothing is left to read.
             let is_whole = socket.peer.port() != 0 && !socket.peer.ip().is_unspecified();
             if is_whole && !self.rows.all.contains_key(&id) && !self.rows.is_full() {
@@ -315,16 +484,11 @@ impl Tables {
     }
 
     fn is_wanted(&self, row: &Row) -> bool {
-        let is_held = |row: &Row| row.holders.iter().any(|one| self.processes.is_watched(one.0));
-        match self.scope {
-            Scope::Machine => true,
-            Scope::Port(port) => row.socket.local.port() == port || row.socket.peer.port() == port,
-            Scope::Process(_) => {
-                is_held(row)
-                    || self.rows.other_end(&row.socket).is_some_and(|other| other.is_told)
-                    || row.state != State::Listen
-                        && self.rows.listener(&row.socket).is_some_and(is_held)
-            }
+        let is_held = row.holders.iter().any(|one| self.processes.is_watched(one.0));
+        match (self.scope, row.state) {
+            (Scope::Process(_), State::Listen) => is_held,
+            (Scope::Process(_), _) if is_held => true,
+            _ => self.wants(&row.socket, None),
         }
     }
 
@@ -348,15 +512,20 @@ impl Tables {
     /// Takes leave of sockets, with their last numbers where they were heard of.
     fn end(&mut self, gone: Vec<(SocketId, Option<Sample>)>, each: Each<'_>) {
         for (id, last) in gone {
-            let is_told = self.rows.remove(id).is_some_and(|row| row.is_told);
-            if !is_told || !self.tells.ends {
+            let Some(row) = self.rows.remove(id) else { continue };
+            if !self.tells.ends {
                 continue;
             }
-            let at_ns = process::monotonic_ns();
-            if let Some(last) = last {
-                each(Event { at_ns, what: What::Sample(Box::new(last)) });
+            let later = if row.is_told {
+                end_of(id, last, each);
+                None
+            } else {
+                last
+            };
+            if !self.tells.changes {
+                let names = (row.socket.local, row.socket.peer);
+                self.rows.buried.insert(names, (row, later));
             }
-            each(Event { at_ns, what: What::Gone { socket: id, counts: None } });
         }
     }
 
@@ -424,6 +593,9 @@ impl Table<'_> {
             each(Event { at_ns, what: What::Changed(changed) });
         }
         row.state = socket.state;
+        let time_outs = socket.info.and_then(|info| info.total_rto).unwrap_or(row.time_outs);
+        row.timed_out = time_outs > row.time_outs;
+        row.time_outs = time_outs;
         if let Some(sample) = row.sample(at_ns, socket, info, self.wants_locks) {
             each(Event { at_ns, what: What::Sample(Box::new(sample)) });
         }
@@ -458,6 +630,14 @@ impl Row {
     }
 }
 
+fn end_of(id: SocketId, last: Option<Sample>, each: Each<'_>) {
+    let at_ns = process::monotonic_ns();
+    if let Some(last) = last {
+        each(Event { at_ns, what: What::Sample(Box::new(last)) });
+    }
+    each(Event { at_ns, what: What::Gone { socket: id, counts: None } });
+}
+
 fn new_row(rows: &Rows, network: u64, socket: &diag::Socket, round: u32, was_there: bool) -> Row {
     let mut known = Socket {
         id: SocketId(socket.cookie),
@@ -479,6 +659,8 @@ fn new_row(rows: &Rows, network: u64, socket: &diag::Socket, round: u32, was_the
         sampled_ns: process::monotonic_ns(),
         locks: None,
         locks_ns: 0,
+        time_outs: socket.info.and_then(|info| info.total_rto).unwrap_or_default(),
+        timed_out: false,
     }
 }
 

@@ -151,7 +151,7 @@ impl Story {
     }
 
     pub(crate) fn reset_comes(self, id: u64, counts: Counts) -> Self {
-        self.with(What::ResetReceived { socket: SocketId(id), counts })
+        self.with(What::ResetReceived { socket: SocketId(id), counts: Some(counts) })
     }
 
     pub(crate) fn gone(self, id: u64) -> Self {

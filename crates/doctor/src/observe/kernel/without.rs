@@ -20,7 +20,7 @@ impl KernelSource {
 }
 
 impl Source for KernelSource {
-    fn take(&mut self, _: &Tables, _: Each<'_>) -> Result<(), ObserveError> {
+    fn take(&mut self, _: &mut Tables, _: Each<'_>) -> Result<(), ObserveError> {
         match *self {}
     }
 
@@ -28,7 +28,7 @@ impl Source for KernelSource {
         match *self {}
     }
 
-    fn watch(&mut self, _: u32) {
+    fn watch(&mut self, _: u32, _: &Tables) {
         match *self {}
     }
 

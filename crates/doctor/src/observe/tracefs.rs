@@ -1,0 +1,472 @@
+//! Tier 2: the kernel's trace points as text, in a tracefs instance of our own, joined with the tables.
+//!
+//! ```text
+//!  trace_pipe --> Line --> Told, waits for the next look at the tables --> events
+//!                          (they know the cookie of these addresses, and who is asked about)
+//! ```
+//!
+//! What a socket held at a moment is not in these lines: that say the samples before and after.
+
+mod calls;
+mod instance;
+mod line;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use lastbyte_core::sample::State;
+use lastbyte_sys::process;
+
+use super::proc::Proc;
+use super::tables::Tables;
+use super::{Each, ObserveError, Plan, Roots, Source, Traced};
+use crate::event::{
+    Actor, Again, Changed, Ending, Event, Process, ResetSent, Role, Scope, SocketId, What,
+};
+use calls::Calls;
+use instance::Instance;
+use line::Line;
+
+/// Lines that are read at a time: more than that, and the buffer may overflow, which is told.
+const LINES: usize = 30_000;
+/// Lines that wait for the tables, at most, and how long.
+const MOST_WAITING: usize = 100_000;
+const WAIT_NS: u64 = 1_000_000_000;
+/// A reset that came ends the socket within this time.
+const RESET_NS: u64 = 1_000_000;
+/// Calls of `connect` that are remembered, at most.
+const MOST_CONNECTING: usize = 10_000;
+
+/// What is asked for, and whether there is no tier without it.
+const EVENTS: [(&str, bool); 8] = [
+    ("sock/inet_sock_set_state", true),
+    ("tcp/tcp_receive_reset", true),
+    ("tcp/tcp_retransmit_skb", true),
+    ("tcp/tcp_send_reset", true),
+    // Linux 5.9.
+    ("tcp/tcp_retransmit_synack", false),
+    // Linux 5.13.
+    ("sock/inet_sk_error_report", false),
+    ("sched/sched_process_fork", false),
+    ("sched/sched_process_exit", false),
+];
+
+type Addresses = (SocketAddr, SocketAddr);
+
+#[derive(Debug)]
+pub(super) struct Trace {
+    main: Instance,
+    calls: Option<Calls>,
+    waiting: VecDeque<Told>,
+    /// Who called `connect`, from which address to where: the port is not chosen yet.
+    connecting: HashMap<(IpAddr, SocketAddr), Vec<u32>>,
+    /// Where a reset has just come to.
+    reset: HashMap<Addresses, u64>,
+    /// Threads that are ending.
+    exiting: HashSet<u32>,
+    /// Processes that were started by watched ones and not seen: their parents.
+    unseen: BTreeMap<u32, u32>,
+    /// So often since the last time, and when first.
+    again: HashMap<(SocketId, Again), (u64, u32)>,
+    /// What threads threw away with a Unix socket.
+    unread: BTreeMap<u32, (u64, Actor, u64)>,
+}
+
+/// A line that was read.
+#[derive(Clone, Debug)]
+struct Told {
+    at_ns: u64,
+    tid: u32,
+    pid: Option<u32>,
+    in_call: bool,
+    what: Word,
+}
+
+#[derive(Clone, Debug)]
+enum Word {
+    State { names: Addresses, mapped: bool, from: State, to: State },
+    Sent { names: Addresses, is_active: bool, is_of_socket: bool, reason: Option<String> },
+    Received { names: Addresses },
+    Again { names: Addresses, state: State },
+    Failed { names: Addresses, errno: i32 },
+    Unread,
+    Fork { child: u32 },
+    Exit { name: String, is_whole: bool },
+}
+
+impl Trace {
+    /// Begins to trace. The error is a sentence.
+    pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
+        let proc = Proc(roots.proc.clone());
+        let tracing = place(roots)?;
+        instance::sweep(&tracing, &proc);
+        let refused = |error: std::io::Error| {
+            format!("making a tracefs instance needs root, or its rights to that folder: {error}")
+        };
+        let main = Instance::make(&tracing, &proc, "").map_err(refused)?;
+        for (event, is_needed) in EVENTS {
+            if let Err(error) = main.turn(event, true)
+                && is_needed
+            {
+                return Err(format!("this kernel's trace point {event} cannot be used: {error}"));
+            }
+        }
+        // Linux 6.14: that a socket was closed is a reason of its own.
+        if let Some(reason) = main.number_of("skb/kfree_skb", "SOCKET_CLOSE") {
+            let filter = format!("reason == {reason} && protocol == 0");
+            let filtered = main.set("events/skb/kfree_skb/filter", &filter);
+            let _ = filtered.and_then(|()| main.turn("skb/kfree_skb", true));
+        }
+        let traces_calls =
+            plan.traced == Traced::Watched && matches!(plan.scope, Scope::Process(_));
+        let calls = traces_calls.then(|| Calls::start(&tracing, &proc)).transpose();
+        Ok(Self {
+            main,
+            calls: calls.map_err(refused)?,
+            waiting: VecDeque::new(),
+            connecting: HashMap::new(),
+            reset: HashMap::new(),
+            exiting: HashSet::new(),
+            unseen: BTreeMap::new(),
+            again: HashMap::new(),
+            unread: BTreeMap::new(),
+        })
+    }
+
+    fn tell(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
+        let at_ns = told.at_ns;
+        match &told.what {
+            Word::State { .. } => self.tell_state(told, tables, each),
+            Word::Sent { .. } => self.tell_sent(told, tables, each),
+            Word::Received { names } => {
+                self.reset.insert(*names, at_ns);
+                if let Some(socket) = self.known(*names, (None, at_ns), tables, each) {
+                    each(Event { at_ns, what: What::ResetReceived { socket, counts: None } });
+                }
+            }
+            Word::Again { names, state } => {
+                if let Some(socket) = self.known(*names, (None, at_ns), tables, each) {
+                    let timed_out = tables.at(names.0, names.1).is_some_and(|row| row.timed_out);
+                    let why = why(*state, timed_out);
+                    self.again.entry((socket, why)).or_insert((at_ns, 0)).1 += 1;
+                }
+            }
+            Word::Failed { names, errno } => {
+                if let Some(socket) = self.known(*names, (None, at_ns), tables, each) {
+                    each(Event { at_ns, what: What::Failed { socket, errno: *errno } });
+                }
+            }
+            Word::Unread => self.note_unread(told, tables),
+            Word::Fork { child } => self.fork(told, *child, tables, each),
+            Word::Exit { name, is_whole } => self.exit(told, (name, *is_whole), tables, each),
+        }
+    }
+
+    /// The socket of these addresses, if it is told of.
+    fn known(
+        &self,
+        names: Addresses,
+        (pid, at_ns): (Option<u32>, u64),
+        tables: &mut Tables,
+        each: Each<'_>,
+    ) -> Option<SocketId> {
+        match tables.at(names.0, names.1).map(|row| row.socket.id) {
+            Some(id) => tables.claim(id, pid, at_ns, each).then_some(id),
+            None => tables.made_up(names),
+        }
+    }
+
+    fn tell_state(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
+        let Word::State { names, mapped, from, to } = told.what else { return };
+        let at_ns = told.at_ns;
+        if from == State::Listen || to == State::Listen {
+            return;
+        }
+        if names.0.port() == 0 {
+            // Before it is connected it has no name to be known by.
+            if let (State::SynSent, Some(by)) = (to, told.actor(&self.exiting)) {
+                self.note_connect(names, by.pid);
+            }
+            return;
+        }
+        let was_reset = self.reset.get(&names).is_some_and(|reset| at_ns < reset + RESET_NS);
+        let by = told.actor(&self.exiting).filter(|_| is_by_call(from, to, was_reset));
+        let caller = if from == State::SynSent { self.caller(names) } else { None };
+        let pid = by.map(|by| by.pid).or(caller);
+        if tables.at(names.0, names.1).is_none() && tables.made_up(names).is_none() {
+            let role = match from {
+                State::SynSent => Role::Connected,
+                State::SynRecv => Role::Accepted,
+                _ => Role::Unknown,
+            };
+            tables.make_up(names, (mapped, role), (pid, at_ns), each);
+        }
+        let Some(socket) = self.known(names, (pid, at_ns), tables, each) else { return };
+        let errno = 0;
+        let changed = Changed { socket, from, to, by, counts: None, errno, held: None };
+        each(Event { at_ns, what: What::Changed(changed) });
+        if to == State::Close {
+            tables.close_made_up(names, at_ns);
+        }
+    }
+
+    fn note_connect(&mut self, (local, peer): Addresses, pid: u32) {
+        if self.connecting.len() >= MOST_CONNECTING {
+            self.connecting.clear();
+        }
+        self.connecting.entry((local.ip(), peer)).or_default().push(pid);
+    }
+
+    /// Who called `connect` for this one, if it can be but one.
+    fn caller(&mut self, (local, peer): Addresses) -> Option<u32> {
+        let key = (local.ip(), peer);
+        let callers = self.connecting.get_mut(&key)?;
+        let caller = callers.pop()?;
+        let is_sure = callers.iter().all(|other| *other == caller);
+        if callers.is_empty() {
+            self.connecting.remove(&key);
+        }
+        is_sure.then_some(caller)
+    }
+
+    fn tell_sent(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
+        let Word::Sent { names, is_active, is_of_socket, reason } = &told.what else { return };
+        let (at_ns, (local, peer), active) = (told.at_ns, *names, *is_active);
+        let by = told.actor(&self.exiting).filter(|_| active);
+        let pid = by.map(|by| by.pid);
+        let known = self.known(*names, (pid, at_ns), tables, each);
+        let socket = known.filter(|_| *is_of_socket);
+        let is_asked = match tables.scope() {
+            Scope::Machine => true,
+            Scope::Process(_) => known.is_some(),
+            Scope::Port(port) => local.port() == port || peer.port() == port,
+        };
+        if is_asked {
+            let network = tables.at(local, peer).and_then(|row| row.socket.network);
+            let reason = reason.clone();
+            let reset =
+                ResetSent { socket, local, peer, network, reason, active, by, counts: None };
+            each(Event { at_ns, what: What::ResetSent(reset) });
+        }
+    }
+
+    fn note_unread(&mut self, told: &Told, tables: &mut Tables) {
+        let Some(actor) = told.actor(&self.exiting) else { return };
+        let is_asked = match tables.scope() {
+            Scope::Machine => true,
+            Scope::Process(_) => tables.processes().is_watched(actor.pid),
+            Scope::Port(_) => false,
+        };
+        if is_asked {
+            self.unread.entry(actor.tid).or_insert((told.at_ns, actor, 0)).2 += 1;
+        }
+    }
+
+    /// A watched process has started another, or a thread.
+    fn fork(&mut self, told: &Told, child: u32, tables: &mut Tables, each: Each<'_>) {
+        let parent = told.pid.unwrap_or(told.tid);
+        if !tables.processes().is_watched(parent) && !self.unseen.contains_key(&parent) {
+            return;
+        }
+        match tables.proc().group(child) {
+            Some(group) if group == child => tables.processes().watch(child, told.at_ns, each),
+            // A thread.
+            Some(_) => {}
+            None => drop(self.unseen.insert(child, parent)),
+        }
+    }
+
+    /// A thread ends, and with the last one its process.
+    fn exit(
+        &mut self,
+        told: &Told,
+        (name, is_whole): (&str, bool),
+        tables: &mut Tables,
+        each: Each<'_>,
+    ) {
+        self.exiting.insert(told.tid);
+        let Some(parent) = self.unseen.remove(&told.tid) else { return };
+        if is_whole && told.pid == Some(told.tid) {
+            let process =
+                Process { pid: told.tid, parent, name: name.to_owned(), ..Process::default() };
+            tables.processes().tell_late(process, told.at_ns, each);
+        }
+    }
+
+    /// What was counted, with the time of the first.
+    fn flush(&mut self, each: Each<'_>) {
+        for ((socket, why), (at_ns, segments)) in std::mem::take(&mut self.again) {
+            each(Event { at_ns, what: What::Retransmitted { socket, why, segments } });
+        }
+        for (_, (at_ns, by, buffers)) in std::mem::take(&mut self.unread) {
+            // Each holds a byte at least; the kernel does not say more here.
+            let what = What::UnixUnread { by, bytes: buffers, sender: None, path: None };
+            each(Event { at_ns, what });
+        }
+    }
+}
+
+impl Source for Trace {
+    fn take(&mut self, tables: &mut Tables, each: Each<'_>) -> Result<(), ObserveError> {
+        let now_ns = process::monotonic_ns();
+        let (waiting, mut dropped) = (&mut self.waiting, 0);
+        let mut on = |text: &str| {
+            let Some(told) = Line::parse(text).and_then(|line| Told::of(&line)) else { return };
+            if waiting.len() < MOST_WAITING {
+                waiting.push_back(told);
+            } else {
+                dropped += 1;
+            }
+        };
+        let failed = |error| ObserveError::Io { what: "reading trace_pipe".to_owned(), error };
+        self.main.read(LINES, now_ns, &mut on, each).map_err(failed)?;
+        if dropped > 0 {
+            each(Event { at_ns: now_ns, what: What::Dropped { events: dropped } });
+        }
+        // What came after the last look may be of sockets that only the next one will find.
+        let known_ns = tables.looked_ns().max(now_ns.saturating_sub(WAIT_NS));
+        while self.waiting.front().is_some_and(|told| told.at_ns <= known_ns) {
+            let Some(told) = self.waiting.pop_front() else { break };
+            self.tell(&told, tables, each);
+        }
+        self.flush(each);
+        tables.end_claimed(each);
+        self.reset.retain(|_, at_ns| *at_ns + RESET_NS >= known_ns);
+        if self.waiting.is_empty() {
+            self.exiting.clear();
+        }
+        match &mut self.calls {
+            Some(calls) => calls.take(now_ns, tables, each).map_err(failed),
+            None => Ok(()),
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.main.pipe().map(AsFd::as_fd)
+    }
+
+    fn watch(&mut self, pid: u32, tables: &Tables) {
+        if let Some(calls) = &mut self.calls {
+            calls.watch(pid, tables.proc());
+        }
+    }
+
+    fn window(&mut self, _: bool) {
+        // All calls of all programs as text cost more than they tell.
+    }
+}
+
+impl Told {
+    fn of(line: &Line<'_>) -> Option<Self> {
+        let fields = line.fields;
+        let what = match line.event {
+            "inet_sock_set_state" if fields.get("protocol") == Some("IPPROTO_TCP") => {
+                let (local, peer, mapped) = fields.addresses()?;
+                let (from, to) = (state(fields.get("oldstate")?)?, state(fields.get("newstate")?)?);
+                Word::State { names: (local, peer), mapped, from, to }
+            }
+            "tcp_send_reset" => Word::Sent {
+                names: (fields.address("src")?, fields.address("dest")?),
+                is_active: is_null(fields.get("skbaddr")?),
+                is_of_socket: !is_null(fields.get("skaddr")?),
+                reason: fields.get("reason").map(str::to_owned),
+            },
+            "tcp_receive_reset" => Word::Received { names: names(line)? },
+            "tcp_retransmit_skb" => {
+                let state = fields.get("state").and_then(state).unwrap_or(State::Established);
+                Word::Again { names: names(line)?, state }
+            }
+            "tcp_retransmit_synack" => Word::Again { names: names(line)?, state: State::SynRecv },
+            "inet_sk_error_report" if fields.get("protocol") == Some("IPPROTO_TCP") => {
+                Word::Failed { names: names(line)?, errno: fields.number("error")? }
+            }
+            "kfree_skb" if fields.get("location")?.starts_with("unix_release_sock") => Word::Unread,
+            "sched_process_fork" => Word::Fork { child: fields.number("child_pid")? },
+            "sched_process_exit" => Word::Exit {
+                name: fields.between("comm=", " pid=")?.to_owned(),
+                // Before Linux 6.16 it does not say.
+                is_whole: fields.get("group_dead") != Some("false"),
+            },
+            _ => return None,
+        };
+        Some(Self { at_ns: line.at_ns, tid: line.tid, pid: line.pid, in_call: line.in_call, what })
+    }
+
+    /// Who did it, if a call did.
+    fn actor(&self, exiting: &HashSet<u32>) -> Option<Actor> {
+        let ending = exiting.contains(&self.tid).then_some(Ending::Unknown);
+        let actor = Actor { pid: self.pid.unwrap_or(self.tid), tid: self.tid, ending };
+        (self.in_call && self.tid != 0).then_some(actor)
+    }
+}
+
+fn names(line: &Line<'_>) -> Option<Addresses> {
+    line.fields.addresses().map(|(local, peer, _)| (local, peer))
+}
+
+/// Where tracefs is mounted; otherwise a sentence.
+fn place(roots: &Roots) -> Result<PathBuf, String> {
+    let places = ["kernel/tracing", "kernel/debug/tracing"].map(|place| roots.sys.join(place));
+    let mut hidden = false;
+    for place in &places {
+        match place.join("instances").metadata() {
+            Ok(_) => return Ok(place.clone()),
+            Err(error) => hidden |= error.kind() == std::io::ErrorKind::PermissionDenied,
+        }
+    }
+    Err(if hidden {
+        "tracefs is for root alone: CAP_SYS_ADMIN is lacking".to_owned()
+    } else {
+        format!("tracefs is not mounted; `mount -t tracefs nodev {}` does it", places[0].display())
+    })
+}
+
+/// Whether a program's call makes this step, when it comes while one is running. Packets that came
+/// meanwhile are worked off at its end, in its name.
+fn is_by_call(from: State, to: State, was_reset: bool) -> bool {
+    match (from, to) {
+        (State::Close, State::SynSent)
+        | (State::Established | State::SynRecv, State::FinWait1)
+        | (State::CloseWait, State::LastAck) => true,
+        (State::SynSent | State::SynRecv | State::Established | State::CloseWait, State::Close) => {
+            !was_reset
+        }
+        _ => false,
+    }
+}
+
+fn why(state: State, timed_out: bool) -> Again {
+    match state {
+        State::SynSent => Again::Syn,
+        State::SynRecv => Again::SynAck,
+        _ if timed_out => Again::TimeOut,
+        _ => Again::Loss,
+    }
+}
+
+/// A state by the kernel's name (`include/net/tcp_states.h`).
+fn state(name: &str) -> Option<State> {
+    const NAMES: [&str; 12] = [
+        "TCP_ESTABLISHED",
+        "TCP_SYN_SENT",
+        "TCP_SYN_RECV",
+        "TCP_FIN_WAIT1",
+        "TCP_FIN_WAIT2",
+        "TCP_TIME_WAIT",
+        "TCP_CLOSE",
+        "TCP_CLOSE_WAIT",
+        "TCP_LAST_ACK",
+        "TCP_LISTEN",
+        "TCP_CLOSING",
+        "TCP_NEW_SYN_RECV",
+    ];
+    let at = NAMES.iter().position(|known| *known == name)?;
+    Some(State::from(u8::try_from(at + 1).ok()?))
+}
+
+/// An address in the kernel that is none.
+fn is_null(address: &str) -> bool {
+    address == "(null)" || address.bytes().all(|byte| byte == b'0')
+}

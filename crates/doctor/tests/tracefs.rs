@@ -1,0 +1,213 @@
+//! Tier 2 over the real kernel. It needs root and tracefs; without them that is said.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lastbyte_core::sample::State;
+use lastbyte_doctor::event::{Event, Scope, SocketId, Tier, What};
+use lastbyte_doctor::{ObserveError, Observer, Plan, Traced};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// An observer in this tier; `None`, aloud, where that cannot be.
+fn observer(scope: Scope, traced: Traced) -> Option<Observer> {
+    let plan = Plan { scope, tier: Some(Tier::Tracefs), traced, every: Duration::from_millis(100) };
+    match Observer::start(&plan) {
+        Ok((observer, _)) => Some(observer),
+        Err(ObserveError::Unavailable(why)) => {
+            eprintln!("NOT TESTED: {why}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn own() -> Scope {
+    Scope::Process(std::process::id())
+}
+
+/// Watches until what is waited for is seen.
+fn until(observer: &mut Observer, events: &mut Vec<Event>, mut seen: impl FnMut(&[Event]) -> bool) {
+    let end = Instant::now() + 20 * SECOND;
+    while !seen(events) {
+        assert!(Instant::now() < end, "{events:#?}");
+        observer.take(SECOND, &mut |event| events.push(event)).unwrap();
+    }
+}
+
+fn socket(events: &[Event], local: u16, peer: u16) -> Option<SocketId> {
+    events.iter().find_map(|event| match &event.what {
+        What::Socket(one) if (one.local.port(), one.peer.port()) == (local, peer) => Some(one.id),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_close_that_resets_is_told_with_its_reason_and_actor() {
+    let Some(mut observer) = observer(own(), Traced::Never) else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (server, peer) = listener.accept().unwrap();
+    client.write_all(b"12345").unwrap();
+    // It lives from one look to the next one or not: both must do.
+    drop(server);
+    assert!(client.read(&mut [0]).is_err());
+    let mut events = Vec::new();
+    let is_sent = |event: &Event| {
+        matches!(&event.what, What::ResetSent(reset)
+        if reset.peer.port() == peer.port() && reset.local.port() == port)
+    };
+    let is_received = |events: &[Event], id: Option<SocketId>| {
+        events.iter().any(|event| {
+            matches!(event.what,
+            What::ResetReceived { socket, .. } if Some(socket) == id)
+        })
+    };
+    until(&mut observer, &mut events, |events| {
+        events.iter().any(is_sent) && is_received(events, socket(events, peer.port(), port))
+    });
+    let (server, client_id) =
+        (socket(&events, port, peer.port()), socket(&events, peer.port(), port));
+    assert!(server.is_some() && client_id.is_some(), "{events:#?}");
+    let sent = events.iter().find(|event| is_sent(event)).unwrap();
+    let What::ResetSent(reset) = &sent.what else { unreachable!() };
+    assert_eq!((reset.socket, reset.active), (server, true));
+    assert!(matches!(reset.reason.as_deref(), None | Some("TCP_ABORT_ON_CLOSE")), "{reset:?}");
+    assert_eq!(reset.by.map(|by| by.pid), Some(std::process::id()));
+    let closed = |event: &&Event| {
+        matches!(&event.what, What::Changed(changed)
+        if Some(changed.socket) == server && changed.to == State::Close)
+    };
+    let closed = events.iter().find(closed).expect("no change to CLOSE");
+    let What::Changed(changed) = &closed.what else { unreachable!() };
+    assert_eq!(
+        (changed.from, changed.by.map(|by| by.pid)),
+        (State::Established, Some(std::process::id()))
+    );
+    // The peer's end is the packet's doing.
+    let theirs = |event: &&Event| {
+        matches!(&event.what, What::Changed(changed)
+        if Some(changed.socket) == client_id && changed.to == State::Close)
+    };
+    if let Some(Event { what: What::Changed(changed), .. }) = events.iter().find(theirs) {
+        assert_eq!(changed.by, None);
+    }
+    assert!(events.is_sorted_by_key(|event| event.at_ns), "{events:#?}");
+}
+
+#[test]
+fn unread_bytes_of_a_unix_socket_are_told_of() {
+    let Some(mut observer) = observer(own(), Traced::Never) else { return };
+    let (mut near, far) = UnixStream::pair().unwrap();
+    near.write_all(b"unread").unwrap();
+    drop(far);
+    let end = Instant::now() + 3 * SECOND;
+    let mut events = Vec::new();
+    let is_unread = |event: &Event| {
+        matches!(&event.what, What::UnixUnread { by, .. }
+        if by.pid == std::process::id())
+    };
+    while !events.iter().any(is_unread) && Instant::now() < end {
+        observer.take(SECOND, &mut |event| events.push(event)).unwrap();
+    }
+    if !events.iter().any(is_unread) {
+        eprintln!("NOT TESTED: this kernel names no reason for it (before Linux 6.14)");
+    }
+}
+
+#[test]
+fn a_spin_on_poll_is_counted() {
+    let mut child = Command::new("python3")
+        .args([
+            "-c",
+            "import select, socket, sys\na, b = socket.socketpair()\np = select.poll()\n\
+            p.register(a, select.POLLOUT)\nsys.stdin.readline()\nwhile True: p.poll()",
+        ])
+        .stdin(Stdio::piped())
+        .spawn();
+    let Ok(child) = &mut child else {
+        eprintln!("NOT TESTED: there is no python3");
+        return;
+    };
+    let seen = spin(child);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    if let Some((count, idle)) = seen {
+        eprintln!("{count} calls of poll, {idle} for nothing");
+        assert!(count > 100 && idle > count / 2, "{count} {idle}");
+    }
+}
+
+fn spin(child: &mut Child) -> Option<(u64, u64)> {
+    let mut observer = observer(Scope::Process(child.id()), Traced::Watched)?;
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let mut events = Vec::new();
+    let mut counted = |event: &Event| match &event.what {
+        What::Ready(ready) if ready.call.ends_with("poll") && ready.count > 100 => {
+            Some((ready.count, ready.idle))
+        }
+        _ => None,
+    };
+    until(&mut observer, &mut events, |events| events.iter().any(|event| counted(event).is_some()));
+    events.iter().find_map(&mut counted)
+}
+
+#[test]
+fn the_instance_of_a_killed_doctor_is_removed_by_the_next() {
+    const HELPER: &str = "LASTBYTE_TEST_DOCTOR";
+    if std::env::var_os(HELPER).is_some() {
+        // The one that is killed: it says when it watches.
+        let observer = observer(own(), Traced::Watched);
+        eprintln!("{}", if observer.is_some() { "watching" } else { "not" });
+        std::thread::sleep(60 * SECOND);
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_instance_of_a_killed_doctor_is_removed_by_the_next", "--nocapture"])
+        .env(HELPER, "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    let left = instances(child.id());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    if line.trim() != "watching" {
+        eprintln!("{line}");
+        return;
+    }
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.iter().all(|path| path.is_dir()));
+    let observer = observer(own(), Traced::Never);
+    assert!(left.iter().all(|path| !path.exists()), "{left:?}");
+    let ours = instances(std::process::id());
+    assert!(!ours.is_empty());
+    drop(observer);
+}
+
+/// The instances of a process.
+fn instances(pid: u32) -> Vec<PathBuf> {
+    let begins = format!("lastbyte-doctor-{pid}-");
+    let mut all = Vec::new();
+    for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
+        let entries = std::fs::read_dir(Path::new(place).join("instances"));
+        let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_ours =
+            |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(&begins);
+        all.extend(paths.filter(is_ours));
+        if !all.is_empty() {
+            break;
+        }
+    }
+    all
+}
