@@ -1103,7 +1103,7 @@ INLINE void turn_to(struct sock *sk, struct story *story, u64 now)
 	}
 	if (story->flags & WATCHED && !(story->flags & TOLD))
 		tell_socket(sk, story, now);
-	if (story->flags & TOLD)
+	if (story->flags & TOLD && story->holder != by.pid)
 		tell_holder(story, bpf_get_socket_cookie(sk), now, &by, NULL);
 }
 
