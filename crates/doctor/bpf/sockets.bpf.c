@@ -22,7 +22,7 @@
  * state that was left says so, or the socket's lock: a process owns it (sk_lock.owned), packets and timers
  * do not.
  */
-#include "watch.h"
+#include "record.h"
 
 /* --- the kernel's types: only what is used -------------------------------------------------------- */
 
@@ -83,12 +83,6 @@ enum {
 	SOCK_DEAD = 0,   /* no program has it open */
 	SOCK_DONE = 1,   /* the peer's FIN came */
 	SOCK_LINGER = 4, /* SO_LINGER is on */
-};
-
-enum {
-	AF_UNIX = 1,
-	AF_INET = 2,
-	AF_INET6 = 10,
 };
 
 enum {
@@ -213,154 +207,6 @@ struct given {
 
 SEC(".rodata.given") const volatile struct given given = {};
 
-/* --- what is told -------------------------------------------------------------------------------- */
-
-enum kind {
-	KIND_SOCKET = 1,
-	KIND_HOLDS = 2,
-	KIND_CHANGED = 3,
-	KIND_RESET_SENT = 4,
-	KIND_RESET_RECEIVED = 5,
-	KIND_AGAIN = 6,
-	KIND_FAILED = 7,
-	KIND_NOT_CONNECTED = 8,
-	KIND_GONE = 9,
-	KIND_IO = 10,
-	KIND_UNIX = 11,
-	KIND_FORK = 12,
-	KIND_EXEC = 13,
-	KIND_EXIT = 14,
-};
-
-/* As Counts of event.rs has it. */
-struct counts {
-	u32 write_seq;
-	u32 snd_nxt;
-	u32 snd_una;
-	u32 rcv_nxt;
-	u32 copied_seq;
-	u32 rtt_us;
-	u32 send_buffer;
-	u32 receive_buffer;
-	u64 bytes_acked;
-	u64 bytes_received;
-};
-
-/* As Io of event.rs has it. */
-struct io {
-	u64 over_ns;
-	u64 writes;
-	u64 written_bytes;
-	u64 tiny_writes;
-	u64 reads;
-	u64 read_bytes;
-	u64 not_now;
-	u64 held_back;
-	u64 held_back_ns;
-};
-
-struct actor {
-	u32 pid; /* 0: not a process's doing */
-	u32 tid;
-	u32 ending; /* BY_ENDING and how wait(2) will tell it; 0: it goes on */
-};
-
-#define BY_ENDING 0x80000000
-
-enum {
-	HAS_COUNTS = 1,
-	IS_HELD = 2,   /* a program has the socket open */
-	IS_ACTIVE = 4, /* a reset that answers no packet */
-	HAS_HELD = 8,  /* whether IS_HELD was looked at */
-};
-
-enum role {
-	ROLE_UNKNOWN = 0,
-	ROLE_CONNECTED = 1,
-	ROLE_ACCEPTED = 2,
-	ROLE_LISTENS = 3,
-};
-
-/* One line to user space. The loader reads it by these places. */
-struct record {
-	u64 at_ns;  /* CLOCK_MONOTONIC */
-	u64 socket; /* its cookie */
-	u32 kind;
-	u32 network; /* its namespace, an inode number */
-	struct actor by;
-	s32 number; /* errno, reason, segments, parent */
-	u8 from;
-	u8 to;
-	u8 role; /* or why it was sent again: enum again */
-	u8 family;
-	u8 flags;
-	u8 locks;
-	u16 local_port;
-	u16 peer_port;
-	u16 reserved;
-	u8 comm[16];
-	u32 reserved_too;
-	union {
-		struct {
-			u8 local[16];
-			u8 peer[16];
-			struct counts counts;
-		};
-		struct io io;
-		struct {
-			u32 bytes;
-			u32 sender;
-			u32 path_length;
-			u8 path[108];
-		} unread;
-	};
-};
-
-_Static_assert(__builtin_offsetof(struct record, local) == 72, "observe/kernel/record.rs has it so");
-_Static_assert(__builtin_offsetof(struct record, counts) == 104, "observe/kernel/record.rs has it so");
-_Static_assert(sizeof(struct record) == 192, "observe/kernel/record.rs has it so");
-
-#define RING_BYTES (8 * 1024 * 1024)
-
-struct {
-	NUMBER(type, BPF_MAP_TYPE_RINGBUF);
-	NUMBER(max_entries, RING_BYTES);
-} records SEC(".maps");
-
-/* Lines that found no room. */
-struct {
-	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} dropped SEC(".maps");
-
-/* A line with nothing in it, or NULL where there is no room for it. */
-INLINE struct record *begin(u32 kind, u64 at_ns, u64 socket)
-{
-	struct record *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
-
-	if (!record) {
-		u32 first = 0;
-		u64 *count = bpf_map_lookup_elem(&dropped, &first);
-
-		if (count)
-			*count += 1;
-		return NULL;
-	}
-	__builtin_memset(record, 0, sizeof(*record));
-	record->kind = kind;
-	record->at_ns = at_ns;
-	record->socket = socket;
-	return record;
-}
-
-/* Who reads looks ten times a second and is not woken. */
-INLINE void end(struct record *record)
-{
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
-}
-
 /* --- what is remembered --------------------------------------------------------------------------- */
 
 /* Who closed a socket, or shut down its writing, and what stood where. */
@@ -442,27 +288,6 @@ INLINE struct story *make_story(struct sock *sk)
 INLINE bool has_flag(const struct sock *sk, u32 bit)
 {
 	return sk->__sk_common.skc_flags >> bit & 1;
-}
-
-/* The current process and thread. */
-INLINE struct actor caller(void)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	u64 both = bpf_get_current_pid_tgid();
-	struct actor by = { .pid = both >> 32, .tid = (u32)both };
-
-	if (task->flags & PF_EXITING) {
-		struct signal_struct *signal = NULL;
-		u32 flags = 0;
-		int code = task->exit_code;
-
-		READ(signal, task->signal);
-		READ(flags, signal->flags);
-		if (flags & SIGNAL_GROUP_EXIT)
-			READ(code, signal->group_exit_code);
-		by.ending = BY_ENDING | (u32)code;
-	}
-	return by;
 }
 
 /* Whether the last descriptor of it is being closed. */
@@ -813,6 +638,7 @@ INLINE void tell_not_connected(struct sock *sk, u64 now)
 	if (!record)
 		return;
 	write_addresses(record, sk);
+	record->number = EADDRNOTAVAIL;
 	record->by = caller();
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
 	end(record);
@@ -1277,7 +1103,7 @@ INLINE void turn_to(struct sock *sk, struct story *story, u64 now)
 	}
 	if (story->flags & WATCHED && !(story->flags & TOLD))
 		tell_socket(sk, story, now);
-	if (story->flags & TOLD)
+	if (story->flags & TOLD && story->holder != by.pid)
 		tell_holder(story, bpf_get_socket_cookie(sk), now, &by, NULL);
 }
 

@@ -15,6 +15,7 @@ mod record;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use lastbyte_bpf::{BpfError, Iterated, Kernel, Linked, Loaded, Object, Ring};
@@ -56,7 +57,9 @@ const SOCKETS: &[Program] = &[
 const EXIT_DELAY_NS: u64 = 20_000_000;
 /// How often counts are asked for of sockets on which nothing happens, nanoseconds.
 const COUNTS_NS: u64 = 1_000_000_000;
-/// So many bytes are taken from the ring at one look at most.
+/// One refusal is told of by two programs within this time, nanoseconds.
+const TWICE_NS: u64 = 100_000;
+/// So often is the ring asked for more at one look at most.
 const TAKES_AT_ONCE: usize = 4;
 
 /// Watches from within the kernel. Dropped, nothing of it is left there.
@@ -88,13 +91,6 @@ impl KernelSource {
     /// Why not, in one sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
         let objects = OBJECTS.map_err(str::to_owned)?;
-        if !sees_numbers_of_kernel(roots) {
-            return Err(
-                "this runs in a PID namespace of its own, where processes have other numbers than \
-                        the kernel's programs see"
-                    .to_owned(),
-            );
-        }
         let kernel = Kernel::look().map_err(sentence)?;
         let mut lacks = Vec::new();
         let (sockets, links) = load_sockets(plan, objects, &kernel, &mut lacks)?;
@@ -107,6 +103,7 @@ impl KernelSource {
             programs: Programs::new(Proc(roots.proc.clone())),
             exits: VecDeque::new(),
             unread: None,
+            refused: None,
         };
         let calls = load_calls(plan, (objects, &kernel), &sockets, roots, &mut lacks);
         let counts_ns = process::monotonic_ns();
@@ -194,14 +191,6 @@ impl Source for KernelSource {
     fn blind(&self) -> Vec<String> {
         self.lacks.clone()
     }
-}
-
-/// Whether processes have the same numbers for us as for the kernel: in its first PID namespace, whose
-/// inode number is always the same (`PROC_PID_INIT_INO`).
-fn sees_numbers_of_kernel(roots: &Roots) -> bool {
-    const FIRST: &str = "pid:[4026531836]";
-    let namespace = std::fs::read_link(roots.proc.join("self/ns/pid"));
-    namespace.is_ok_and(|namespace| namespace.as_os_str() == FIRST)
 }
 
 /// The reason of an error, without the verifier's words.
@@ -331,6 +320,8 @@ struct Translator {
     exits: VecDeque<(u64, u32, Ending)>,
     /// Bytes of one Unix socket come packet by packet.
     unread: Option<(u64, UnixUnread)>,
+    /// The last connection that was refused by this machine: when, whose, where to, why.
+    refused: Option<(u64, (u32, SocketAddr, i32))>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -340,9 +331,6 @@ struct UnixUnread {
     sender: Option<u32>,
     path: Option<String>,
 }
-
-/// No port of ours was free.
-const EADDRNOTAVAIL: i32 = 99;
 
 impl Translator {
     fn take(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
@@ -359,7 +347,7 @@ impl Translator {
     }
 
     fn what(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) -> Option<What> {
-        let socket = SocketId(record.socket());
+        let (at_ns, socket) = (record.at_ns(), SocketId(record.socket()));
         Some(match record.kind() {
             record::SOCKET => What::Socket(told_socket(record)?),
             record::HOLDS if self.is_port => {
@@ -384,7 +372,13 @@ impl Translator {
             record::FAILED => What::Failed { socket, errno: record.number() },
             record::NOT_CONNECTED => {
                 let (_, peer, _) = record.addresses()?;
-                What::NotConnected { pid: record.pid(), peer, errno: EADDRNOTAVAIL }
+                let refused = (record.pid(), peer, record.number());
+                // Seen by two programs, where calls are traced: from within the call, and as it returns.
+                let last = self.refused.replace((at_ns, refused));
+                if last.is_some_and(|(at, last)| last == refused && at + TWICE_NS > at_ns) {
+                    return None;
+                }
+                What::NotConnected { pid: record.pid(), peer, errno: record.number() }
             }
             record::GONE => What::Gone { socket, counts: record.counts() },
             record::IO => What::Io(record.io()),
