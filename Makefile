@@ -55,7 +55,7 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 	shopt -s nullglob; shellcheck scripts/*.sh bench/*.sh bench/torture .ci/run
 	scripts/test-ensure.sh
 	# With the flags of crates/bpf/src/compile.rs; a warning is an error here alone.
-	for source in crates/congestion/bpf/*.bpf.c; do \
+	for source in crates/congestion/bpf/*.bpf.c crates/doctor/bpf/*.bpf.c; do \
 	  clang -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -c "$$source" -o /dev/null; \
 	done
 	cargo clippy --workspace --all-targets --locked -- -D warnings

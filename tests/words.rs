@@ -150,6 +150,15 @@ fn words_that_do_not_fit_together_are_named() {
     refused(&["doctor", "--for", "1s", "--output", "/nowhere/at/all"], &["/nowhere/at/all"]);
     refused(&["explain", "LB999"], &["LB999", "lastbyte explain"]);
     refused(&["explain", "what"], &["what", "LB101"]);
+    refused(&["heal", "--unlock-buffers"], &["--pid", "--port", "--socket"]);
+    refused(&["heal", "--pid", "1", "--port", "1"], &["--pid", "--port"]);
+    refused(&["heal", "--port", "1"], &["--unlock-buffers", "--congestion", "--pacing"]);
+    refused(&["heal", "--port", "1", "--fd", "1", "--unlock-buffers"], &["--port", "--fd"]);
+    refused(&["heal", "--port", "0", "--unlock-buffers"], &["--port", "0"]);
+    refused(&["heal", "--socket", "1,2", "--unlock-buffers"], &["`1,2`", "LOCAL,PEER"]);
+    refused(&["heal", "--port", "1", "--pacing", "0"], &["--pacing"]);
+    refused(&["heal", "--port", "1", "--notsent-lowat", "5GB"], &["--notsent-lowat", "at most"]);
+    refused(&["heal", "--port", "1", "--congestion", "nosuch"], &["`nosuch`", "reno"]);
     refused(&["undo", "1", "--all"], &["--all"]);
     refused(&["undo", "one"], &["one"]);
     refused(&["frobnicate"], &["frobnicate"]);
@@ -325,6 +334,7 @@ const COMMANDS: &[&[&str]] = &[
     &["gate", "drain"],
     &["doctor"],
     &["explain"],
+    &["heal"],
     &["changes"],
     &["undo"],
     &["demo"],

@@ -12,6 +12,7 @@ use lastbyte_link::{FAR, Link, Namespace, Scenario};
 use serde_json::Value;
 
 use super::bed::Bed;
+use super::diagnosis::has_tier;
 use super::visit::Failure;
 use crate::support::servers::git::{commit_all, git, git_command};
 use crate::support::servers::postgres::Database;
@@ -149,21 +150,34 @@ fn pgbench() {
 #[test]
 #[ignore = "needs iperf3"]
 fn iperf3_loses_its_tail_and_the_doctor_says_how_much() {
+    let looked_on = has_tier("bpf");
     for watched in [Watched::Receiver, Watched::Sender] {
         if let Some((lost, findings)) = iperf3(watched) {
             assert!(lost > 100_000, "iperf3 lost only {lost} bytes");
             let losses = losses_in(&findings);
             let bytes: u64 = losses.iter().filter_map(|loss| loss["bytes"].as_u64()).sum();
             match watched {
-                _ if !has_doctor() => {}
-                // What is still under way at the reset is known to the sender's kernel alone.
+                _ if !looked_on => {}
+                // Data came after its close, or it closed with some unread: as they happen to come.
                 Watched::Receiver => {
-                    assert!(losses.iter().any(|loss| loss["code"] == "LB104"), "{findings:#?}");
+                    let is_its = |loss: &&Value| ["LB101", "LB104"].contains(&code_in(loss));
+                    assert!(losses.iter().any(is_its), "{findings:#?}");
                 }
-                Watched::Sender => assert_eq!(bytes, lost, "{findings:#?}"),
+                // Some had come to the receiver's kernel and not to its program.
+                Watched::Sender => {
+                    let unread = lost.checked_sub(bytes);
+                    assert!(
+                        unread.is_some_and(|unread| unread < 256 << 10),
+                        "{lost}: {findings:#?}"
+                    );
+                }
             }
         }
     }
+}
+
+fn code_in(finding: &Value) -> &str {
+    finding["code"].as_str().unwrap_or_default()
 }
 
 /// Whose kernel is looked at.
@@ -249,11 +263,12 @@ fn under_doctor(words: Vec<String>, scratch: &Scratch) -> Vec<String> {
         return words;
     }
     let answer = scratch.path().join("answer").display().to_string();
-    let doctor = [LASTBYTE, "doctor", "--json", "--output", &answer, "--"].map(str::to_owned);
+    let doctor =
+        [LASTBYTE, "doctor", "--json", "--all", "--output", &answer, "--"].map(str::to_owned);
     doctor.into_iter().chain(words).collect()
 }
 
-pub(super) fn has_doctor() -> bool {
+fn has_doctor() -> bool {
     answer(&mut lastbyte(["doctor", "--help"])).code() == 0
 }
 
@@ -320,7 +335,7 @@ fn haproxy(scratch: &Scratch, upstream: u16) -> (Server, u16) {
         "haproxy.cfg",
         format!(
             "defaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  \
-             timeout server 30s\nlisten web\n  bind 127.0.0.1:{port}\n  \
+             timeout server 30s\n  option http-ignore-probes\nlisten web\n  bind 127.0.0.1:{port}\n  \
              server one 127.0.0.1:{upstream}\n"
         ),
     );

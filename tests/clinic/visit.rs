@@ -47,6 +47,8 @@ pub(super) struct Seen {
     pub(super) peer: Value,
     /// The lines of the doctor's answer.
     pub(super) findings: Vec<Value>,
+    /// The doctor's page.
+    pub(super) page: String,
 }
 
 impl Seen {
@@ -109,15 +111,28 @@ pub(super) fn visit(case: &Case, state: State, tier: Option<&str>) -> Result<See
     if code != case.code_of(state) {
         return Err(Failure::Broken(format!("the patient ended with {code}: {talk}")));
     }
+    let findings = if tier.is_some() { answer_in(&scratch, tier)? } else { Vec::new() };
+    let page = fs::read_to_string(scratch.path().join(PAGE)).unwrap_or_default();
+    Ok(Seen { patient: patient_said, peer: peer_said, findings, page })
+}
+
+/// The lines of the doctor's answer, which has to be whole and by the tier that was asked for.
+fn answer_in(scratch: &Scratch, tier: Option<&str>) -> Result<Vec<Value>, Failure> {
     let answer = fs::read_to_string(scratch.path().join(ANSWER)).unwrap_or_default();
     let parse = |line: &str| serde_json::from_str(line).map_err(|error| format!("{error}: {line}"));
-    let findings: Result<_, String> = answer.lines().map(parse).collect();
-    let findings = findings.map_err(Failure::Broken)?;
-    Ok(Seen { patient: patient_said, peer: peer_said, findings })
+    let lines: Result<Vec<Value>, _> = answer.lines().map(parse).collect();
+    let lines = lines.map_err(Failure::Broken)?;
+    let end = lines.last().filter(|line| line["type"] == "end");
+    if end.is_none_or(|end| end["tier"].as_str() != tier) {
+        return Err(Failure::Broken(format!("the doctor's answer is not whole: {answer}")));
+    }
+    Ok(lines)
 }
 
 /// The file that the doctor writes its answer to.
 const ANSWER: &str = "answer";
+/// And its page.
+const PAGE: &str = "page.html";
 
 fn word_for(state: State) -> &'static str {
     match state {
@@ -240,8 +255,10 @@ fn peer_words(case: &Case, how: &[&str]) -> Vec<String> {
 fn watched(words: Vec<String>, scratch: &Scratch, tier: Option<&str>) -> Vec<String> {
     let Some(tier) = tier else { return words };
     let answer = scratch.path().join(ANSWER);
-    let doctor = [LASTBYTE, "doctor", "--json", "--output", answer.to_str().unwrap()];
-    let doctor = doctor.into_iter().chain(["--tier", tier, "--"]).map(str::to_owned);
+    let doctor = [LASTBYTE, "doctor", "--json", "--all", "--output", answer.to_str().unwrap()];
+    let page = scratch.path().join(PAGE);
+    let more = ["--report", page.to_str().unwrap(), "--tier", tier, "--"];
+    let doctor = doctor.into_iter().chain(more).map(str::to_owned);
     doctor.chain(words).collect()
 }
 

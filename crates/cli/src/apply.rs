@@ -96,7 +96,7 @@ fn make(change: &Change) -> Result<(), NotMade> {
         Change::Route(route) => route.make(),
         Change::SysctlFile(settings) => settings.make(),
         Change::Namespace { .. } | Change::Process { .. } => Ok(()),
-        Change::Congestion(_) | Change::Bpffs(_) => Ok(()),
+        Change::Congestion(_) | Change::Bpffs(_) | Change::Socket(_) => Ok(()),
     }
 }
 

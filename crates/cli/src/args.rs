@@ -13,6 +13,7 @@ use crate::cc::CcArgs;
 use crate::doctor::{DoctorArgs, PatientArgs};
 use crate::explain::ExplainArgs;
 use crate::gate::GateArgs;
+use crate::heal::HealArgs;
 use crate::lab::LabArgs;
 
 const AFTER_HELP: &str = "\
@@ -43,6 +44,7 @@ pub(crate) enum Command {
     Gate(Box<GateArgs>),
     Doctor(Box<DoctorArgs>),
     Explain(ExplainArgs),
+    Heal(HealArgs),
     Changes(ChangesArgs),
     Undo(UndoArgs),
     Demo(DemoArgs),

@@ -126,6 +126,32 @@ impl Ledger {
         Ok(planned)
     }
 
+    /// As [`plan`](Self::plan), for many at once. Returns their numbers, in their order.
+    pub(crate) fn plan_all(&self, changes: &[Change]) -> Result<Vec<u64>> {
+        changes.iter().try_for_each(Change::check)?;
+        let mut planned = Vec::new();
+        self.append(|entries| {
+            let first = entries.last_key_value().map_or(0, |(last, _)| *last) + 1;
+            planned = (first..).take(changes.len()).collect();
+            let records = planned.iter().zip(changes);
+            Ok(records
+                .map(|(id, change)| self.record(*id, State::Planned, change))
+                .collect::<Vec<_>>())
+        })?;
+        Ok(planned)
+    }
+
+    /// As [`made`](Self::made), for many at once.
+    pub(crate) fn made_all(&self, ids: &[u64]) -> Result<()> {
+        self.append(|entries| {
+            let made = |id: &u64| {
+                let entry = entries.get(id).ok_or_else(|| self.unknown(*id))?;
+                Ok(self.record(*id, State::Made, &entry.change))
+            };
+            ids.iter().map(made).collect::<Result<Vec<_>>>()
+        })
+    }
+
     /// Writes down that a planned change was made. Opens it again if somebody undid it meanwhile:
     /// what was made last is there.
     pub(crate) fn made(&self, id: u64) -> Result<()> {
@@ -344,11 +370,11 @@ fn parse(line: &[u8]) -> Result<Record> {
 
 /// Writing.
 impl Ledger {
-    /// Appends the record that `next` gives, durably, with the file locked; before it, that those
+    /// Appends the records that `next` gives, durably, with the file locked; before it, that those
     /// changes are gone which a reboot ended.
-    fn append(
+    fn append<R: IntoIterator<Item = Record>>(
         &self,
-        next: impl FnOnce(&BTreeMap<u64, Entry>) -> Result<Option<Record>>,
+        next: impl FnOnce(&BTreeMap<u64, Entry>) -> Result<R>,
     ) -> Result<()> {
         let mut file = self.lock()?;
         let mut history = self.read(&file)?;

@@ -19,6 +19,7 @@ mod ends;
 mod explain;
 mod gate;
 mod guest;
+mod heal;
 mod kept;
 mod lab;
 mod ledger;
@@ -60,6 +61,7 @@ fn run(command: Command) -> Result<Verdict> {
         Command::Gate(args) => gate::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Heal(args) => heal::run(&args),
         Command::Changes(args) => changes::list(&args),
         Command::Undo(args) => changes::undo(&args),
         Command::Demo(args) => demo::run(&args),

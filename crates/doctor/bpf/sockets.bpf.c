@@ -46,7 +46,6 @@ struct sock_common {
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
 	u16 skc_dport; /* as on the wire */
-	u16 skc_num;   /* as this machine counts */
 	u16 skc_family;
 	volatile u8 skc_state;
 	possible_net_t skc_net;
@@ -113,6 +112,7 @@ enum {
 
 struct inet_sock {
 	struct sock sk;
+	u16 inet_sport; /* as on the wire; stays where skc_num is given back */
 } FROM_KERNEL;
 
 struct inet_connection_sock {
@@ -452,10 +452,15 @@ INLINE struct actor caller(void)
 	struct actor by = { .pid = both >> 32, .tid = (u32)both };
 
 	if (task->flags & PF_EXITING) {
-		struct signal_struct *signal = task->signal;
-		bool whole = signal->flags & SIGNAL_GROUP_EXIT;
+		struct signal_struct *signal = NULL;
+		u32 flags = 0;
+		int code = task->exit_code;
 
-		by.ending = BY_ENDING | (u32)(whole ? signal->group_exit_code : task->exit_code);
+		READ(signal, task->signal);
+		READ(flags, signal->flags);
+		if (flags & SIGNAL_GROUP_EXIT)
+			READ(code, signal->group_exit_code);
+		by.ending = BY_ENDING | (u32)code;
 	}
 	return by;
 }
@@ -463,17 +468,32 @@ INLINE struct actor caller(void)
 /* Whether the last descriptor of it is being closed. */
 INLINE bool is_closing(const struct sock *sk)
 {
-	struct socket *socket = sk->sk_socket;
-	struct file *file;
+	struct socket *socket = NULL;
+	struct file *file = NULL;
+	s64 users = 0;
 
+	READ(socket, sk->sk_socket);
 	if (!socket)
 		return false;
-	file = socket->file;
+	READ(file, socket->file);
 	if (!file)
 		return false;
-	if (EXISTS(struct file, f_ref))
-		return file->f_ref.refcnt.counter < 0;
-	return file->f_count.counter == 0;
+	if (EXISTS(struct file, f_ref)) {
+		READ(users, file->f_ref.refcnt.counter);
+		return users < 0;
+	}
+	READ(users, file->f_count.counter);
+	return users == 0;
+}
+
+INLINE u32 network_of(const struct sock *sk)
+{
+	struct net *network = NULL;
+	u32 number = 0;
+
+	READ(network, sk->__sk_common.skc_net.net);
+	READ(number, network->ns.inum);
+	return number;
 }
 
 INLINE struct counts counts_of(const struct tcp_sock *tp)
@@ -517,9 +537,17 @@ INLINE u32 unacked(const struct tcp_sock *tp, u32 state)
 	return bytes && has_fin ? bytes - 1 : bytes;
 }
 
+INLINE u16 own_port(const struct sock *sk)
+{
+	u16 port = 0;
+
+	bpf_probe_read_kernel(&port, sizeof(port), &((const struct inet_sock *)sk)->inet_sport);
+	return __builtin_bswap16(port);
+}
+
 INLINE bool has_port(const struct sock *sk, u32 port)
 {
-	return sk->__sk_common.skc_num == port ||
+	return own_port(sk) == port ||
 	       __builtin_bswap16(sk->__sk_common.skc_dport) == port;
 }
 
@@ -534,8 +562,8 @@ INLINE bool is_asked_about(const struct sock *sk, u32 pid)
 INLINE void write_addresses(struct record *record, const struct sock *sk)
 {
 	record->family = sk->__sk_common.skc_family;
-	record->network = sk->__sk_common.skc_net.net->ns.inum;
-	record->local_port = sk->__sk_common.skc_num;
+	record->network = network_of(sk);
+	record->local_port = own_port(sk);
 	record->peer_port = __builtin_bswap16(sk->__sk_common.skc_dport);
 	if (record->family == AF_INET6) {
 		bpf_probe_read_kernel(record->local, 16, &sk->__sk_common.skc_v6_rcv_saddr);
@@ -565,13 +593,13 @@ APART void tell_socket(struct sock *sk, struct story *story, u64 at_ns)
 	end(record);
 }
 
-/* That a process holds it, unless that is what was told last. */
+/* That a process holds it, unless that is what was told last. `story` may be NULL. */
 INLINE void tell_holder(struct story *story, u64 socket, u64 at_ns, const struct actor *by,
 			const u8 *comm)
 {
 	struct record *record;
 
-	if (!by->pid || story->holder == by->pid)
+	if (!by->pid || (story && story->holder == by->pid))
 		return;
 	record = begin(KIND_HOLDS, at_ns, socket);
 	if (!record)
@@ -581,11 +609,12 @@ INLINE void tell_holder(struct story *story, u64 socket, u64 at_ns, const struct
 		__builtin_memcpy(record->comm, comm, sizeof(record->comm));
 	else
 		bpf_get_current_comm(record->comm, sizeof(record->comm));
-	story->holder = by->pid;
+	if (story)
+		story->holder = by->pid;
 	end(record);
 }
 
-/* A close that was kept for the case that something comes of it. */
+/* A close that was kept for the case that something comes of it. `story` may be NULL. */
 APART void tell_close(struct story *story, const struct close *close)
 {
 	struct record *record;
@@ -623,22 +652,21 @@ APART void tell_story(struct sock *sk, struct story *story, u64 at_ns)
 	}
 }
 
-INLINE void keep_close(struct close *close, struct sock *sk, struct tcp_sock *tp, u64 at_ns, u32 from,
-		       u32 to, u8 flags)
+/* A function of BPF has five arguments at most. */
+#define CHANGE(from, to, flags) ((from) << 16 | (to) << 8 | (flags))
+
+APART void keep_close(struct close *close, struct sock *sk, struct tcp_sock *tp, u64 at_ns, u32 change)
 {
 	close->at_ns = at_ns;
 	close->by = caller();
-	close->from = from;
-	close->to = to;
-	close->flags = flags;
+	close->from = change >> 16;
+	close->to = change >> 8;
+	close->flags = change;
 	close->locks = locks_of(tp);
 	close->counts = counts_of(tp);
 	bpf_get_current_comm(close->comm, sizeof(close->comm));
 	close->socket = bpf_get_socket_cookie(sk);
 }
-
-/* A function of BPF has five arguments at most. */
-#define CHANGE(from, to, flags) ((from) << 16 | (to) << 8 | (flags))
 
 APART void tell_change(struct sock *sk, struct tcp_sock *tp, struct story *story, u64 at_ns, u32 change)
 {
@@ -714,6 +742,8 @@ APART void tell_losses(struct sock *sk, struct story *story, u64 now)
 /* Whether the call that runs caused it; see the top. */
 INLINE bool is_by_call(const struct sock *sk, const struct tcp_sock *tp, u32 from, u32 to)
 {
+	if (to == TCP_CLOSE && !sk->sk_lock.owned && from != TCP_ESTABLISHED && from != TCP_CLOSE_WAIT)
+		return false;
 	if (is_kernels_own())
 		return false;
 	if (to == TCP_FIN_WAIT1 || to == TCP_LAST_ACK || to == TCP_SYN_SENT || to == TCP_LISTEN)
@@ -798,13 +828,29 @@ INLINE void note_role(struct story *story, u32 from, u32 to)
 		story->flags |= LISTENS;
 }
 
+/* Whether a change of a socket of which nothing is remembered can be passed over, at little cost. */
+INLINE bool is_dull(const struct sock *sk, u32 from, u32 to)
+{
+	if (to == TCP_SYN_RECV)
+		/* It is being made from a listening socket and has no addresses yet. */
+		return true;
+	if (given.scope == SCOPE_PORT || sk->sk_bpf_storage)
+		return false;
+	if (to == TCP_ESTABLISHED)
+		return from != TCP_SYN_SENT;
+	if (given.scope == SCOPE_MACHINE && (to == TCP_SYN_SENT || to == TCP_LISTEN))
+		return true;
+	return to == TCP_FIN_WAIT2 || to == TCP_CLOSE_WAIT || to == TCP_CLOSING ||
+	       to == TCP_TIME_WAIT;
+}
+
 SEC("tp_btf/inet_sock_set_state")
 int socket_state(u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	u32 from = (u32)ctx[1];
 	u32 to = (u32)ctx[2];
-	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct tcp_sock *tp;
 	struct story *story;
 	bool by_call;
 	bool matter;
@@ -812,14 +858,16 @@ int socket_state(u64 *ctx)
 	u32 flags = HAS_COUNTS | HAS_HELD;
 	u64 now;
 
-	/* A connection that is being made from a listening socket has no addresses yet. */
-	if (!tp || to == TCP_SYN_RECV)
+	if (is_dull(sk, from, to))
 		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	story = story_of(sk);
 	by_call = is_by_call(sk, tp, from, to);
 	if (by_call)
 		pid = bpf_get_current_pid_tgid() >> 32;
 	matter = matters(sk, tp, from, to, by_call);
-	story = story_of(sk);
 	if (story && from == TCP_SYN_RECV && story->flags & LISTENS) {
 		/* Cloned: nothing of what the listening socket did is its own. */
 		u32 inherited = story->flags & WATCHED;
@@ -853,18 +901,18 @@ int socket_state(u64 *ctx)
 		if (unacked(tp, from)) {
 			story = story ?: make_story(sk);
 			if (story)
-				keep_close(&story->close, sk, tp, now, from, to, flags);
+				keep_close(&story->close, sk, tp, now, CHANGE(from, to, flags));
 			return 0;
 		}
 		close = bpf_map_lookup_elem(&closes, &place);
 		if (close)
-			keep_close(close, sk, tp, now, from, to, flags);
+			keep_close(close, sk, tp, now, CHANGE(from, to, flags));
 		return 0;
 	}
 	note_role(story, from, to);
 	if (to == TCP_CLOSE && flags & IS_HELD)
 		story->flags |= ENDED_HELD;
-	if (from == TCP_SYN_SENT && to == TCP_CLOSE && by_call && !sk->__sk_common.skc_num) {
+	if (from == TCP_SYN_SENT && to == TCP_CLOSE && by_call && !own_port(sk)) {
 		tell_not_connected(sk, now);
 		return 0;
 	}
@@ -931,6 +979,28 @@ INLINE void write_addresses_of_packet(struct record *record, const struct sk_buf
 	}
 }
 
+/*
+ * A packet came for what is left of a connection in TIME-WAIT or FIN-WAIT-2, which has the cookie of the
+ * socket that it was: tells who closed that.
+ */
+INLINE void tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 now)
+{
+	u32 place = socket % MOST_CLOSES;
+	struct close *close = bpf_map_lookup_elem(&closes, &place);
+	struct record *record;
+
+	if (!close || !socket || close->socket != socket)
+		return;
+	record = begin(KIND_SOCKET, MIN(close->at_ns, now), socket);
+	if (!record)
+		return;
+	write_addresses_of_packet(record, skb);
+	record->network = network_of(sk);
+	end(record);
+	tell_close(NULL, close);
+	close->socket = 0;
+}
+
 /* The third argument. The load is spelled out: the verifier takes constant places alone. */
 #define THIRD(ctx)                                                                             \
 	({                                                                                     \
@@ -972,6 +1042,8 @@ int reset_sent(u64 *ctx)
 	} else {
 		if (!skb)
 			return 0;
+		if (sk && !tp)
+			tell_of_late(sk, skb, socket, now);
 		tp = NULL;
 	}
 	record = begin(KIND_RESET_SENT, now, socket);
@@ -990,7 +1062,7 @@ int reset_sent(u64 *ctx)
 	} else if (skb) {
 		write_addresses_of_packet(record, skb);
 		if (sk)
-			record->network = sk->__sk_common.skc_net.net->ns.inum;
+			record->network = network_of(sk);
 	}
 	end(record);
 	return 0;
@@ -1132,6 +1204,12 @@ int socket_gone(u64 *ctx)
 
 	if (!story || story->flags & LISTENS)
 		return 0;
+	if (story->close.socket) {
+		/* All of it arrived; what the peer still sends may be refused. */
+		u32 place = story->close.socket % MOST_CLOSES;
+
+		bpf_map_update_elem(&closes, &place, &story->close, 0);
+	}
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
@@ -1164,21 +1242,24 @@ int socket_gone(u64 *ctx)
 #define NAGLE_CORK 2
 
 /* The story that counts reads and writes of a socket, if that is wanted. */
-INLINE struct story *counted(struct sock *sk, struct tcp_sock *tp, u32 pid)
+INLINE struct story *counted(struct sock *sk, struct tcp_sock *tp)
 {
 	struct story *story = story_of(sk);
+	bool is_long = tp->data_segs_in + tp->data_segs_out >= LONG_CONVERSATION;
 
+	if (!story && !is_long && given.scope == SCOPE_MACHINE)
+		return NULL;
 	if (story && story->flags & LISTENS)
 		story->flags = ACCEPTED | (story->flags & WATCHED);
 	if (story && story->flags & WATCHED)
 		return story;
-	if (is_asked_about(sk, pid)) {
+	if (is_asked_about(sk, bpf_get_current_pid_tgid() >> 32)) {
 		story = make_story(sk);
 		if (story)
 			story->flags |= WATCHED;
 		return story;
 	}
-	if (!story && tp->data_segs_in + tp->data_segs_out >= LONG_CONVERSATION)
+	if (!story && is_long)
 		story = make_story(sk);
 	return story;
 }
@@ -1237,7 +1318,7 @@ int written(u64 *ctx)
 
 	if (!tp)
 		return 0;
-	story = counted(sk, tp, bpf_get_current_pid_tgid() >> 32);
+	story = counted(sk, tp);
 	if (!story)
 		return 0;
 	now = bpf_ktime_get_ns();
@@ -1273,7 +1354,7 @@ int read(u64 *ctx)
 
 	if (!tp)
 		return 0;
-	story = counted(sk, tp, bpf_get_current_pid_tgid() >> 32);
+	story = counted(sk, tp);
 	if (!story)
 		return 0;
 	now = bpf_ktime_get_ns();
@@ -1322,8 +1403,6 @@ int tell_counts(struct bpf_iter__bpf_sk_storage_map *ctx)
 }
 
 /* --- Unix sockets --------------------------------------------------------------------------------- */
-
-#define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
 /* The path or abstract name that a Unix socket is bound to. */
 INLINE void write_path(struct record *record, struct unix_sock *unix)
@@ -1374,7 +1453,7 @@ int packet_dropped(u64 *ctx)
 		record->by = caller();
 		bpf_get_current_comm(record->comm, sizeof(record->comm));
 	}
-	record->network = sk->__sk_common.skc_net.net->ns.inum;
+	record->network = network_of(sk);
 	record->unread.bytes = length - consumed;
 	sender = (struct unix_sock *)sk;
 	write_path(record, sender);

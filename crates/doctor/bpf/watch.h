@@ -149,6 +149,12 @@ enum {
 
 #define EXISTS(type, member) __builtin_preserve_field_info(((type *)0)->member, 2)
 
+/*
+ * What a pointer of the kernel's leads to. A plain load does the same and runs faster, but for each the
+ * verifier looks through the names of all types of the kernel, on each of the ways to it.
+ */
+#define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
+
 /* --- who is at work ------------------------------------------------------------------------------ */
 
 /* Whether a thread of the kernel's own is at work, which has no program. */

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use lastbyte_core::sample::State;
 
 use crate::event::{
-    Changed, Counts, Ending, Event, Process, Sample, Scope, Socket, SocketId, Tier, What, distance,
+    Changed, Counts, Ending, Event, Process, Role, Sample, Scope, Socket, SocketId, Tier, What,
+    distance,
 };
 use crate::finding::About;
 
@@ -335,6 +336,10 @@ impl Book {
         let is_root = self.scope() == Scope::Process(process.pid);
         let of_parent = self.processes.get(&process.parent).is_some_and(|one| one.is_watched);
         let patient = self.processes.entry(process.pid).or_default();
+        if process.name.is_empty() && !patient.process.name.is_empty() {
+            // One that has ended, and of which nothing could be read any more.
+            return;
+        }
         if patient.ending.take().is_some() {
             // The number was given again.
             patient.is_watched = false;
@@ -431,6 +436,12 @@ impl Book {
 }
 
 impl Known {
+    /// Whether it waits for connections.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.socket.role == Role::Listens || self.state == Some(State::Listen)
+    }
+
     fn new(at_ns: u64, socket: &Socket) -> Self {
         Self {
             socket: socket.clone(),

@@ -1,14 +1,14 @@
 //! Why bytes were lost, why it is slow, why it burns processor time: seen from outside, said in one
 //! sentence each.
 //!
+//! This crate forbids changing what it looks at, and a finding without its evidence. What mends is
+//! `lastbyte heal`.
+//!
 //! ```text
 //!  kernel, /proc --> Observer --Event--> Doctor: Book (what is known), rules --> Finding
 //!                       |  one of three tiers       pure; time comes with the events
 //!                       '--> a recording, which can be replayed
 //! ```
-//!
-//! This crate forbids changing what it looks at, and a finding without its evidence. What mends is
-//! `lastbyte heal`.
 
 #![forbid(unsafe_code)]
 

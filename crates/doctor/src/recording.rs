@@ -9,6 +9,8 @@ use crate::event::Event;
 
 /// The version of the format that this program writes and reads.
 const FORMAT: u32 = 1;
+/// What the header says the file is.
+const RECORDING: &str = "lastbyte doctor";
 /// A line is no longer than this, bytes.
 const LONGEST: u64 = 1 << 20;
 
@@ -57,7 +59,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of the file.
     pub fn begin(mut to: W) -> io::Result<Self> {
-        let header = Header { recording: "lastbyte doctor".to_owned(), format: FORMAT };
+        let header = Header { recording: RECORDING.to_owned(), format: FORMAT };
         line(&mut to, &header)?;
         Ok(Self { to })
     }
@@ -91,6 +93,8 @@ pub struct Reader<R: BufRead> {
     from: R,
     line: u64,
     text: Vec<u8>,
+    /// After an error nothing more is read: where the next line begins is not known.
+    has_failed: bool,
 }
 
 impl<R: BufRead> Reader<R> {
@@ -99,13 +103,16 @@ impl<R: BufRead> Reader<R> {
     /// # Errors
     /// [`RecordingError::NoRecording`], [`RecordingError::Io`].
     pub fn begin(from: R) -> Result<Self, RecordingError> {
-        let mut reader = Self { from, line: 0, text: Vec::new() };
+        let mut reader = Self { from, line: 0, text: Vec::new(), has_failed: false };
         let none = |why: String| RecordingError::NoRecording(why);
         if !reader.next_line()? {
             return Err(none("it is empty".to_owned()));
         }
         let header: Header =
             serde_json::from_slice(&reader.text).map_err(|error| none(error.to_string()))?;
+        if header.recording != RECORDING {
+            return Err(none(format!("its header says {:?}", header.recording)));
+        }
         if header.format != FORMAT {
             return Err(none(format!("format {}, not {FORMAT}", header.format)));
         }
@@ -117,7 +124,12 @@ impl<R: BufRead> Reader<R> {
         self.text.clear();
         let mut limited = io::Read::take(&mut self.from, LONGEST);
         let read = limited.read_until(b'\n', &mut self.text);
-        read.map(|bytes| bytes > 0).map_err(|error| RecordingError::Io { line: self.line, error })
+        let read = read.map_err(|error| RecordingError::Io { line: self.line, error })?;
+        if read as u64 == LONGEST && self.text.last() != Some(&b'\n') {
+            let why = "it is longer than 1 MiB".to_owned();
+            return Err(RecordingError::NoEvent { line: self.line, why });
+        }
+        Ok(read > 0)
     }
 }
 
@@ -125,17 +137,17 @@ impl<R: BufRead> Iterator for Reader<R> {
     type Item = Result<Event, RecordingError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.next_line() {
-            Ok(false) => None,
-            Ok(true) => {
-                let event = serde_json::from_slice(&self.text);
-                let no_event = |error: serde_json::Error| RecordingError::NoEvent {
-                    line: self.line,
-                    why: error.to_string(),
-                };
-                Some(event.map_err(no_event))
-            }
-            Err(error) => Some(Err(error)),
+        if self.has_failed {
+            return None;
         }
+        let event = match self.next_line() {
+            Ok(false) => return None,
+            Ok(true) => serde_json::from_slice(&self.text).map_err(|error| {
+                RecordingError::NoEvent { line: self.line, why: error.to_string() }
+            }),
+            Err(error) => Err(error),
+        };
+        self.has_failed = event.is_err();
+        Some(event)
     }
 }

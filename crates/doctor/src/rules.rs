@@ -2,6 +2,8 @@
 //! when it is sure.
 
 mod connect;
+#[cfg(test)]
+mod corpus;
 mod cpu;
 mod loss;
 mod say;

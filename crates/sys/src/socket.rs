@@ -35,6 +35,9 @@ const SO_BUF_LOCK: libc::c_int = 72;
 const SO_MEMINFO: libc::c_int = 55;
 
 /// Not in the `libc` crate for every target: `include/uapi/asm-generic/socket.h`.
+const SO_COOKIE: libc::c_int = 57;
+
+/// Not in the `libc` crate for every target: `include/uapi/asm-generic/socket.h`.
 const SO_MAX_PACING_RATE: libc::c_int = 47;
 
 /// A descriptor of our own for what is open by this number (`fcntl(2)`, `F_DUPFD_CLOEXEC`): it stays
@@ -248,6 +251,15 @@ pub fn is_listening(fd: &impl AsFd) -> io::Result<bool> {
     get_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).map(|on| on != 0)
 }
 
+/// The number that the kernel gives a socket for good (`SO_COOKIE`, Linux 4.12), as `sock_diag(7)` tells
+/// it: no other socket gets it before the next boot.
+///
+/// # Errors
+/// `ENOTSOCK` for a descriptor that is no socket, `ENOPROTOOPT` on an older kernel.
+pub fn cookie(fd: &impl AsFd) -> io::Result<u64> {
+    get_bytes(fd, libc::SOL_SOCKET, SO_COOKIE).map(u64::from_ne_bytes)
+}
+
 /// Takes the pending error of a socket (`SO_ERROR`, `socket(7)`): it is told once, here or by the
 /// next call that fails.
 ///
@@ -362,15 +374,6 @@ pub fn set_receive_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
 /// `EPERM` without `CAP_NET_ADMIN` over the socket's network namespace.
 pub fn force_receive_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
-}
-
-/// The number of a socket that this kernel gives to no other (`SO_COOKIE`, Linux 4.12), as `sock_diag`
-/// has it.
-///
-/// # Errors
-/// `ENOTSOCK`, `ENOPROTOOPT`.
-pub fn cookie(fd: &impl AsFd) -> io::Result<u64> {
-    get_bytes(fd, libc::SOL_SOCKET, libc::SO_COOKIE).map(u64::from_ne_bytes)
 }
 
 /// Which buffers were set by hand (`SO_BUF_LOCK`, Linux 5.14): a mask of [`SEND_BUFFER_LOCKED`] and

@@ -7,6 +7,7 @@
 
 mod congestion;
 mod route;
+mod socket;
 mod sysctl;
 
 use std::fmt;
@@ -23,6 +24,9 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use congestion::{KeptAlgorithm, MountedBpffs};
 pub(crate) use route::{AddedHop, AddedRoute, Metric};
+pub(crate) use socket::{
+    FixedBuffers, SocketChanges, TunedSocket, Was, lowat_in_words, pacing_in_words,
+};
 pub(crate) use sysctl::{LiveValue, NewFile, SysctlFile};
 
 use crate::output::talk;
@@ -59,6 +63,8 @@ pub(crate) enum Change {
     Congestion(KeptAlgorithm),
     /// The file system that keeps such.
     Bpffs(MountedBpffs),
+    /// Options of a connection of another program.
+    Socket(TunedSocket),
 }
 
 /// Why a change was not made, and why what was done of it could not be taken back, if so.
@@ -85,7 +91,8 @@ impl Change {
     pub(crate) fn link(&self) -> Option<&str> {
         match self {
             Self::Namespace { link, .. } | Self::Process { link, .. } => Some(link),
-            Self::Route(_) | Self::SysctlFile(_) | Self::Congestion(_) | Self::Bpffs(_) => None,
+            Self::Route(_) | Self::SysctlFile(_) => None,
+            Self::Congestion(_) | Self::Bpffs(_) | Self::Socket(_) => None,
         }
     }
 
@@ -94,7 +101,7 @@ impl Change {
         match self {
             Self::Process { .. } => true,
             Self::Namespace { .. } | Self::Route(_) | Self::SysctlFile(_) => false,
-            Self::Congestion(_) | Self::Bpffs(_) => false,
+            Self::Congestion(_) | Self::Bpffs(_) | Self::Socket(_) => false,
         }
     }
 
@@ -105,7 +112,7 @@ impl Change {
                 start_ticks(*pid).is_ok_and(|now| now == Some(*then))
             }
             Self::Namespace { .. } | Self::Route(_) | Self::SysctlFile(_) => false,
-            Self::Congestion(_) | Self::Bpffs(_) => false,
+            Self::Congestion(_) | Self::Bpffs(_) | Self::Socket(_) => false,
         }
     }
 
@@ -113,7 +120,7 @@ impl Change {
     pub(crate) fn outlives_reboot(&self) -> bool {
         match self {
             Self::Namespace { .. } | Self::Process { .. } | Self::Route(_) => false,
-            Self::Congestion(_) | Self::Bpffs(_) => false,
+            Self::Congestion(_) | Self::Bpffs(_) | Self::Socket(_) => false,
             Self::SysctlFile(_) => true,
         }
     }
@@ -130,6 +137,7 @@ impl Change {
             Self::SysctlFile(settings) => settings.check()?,
             Self::Congestion(kept) => kept.check()?,
             Self::Bpffs(mounted) => mounted.check()?,
+            Self::Socket(tuned) => tuned.check()?,
         }
         Ok(())
     }
@@ -148,6 +156,7 @@ impl Change {
             Self::SysctlFile(settings) => settings.take_back(tell),
             Self::Congestion(kept) => kept.take_back(),
             Self::Bpffs(mounted) => mounted.take_back(),
+            Self::Socket(tuned) => tuned.take_back(tell),
         }
     }
 }
@@ -166,6 +175,7 @@ impl fmt::Display for Change {
             Self::SysctlFile(settings) => settings.fmt(f),
             Self::Congestion(kept) => kept.fmt(f),
             Self::Bpffs(mounted) => mounted.fmt(f),
+            Self::Socket(tuned) => tuned.fmt(f),
         }
     }
 }
@@ -257,7 +267,7 @@ fn wait_for_end(process: &OwnedFd, grace: Duration) -> io::Result<bool> {
 }
 
 /// When the process `pid` started, in clock ticks since boot; `None` if there is none.
-fn start_ticks(pid: i32) -> Result<Option<u64>> {
+pub(crate) fn start_ticks(pid: i32) -> Result<Option<u64>> {
     let path = PathBuf::from(format!("/proc/{pid}/stat"));
     let Some(stat) = present(fs::read(&path), &path)? else { return Ok(None) };
     let stat = String::from_utf8_lossy(&stat);

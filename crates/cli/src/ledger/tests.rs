@@ -63,6 +63,25 @@ fn message(error: &anyhow::Error) -> String {
 }
 
 #[test]
+fn many_changes_are_planned_and_made_at_once() {
+    let scratch = Scratch::new();
+    let ledger = scratch.ledger("boot-1");
+    assert_eq!(ledger.plan_all(&[]).unwrap(), [0; 0]);
+    assert!(!ledger.path().exists() || lines_of(&ledger).is_empty());
+    ledger.plan(&mover(99)).unwrap();
+    let bad = Change::Namespace { link: "bad".to_owned(), path: PathBuf::from("relative") };
+    assert!(ledger.plan_all(&[namespace("wan"), bad]).is_err(), "all or none");
+    let ids = ledger.plan_all(&[namespace("wan"), namespace("lan")]).unwrap();
+    assert_eq!(ids, [2, 3]);
+    assert!(ledger.made_all(&[2, 9]).is_err(), "there is no 9");
+    let planned = State::Planned;
+    assert_eq!(open(&ledger), [(1, planned), (2, planned), (3, planned)]);
+    ledger.made_all(&[3, 1]).unwrap();
+    assert_eq!(open(&ledger), [(1, State::Made), (2, planned), (3, State::Made)]);
+    assert_eq!(lines_of(&ledger).len(), 5);
+}
+
+#[test]
 fn a_change_goes_from_planned_to_made_to_undone() {
     let scratch = Scratch::new();
     let ledger = scratch.ledger("boot-1");

@@ -9,6 +9,7 @@
 //! called is looked up here when it first matters: in `/proc`, or, if it is gone, in what the kernel's
 //! programs kept of its last `exec`.
 
+mod calls;
 mod programs;
 mod record;
 
@@ -20,11 +21,12 @@ use lastbyte_bpf::{BpfError, Iterated, Kernel, Linked, Loaded, Object, Ring};
 use lastbyte_core::sample::State;
 use lastbyte_sys::process;
 
+use self::calls::CallSource;
 use self::programs::Programs;
 use self::record::Record;
 use super::proc::Proc;
 use super::tables::Tables;
-use super::{Each, ObserveError, Plan, Roots, Source};
+use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
     Actor, Again, Changed, Ending, Event, ResetSent, Role, Scope, Socket, SocketId, What,
 };
@@ -32,7 +34,10 @@ use crate::event::{
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
 /// A program, the tracepoint that it hangs on, and what is not seen without it.
-const SOCKETS: &[(&str, &str, &str)] = &[
+type Program = (&'static str, &'static str, &'static str);
+
+/// The first is the one without which there is no use in the others.
+const SOCKETS: &[Program] = &[
     ("socket_state", "inet_sock_set_state", "how connections end"),
     ("reset_sent", "tcp_send_reset", "resets that are sent"),
     ("reset_received", "tcp_receive_reset", "resets that come"),
@@ -62,9 +67,12 @@ pub(super) struct KernelSource {
     /// They keep the programs attached.
     _links: Vec<Linked>,
     translator: Translator,
+    calls: Option<CallSource>,
     lacks: Vec<String>,
     counts_ns: u64,
     dropped: u64,
+    /// What the last window brought.
+    of_window: Vec<Event>,
 }
 
 impl fmt::Debug for KernelSource {
@@ -80,6 +88,13 @@ impl KernelSource {
     /// Why not, in one sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
         let objects = OBJECTS.map_err(str::to_owned)?;
+        if !sees_numbers_of_kernel(roots) {
+            return Err(
+                "this runs in a PID namespace of its own, where processes have other numbers than \
+                        the kernel's programs see"
+                    .to_owned(),
+            );
+        }
         let kernel = Kernel::look().map_err(sentence)?;
         let mut lacks = Vec::new();
         let (sockets, links) = load_sockets(plan, objects, &kernel, &mut lacks)?;
@@ -87,14 +102,27 @@ impl KernelSource {
         // Without it what was counted is told by the next read or write.
         let counts = sockets.iterate("tell_counts", "stories").ok();
         let translator = Translator {
+            is_port: matches!(plan.scope, Scope::Port(_)),
             reasons: reasons(&kernel),
             programs: Programs::new(Proc(roots.proc.clone())),
             exits: VecDeque::new(),
             unread: None,
         };
+        let calls = load_calls(plan, (objects, &kernel), &sockets, roots, &mut lacks);
         let counts_ns = process::monotonic_ns();
         let _links = links;
-        Ok(Self { sockets, ring, counts, _links, translator, lacks, counts_ns, dropped: 0 })
+        Ok(Self {
+            sockets,
+            ring,
+            counts,
+            _links,
+            translator,
+            calls,
+            lacks,
+            counts_ns,
+            dropped: 0,
+            of_window: Vec::new(),
+        })
     }
 
     /// Events that found no room in the ring since this was asked last.
@@ -125,6 +153,10 @@ impl Source for KernelSource {
         }
         translator.end_unread(each);
         translator.tell_exits(now_ns, sockets, each);
+        if let Some(calls) = self.calls.as_mut().filter(|calls| calls.is_due(now_ns)) {
+            calls.fetch(now_ns, each);
+        }
+        self.of_window.drain(..).for_each(&mut *each);
         let events = self.newly_dropped();
         if events > 0 {
             each(Event { at_ns: now_ns, what: What::Dropped { events } });
@@ -138,17 +170,38 @@ impl Source for KernelSource {
     }
 
     fn watch(&mut self, pid: u32, _: &Tables) {
-        // It refuses only beyond 65,536 processes, and then what they do is not told.
-        let _ = self.sockets.write("watched", &pid.to_ne_bytes(), &[1]);
+        let mut found = vec![pid];
+        while let Some(pid) = found.pop() {
+            // It refuses only beyond 65,536 processes, and then what they do is not told.
+            let _ = self.sockets.write("watched", &pid.to_ne_bytes(), &[1]);
+            found.extend(self.translator.programs.children(pid));
+        }
     }
 
     fn window(&mut self, is_open: bool) {
-        let _ = is_open;
+        let Some(calls) = &mut self.calls else { return };
+        let now_ns = process::monotonic_ns();
+        if calls.is_on() && !is_open {
+            let room = &mut self.of_window;
+            calls.fetch(now_ns, &mut |event| room.push(event));
+        }
+        if let Err(why) = calls.turn(is_open, now_ns) {
+            self.lacks.push(why);
+            self.calls = None;
+        }
     }
 
     fn blind(&self) -> Vec<String> {
         self.lacks.clone()
     }
+}
+
+/// Whether processes have the same numbers for us as for the kernel: in its first PID namespace, whose
+/// inode number is always the same (`PROC_PID_INIT_INO`).
+fn sees_numbers_of_kernel(roots: &Roots) -> bool {
+    const FIRST: &str = "pid:[4026531836]";
+    let namespace = std::fs::read_link(roots.proc.join("self/ns/pid"));
+    namespace.is_ok_and(|namespace| namespace.as_os_str() == FIRST)
 }
 
 /// The reason of an error, without the verifier's words.
@@ -164,31 +217,78 @@ fn image(objects: Objects, name: &str) -> Result<&'static [u8], String> {
     found.map(|(_, image)| *image).ok_or_else(|| format!("it was built without {name}.bpf.c"))
 }
 
+/// Loads and attaches what this kernel has tracepoints for and does not refuse.
 fn load_sockets(
     plan: &Plan,
     objects: Objects,
     kernel: &Kernel,
     lacks: &mut Vec<String>,
 ) -> Result<(Loaded, Vec<Linked>), String> {
-    let mut object = Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
-    object.give(".rodata.given", &given(plan, kernel)).map_err(sentence)?;
-    let mut there = Vec::new();
-    for (program, tracepoint, what) in SOCKETS {
-        if kernel.arguments_at(tracepoint).is_some() {
-            there.push(*program);
-        } else {
+    let is_there = |tracepoint| kernel.arguments_at(tracepoint).is_some();
+    let (mut there, mut left): (Vec<Program>, Vec<Program>) =
+        SOCKETS.iter().copied().partition(|(_, tracepoint, _)| is_there(tracepoint));
+    let given = given(plan, kernel);
+    let loaded = loop {
+        let mut object =
+            Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
+        object.give(".rodata.given", &given).map_err(sentence)?;
+        for (program, ..) in &left {
             object.leave_out(program).map_err(sentence)?;
-            lacks.push(format!("this kernel has no tracepoint {tracepoint}: {what} are not seen"));
+        }
+        match object.load() {
+            Ok(loaded) => break loaded,
+            // One that this kernel refuses is left to others.
+            Err(error) => match there.iter().position(|(name, ..)| is_about(&error, name)) {
+                Some(place) => left.push(there.remove(place)),
+                None => return Err(sentence(error)),
+            },
+        }
+    };
+    let mut links = Vec::new();
+    for program in there {
+        match loaded.link(program.0) {
+            Ok(link) => links.push(link),
+            Err(_) => left.push(program),
         }
     }
-    if !there.contains(&"socket_state") {
-        return Err(
-            "this kernel has no tracepoint inet_sock_set_state for eBPF programs".to_owned()
-        );
+    for (program, tracepoint, what) in left {
+        if program == SOCKETS[0].0 {
+            return Err(format!("this kernel lets no program see its tracepoint {tracepoint}"));
+        }
+        lacks.push(format!("the kernel has no tracepoint {tracepoint} for it: not seen is {what}"));
     }
-    let loaded = object.load().map_err(sentence)?;
-    let links: Result<Vec<Linked>, _> = there.iter().map(|name| loaded.link(name)).collect();
-    Ok((loaded, links.map_err(sentence)?))
+    Ok((loaded, links))
+}
+
+/// Whether an error is about a program: the loader names it as `prog 'NAME'`.
+fn is_about(error: &BpfError, program: &str) -> bool {
+    let BpfError::Refused { said, .. } = error else { return false };
+    let name = format!("prog '{program}'");
+    said.iter().any(|line| line.contains(&name))
+}
+
+/// The programs that count calls, attached where that is so all the time.
+fn load_calls(
+    plan: &Plan,
+    (objects, kernel): (Objects, &Kernel),
+    sockets: &Loaded,
+    roots: &Roots,
+    lacks: &mut Vec<String>,
+) -> Option<CallSource> {
+    let everybody = match plan.traced {
+        Traced::Never => return None,
+        Traced::Watched => false,
+        Traced::Windows { .. } => true,
+    };
+    let proc = Proc(roots.proc.clone());
+    let loaded =
+        CallSource::load((objects, kernel), sockets, everybody, proc).and_then(|mut calls| {
+            if !everybody {
+                calls.turn(true, process::monotonic_ns())?;
+            }
+            Ok(calls)
+        });
+    loaded.map_err(|why| lacks.push(why)).ok()
 }
 
 /// As `struct given` of `bpf/sockets.bpf.c` has it.
@@ -223,6 +323,8 @@ fn reasons(kernel: &Kernel) -> Vec<(i64, String)> {
 
 /// Makes events of records.
 struct Translator {
+    /// Whether a port is asked about: then those who have sockets of it are found as they use them.
+    is_port: bool,
     reasons: Vec<(i64, String)>,
     programs: Programs,
     /// Processes that have ended, not told yet: when, which, how.
@@ -260,10 +362,17 @@ impl Translator {
         let socket = SocketId(record.socket());
         Some(match record.kind() {
             record::SOCKET => What::Socket(told_socket(record)?),
+            record::HOLDS if self.is_port => {
+                // Whoever holds such a socket is asked about.
+                let _ = sockets.write("watched", &record.pid().to_ne_bytes(), &[1]);
+                What::Holds { socket, pid: record.pid(), fd: None }
+            }
             record::HOLDS => What::Holds { socket, pid: record.pid(), fd: None },
             record::CHANGED => What::Changed(changed(record)),
             record::RESET_SENT => What::ResetSent(self.reset_sent(record)?),
-            record::RESET_RECEIVED => What::ResetReceived { socket, counts: record.counts() },
+            record::RESET_RECEIVED => {
+                What::ResetReceived { socket, counts: record.counts() }
+            }
             record::AGAIN => What::Retransmitted {
                 socket,
                 why: match record.role() {

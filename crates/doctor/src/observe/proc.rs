@@ -142,6 +142,22 @@ impl Proc {
         Ok(())
     }
 
+    /// What an epoll watches: of each descriptor the data that the program gave it, and its number
+    /// (`proc_pid_fdinfo(5)`).
+    #[cfg(feature = "bpf")]
+    pub(super) fn epoll(&self, pid: u32, fd: i32) -> Vec<(u64, i32)> {
+        let text = read(&self.of(pid).join("fdinfo").join(fd.to_string()), 1 << 20);
+        let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
+        let watched = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix("tfd:")?;
+            let mut words = rest.split_ascii_whitespace();
+            let fd = words.next()?.parse().ok()?;
+            let data = words.skip_while(|word| *word != "data:").nth(1)?;
+            Some((u64::from_str_radix(data, 16).ok()?, fd))
+        });
+        watched.collect()
+    }
+
     fn command(&self, pid: u32) -> String {
         const LONGEST: usize = 256;
         let bytes = read(&self.of(pid).join("cmdline"), LONGEST).unwrap_or_default();

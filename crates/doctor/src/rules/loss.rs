@@ -97,7 +97,7 @@ impl Ends {
         match changed.to {
             State::SynSent => self.forget(id),
             State::FinWait1 | State::LastAck => {
-                if let Some(exit) = Exit::of(at_ns, changed, known)
+                if let Some(exit) = Exit::of(at_ns, changed, book)
                     && self.exits.len() < MOST_FOLLOWED
                 {
                     self.exits.insert(id, exit);
@@ -134,8 +134,11 @@ impl Ends {
     }
 
     fn on_reset_sent(&mut self, at_ns: u64, reset: &ResetSent, book: &Book) {
+        // What meets no connection any more may meet a socket that listens at its port.
+        let listens = |id: &SocketId| book.socket(*id).is_some_and(Known::listens);
+        let socket = reset.socket.filter(|id| !listens(id));
         let named = || book.socket_at(reset.local, reset.peer);
-        let Some(id) = reset.socket.or_else(named) else { return };
+        let Some(id) = socket.or_else(named) else { return };
         let Some(known) = book.socket(id) else { return };
         let reason = reset.reason.as_deref();
         if end::answers_data(reason, reset.active, known) {
@@ -143,7 +146,7 @@ impl Ends {
                 hints.answered = hints.answered.saturating_add(1);
                 hints.answered_why = hints.answered_why.take().or_else(|| reset.reason.clone());
             }
-        } else if reset.socket.is_some() && end::aborts(reason, reset.active) {
+        } else if socket.is_some() && end::aborts(reason, reset.active) {
             if !is_connection(book, id) && !self.open.contains_key(&id) {
                 return;
             }
@@ -155,13 +158,18 @@ impl Ends {
 
     fn on_gone(&mut self, at_ns: u64, id: SocketId, book: &Book, found: &mut Vec<Finding>) {
         let Some(known) = book.socket(id) else { return };
-        let nothing_left =
-            known.counts.is_some_and(|(_, counts)| counts.unacked() <= known.fin_sent.into());
-        if nothing_left && !self.open.contains_key(&id) {
+        let left = match (&known.counts, &known.sample) {
+            (Some((_, counts)), _) => Some(counts.unacked()),
+            // The last look at a socket that was destroyed.
+            (None, Some((_, sample))) if sample.state == State::Close => Some(sample.send_queue),
+            _ => None,
+        };
+        let is_open = self.open.contains_key(&id);
+        if !is_open && left.is_some_and(|left| left <= known.fin_sent.into()) {
             self.delivered(at_ns, id, book, found);
         }
-        let vanished = book.tier() == Tier::Procfs && known.state.is_some_and(is_synchronized);
-        if vanished {
+        let was_connected = known.socket.peer.port() != 0 && known.state != Some(State::SynSent);
+        if book.tier() == Tier::Procfs && was_connected {
             // Tables show no change to CLOSED, only that a socket is not there any more.
             let _ = self.open(at_ns, id);
         }
@@ -240,7 +248,11 @@ impl Ends {
                 return None;
             }
         }
-        let finding = tell::End { id, known, hints, cause, lost, exit, of_other }.finding(book);
+        let end = tell::End { id, known, hints, cause, lost, exit, of_other };
+        if end.is_nothing(book) {
+            return None;
+        }
+        let finding = end.finding(book);
         self.explain(id, finding.code);
         Some(finding)
     }

@@ -10,8 +10,6 @@
 //! What held a flow back between two samples, [`lastbyte_core::sample::Limits`] says. These rules ask
 //! whether it lasted, whether the path would have carried more, and whose doing it is.
 
-#[cfg(test)]
-mod corpus;
 mod held;
 mod stalls;
 #[cfg(test)]
@@ -25,8 +23,9 @@ use lastbyte_core::sample::State;
 
 use super::Rule;
 use crate::book::Book;
-use crate::event::{Again, Event, Sample, SocketId, What};
+use crate::event::{Again, Event, Io, Sample, SocketId, What};
 use crate::finding::{Class, Code, Evidence, Finding};
+use crate::words;
 use stalls::{Restarts, Timeouts};
 use window::{Seen, Window};
 use writes::Writes;
@@ -63,8 +62,7 @@ impl Rule for Slow {
                 return;
             }
             What::Io(io) => {
-                let known = self.flows.get(&io.socket).and_then(|flow| flow.last.as_ref());
-                told.extend(self.writes.add(io, known.map(Seen::trip_us)));
+                self.io(io, book, &mut told);
                 io.socket
             }
             What::Gone { socket, .. } => {
@@ -80,13 +78,33 @@ impl Rule for Slow {
 }
 
 impl Slow {
+    fn io(&mut self, io: &Io, book: &Book, told: &mut Vec<Told>) {
+        let sample = book.socket(io.socket).and_then(|known| known.sample.as_ref());
+        let last = sample.filter(|_| io.held_back > 0).map(|(at_ns, sample)| (*at_ns, &**sample));
+        let trip_us =
+            last.and_then(|(at_ns, sample)| Seen::of(at_ns, sample)).map(|it| it.trip_us());
+        let mut new = self.writes.add(io, trip_us);
+        let mut flow = self.flows.get_mut(&io.socket);
+        for one in &mut new {
+            one.by = book.process(io.pid).map(|_| io.pid);
+        }
+        // What was seen by looking at it needs not be said again.
+        new.retain(|one| flow.as_mut().is_none_or(|flow| flow.is_new(one.code)));
+        told.append(&mut new);
+    }
+
     fn sample(&mut self, at_ns: u64, sample: &Sample, book: &Book, told: &mut Vec<Told>) {
         if !carries_data(sample.state) {
             self.flows.remove(&sample.socket);
             return;
         }
         let Some(seen) = Seen::of(at_ns, sample) else { return };
-        if self.flows.len() >= MOST && !self.flows.contains_key(&sample.socket) {
+        let is_followed = self.flows.contains_key(&sample.socket);
+        if seen.rests() && !is_followed {
+            // Most sockets of a large server, most of the time.
+            return;
+        }
+        if self.flows.len() >= MOST && !is_followed {
             self.flows.retain(|_, flow| flow.is_heard_of(at_ns));
             if self.flows.len() >= MOST {
                 return;
@@ -109,7 +127,7 @@ struct Flow {
     window: Window,
     timeouts: Timeouts,
     restarts: Restarts,
-    /// What was told of it: each thing once.
+    /// What was told of it, a bit for each code.
     told: u16,
 }
 
@@ -140,12 +158,18 @@ impl Flow {
             if one.code == 209 {
                 one.heal = Some(heal(sample.socket, "--congestion bbr"));
             }
-            let bit = 1 << (one.code % 16);
-            if self.told & bit == 0 {
-                self.told |= bit;
+            if self.is_new(one.code) {
                 told.push(one);
             }
         }
+    }
+
+    /// Whether this was not told of it yet: each thing is, once.
+    fn is_new(&mut self, code: u16) -> bool {
+        let bit = 1 << (code % 16);
+        let is_new = self.told & bit == 0;
+        self.told |= bit;
+        is_new
     }
 }
 
@@ -164,6 +188,7 @@ struct Told {
 
 impl Told {
     fn finding(self, event: &Event, id: SocketId, book: &Book) -> Finding {
+        let about = book.about(id, self.by);
         Finding {
             code: Code(self.code),
             class: Class::Slow,
@@ -171,8 +196,8 @@ impl Told {
             bytes: None,
             at_ns: event.at_ns,
             times: 1,
-            about: book.about(id, self.by),
-            sentence: self.sentence,
+            sentence: format!("{}: {}.", words::who(&about), self.sentence),
+            about,
             fix: self.fix,
             heal: self.heal,
             evidence: self.evidence,

@@ -192,6 +192,17 @@ impl Story {
         findings.remove(0)
     }
 
+    /// Writes it into the corpus.
+    pub(crate) fn record(&self, name: &str) {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
+        let file = std::fs::File::create(format!("{folder}/{name}.jsonl")).unwrap();
+        let mut writer = crate::Writer::begin(file).unwrap();
+        for event in &self.events {
+            writer.add(event).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+
     fn addresses(&self, id: u64) -> (SocketAddr, SocketAddr) {
         let of = |event: &Event| match &event.what {
             What::Socket(socket) if socket.id.0 == id => Some((socket.local, socket.peer)),

@@ -53,6 +53,12 @@ impl Programs {
         each(Event { at_ns: record.at_ns(), what: What::Process(process) });
     }
 
+    /// What a process has started and is still there.
+    pub(super) fn children(&self, pid: u32) -> Vec<u32> {
+        let threads = self.proc.threads(pid).into_iter();
+        threads.flat_map(|tid| self.proc.children(pid, tid).unwrap_or_default()).collect()
+    }
+
     /// Returns whether it had been told of.
     pub(super) fn forget(&mut self, pid: u32) -> bool {
         self.told.remove(&pid).is_some()

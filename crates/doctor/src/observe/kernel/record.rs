@@ -196,3 +196,46 @@ pub(super) fn u32_at(bytes: &[u8], place: usize) -> u32 {
 pub(super) fn u64_at(bytes: &[u8], place: usize) -> u64 {
     u64::from_ne_bytes(bytes_at(bytes, place))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn endings_addresses_and_paths() {
+        let mut bytes = [0; LENGTH];
+        assert_eq!(Record(&bytes).addresses(), None);
+        assert_eq!((Record(&bytes).actor(), Record(&bytes).ending()), (None, None));
+        bytes[24] = 7;
+        bytes[32..36].copy_from_slice(&(BY_ENDING | 3 << 8).to_ne_bytes());
+        assert_eq!(Record(&bytes).ending(), Some(Ending::Exit(3)));
+        bytes[32..36].copy_from_slice(&(BY_ENDING | 9).to_ne_bytes());
+        let actor = Actor { pid: 7, tid: 0, ending: Some(Ending::Signal(9)) };
+        assert_eq!(Record(&bytes).actor(), Some(actor));
+
+        bytes[43] = AF_INET6;
+        bytes[46..48].copy_from_slice(&80_u16.to_ne_bytes());
+        let mapped = Ipv4Addr::new(127, 0, 0, 1).to_ipv6_mapped().octets();
+        bytes[REST..REST + 16].copy_from_slice(&mapped);
+        bytes[REST + 16..REST + 32].copy_from_slice(&mapped);
+        let expected = ("127.0.0.1:80".parse().unwrap(), "127.0.0.1:0".parse().unwrap(), true);
+        assert_eq!(Record(&bytes).addresses(), Some(expected));
+
+        assert_eq!(unix_path(b"/run/x\0rest").as_deref(), Some("/run/x"));
+        assert_eq!(unix_path(b"\0name").as_deref(), Some("@name"));
+        assert_eq!(unix_path(b""), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_record_is_too_strange(bytes in prop::collection::vec(any::<u8>(), LENGTH)) {
+            let record = Record(&bytes);
+            let _ = (record.addresses(), record.counts(), record.io(), record.unread());
+            let _ = (record.actor(), record.states(), record.is_held(), record.comm());
+        }
+    }
+}

@@ -6,7 +6,7 @@ use lastbyte_core::sample::State;
 
 use super::{OTHER_END_NS, SETTLE_NS};
 use crate::book::{Book, Known, Last};
-use crate::event::{Actor, Changed, Counters, ResetSent, SocketId};
+use crate::event::{Actor, Changed, Counters, Ending, ResetSent, SocketId, Tier};
 use crate::finding::Code;
 
 /// Why a connection did not end in order.
@@ -50,13 +50,29 @@ pub(super) struct Exit {
 
 impl Exit {
     /// If a change is the orderly close of a socket by the end of its last holder, with bytes not acked.
-    pub(super) fn of(at_ns: u64, changed: &Changed, known: &Known) -> Option<Self> {
-        let by = changed.by.filter(|by| by.ending.is_some())?;
+    pub(super) fn of(at_ns: u64, changed: &Changed, book: &Book) -> Option<Self> {
+        let known = book.socket(changed.socket)?;
+        let by = match changed.by {
+            Some(by) => by,
+            // From tables: nobody holds it any more, and those who did have ended.
+            None if changed.held == Some(false) => {
+                let endings = known.holders.iter().map(|(pid, _)| (*pid, ending(book, *pid)));
+                let all: Option<Vec<_>> = endings.map(|(pid, how)| Some((pid, how?))).collect();
+                let (pid, how) = all?.pop()?;
+                Actor { pid, tid: pid, ending: Some(how) }
+            }
+            None => return None,
+        };
         let was_open = matches!(changed.from, State::Established | State::CloseWait);
         let sampled = || known.sample.as_ref().map(|(_, sample)| sample.send_queue);
         let unacked = changed.counts.map(|counts| counts.unacked()).or_else(sampled)?;
-        (was_open && unacked > 0).then_some(Self { at_ns, by, unacked })
+        let is_exit = was_open && by.ending.is_some() && unacked > 0;
+        is_exit.then_some(Self { at_ns, by, unacked })
     }
+}
+
+fn ending(book: &Book, pid: u32) -> Option<Ending> {
+    book.process(pid)?.ending
 }
 
 /// What was seen of a bad end.
@@ -82,6 +98,9 @@ impl Hints {
     /// Whether nothing more that matters is to be expected.
     pub(super) fn is_due(&self, book: &Book, id: SocketId) -> bool {
         let age_ns = book.now_ns().saturating_sub(self.since_ns);
+        if book.tier() == Tier::Procfs {
+            return age_ns >= COUNTED_NS;
+        }
         let Some(known) = book.socket(id) else { return true };
         let needs_other = self.answered > 0 || known.last.is_some_and(|last| last.unacked() > 0);
         let other_is_open = || {
@@ -131,13 +150,16 @@ impl Hints {
 
 /// Whether a reset of this reason was sent because data came that nobody can read any more.
 pub(super) fn answers_data(reason: Option<&str>, active: bool, known: &Known) -> bool {
-    if active || known.closed.is_none() {
+    // What comes after an abort is answered so too, and is no news.
+    let is_orderly = |changed: &Changed| changed.to != State::Close;
+    if active || !known.closed.as_ref().is_some_and(|(_, changed)| is_orderly(changed)) {
         return false;
     }
     match reason {
         Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET") => true,
+        // The connection is forgotten, and `TCP_FLAGS` says so where another socket listens at its port.
         // After the peer's FIN it sends no data.
-        Some("NO_SOCKET") | None => known.fin_received.is_none(),
+        Some("NO_SOCKET" | "TCP_FLAGS") | None => known.fin_received.is_none(),
         Some(_) => false,
     }
 }
@@ -147,6 +169,9 @@ pub(super) fn aborts(reason: Option<&str>, active: bool) -> bool {
     let by_timer = ["TCP_ABORT_ON_MEMORY", "TCP_KEEPALIVE_TIMEOUT"];
     active || reason.is_some_and(|reason| by_timer.contains(&reason))
 }
+
+/// Counters are read once a second, so that one that grew with an end is told of within this.
+const COUNTED_NS: u64 = 1_200_000_000;
 
 /// What stood where at the end, data alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,9 +193,13 @@ impl Numbers {
         /// An older look says nothing of the end.
         const FRESH_NS: u64 = 1_000_000_000;
         let (at_ns, sample) = known.sample.as_ref()?;
-        let fin_sent = !matches!(sample.state, State::Established | State::CloseWait);
-        let fin_received =
-            !matches!(sample.state, State::Established | State::FinWait1 | State::FinWait2);
+        // The last look at a socket that was destroyed shows CLOSED. A FIN that no table has shown is
+        // the only byte that may be left of an orderly end.
+        let one_is_fin = |queue: u32| sample.state == State::Close && queue == 1;
+        let fin_sent = known.fin_sent || one_is_fin(sample.send_queue);
+        let fin_received = known.fin_received.is_some()
+            || sample.state == State::CloseWait
+            || one_is_fin(sample.receive_queue);
         let changed_ns = known.changed.as_ref().map(|(at_ns, _)| *at_ns);
         let end_ns = known.gone_ns.into_iter().chain(changed_ns).min().unwrap_or(*at_ns);
         let age_ns = end_ns.saturating_sub(*at_ns);
@@ -269,28 +298,39 @@ impl Grown {
 
     /// What the counters of a socket's namespace say of its end, if they grew about then.
     pub(super) fn cause(&mut self, known: &Known) -> Option<Cause> {
-        /// Tables and counters are read ten times a second, one after the other.
-        const NEAR_NS: u64 = 300_000_000;
+        /// The end of a socket may be seen so much later than it was counted.
+        const BEFORE_NS: u64 = 300_000_000;
         let ended_ns = known.gone_ns.or_else(|| known.changed.as_ref().map(|(at_ns, _)| *at_ns))?;
         let numbers = Numbers::of(known)?;
-        let (at_ns, counters) = self.all.get_mut(&known.socket.network?)?;
-        if at_ns.abs_diff(ended_ns) > NEAR_NS {
-            return None;
-        }
+        let mut nothing = Counters::default();
+        let counters = match self.all.get_mut(&known.socket.network?) {
+            Some((at_ns, counters))
+                if at_ns.saturating_add(BEFORE_NS) >= ended_ns
+                    && *at_ns <= ended_ns.saturating_add(COUNTED_NS) =>
+            {
+                counters
+            }
+            _ => &mut nothing,
+        };
         let take = |left: &mut u64| std::mem::replace(left, left.saturating_sub(1)) > 0;
+        let has_left = numbers.unacked > 0;
         if numbers.unread.is_some_and(|unread| unread > 0) && take(&mut counters.aborts_on_close) {
             return Some(Cause::Unread);
         }
-        if numbers.unacked > 0 && take(&mut counters.aborts_on_timeout) {
+        if has_left && take(&mut counters.aborts_on_timeout) {
             return Some(Cause::NoAnswer);
         }
-        let has_closed = known.closed.is_some() || known.fin_sent;
-        if has_closed && take(&mut counters.aborts_on_data) {
+        if (known.closed.is_some() || known.fin_sent) && take(&mut counters.aborts_on_data) {
             return Some(Cause::DataAfterClose);
         }
         // A linger of zero is counted there too.
-        let aborted = numbers.unacked > 0 && take(&mut counters.aborts_on_data);
-        aborted.then_some(Cause::Abort)
+        if has_left && take(&mut counters.aborts_on_data) {
+            return Some(Cause::Abort);
+        }
+        // Nothing else leaves bytes that were not acked in a socket that is destroyed.
+        let is_last_look =
+            known.sample.as_ref().is_some_and(|(_, sample)| sample.state == State::Close);
+        (has_left && is_last_look).then_some(Cause::PeerReset)
     }
 }
 

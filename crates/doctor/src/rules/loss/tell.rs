@@ -53,7 +53,7 @@ impl End<'_> {
             sentence,
             fix: self.fix().to_owned(),
             heal: None,
-            evidence: self.evidence(peer_lost, outcome.exact),
+            evidence: self.evidence(book, peer_lost, outcome.exact),
         }
     }
 
@@ -83,9 +83,28 @@ impl End<'_> {
 
     /// Of what the peer wrote, what our close threw away: its bytes that came after the close.
     fn peer_lost(&self, book: &Book) -> Option<u32> {
-        let ours = self.known.last.as_ref()?;
-        let other = book.other_end(self.id).filter(|_| self.cause == Cause::DataAfterClose)?;
-        other.last.as_ref()?.missing_at(ours)
+        let by_close = matches!(self.cause, Cause::DataAfterClose | Cause::Unread);
+        let ours = self.known.last.as_ref().filter(|_| by_close)?;
+        book.other_end(self.id)?.last.as_ref()?.missing_at(ours)
+    }
+
+    /// Whether a reset after the close may have answered the peer's end alone, as it does where the kernel
+    /// has forgotten the connection before it comes: no data is known to have come, and none lost.
+    pub(super) fn is_nothing(&self, book: &Book) -> bool {
+        let why = self.hints.answered_why.as_deref();
+        let is_sure = matches!(why, Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET"));
+        let few = match self.peer_lost(book) {
+            Some(lost) => lost == 0,
+            None => self.hints.answered < MANY_RESETS,
+        };
+        self.cause == Cause::DataAfterClose && !is_sure && few && self.lost == Lost::Exactly(0)
+    }
+
+    /// Of what was acked to us, what the peer's program closed without reading.
+    fn acked_unread(&self, book: &Book) -> Option<u32> {
+        let of_peer = self.cause == Cause::PeerReset;
+        let unread = book.other_end(self.id).filter(|_| of_peer)?.last?.unread();
+        Some(unread).filter(|unread| *unread > 0)
     }
 
     fn outcome(&self, peer_lost: Option<u32>) -> Outcome {
@@ -149,7 +168,7 @@ impl End<'_> {
                  {ours}{}.",
                 self.closed_words(),
                 self.unread_words(),
-                self.peers_unread_words(),
+                self.peers_words(peer_lost),
             ),
             Cause::Abort => format!(
                 "{} its connection to {peer}, and a reset was sent in place of the end: {ours}.",
@@ -237,10 +256,16 @@ impl End<'_> {
         }
     }
 
-    fn peers_unread_words(&self) -> String {
-        match Numbers::of(self.known).and_then(|numbers| numbers.unread) {
-            None | Some(0) => String::new(),
-            Some(_) => "; the peer takes what was unread for delivered".to_owned(),
+    /// What the peer loses by a close with unread input.
+    fn peers_words(&self, peer_lost: Option<u32>) -> String {
+        let unread = Numbers::of(self.known).and_then(|numbers| numbers.unread);
+        match (unread, peer_lost) {
+            (None | Some(0), _) => String::new(),
+            (Some(_), Some(lost)) if lost > 0 => format!(
+                "; the peer takes what was unread for delivered, and {} more of it did not arrive",
+                bytes(lost.into())
+            ),
+            (Some(_), _) => "; the peer takes what was unread for delivered".to_owned(),
         }
     }
 
@@ -272,7 +297,11 @@ impl End<'_> {
         };
         let peer =
             name.map_or_else(|| format!("the peer {peer}"), |name| format!("{name} at {peer}"));
-        format!("The connection of {who} was reset by {peer}{why}: {ours}.")
+        let unread = self.acked_unread(book).map(|unread| {
+            format!(", and {} that had arrived were never read", bytes(unread.into()))
+        });
+        let unread = unread.unwrap_or_default();
+        format!("The connection of {who} was reset by {peer}{why}: {ours}{unread}.")
     }
 
     fn no_answer_words(&self) -> String {
@@ -291,11 +320,11 @@ impl End<'_> {
     fn fix(&self) -> &'static str {
         match (self.cause, self.code()) {
             (_, Code(102)) => {
-                "Before exiting shut down writing and wait until all is acked (`lastbyte::finish` does), \
+                "Before exiting shut down writing and wait until all is acked (`lastbyte::finish_fd` does), \
                  and give a program time to end before it is killed."
             }
             (Cause::Unread, _) => {
-                "Shut down writing, read to the peer's end, then close (`lastbyte::finish` does); before a \
+                "Shut down writing, read to the peer's end, then close (`lastbyte::finish_fd` does); before a \
                  program that cannot be changed put `lastbyte gate`."
             }
             (Cause::Abort, _) => {
@@ -321,18 +350,24 @@ impl End<'_> {
         }
     }
 
-    fn evidence(&self, peer_lost: Option<u32>, exact: &str) -> BTreeMap<String, Evidence> {
+    fn evidence(
+        &self,
+        book: &Book,
+        peer_lost: Option<u32>,
+        exact: &str,
+    ) -> BTreeMap<String, Evidence> {
         let mut evidence = Table::default();
         evidence.put("exact", Some(exact));
         let numbers = Numbers::of(self.known);
         evidence.put("unacked_bytes", numbers.map(|numbers| numbers.unacked));
         evidence.put("unsent_bytes", numbers.and_then(|numbers| numbers.unsent));
         evidence.put("unread_bytes", numbers.and_then(|numbers| numbers.unread));
-        let age_ns = numbers.map(|numbers| numbers.age_ns).filter(|age_ns| *age_ns > 0);
+        let age_ns = numbers.map(|numbers| numbers.age_ns).filter(|age_ns| *age_ns > 1);
         evidence.put("numbers_age_ms", age_ns.map(milliseconds));
         let lost = matches!(self.lost, Lost::Exactly(_)).then(|| self.lost.most()).flatten();
         evidence.put("lost_bytes", lost);
         evidence.put("peer_lost_bytes", peer_lost);
+        evidence.put("acked_unread_bytes", self.acked_unread(book));
         let sent = self.hints.sent.as_ref().and_then(|reset| reset.reason.as_deref());
         let answered = self.hints.answered_why.as_deref();
         evidence.put("reset_reason", sent.or(answered));
@@ -414,7 +449,7 @@ fn of_exit(book: &Book, id: SocketId, exit: &Exit, words: &str) -> Option<Findin
         ),
         about,
         fix:
-            "Before exiting shut down writing and wait until all is acked: `lastbyte::finish` does."
+            "Before exiting shut down writing and wait until all is acked: `lastbyte::finish_fd` does."
                 .to_owned(),
         heal: None,
         evidence: evidence.0,

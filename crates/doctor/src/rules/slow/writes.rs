@@ -46,8 +46,12 @@ impl Writes {
         }
         let sums = self.of.entry(key).or_default();
         sums.add(io);
-        let told = [sums.nagle(rtt_us), sums.tiny()];
-        told.into_iter().flatten().map(|told| Told { by: Some(io.pid), ..told }).collect()
+        [sums.nagle(rtt_us), sums.tiny()].into_iter().flatten().collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.of.is_empty()
     }
 
     pub(super) fn forget(&mut self, socket: SocketId) {
@@ -119,12 +123,15 @@ impl Sums {
         const SHARE: f64 = 0.9;
         /// A person, and a program that answers a person, write less often, writes a second.
         const OFTEN: f64 = 1_000.0;
+        /// So long at least, nanoseconds: what is over sooner cost less than a second of a processor.
+        const LONG_NS: u64 = 3_000_000_000;
         /// Who answers small questions with small answers, has read one before each.
         const FOR_EACH_READ: u64 = 4;
         let rate = say::per_second(self.writes, self.ns);
         let answers = self.writes < self.reads.saturating_mul(FOR_EACH_READ);
         let is_tiny = say::share(self.tiny, self.writes) >= SHARE;
-        if self.told_tiny || self.tiny < FEWEST || !is_tiny || rate < OFTEN || answers {
+        let is_long = self.tiny >= FEWEST && self.ns >= LONG_NS;
+        if self.told_tiny || !is_long || !is_tiny || rate < OFTEN || answers {
             return None;
         }
         self.told_tiny = true;

@@ -1,13 +1,14 @@
-//! Recordings of real flows over emulated links (`corpus/slow-*.jsonl`), sick ones and well ones, and
-//! what is to be found in each. Most are of 50 ms and 100 Mbit/s, by Linux 6.18.
+//! Recordings of real flows over emulated links (`corpus/slow-*.jsonl`) and of real loops
+//! (`corpus/cpu-*.jsonl`), sick ones and well ones, and what is to be found in each. Most paths are of 50
+//! ms and 100 Mbit/s; all by Linux 6.18.
 
 use std::fs::File;
 use std::io::BufReader;
 
-use crate::finding::{Code, Finding};
-use crate::{Doctor, Reader};
+use crate::finding::{Class, Code, Finding};
+use crate::{Doctor, Event, Reader, What};
 
-/// What is found in a recording, and about which of its sockets: 1 sends, 2 receives.
+/// What is found in a recording of a flow, and about which of its sockets: 1 sends, 2 receives.
 const SICK: [(&str, u16, u64); 19] = [
     ("slow-send-buffer-cubic", 201, 1),
     ("slow-send-buffer-bbr", 201, 1),
@@ -32,8 +33,23 @@ const SICK: [(&str, u16, u64); 19] = [
     ("slow-restart-cubic", 209, 1),
 ];
 
+/// What is found in a recording of a program alone.
+const PROGRAMS: [(&str, u16); 9] = [
+    ("slow-tiny-writes", 206),
+    ("cpu-room-epoll", 301),
+    ("cpu-room-poll", 301),
+    ("cpu-queue-asked", 302),
+    ("cpu-hung-up", 303),
+    ("cpu-read-after-end", 303),
+    ("cpu-select", 304),
+    ("cpu-accept-without-room", 305),
+    ("cpu-tried-again", 306),
+];
+
 /// In these nothing is found.
-const WELL: [&str; 18] = [
+const WELL: [&str; 19] = [
+    // Questions and answers as fast as they go, until nothing is left to read.
+    "cpu-not-busy",
     "slow-not-bulk-cubic",
     "slow-not-bulk-bbr",
     "slow-not-short-queue-cubic",
@@ -70,6 +86,16 @@ fn what_is_sick_is_found_and_nothing_else() {
 }
 
 #[test]
+fn what_a_program_does_for_nothing_is_found() {
+    for (name, code) in PROGRAMS {
+        let found = findings(name);
+        let told: Vec<_> = found.iter().map(|one| (one.code, one.times)).collect();
+        assert_eq!(told, [(Code(code), 1)], "{name}");
+        assert_eq!(found[0].about.pid, Some(1_000), "{name}");
+    }
+}
+
+#[test]
 fn what_is_well_gives_nothing() {
     for name in WELL {
         let found = findings(name);
@@ -84,15 +110,15 @@ fn every_recording_is_expected_to_be_something() {
     let mut seen = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        let Some(name) = name.strip_suffix(".jsonl").filter(|name| name.starts_with("slow-"))
-        else {
+        let Some(name) = name.strip_suffix(".jsonl") else { continue };
+        if !name.starts_with("slow-") && !name.starts_with("cpu-") {
             continue;
-        };
-        let is_known = WELL.contains(&name) || SICK.iter().any(|sick| sick.0 == name);
-        assert!(is_known, "{name}");
+        }
+        let sick = SICK.iter().map(|one| one.0).chain(PROGRAMS.iter().map(|one| one.0));
+        assert!(WELL.into_iter().chain(sick).any(|one| one == name), "{name}");
         seen += 1;
     }
-    assert_eq!(seen, SICK.len() + WELL.len());
+    assert_eq!(seen, SICK.len() + PROGRAMS.len() + WELL.len());
 }
 
 /// What a fixed send buffer costs is said with the number: this path carries 95 Mbit/s.
@@ -109,12 +135,56 @@ fn the_number_of_a_fixed_send_buffer_is_about_what_the_path_needs() {
     assert_eq!(found.heal.as_deref(), Some("lastbyte heal --socket 1 --unlock-buffers"));
 }
 
+/// A machine with many sockets looks at each more seldom.
+#[test]
+fn what_is_well_gives_nothing_either_where_it_is_looked_at_seldom() {
+    for name in WELL {
+        for each in 2..=10 {
+            let found = seldom(name, each);
+            let told: Vec<_> = found.iter().map(|one| &one.sentence).collect();
+            assert!(told.is_empty(), "{name}, each {each}: {told:?}");
+        }
+    }
+}
+
+/// What is told of the sick then, is the same.
+#[test]
+fn seldom_looks_mistake_nothing() {
+    for (name, code, _) in SICK {
+        for each in 2..=10 {
+            let others: Vec<_> =
+                seldom(name, each).into_iter().filter(|one| one.code != Code(code)).collect();
+            assert!(others.is_empty(), "{name}, each {each}: {others:?}");
+        }
+    }
+}
+
+/// Findings with one of so many samples alone.
+fn seldom(name: &str, each: u64) -> Vec<Finding> {
+    let mut number = 0;
+    judge(events(name).filter(|event| {
+        let is_sample = matches!(event.what, What::Sample(_));
+        number += u64::from(is_sample);
+        !is_sample || number.is_multiple_of(each)
+    }))
+}
+
 fn findings(name: &str) -> Vec<Finding> {
-    let file = format!("{}/corpus/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    judge(events(name))
+}
+
+fn judge(events: impl Iterator<Item = Event>) -> Vec<Finding> {
     let mut doctor = Doctor::new();
-    for event in Reader::begin(BufReader::new(File::open(file).unwrap())).unwrap() {
-        doctor.take(&event.unwrap());
+    for event in events {
+        doctor.take(&event);
     }
     doctor.end();
-    doctor.findings()
+    let found = doctor.findings().into_iter();
+    found.filter(|finding| matches!(finding.class, Class::Slow | Class::Cpu)).collect()
+}
+
+fn events(name: &str) -> impl Iterator<Item = Event> {
+    let file = format!("{}/corpus/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    let reader = Reader::begin(BufReader::new(File::open(file).unwrap())).unwrap();
+    reader.map(|event| event.unwrap())
 }

@@ -1,0 +1,320 @@
+//! `lastbyte heal`: changes options of a live connection of another program, enters that into the
+//! ledger first, and shows what came of it.
+//!
+//! The way in is the program's own descriptor, taken for an instant ([`door`]); the connection is found
+//! by `/proc` and `sock_diag`, in whatever network namespace it is ([`find`]).
+
+mod door;
+mod find;
+mod measure;
+mod network;
+mod proc;
+mod settings;
+mod tell;
+mod words;
+
+use std::io::{self, BufRead, IsTerminal, Read};
+
+use anyhow::{Context, Result, anyhow};
+use lastbyte_sys::process::effective_user;
+use lastbyte_units::grouped;
+
+use crate::ledger::change::start_ticks;
+use crate::ledger::change::{SocketChanges, TunedSocket};
+use crate::ledger::{Change, Ledger};
+use crate::output::{Progress, say, talk};
+use crate::verdict::Verdict;
+use find::{Found, Target, Wanted, find};
+use measure::{Course, Ends, Gain, WINDOW, watch};
+use settings::Asked;
+use tell::{Outcome, say_plan, tell};
+
+pub(crate) use door::take;
+pub(crate) use find::{Whereabouts, whereabouts};
+pub(crate) use proc::{Holder, in_one_line};
+pub(crate) use settings::{Settings, state};
+pub(crate) use words::HealArgs;
+
+/// A connection that is to be changed.
+#[derive(Debug)]
+struct Patient {
+    target: Target,
+    before: Settings,
+    changes: SocketChanges,
+    outcome: Outcome,
+    /// After it was changed.
+    after: Option<Settings>,
+    gain: Option<Gain>,
+}
+
+/// Finds connections, says what would be changed, asks, changes it, and measures.
+pub(crate) fn run(args: &HealArgs) -> Result<Verdict> {
+    let asked = Asked::of(args)?;
+    let found = find(wanted(args))?;
+    let is_none = found.targets.is_empty();
+    say_left_out(&found, args)?;
+    if is_none {
+        return Ok(Verdict::No);
+    }
+    let mut patients = examine(found.targets, &asked)?;
+    for patient in patients.iter().filter(|_| !args.json) {
+        say_plan(patient, asked.unlock);
+    }
+    let is_planned = |patient: &&Patient| patient.outcome == Outcome::Planned;
+    let planned = patients.iter().filter(is_planned).count();
+    if planned == 0 {
+        patients.iter().try_for_each(|patient| tell(patient, args))?;
+        return Ok(Verdict::No);
+    }
+    if let Err(refused) = agree(planned, args) {
+        patients.iter().filter(|_| args.json).try_for_each(|patient| tell(patient, args))?;
+        return Err(refused);
+    }
+    let ended = treat(&mut patients, &asked, args)?;
+    patients.iter().try_for_each(|patient| tell(patient, args))?;
+    if let Some(signal) = ended {
+        return Ok(Verdict::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
+    }
+    let any = |outcome: fn(&Outcome) -> bool| patients.iter().any(|one| outcome(&one.outcome));
+    Ok(if any(|outcome| matches!(outcome, Outcome::Failed(_))) {
+        Verdict::Failed
+    } else {
+        any(|outcome| matches!(outcome, Outcome::Changed(_))).into()
+    })
+}
+
+fn wanted(args: &HealArgs) -> Wanted {
+    match (args.pid, args.port, args.socket) {
+        (Some(pid), _, _) => Wanted::Process { pid, fd: args.fd },
+        (_, Some(port), _) => Wanted::Port(port),
+        (_, _, Some(socket)) => Wanted::Socket(socket),
+        // Clap wants one of them.
+        (None, None, None) => Wanted::Port(0),
+    }
+}
+
+/// Says what was found and cannot be changed, and that nothing was found.
+///
+/// # Errors
+/// There is something, and all of it is out of this user's sight.
+fn say_left_out(found: &Found, args: &HealArgs) -> Result<()> {
+    let Found { targets, out_of_sight, orphans, multipath, some_left_out } = found;
+    let out_of_sight: Vec<String> = out_of_sight.iter().map(|one| format!("{one:#x}")).collect();
+    if !out_of_sight.is_empty() {
+        let what = format!(
+            "socket {} is open in a process that this user cannot see: that needs CAP_SYS_PTRACE, \
+             such as with sudo",
+            out_of_sight.join(", ")
+        );
+        if targets.is_empty() {
+            return Err(anyhow!(what));
+        }
+        talk(&format!("heal: {what}"));
+    }
+    for cookie in orphans {
+        talk(&format!(
+            "heal: socket {cookie:#x} no program has open any more: the kernel sends what is left of \
+             it, and nobody can change it"
+        ));
+    }
+    for cookie in multipath {
+        talk(&format!(
+            "heal: socket {cookie:#x} is a path of Multipath TCP, whose options cannot be changed so"
+        ));
+    }
+    if targets.is_empty() {
+        let what = match (args.pid, args.port, args.socket) {
+            (Some(pid), _, _) => format!(
+                "{} (process {pid}) has no TCP connection",
+                in_one_line(&proc::program(pid))
+            ),
+            (_, Some(port), _) => format!("no program has a TCP connection with port {port}"),
+            (_, _, Some(socket)) => format!("{socket} is no TCP connection of a program"),
+            (None, None, None) => String::new(),
+        };
+        if args.json {
+            talk(&format!("heal: {what}"));
+        } else {
+            say(&what);
+        }
+        if *some_left_out {
+            let advice =
+                if effective_user() == 0 { "" } else { ": as root, such as with sudo, it can" };
+            talk(&format!(
+                "heal: not every process, or not its network namespace, can be looked into by this \
+                 user{advice}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Asks each connection what it has, and says what would be different.
+fn examine(targets: Vec<Target>, asked: &Asked) -> Result<Vec<Patient>> {
+    let mut patients = Vec::new();
+    for target in targets {
+        let taken = take(target.cookie, &target.holders)?;
+        let told = taken.and_then(|fd| Settings::of(&fd).ok());
+        let Some(before) = told else {
+            talk(&format!("heal: socket {:#x} has ended meanwhile", target.cookie));
+            continue;
+        };
+        let changes = asked.of_connection(&before)?;
+        let outcome = if changes.is_nothing() { Outcome::Nothing } else { Outcome::Planned };
+        patients.push(Patient { target, before, changes, outcome, after: None, gain: None });
+    }
+    Ok(patients)
+}
+
+/// Asks for leave, unless it was given.
+///
+/// # Errors
+/// It was not given, or there is nobody to ask.
+fn agree(connections: usize, args: &HealArgs) -> Result<()> {
+    if args.yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(anyhow!(
+            "there is no terminal to ask on: say --yes to change it; nothing was changed"
+        ));
+    }
+    let what = match connections {
+        1 => "this connection".to_owned(),
+        many => format!("these {} connections", grouped(many as u64)),
+    };
+    talk(&format!("heal: change {what}? [y/N]"));
+    let mut answer = String::new();
+    io::stdin().lock().take(64).read_line(&mut answer).context("cannot read the answer")?;
+    if matches!(answer.trim(), "y" | "Y" | "yes") {
+        return Ok(());
+    }
+    Err(anyhow!("nothing was changed"))
+}
+
+/// Measures, changes, and measures again. Returns the signal that ended it, if one did.
+fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Option<i32>> {
+    let time = args.measure.as_duration();
+    let ends = Ends::new()?;
+    let progress = Progress::new();
+    let chosen = |patient: &&mut Patient| patient.outcome == Outcome::Planned;
+    let mut chosen: Vec<&mut Patient> = patients.iter_mut().filter(chosen).collect();
+    let mut before = vec![Course::default(); chosen.len()];
+    if !time.is_zero() {
+        progress.show("heal: measures how fast it is");
+        let (courses, signal) = watch(&targets(&chosen), WINDOW, &ends)?;
+        if signal.is_some() {
+            progress.wipe();
+            talk("heal: nothing was changed");
+            return Ok(signal);
+        }
+        before = courses;
+    }
+    change_all(&mut chosen, asked, &Ledger::of_this_user()?)?;
+    if time.is_zero() {
+        return Ok(None);
+    }
+    let mut ended = None;
+    if chosen.iter().any(|patient| matches!(patient.outcome, Outcome::Changed(_))) {
+        progress.show("heal: changed; measures how fast it is now");
+        let (after, signal) = watch(&targets(&chosen), time, &ends)?;
+        ended = signal;
+        if signal.is_some() {
+            progress.wipe();
+            talk("heal: interrupted: what was changed stays");
+        }
+        for ((patient, before), after) in chosen.iter_mut().zip(&before).zip(&after) {
+            patient.gain = Some(Gain::of(before, after));
+            let taken = take(patient.target.cookie, &patient.target.holders).ok().flatten();
+            let now = taken.and_then(|fd| Settings::of(&fd).ok());
+            patient.after = now.or_else(|| patient.after.take());
+        }
+    }
+    progress.wipe();
+    Ok(ended)
+}
+
+fn targets<'a>(patients: &'a [&mut Patient]) -> Vec<&'a Target> {
+    patients.iter().map(|patient| &patient.target).collect()
+}
+
+/// Changes connections: all of them entered into the ledger, then made, each whole or not at all.
+///
+/// # Errors
+/// The ledger cannot be written. What becomes of a connection is its outcome.
+fn change_all(patients: &mut [&mut Patient], asked: &Asked, ledger: &Ledger) -> Result<()> {
+    let mut ready = Vec::new();
+    let mut changes = Vec::new();
+    for patient in patients {
+        match prepare(patient, asked) {
+            Ok(Some(change)) => {
+                changes.push(change);
+                ready.push(patient);
+            }
+            Ok(None) => {}
+            Err(error) => patient.outcome = Outcome::Failed(format!("{error:#}")),
+        }
+    }
+    let ids = ledger.plan_all(&changes)?;
+    for (patient, id) in ready.iter_mut().zip(&ids) {
+        patient.outcome = match make(patient) {
+            Ok(Some(after)) => {
+                patient.after = Some(after);
+                Outcome::Changed(*id)
+            }
+            Ok(None) => {
+                ledger.undone(*id)?;
+                Outcome::Over
+            }
+            Err(error) => {
+                if let Err(left) = ledger.undo(*id) {
+                    talk(&format!("lastbyte: {left:#}"));
+                }
+                Outcome::Failed(format!("{error:#}"))
+            }
+        };
+    }
+    let made = ready.iter().filter_map(|patient| match patient.outcome {
+        Outcome::Changed(id) => Some(id),
+        _ => None,
+    });
+    ledger.made_all(&made.collect::<Vec<u64>>())
+}
+
+/// Looks again what a connection has, as that may be something else by now, and returns what is to be
+/// changed of it; `None`, with the outcome, where there is nothing.
+fn prepare(patient: &mut Patient, asked: &Asked) -> Result<Option<Change>> {
+    let Target { cookie, local, peer, network, holders } = &patient.target;
+    let holder = holders.first().context("nobody has it open")?;
+    let taken = take(*cookie, holders)?;
+    let now = taken.and_then(|fd| Settings::of(&fd).ok());
+    let Some((now, start_ticks)) = now.zip(start_ticks(holder.pid)?) else {
+        patient.outcome = Outcome::Over;
+        return Ok(None);
+    };
+    let changes = asked.of_connection(&now)?;
+    if changes.is_nothing() {
+        patient.outcome = Outcome::Nothing;
+        return Ok(None);
+    }
+    let tuned = TunedSocket {
+        cookie: *cookie,
+        local: *local,
+        peer: *peer,
+        network: network.inode,
+        pid: holder.pid,
+        start_ticks,
+        program: holder.program.clone(),
+        fd: holder.fd,
+        changes: changes.clone(),
+    };
+    (patient.before, patient.changes) = (now, changes);
+    Ok(Some(Change::Socket(tuned)))
+}
+
+/// Makes what was prepared. Returns what the connection has now; `None` when it has ended.
+fn make(patient: &Patient) -> Result<Option<Settings>> {
+    let Some(fd) = take(patient.target.cookie, &patient.target.holders)? else { return Ok(None) };
+    patient.changes.make(&fd)?;
+    Ok(Settings::of(&fd).ok())
+}

@@ -1,0 +1,85 @@
+//! The door to another program's socket: its descriptor, taken for an instant.
+//!
+//! While it is held, a `close` of the program's does not end the connection. So nothing here is held
+//! while anybody waits: it is taken anew for each look, and the cookie says that it is still the same
+//! socket, whatever became of the process and of the number meanwhile.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::{Context, Result, anyhow};
+use lastbyte_sys::{process, socket};
+
+use super::proc::{Holder, in_one_line};
+
+/// Takes the socket of this cookie from one of those who have it open. `None` when none of them has
+/// it open any more.
+///
+/// # Errors
+/// Rights are missing, or the kernel is too old: a sentence says which.
+pub(crate) fn take(cookie: u64, holders: &[Holder]) -> Result<Option<OwnedFd>> {
+    let mut refused = None;
+    for holder in holders {
+        match take_any(holder) {
+            Ok(Some(fd)) if socket::cookie(&fd).ok() == Some(cookie) => return Ok(Some(fd)),
+            Ok(_) => {}
+            Err(error) => refused = Some(error),
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}
+
+/// Takes whatever a process has open by a number; `None` when that is nothing, or it has ended.
+///
+/// # Errors
+/// As [`take`].
+pub(crate) fn take_any(holder: &Holder) -> Result<Option<OwnedFd>> {
+    let taken = process::pidfd_open(holder.pid)
+        .and_then(|process| process::pidfd_getfd(&process, holder.fd));
+    match taken {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) => match error.raw_os_error() {
+            Some(ESRCH | EBADF) => Ok(None),
+            _ if error.kind() == io::ErrorKind::Unsupported => Err(anyhow!(
+                "this kernel cannot hand out another program's socket: pidfd_getfd needs Linux 5.6"
+            )),
+            _ if error.kind() == io::ErrorKind::PermissionDenied => Err(not_ours(holder)),
+            _ => Err(error).with_context(|| {
+                format!("cannot take descriptor {} of {}", holder.fd, in_words(holder))
+            }),
+        },
+    }
+}
+
+/// The same numbers on every architecture of Linux.
+const ESRCH: i32 = 3;
+const EBADF: i32 = 9;
+
+/// Why a process's descriptors are not for us.
+pub(crate) fn not_ours(holder: &Holder) -> anyhow::Error {
+    let (who, own) = (in_words(holder), process::effective_user());
+    let owner = fs::metadata(format!("/proc/{}", holder.pid)).map(|file| file.uid());
+    match owner {
+        Ok(user) if user != own && own != 0 => anyhow!(
+            "{who} is user {user}'s, and its sockets are not for user {own}: that needs \
+             CAP_SYS_PTRACE, such as with sudo"
+        ),
+        _ => {
+            let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
+            let yama = yama.filter(|scope| scope.trim() != "0").map_or_else(String::new, |scope| {
+                format!(" (kernel.yama.ptrace_scope is {})", scope.trim())
+            });
+            anyhow!(
+                "the kernel does not let this user have the sockets of {who}{yama}: that needs \
+                 CAP_SYS_PTRACE, such as with sudo"
+            )
+        }
+    }
+}
+
+/// `nginx (process 4711)`.
+pub(crate) fn in_words(holder: &Holder) -> String {
+    format!("{} (process {})", in_one_line(&holder.program), holder.pid)
+}

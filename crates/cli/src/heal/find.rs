@@ -1,0 +1,272 @@
+//! From words to connections, and to those who have them open.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use lastbyte_core::diag::Socket;
+use lastbyte_core::sample::State;
+use lastbyte_sys::process::effective_user;
+use lastbyte_sys::socket;
+
+use super::door::{in_words, not_ours, take_any};
+use super::network::{Listed, Network, list_all};
+use super::proc::{Holder, holders_of, in_one_line, process_of, processes, program, sockets_of};
+use super::settings::state;
+use super::words::SocketWord;
+
+/// Which connections are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Those of a process, or what it has open by one number.
+    Process { pid: i32, fd: Option<i32> },
+    /// Those with this port at either end.
+    Port(u16),
+    /// One.
+    Socket(SocketWord),
+}
+
+/// A connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) cookie: u64,
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) network: Network,
+    /// Who has it open, of those that can be seen: at least one.
+    pub(super) holders: Vec<Holder>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) targets: Vec<Target>,
+    /// Of those meant, these have no holder that can be seen: cookies.
+    pub(super) out_of_sight: Vec<u64>,
+    /// Of those meant, these no program has open any more: cookies.
+    pub(super) orphans: Vec<u64>,
+    /// Of those meant, these are paths of a connection of Multipath TCP: cookies.
+    pub(super) multipath: Vec<u64>,
+    /// Namespaces that this process may not look into were left out.
+    pub(super) some_left_out: bool,
+}
+
+/// Finds the connections that are meant, in all network namespaces.
+///
+/// # Errors
+/// The process, or what it has open by the number, is not there, is no connection, or is not for us.
+pub(super) fn find(wanted: Wanted) -> Result<Found> {
+    let wanted = match wanted {
+        Wanted::Process { pid, fd } => {
+            let process = process_of(pid).with_context(|| format!("there is no process {pid}"))?;
+            Wanted::Process { pid: process, fd }
+        }
+        other => other,
+    };
+    let own = match wanted {
+        Wanted::Process { pid, fd } => own_sockets(pid, fd)?,
+        _ => BTreeMap::new(),
+    };
+    let listed = list_all()?;
+    let mut found = among(&listed, |socket| match wanted {
+        Wanted::Process { .. } => own.contains_key(&socket.inode),
+        Wanted::Port(port) => socket.local.port() == port || socket.peer.port() == port,
+        Wanted::Socket(SocketWord::Cookie(cookie)) => socket.cookie == cookie,
+        Wanted::Socket(SocketWord::Between(local, peer)) => {
+            (socket.local, socket.peer) == (local, peer)
+        }
+    });
+    found.set_multipath_aside();
+    if let Wanted::Process { pid, fd } = wanted {
+        found.add_by_hand(&own, &listed);
+        if let Some(fd) = fd.filter(|_| found.targets.is_empty()) {
+            return Err(no_connection(pid, fd));
+        }
+        for target in &mut found.targets {
+            target.holders.sort_by_key(|one| (one.pid != pid, fd.is_some_and(|fd| one.fd != fd)));
+        }
+    }
+    found.targets.sort_by_key(|target| target.cookie);
+    Ok(found)
+}
+
+/// The sockets that a process has open, or the one by that number, by their inodes.
+fn own_sockets(pid: i32, fd: Option<i32>) -> Result<BTreeMap<u32, Holder>> {
+    let holder = |fd| Holder { pid, fd, program: program(pid) };
+    let sockets = match sockets_of(pid) {
+        Ok(sockets) => sockets,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!("there is no process {pid}"),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(not_ours(&holder(0)));
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot see what process {pid} has open"));
+        }
+    };
+    if let Some(fd) = fd
+        && !sockets.iter().any(|(number, _)| *number == fd)
+    {
+        let who = in_words(&holder(fd));
+        let path = format!("/proc/{pid}/fd/{fd}");
+        let what = fs::read_link(Path::new(&path));
+        ensure!(what.is_ok(), "{who} has nothing open by the number {fd}");
+        let what = what.unwrap_or_default();
+        bail!("descriptor {fd} of {who} is no socket: {}", in_one_line(&what.to_string_lossy()));
+    }
+    let wanted = sockets.into_iter().filter(|(number, _)| fd.is_none_or(|fd| *number == fd));
+    Ok(wanted.map(|(number, inode)| (inode, holder(number))).collect())
+}
+
+/// Those of a list that are meant and connected, with their holders.
+fn among(listed: &Listed, is_meant: impl Fn(&Socket) -> bool) -> Found {
+    let meant = listed.sockets.iter();
+    let meant: Vec<_> =
+        meant.filter(|(_, socket)| is_connected(socket.state) && is_meant(socket)).collect();
+    let inodes: BTreeSet<u32> = meant.iter().map(|(_, socket)| socket.inode).collect();
+    let mut holders = holders_of(&inodes);
+    let some_left_out = !listed.closed.is_empty() || listed.some_hidden;
+    let mut found = Found { some_left_out, ..Found::default() };
+    for (network, socket) in meant {
+        let (cookie, local, peer) = (socket.cookie, socket.local, socket.peer);
+        match holders.remove(&socket.inode) {
+            Some(holders) => {
+                found.targets.push(Target { cookie, local, peer, network: *network, holders });
+            }
+            None if socket.inode == 0 => found.orphans.push(cookie),
+            None => found.out_of_sight.push(cookie),
+        }
+    }
+    found
+}
+
+/// Whether bytes can still move, either way.
+fn is_connected(state: State) -> bool {
+    !matches!(
+        state,
+        State::SynSent | State::SynRecv | State::TimeWait | State::Close | State::Listen
+    )
+}
+
+impl Found {
+    /// Sets those aside whose descriptor is one of Multipath TCP. The kernel lists the paths of such a
+    /// connection, and none of them has a descriptor.
+    fn set_multipath_aside(&mut self) {
+        let is_multipath = |target: &Target| {
+            let holder = target.holders.first();
+            let taken = holder.and_then(|holder| take_any(holder).ok().flatten());
+            taken.is_some_and(|fd| socket::protocol(&fd).ok() == Some(socket::PROTOCOL_MPTCP))
+        };
+        let paths = self.targets.extract_if(.., |target| is_multipath(target));
+        self.multipath.extend(paths.map(|target| target.cookie));
+    }
+
+    /// Adds connections that are in no list, as their namespace is closed to us, or nobody is in it:
+    /// each socket of the process that is not listed is asked itself.
+    fn add_by_hand(&mut self, own: &BTreeMap<u32, Holder>, listed: &Listed) {
+        for (_, holder) in own.iter().filter(|(inode, _)| !listed.has_socket(**inode)) {
+            let Ok(Some(fd)) = take_any(holder) else { continue };
+            let Some((cookie, local, peer)) = connection(&fd) else { continue };
+            if self.targets.iter().any(|target| target.cookie == cookie) {
+                continue;
+            }
+            let network = Network { inode: None, most_send: None, most_receive: None };
+            let holders = vec![holder.clone()];
+            self.targets.push(Target { cookie, local, peer, network, holders });
+        }
+    }
+}
+
+/// What a descriptor stands for, if that is a TCP connection.
+fn connection(fd: &OwnedFd) -> Option<(u64, SocketAddr, SocketAddr)> {
+    let is_tcp = socket::protocol(fd).ok()? == socket::PROTOCOL_TCP;
+    if !is_tcp || !is_connected(state(fd).ok()?) {
+        return None;
+    }
+    let (local, peer) = (socket::local_address(fd).ok()??, socket::peer_address(fd).ok()??);
+    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    Some((socket::cookie(fd).ok()?, plain(local), plain(peer)))
+}
+
+/// Why a socket that a process has open is not one that can be healed.
+fn no_connection(pid: i32, number: i32) -> anyhow::Error {
+    let holder = Holder { pid, fd: number, program: program(pid) };
+    let who = in_words(&holder);
+    let fd = match take_any(&holder) {
+        Ok(Some(fd)) => fd,
+        Ok(None) => return anyhow!("{who} has closed {number} meanwhile"),
+        Err(error) => return error,
+    };
+    let family = socket::family(&fd).unwrap_or_default();
+    let is_stream = socket::kind(&fd).is_ok_and(|kind| kind == socket::TYPE_STREAM);
+    let is_internet = [socket::FAMILY_IPV4, socket::FAMILY_IPV6].contains(&family);
+    let protocol = socket::protocol(&fd).unwrap_or_default();
+    let what = match protocol {
+        _ if family == socket::FAMILY_UNIX => "a Unix socket, and not TCP",
+        socket::PROTOCOL_MPTCP => "a socket of Multipath TCP, whose options cannot be changed so",
+        _ if !is_internet || !is_stream || protocol != socket::PROTOCOL_TCP => "not a TCP socket",
+        _ if socket::is_listening(&fd).unwrap_or(false) => {
+            "a listening socket: what is set there is for connections to come, and heal changes \
+             those that are"
+        }
+        _ => "not connected",
+    };
+    anyhow!("descriptor {number} of {who} is {what}")
+}
+
+// --- again -----------------------------------------------------------------------------------------
+
+/// Where a connection that was known once is now.
+#[derive(Debug)]
+pub(crate) enum Whereabouts {
+    /// These have it open.
+    Held(Vec<Holder>),
+    /// No program has it open any more; the kernel may still send what is left.
+    Orphaned,
+    /// It is over.
+    Over,
+    /// Its namespace, or its holder, may be there, and cannot be seen with this user's rights.
+    OutOfSight,
+}
+
+/// Looks for the connection of this cookie, which was in `network`, wherever it may be now.
+pub(crate) fn whereabouts(cookie: u64, network: Option<u64>) -> Result<Whereabouts> {
+    let listed = list_all()?;
+    let mut found = among(&listed, |socket| socket.cookie == cookie);
+    if let Some(target) = found.targets.pop() {
+        return Ok(Whereabouts::Held(target.holders));
+    }
+    if !found.orphans.is_empty() {
+        return Ok(Whereabouts::Orphaned);
+    }
+    if !found.out_of_sight.is_empty() {
+        return Ok(Whereabouts::OutOfSight);
+    }
+    if network.is_some_and(|network| listed.has(network)) {
+        return Ok(Whereabouts::Over);
+    }
+    Ok(match by_hand(cookie, &listed) {
+        Some(holder) => Whereabouts::Held(vec![holder]),
+        // What even root may not look into is nothing that could have been changed.
+        None if found.some_left_out && effective_user() != 0 => Whereabouts::OutOfSight,
+        None => Whereabouts::Over,
+    })
+}
+
+/// Asks all sockets that are in no list, of all processes that let us.
+fn by_hand(cookie: u64, listed: &Listed) -> Option<Holder> {
+    let is_it = |holder: &Holder| {
+        let taken = take_any(holder).ok().flatten();
+        taken.and_then(|fd| socket::cookie(&fd).ok()) == Some(cookie)
+    };
+    processes().into_iter().find_map(|pid| {
+        let sockets = sockets_of(pid).unwrap_or_default().into_iter();
+        let mut holders = sockets
+            .filter(|(_, inode)| !listed.has_socket(*inode))
+            .map(|(fd, _)| Holder { pid, fd, program: program(pid) });
+        holders.find(is_it)
+    })
+}

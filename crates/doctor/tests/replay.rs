@@ -1,0 +1,106 @@
+//! Recordings (`corpus/NAME.jsonl`) are looked at again, and what is found is what `corpus/NAME.findings`
+//! says: a line for each finding, without its words. With LASTBYTE_BLESS set those files are written
+//! anew, to be read by whoever commits them.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "it is a test")]
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{BufReader, Cursor};
+use std::path::Path;
+
+use lastbyte_doctor::finding::Evidence;
+use lastbyte_doctor::{Doctor, Finding, Reader, RecordingError, Writer};
+
+#[test]
+fn every_recording_gives_its_findings() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let mut replayed = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "findings") {
+            continue;
+        }
+        let mut doctor = Doctor::new();
+        for event in Reader::begin(open(&path.with_extension("jsonl"))).unwrap() {
+            doctor.take(&event.unwrap());
+        }
+        doctor.end();
+        let found = table(&doctor.findings());
+        if std::env::var_os("LASTBYTE_BLESS").is_some() {
+            fs::write(&path, &found).unwrap();
+        }
+        let expected = fs::read_to_string(&path).unwrap();
+        assert_eq!(found, expected, "{}", path.display());
+        replayed += 1;
+    }
+    assert!(replayed > 0);
+}
+
+/// `LB101 loss 80000 bytes (at most), socket 1, process 7`.
+fn table(findings: &[Finding]) -> String {
+    let mut table = String::new();
+    for one in findings {
+        let bytes = one.bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        let exact = match one.evidence.get("exact") {
+            Some(Evidence::Word(word)) => word,
+            _ => "-",
+        };
+        let harmless = if one.harmless { "harmless, " } else { "" };
+        let socket = one.about.socket.map_or_else(|| "-".to_owned(), |socket| socket.0.to_string());
+        let process = one.about.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+        writeln!(
+            table,
+            "{} {} {harmless}{bytes} bytes ({exact}), socket {socket}, process {process}, times {}",
+            one.code, one.class, one.times
+        )
+        .unwrap();
+    }
+    table
+}
+
+#[test]
+fn a_recording_that_is_read_and_written_stays_the_same() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let path = folder.join("loss-data-after-close.jsonl");
+    let mut writer = Writer::begin(Vec::new()).unwrap();
+    for event in Reader::begin(open(&path)).unwrap() {
+        writer.add(&event.unwrap()).unwrap();
+    }
+    assert_eq!(writer.finish().unwrap(), fs::read(path).unwrap());
+}
+
+#[test]
+fn what_is_no_recording_says_so() {
+    let begin = |text: &'static str| Reader::begin(Cursor::new(text));
+    let header = r#"{"recording":"lastbyte doctor","format":1}"#;
+    assert!(matches!(begin(""), Err(RecordingError::NoRecording(_))));
+    assert!(matches!(begin("{}\n"), Err(RecordingError::NoRecording(_))));
+    let newer = r#"{"recording":"lastbyte doctor","format":2}"#;
+    let error = begin(newer).unwrap_err();
+    assert!(error.to_string().contains("format 2, not 1"), "{error}");
+    let other = r#"{"recording":"something else","format":1}"#;
+    assert!(matches!(begin(other), Err(RecordingError::NoRecording(_))));
+
+    let text = format!("{header}\n{{\"at_ns\":1,\"event\":\"tick\"}}\nnonsense\n");
+    let mut events = Reader::begin(Cursor::new(text)).unwrap();
+    assert!(events.next().unwrap().is_ok());
+    let error = events.next().unwrap().unwrap_err();
+    assert!(error.to_string().starts_with("line 3 is no event"), "{error}");
+    assert!(events.next().is_none());
+}
+
+#[test]
+fn a_line_without_end_is_not_read_for_ever() {
+    let header = r#"{"recording":"lastbyte doctor","format":1}"#;
+    let mut text = format!("{header}\n").into_bytes();
+    text.resize(text.len() + (3 << 20), b'[');
+    let events = Reader::begin(Cursor::new(text)).unwrap();
+    let results: Vec<_> = events.collect();
+    assert_eq!(results.len(), 1);
+    let error = results[0].as_ref().unwrap_err().to_string();
+    assert!(error.contains("longer than 1 MiB"), "{error}");
+}
+
+fn open(path: &Path) -> BufReader<File> {
+    BufReader::new(File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
