@@ -220,7 +220,7 @@ fn wait_until_it_watches(doctor: &Running) {
     wait_for("the doctor to watch", SOON, || {
         let status = fs::read_to_string(&status).unwrap_or_default();
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
-        blocked.is_some_and(|mask| mask.trim().trim_start_matches('0') != "")
+        blocked.is_some_and(|mask| !mask.trim().trim_start_matches('0').is_empty())
     });
 }
 
