@@ -48,6 +48,8 @@ struct sock_common {
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 	unsigned long skc_flags; /* enum sock_flags */
+	u32 skc_tw_rcv_nxt; /* of TIME-WAIT, as what follows */
+	u32 skc_tw_snd_nxt;
 } FROM_KERNEL;
 
 struct socket {
@@ -807,24 +809,32 @@ INLINE void write_addresses_of_packet(struct record *record, const struct sk_buf
 
 /*
  * A packet came for what is left of a connection in TIME-WAIT or FIN-WAIT-2, which has the cookie of the
- * socket that it was: tells who closed that.
+ * socket that it was: tells who closed that, and says how far it was.
  */
-INLINE void tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 now)
+INLINE void tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 now, struct counts *counts)
 {
 	u32 place = socket % MOST_CLOSES;
 	struct close *close = bpf_map_lookup_elem(&closes, &place);
 	struct record *record;
 
-	if (!close || !socket || close->socket != socket)
-		return;
-	record = begin(KIND_SOCKET, MIN(close->at_ns, now), socket);
-	if (!record)
-		return;
-	write_addresses_of_packet(record, skb);
-	record->network = network_of(sk);
-	end(record);
-	tell_close(NULL, close);
-	close->socket = 0;
+	if (close && socket && close->socket == socket) {
+		*counts = close->counts;
+		record = begin(KIND_SOCKET, MIN(close->at_ns, now), socket);
+		if (record) {
+			write_addresses_of_packet(record, skb);
+			record->network = network_of(sk);
+			end(record);
+			tell_close(NULL, close);
+			close->socket = 0;
+		}
+	}
+	/* All that it sent is acked, its FIN too, and all that came was read. */
+	counts->write_seq = sk->__sk_common.skc_tw_snd_nxt;
+	counts->snd_nxt = counts->write_seq;
+	counts->bytes_acked += counts->bytes_acked ? counts->write_seq - counts->snd_una : 0;
+	counts->snd_una = counts->write_seq;
+	counts->rcv_nxt = sk->__sk_common.skc_tw_rcv_nxt;
+	counts->copied_seq = counts->rcv_nxt;
 }
 
 /* The third argument. The load is spelled out: the verifier takes constant places alone. */
@@ -841,8 +851,10 @@ int reset_sent(u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct sk_buff *skb = (struct sk_buff *)ctx[1];
 	struct tcp_sock *tp = NULL;
+	struct counts late = {};
 	struct actor by = {};
 	struct record *record;
+	u32 flags = skb ? 0 : IS_ACTIVE;
 	u32 reason = 0;
 	u64 socket = 0;
 	u64 now = bpf_ktime_get_ns();
@@ -868,8 +880,10 @@ int reset_sent(u64 *ctx)
 	} else {
 		if (!skb)
 			return 0;
-		if (sk && !tp)
-			tell_of_late(sk, skb, socket, now);
+		if (sk && sk->__sk_common.skc_state == TCP_TIME_WAIT) {
+			tell_of_late(sk, skb, socket, now, &late);
+			flags |= HAS_COUNTS;
+		}
 		tp = NULL;
 	}
 	record = begin(KIND_RESET_SENT, now, socket);
@@ -879,7 +893,8 @@ int reset_sent(u64 *ctx)
 	if (by.pid)
 		bpf_get_current_comm(record->comm, sizeof(record->comm));
 	record->number = reason;
-	record->flags = skb ? 0 : IS_ACTIVE;
+	record->flags = flags;
+	record->counts = late;
 	if (tp) {
 		write_addresses(record, sk);
 		record->flags |= HAS_COUNTS;
