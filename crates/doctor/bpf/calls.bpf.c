@@ -243,16 +243,20 @@ int call_entered(u64 *ctx)
 {
 	struct pt_regs *regs = (struct pt_regs *)ctx[0];
 	u64 number = ctx[1];
-	u64 both = bpf_get_current_pid_tgid();
-	u32 tid = (u32)both;
+	/* Here it is a name that no other thread has. */
+	u32 tid = (u32)bpf_get_current_pid_tgid();
 	struct task_struct *task;
 	struct thread *thread;
 	u32 kind;
+	u32 pid;
 
 	if (number >= MOST_CALLS)
 		return 0;
 	kind = given.kinds[number];
-	if (!kind || !(given.everybody || is_watched_process(both >> 32)))
+	if (!kind)
+		return 0;
+	pid = current_process();
+	if (!pid || !(given.everybody || is_watched_process(pid)))
 		return 0;
 	task = bpf_get_current_task_btf();
 	if (EXISTS(struct thread_info, status) && task->thread_info.status & TS_COMPAT)
@@ -460,10 +464,9 @@ SEC("tp_btf/sys_exit")
 int call_returned(u64 *ctx)
 {
 	s64 returned = (s64)ctx[1];
-	u64 both = bpf_get_current_pid_tgid();
-	struct call key = { .pid = both >> 32, .tid = (u32)both, .fd = -1 };
-	u32 tid = (u32)both;
+	u32 tid = (u32)bpf_get_current_pid_tgid();
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct call key = { .fd = -1 };
 	struct tally *counts;
 	u64 took_ns;
 	u32 kind;
@@ -472,6 +475,8 @@ int call_returned(u64 *ctx)
 		return 0;
 	took_ns = bpf_ktime_get_ns() - thread->entered_ns;
 	thread->entered_ns = 0;
+	key.pid = current_process();
+	key.tid = current_thread();
 	key.number = thread->number;
 	if (key.number >= MOST_CALLS)
 		return 0;

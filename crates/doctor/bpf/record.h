@@ -163,12 +163,11 @@ INLINE void end(struct record *record)
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-/* The current process and thread. */
+/* The current process and thread; nobody, where they have no numbers that are told. */
 INLINE struct actor caller(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	u64 both = bpf_get_current_pid_tgid();
-	struct actor by = { .pid = both >> 32, .tid = (u32)both };
+	struct actor by = { .pid = current_process(), .tid = current_thread() };
 
 	if (task->flags & PF_EXITING) {
 		struct signal_struct *signal = NULL;

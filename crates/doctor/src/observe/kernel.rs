@@ -93,7 +93,7 @@ impl KernelSource {
         let objects = OBJECTS.map_err(str::to_owned)?;
         let kernel = Kernel::look().map_err(sentence)?;
         let mut lacks = Vec::new();
-        let (sockets, links) = load_sockets(plan, objects, &kernel, &mut lacks)?;
+        let (sockets, links) = load_sockets(plan, (objects, &kernel), roots, &mut lacks)?;
         let ring = sockets.ring("records", record::LENGTH).map_err(sentence)?;
         // Without it what was counted is told by the next read or write.
         let counts = sockets.iterate("tell_counts", "stories").ok();
@@ -209,8 +209,8 @@ fn image(objects: Objects, name: &str) -> Result<&'static [u8], String> {
 /// Loads and attaches what this kernel has tracepoints for and does not refuse.
 fn load_sockets(
     plan: &Plan,
-    objects: Objects,
-    kernel: &Kernel,
+    (objects, kernel): (Objects, &Kernel),
+    roots: &Roots,
     lacks: &mut Vec<String>,
 ) -> Result<(Loaded, Vec<Linked>), String> {
     let is_there = |tracepoint| kernel.arguments_at(tracepoint).is_some();
@@ -221,6 +221,7 @@ fn load_sockets(
         let mut object =
             Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
         object.give(".rodata.given", &given).map_err(sentence)?;
+        object.give(".rodata.numbering", &numbering(roots)).map_err(sentence)?;
         for (program, ..) in &left {
             object.leave_out(program).map_err(sentence)?;
         }
@@ -269,9 +270,8 @@ fn load_calls(
         Traced::Watched => false,
         Traced::Windows { .. } => true,
     };
-    let proc = Proc(roots.proc.clone());
     let loaded =
-        CallSource::load((objects, kernel), sockets, everybody, proc).and_then(|mut calls| {
+        CallSource::load((objects, kernel), sockets, everybody, roots).and_then(|mut calls| {
             if !everybody {
                 calls.turn(true, process::monotonic_ns())?;
             }
@@ -297,6 +297,16 @@ fn given(plan: &Plan, kernel: &Kernel) -> [u8; 16] {
         place.copy_from_slice(&number.to_ne_bytes());
     }
     given
+}
+
+/// As `struct numbering` of `bpf/watch.h` has it: the PID namespace whose numbers `/proc` shows, so that
+/// what is told of a process can be looked up there.
+fn numbering(roots: &Roots) -> [u8; 4] {
+    /// The inode number of the first (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
+    const FIRST: u64 = 4_026_531_836;
+    let proc = Proc(roots.proc.clone());
+    let namespace = proc.pid_namespace().filter(|namespace| *namespace != FIRST);
+    namespace.and_then(|inode| u32::try_from(inode).ok()).unwrap_or(0).to_ne_bytes()
 }
 
 /// Names of reasons for resets by their numbers, without what all of them begin with.
@@ -327,6 +337,8 @@ struct Translator {
 #[derive(PartialEq, Eq)]
 struct UnixUnread {
     by: Actor,
+    /// The cookie of the sender's end.
+    from: u64,
     bytes: u64,
     sender: Option<u32>,
     path: Option<String>,
@@ -418,9 +430,9 @@ impl Translator {
     fn add_unread(&mut self, record: &Record<'_>, each: Each<'_>) {
         let (bytes, sender, path) = record.unread();
         let by = record.actor().unwrap_or(Actor { pid: 0, tid: 0, ending: None });
-        let found = UnixUnread { by, bytes: 0, sender, path };
+        let found = UnixUnread { by, from: record.socket(), bytes: 0, sender, path };
         let is_same = self.unread.as_ref().is_some_and(|(_, one)| {
-            (one.by, one.sender, &one.path) == (found.by, found.sender, &found.path)
+            (one.by, one.from, one.sender) == (found.by, found.from, found.sender)
         });
         if !is_same {
             self.end_unread(each);
@@ -430,7 +442,7 @@ impl Translator {
     }
 
     fn end_unread(&mut self, each: Each<'_>) {
-        if let Some((at_ns, UnixUnread { by, bytes, sender, path })) = self.unread.take() {
+        if let Some((at_ns, UnixUnread { by, bytes, sender, path, .. })) = self.unread.take() {
             each(Event { at_ns, what: What::UnixUnread { by, bytes, sender, path } });
         }
     }

@@ -6,10 +6,10 @@ use lastbyte_bpf::{Kernel, Linked, Loaded, Object};
 use lastbyte_sys::calls::CALLS;
 
 use super::record::{u32_at, u64_at};
-use super::{Objects, image, sentence};
+use super::{Objects, image, numbering, sentence};
 use crate::event::{Calls, Event, Ready, SocketId, What};
-use crate::observe::Each;
 use crate::observe::proc::Proc;
+use crate::observe::{Each, Roots};
 
 /// How often what was counted is fetched, nanoseconds.
 const FETCH_NS: u64 = 500_000_000;
@@ -44,7 +44,7 @@ impl CallSource {
         (objects, kernel): (Objects, &Kernel),
         sockets: &Loaded,
         everybody: bool,
-        proc: Proc,
+        roots: &Roots,
     ) -> Result<Self, String> {
         if kernel.arguments_at("sys_enter").is_none() || kernel.arguments_at("sys_exit").is_none() {
             return Err(
@@ -53,10 +53,12 @@ impl CallSource {
         }
         let mut object = Object::open("lb_calls", image(objects, "calls")?).map_err(sentence)?;
         object.give(".rodata.given", &given(everybody)).map_err(sentence)?;
+        object.give(".rodata.numbering", &numbering(roots)).map_err(sentence)?;
         for map in ["watched", "records", "dropped"] {
             object.share(map, sockets).map_err(sentence)?;
         }
         let loaded = object.load().map_err(sentence)?;
+        let proc = Proc(roots.proc.clone());
         Ok(Self { loaded, links: Vec::new(), fetched_ns: 0, proc })
     }
 
