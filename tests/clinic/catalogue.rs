@@ -228,8 +228,8 @@ fn buffers() -> Vec<Case> {
     };
     let rcvbuf = Case {
         disease: Some("LB202"),
-        peer: "send:4000000 finish read",
-        sick: |seen| received_all(seen) && seen.patient("seconds") > 1.8,
+        peer: "send:6000000 finish read",
+        sick: |seen| received_all(seen) && seen.patient("seconds") > 3.2,
         well: |seen| received_all(seen) && seen.patient("seconds") < 1.5,
         ..slow
     };
