@@ -7,6 +7,7 @@ use crate::event::Scope;
 use crate::explain::explain;
 use crate::finding::{Class, Evidence, Finding};
 use crate::summary::Summary;
+use crate::words::bytes;
 
 /// The page. It stands alone: write it to a file that ends in `.html`. Names that programs gave
 /// themselves are shown without what would turn text around.
@@ -88,7 +89,7 @@ fn answer(summary: &Summary) -> String {
     match (parts.is_empty(), summary.bytes_lost) {
         (true, _) => "Nothing was found.".to_owned(),
         (false, 0) => format!("Found {}.", parts.join(", ")),
-        (false, bytes) => format!("Found {}; {bytes} bytes did not arrive.", parts.join(", ")),
+        (false, lost) => format!("Found {}; {} did not arrive.", parts.join(", "), bytes(lost)),
     }
 }
 
