@@ -59,8 +59,8 @@ const EXIT_DELAY_NS: u64 = 20_000_000;
 const COUNTS_NS: u64 = 1_000_000_000;
 /// One refusal is told of by two programs within this time, nanoseconds.
 const TWICE_NS: u64 = 100_000;
-/// So often is the ring asked for more at one look at most.
-const TAKES_AT_ONCE: usize = 4;
+/// So often is the ring asked for more at one look at most: together all that it has room for.
+const TAKES_AT_ONCE: usize = 3;
 
 /// Watches from within the kernel. Dropped, nothing of it is left there.
 pub(super) struct KernelSource {
