@@ -3,7 +3,7 @@
 // it closes, without waiting for a FIN.
 #include "patient.h"
 
-enum { PATIENCE_MS = 2500 };
+enum { PATIENCE_MS = 6000 };
 
 int main(int argc, char **argv) {
   int fd = reach(argc, argv);

@@ -7,6 +7,6 @@ int main(int argc, char **argv) {
   int fd = reach(argc, argv);
   int size = 16384;
   if (sick) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-  long written = put(fd, 4000000, 65536);
+  long written = put(fd, 6000000, 65536);
   say("{\"written\": %ld, \"read\": %ld}", written, finish(fd));
 }

@@ -14,8 +14,10 @@ int main(int argc, char **argv) {
   limit.rlim_cur = sick ? 16 : 256;
   setrlimit(RLIMIT_NOFILE, &limit);
   long accepted = 0, refused = 0;
-  double end = now_s() + WORK_MS / 1e3;
   struct pollfd poll_for = {.fd = listener, .events = POLLIN};
+  // How soon the first client comes is not its matter.
+  poll(&poll_for, 1, -1);
+  double end = now_s() + WORK_MS / 1e3;
   for (double left = WORK_MS; left > 0; left = (end - now_s()) * 1e3) {
     if (poll(&poll_for, 1, (int)left + 1) != 1) continue;
     if (accept(listener, NULL, NULL) >= 0) accepted++;

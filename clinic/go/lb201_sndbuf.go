@@ -9,6 +9,6 @@ func main() {
 	if sick {
 		conn.SetWriteBuffer(16384)
 	}
-	written, _ := conn.Write(make([]byte, 4000000))
+	written, _ := conn.Write(make([]byte, 6000000))
 	say(known{"written": written, "read": finish(conn)})
 }

@@ -1,14 +1,15 @@
-// LB206: writes a byte at a time; Go has TCP_NODELAY on, so that each is a packet. Mended: a bufio.Writer.
+// LB206: writes a byte at a time for four seconds; Go has TCP_NODELAY on, so that each is a packet. Mended: a
+// bufio.Writer.
 
 package main
 
 import (
 	"bufio"
 	"io"
+	"time"
 )
 
 func main() {
-	const bytes = 60000
 	sick := isSick()
 	conn := reach()
 	buffer := bufio.NewWriterSize(conn, 65536)
@@ -16,8 +17,10 @@ func main() {
 	if sick {
 		out = conn
 	}
-	for i := 0; i < bytes; i++ {
+	bytes, end := 0, time.Now().Add(4*time.Second)
+	for bytes < 60000 || (sick && time.Now().Before(end)) {
 		out.Write([]byte{0})
+		bytes++
 	}
 	buffer.Flush()
 	writes := 1

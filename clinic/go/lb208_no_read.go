@@ -1,4 +1,4 @@
-// LB208: the receiver's program does not read: it is busy for two seconds with what it has, while its window is
+// LB208: the receiver's program does not read: it is busy for five seconds with what it has, while its window is
 // closed. Mended: reads what is there.
 
 package main
@@ -11,7 +11,7 @@ func main() {
 	start := time.Now()
 	got, _ := conn.Read(make([]byte, 1000))
 	if sick {
-		time.Sleep(2 * time.Second)
+		time.Sleep(5 * time.Second)
 	}
 	rest := take(conn)
 	say(known{"written": 0, "read": int64(got) + rest, "seconds": time.Since(start).Seconds()})

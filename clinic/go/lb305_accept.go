@@ -20,8 +20,11 @@ func main() {
 		limit.Cur = 16
 	}
 	must(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	// How soon the first client comes is not its matter.
+	first, err := listener.Accept()
+	must(err)
+	kept := []net.Conn{first}
 	listener.SetDeadline(time.Now().Add(1200 * time.Millisecond))
-	var kept []net.Conn
 	refused := 0
 	for {
 		conn, err := listener.Accept()

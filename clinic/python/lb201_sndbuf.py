@@ -10,7 +10,7 @@ stream = patient.reach()
 if sick:
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32768)
 written = 0
-for _ in range(64):
+for _ in range(96):
     stream.sendall(bytes(65536))
     written += 65536
 patient.say(written=written, read=patient.finish(stream))

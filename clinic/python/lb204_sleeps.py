@@ -6,7 +6,7 @@ import patient
 sick = patient.is_sick()
 stream = patient.reach()
 written = 0
-for _ in range(50):
+for _ in range(100):
     stream.sendall(bytes(65536))
     written += 65536
     if sick:

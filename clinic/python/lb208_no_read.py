@@ -9,7 +9,7 @@ start = patient.now()
 got = 0
 while data := stream.recv(16384):
     got += len(data)
-    if sick and got < 800000:
+    if sick:
         patient.time.sleep(0.05)
 patient.say(written=0, read=got, seconds=patient.now() - start)
 patient.finish(stream)

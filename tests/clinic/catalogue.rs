@@ -156,9 +156,10 @@ fn other_losses() -> Vec<Case> {
             source: "c/lb106_half_close.c",
             disease: Some("LB106"),
             peer: "read:1000 send:1 read stay",
-            sick: |seen| seen.missing() == 0 && seen.patient("waited_ms") >= 2400.0,
+            sick: |seen| seen.missing() == 0 && seen.patient("waited_ms") >= 5900.0,
             well: |seen| seen.missing() == 0 && seen.patient("waited_ms") < 2000.0,
             loses: Loses::Nothing,
+            is_slow: true,
             ..TAIL
         },
         named("Unix socket in C", "c/lb107_unix.c", unix),
@@ -227,8 +228,8 @@ fn buffers() -> Vec<Case> {
     };
     let rcvbuf = Case {
         disease: Some("LB202"),
-        peer: "send:4000000 finish read",
-        sick: |seen| received_all(seen) && seen.patient("seconds") > 1.8,
+        peer: "send:6000000 finish read",
+        sick: |seen| received_all(seen) && seen.patient("seconds") > 3.2,
         well: |seen| received_all(seen) && seen.patient("seconds") < 1.5,
         ..slow
     };
@@ -258,6 +259,7 @@ fn writing() -> Vec<Case> {
         disease: Some("LB206"),
         sick: |seen| all_arrived(seen) && seen.patient("written") / seen.patient("writes") <= 64.0,
         well: |seen| all_arrived(seen) && seen.patient("writes") < 1000.0,
+        is_slow: true,
         ..writes
     };
     vec![
@@ -266,7 +268,7 @@ fn writing() -> Vec<Case> {
             source: "python/lb204_sleeps.py",
             disease: Some("LB204"),
             place: LONG,
-            sick: |seen| all_arrived(seen) && seen.peer("seconds") > 2.4,
+            sick: |seen| all_arrived(seen) && seen.peer("seconds") > 4.8,
             well: |seen| all_arrived(seen) && seen.peer("seconds") < 2.0,
             is_slow: true,
             ..writes
@@ -327,8 +329,9 @@ fn spinning() -> Vec<Case> {
         loses: Loses::Nothing,
         ..TAIL
     };
-    let writable = Case { disease: Some("LB301"), peer: "hold wait:1000 send:1 read", ..spins };
-    let outq = Case { disease: Some("LB302"), peer: "hold wait:1000 read", ..spins };
+    let lasting = Case { is_slow: true, ..spins };
+    let writable = Case { disease: Some("LB301"), peer: "hold wait:2000 send:1 read", ..lasting };
+    let outq = Case { disease: Some("LB302"), peer: "hold wait:2000 read", ..lasting };
     let hangup = Case { disease: Some("LB303"), peer: "finish read", ..spins };
     let accept = Case {
         disease: Some("LB305"),

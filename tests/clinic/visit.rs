@@ -220,7 +220,7 @@ fn clients(
     } else {
         ward.near()
     };
-    let patient = Bed::start(place, &watched(words, scratch, tier), LIMIT)?;
+    let patient = Bed::start(place, &watched((case, words), scratch, tier), LIMIT)?;
     Ok((patient, peer))
 }
 
@@ -232,7 +232,7 @@ fn servers(
     (program, tier): (&[String], Option<&str>),
 ) -> Result<(Bed, Bed), Failure> {
     let words = [program, &["serve".to_owned(), "0".to_owned()]].concat();
-    let mut patient = Bed::start(ward.near(), &watched(words, scratch, tier), LIMIT)?;
+    let mut patient = Bed::start(ward.near(), &watched((case, words), scratch, tier), LIMIT)?;
     let port = patient.next_number("port")?.to_string();
     let peer = peer_words(case, &["connect", "127.0.0.1", &port]);
     Ok((patient, Bed::start(ward.far(), &peer, LIMIT)?))
@@ -251,15 +251,27 @@ fn peer_words(case: &Case, how: &[&str]) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// The words that run these under the doctor.
-fn watched(words: Vec<String>, scratch: &Scratch, tier: Option<&str>) -> Vec<String> {
+/// The words that run these under the doctor. With `LASTBYTE_CLINIC_RECORD=DIRECTORY` it writes down there
+/// all that it sees, for `lastbyte doctor --replay`.
+fn watched(
+    (case, words): (&Case, Vec<String>),
+    scratch: &Scratch,
+    tier: Option<&str>,
+) -> Vec<String> {
     let Some(tier) = tier else { return words };
     let answer = scratch.path().join(ANSWER);
     let doctor = [LASTBYTE, "doctor", "--json", "--all", "--output", answer.to_str().unwrap()];
     let page = scratch.path().join(PAGE);
-    let more = ["--report", page.to_str().unwrap(), "--tier", tier, "--"];
-    let doctor = doctor.into_iter().chain(more).map(str::to_owned);
-    doctor.chain(words).collect()
+    let more = ["--report", page.to_str().unwrap(), "--tier", tier];
+    let mut doctor: Vec<_> = doctor.into_iter().chain(more).map(str::to_owned).collect();
+    if let Ok(directory) = std::env::var("LASTBYTE_CLINIC_RECORD") {
+        let state = words.iter().find(|word| *word == "sick" || *word == "well").unwrap();
+        let file = format!("{directory}/{tier} {} {state}.jsonl", case.name);
+        doctor.extend(["--record".to_owned(), file]);
+    }
+    doctor.push("--".to_owned());
+    doctor.extend(words);
+    doctor
 }
 
 /// Hears what the patient says, to its end. When it has written, the peer is told, and the path becomes

@@ -144,6 +144,8 @@ pub struct TcpInfo {
     pub retrans_segments: u32,
     /// `tcpi_last_data_sent`: milliseconds since data was last sent.
     pub last_data_sent_ms: u32,
+    /// `tcpi_last_data_recv`: milliseconds since data last came.
+    pub last_data_received_ms: u32,
     /// `tcpi_rtt`: the smoothed round trip.
     pub rtt_us: u32,
     /// `tcpi_snd_ssthresh`, segments: slow start ends there (RFC 5681 section 3.1). 2,147,483,647
@@ -202,6 +204,7 @@ impl TcpInfo {
             lost_segments: u32_at(bytes, 32)?,
             retrans_segments: u32_at(bytes, 36)?,
             last_data_sent_ms: u32_at(bytes, 44)?,
+            last_data_received_ms: u32_at(bytes, 52)?,
             rtt_us: u32_at(bytes, 68)?,
             ssthresh_segments: u32_at(bytes, 76)?,
             cwnd_segments: u32_at(bytes, 80)?,

@@ -100,7 +100,7 @@ impl Slow {
         }
         let Some(seen) = Seen::of(at_ns, sample) else { return };
         let is_followed = self.flows.contains_key(&sample.socket);
-        if seen.rests() && !is_followed {
+        if seen.rests() && !seen.may_receive() && !is_followed {
             // Most sockets of a large server, most of the time.
             return;
         }

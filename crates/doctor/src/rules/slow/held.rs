@@ -14,6 +14,8 @@ use crate::words;
 const SHORTEST_US: u32 = 1_000;
 /// A limit that held for less of the time than this is one of several.
 const MOSTLY: f64 = 0.5;
+/// What autotuning would go up to (`tcp_wmem`, by default), bytes of memory.
+const AUTOTUNED: u32 = 4 << 20;
 /// What was so nearly all the time.
 const NEARLY_ALWAYS: f64 = 0.8;
 
@@ -28,7 +30,7 @@ pub(super) struct Case<'a> {
 /// All that can be said.
 pub(super) fn judge(case: &Case<'_>) -> Vec<Told> {
     let by_rule = |rule: fn(&Case<'_>) -> Option<Told>| rule(case);
-    let held = [send_buffer, receive_window, congestion_window, shut_out, slow_reader];
+    let held = [send_buffer, receive_window, own_window, congestion_window, shut_out, slow_reader];
     let told: Vec<Told> = held.into_iter().filter_map(by_rule).collect();
     // What is held back by something else, does not wait for its program.
     if told.is_empty() { application(case).into_iter().collect() } else { told }
@@ -98,8 +100,6 @@ impl Case<'_> {
 /// cases. So this rests on the lock, on a buffer that is full with all of it sent, and on a path without
 /// a queue.
 fn send_buffer(case: &Case<'_>) -> Option<Told> {
-    /// What autotuning would go up to (`tcp_wmem`, by default), bytes of memory.
-    const AUTOTUNED: u32 = 4 << 20;
     /// A buffer counts the memory of what lies in it, which is up to twice its bytes.
     const OVERHEAD: u64 = 2;
     let (window, size) = (case.window, case.sample.send_buffer?);
@@ -111,7 +111,7 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
         None => share >= NEARLY_ALWAYS && window.buffer_least == window.buffer_most,
     };
     if !is_fixed || size >= AUTOTUNED || !case.is_long_path() || case.is_path_full() {
-        return None;
+        return send_buffer_with_bursts(case);
     }
     let most = u64::from(AUTOTUNED) / OVERHEAD;
     let flight = window.flight_most.max(1);
@@ -147,6 +147,49 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
         ("allowed_rate_bits_per_second", (case.rate_of(allowed) * 8.0).into()),
         ("most_in_flight_bytes", flight.into()),
         ("so_buf_lock", lock.into()),
+    ]));
+    Some(told)
+}
+
+/// LB201 where nothing paces what is sent. The kernel asks for room in the buffer only before it makes a
+/// new segment, and goes on to fill one that was sent in part: so such a flow has several times its buffer
+/// in flight at some moments, in bursts that wait in a queue, and next to nothing at others.
+///
+/// That the path is not full all the time is seen from how fast it delivered a burst, and that it was not
+/// the congestion window from moments with room in it.
+fn send_buffer_with_bursts(case: &Case<'_>) -> Option<Told> {
+    /// The well recordings have at least 90 % of what their path delivers, the sick ones half at most.
+    const CARRIED: f64 = 0.6;
+    /// Moments at which nothing but the buffer can have been the limit, a part and a number of them.
+    const STARVED: f64 = 0.1;
+    const FEWEST: u32 = 3;
+    let (window, size) = (case.window, case.sample.send_buffer?);
+    let is_fixed = case.sample.locks.is_some_and(|locks| locks & 1 != 0) && size < AUTOTUNED;
+    let share = window.share_of(window.overfull_in);
+    let is_starved = window.starved_in >= FEWEST && window.share_of(window.starved_in) >= STARVED;
+    let could = window.delivered_most as f64;
+    let carries_more = window.rate() < could * CARRIED;
+    if !is_fixed || share < NEARLY_ALWAYS || !is_starved || !carries_more || !case.is_long_path() {
+        return None;
+    }
+    let sentence = format!(
+        "the send buffer, which the program fixed at {} bytes, was full at {} of the looks in {}, also \
+         when all of it was in flight and the windows had room: {}, where the path delivered up to {}",
+        words::count(size.into()),
+        say::percent(share),
+        case.over(),
+        case.rate(),
+        say::rate(could),
+    );
+    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; or set \
+               it to twice the bandwidth-delay product.";
+    let mut told = case.told(201, sentence, fix);
+    told.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
+    told.evidence.extend(say::evidence([
+        ("send_buffer_bytes", size.into()),
+        ("delivered_rate_bits_per_second", (could * 8.0).into()),
+        ("most_in_flight_bytes", window.flight_most.into()),
+        ("so_buf_lock", "send buffer".into()),
     ]));
     Some(told)
 }
@@ -201,6 +244,57 @@ fn receive_window(case: &Case<'_>) -> Option<Told> {
             told.evidence.insert("peer_receive_buffer_bytes".to_owned(), size.into());
         }
     }
+    Some(told)
+}
+
+/// LB202 as the receiver sees it: its program fixed the buffer, and in each round trip as much comes as
+/// the window allows.
+fn own_window(case: &Case<'_>) -> Option<Told> {
+    /// What autotuning would go up to (`tcp_rmem`, by default), bytes of memory.
+    const AUTOTUNED: u32 = 6 << 20;
+    /// So much of the window came in the shortest round trip. In a longer one, which may be one with a
+    /// queue, it is more.
+    const USED: f64 = 0.75;
+    let (window, size) = (case.window, case.sample.receive_buffer?);
+    let is_fixed = case.sample.locks.is_some_and(|locks| locks & 2 != 0) && size < AUTOTUNED;
+    let flows = window.share_of(window.received_in) >= NEARLY_ALWAYS;
+    let reads = window.share_of(window.unread_in) < 0.2;
+    if !is_fixed || !flows || !reads || !case.is_long_path() || window.offered_most == 0 {
+        return None;
+    }
+    // Where the sender is asked about as well, it is told there.
+    let other = case.book.other_end(case.sample.socket);
+    if other.is_some_and(|known| known.sample.is_some() && case.book.wants_socket(known.socket.id))
+    {
+        return None;
+    }
+    let could = case.rate_of(window.offered_most.into());
+    let share = window.receive_rate() / could;
+    if share < USED {
+        return None;
+    }
+    let rate = say::rate(window.receive_rate());
+    let sentence = format!(
+        "the receive buffer, which the program fixed at {} bytes, lets the peer send {} bytes in a round \
+         trip of {}, and {} of that came for {}: {rate}",
+        words::count(size.into()),
+        words::count(window.offered_most.into()),
+        say::microseconds(case.now.trip_us()),
+        say::percent(share.min(1.0)),
+        case.over(),
+    );
+    let fix = "Do not set SO_RCVBUF, so that the kernel sizes the buffer by what comes; or set it to twice the \
+         bandwidth-delay product.";
+    let mut told = case.told(202, sentence, fix);
+    told.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
+    told.evidence.retain(|name, _| !matches!(name.as_str(), "acked_bytes" | "congestion_control"));
+    told.evidence.extend(say::evidence([
+        ("received_bytes", window.received.into()),
+        ("rate_bits_per_second", (window.receive_rate() * 8.0).into()),
+        ("receive_buffer_bytes", size.into()),
+        ("receive_window_bytes", window.offered_most.into()),
+        ("so_buf_lock", "receive buffer".into()),
+    ]));
     Some(told)
 }
 
@@ -355,6 +449,10 @@ fn slow_reader(case: &Case<'_>) -> Option<Told> {
     let what = match window.read {
         0 if is_closed => "read nothing".to_owned(),
         0 => return None,
+        // It has stopped to read early on, and the peer waits for it now.
+        _ if is_closed && window.share_of(window.read_in) < 0.1 => {
+            format!("read {} bytes", words::count(window.read))
+        }
         // It has stopped to read, or begun to: the next window will tell.
         _ if window.share_of(window.read_in) < 0.3 => return None,
         // A sender on the same machine is nearly always faster than a reader.

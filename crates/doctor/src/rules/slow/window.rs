@@ -58,6 +58,16 @@ impl Seen {
             && self.receive_queue == 0
     }
 
+    /// Whether it may be in the middle of receiving, though just now there is nothing to read: much has
+    /// come, the last of it a moment ago.
+    pub(super) fn may_receive(&self) -> bool {
+        const MUCH: u64 = 16 * 1024;
+        const MOMENT_MS: u32 = 200;
+        let info = self.info();
+        info.bytes_received.is_some_and(|bytes| bytes >= MUCH)
+            && info.last_data_received_ms <= MOMENT_MS
+    }
+
     /// Whether bytes wait behind a window into which no segment fits.
     pub(super) fn is_shut_out(&self) -> bool {
         let info = self.info();
@@ -114,6 +124,19 @@ impl Seen {
         Some(f64::from(self.moment.queued?) / f64::from(size))
     }
 
+    /// Whether the send buffer is so full that a write waits, though the peer's and the congestion window
+    /// have room for all that there is.
+    fn is_starved(&self) -> bool {
+        let info = self.info();
+        let room = info.cwnd_segments - info.cwnd_segments / 4;
+        self.is_overfull() && self.all_is_sent() && info.unacked_segments < room
+    }
+
+    /// Whether the send buffer is so full that a write waits (`sk_stream_memory_free`).
+    fn is_overfull(&self) -> bool {
+        self.fill().is_some_and(|fill| fill >= 1.0)
+    }
+
     /// Whether what is received fills a good part of the buffer, for want of a reader.
     fn is_unread(&self) -> bool {
         self.receive_buffer.is_some_and(|size| size > 0 && self.receive_queue >= size / 4)
@@ -153,12 +176,20 @@ pub(super) struct Window {
     /// was not woken yet; and the fullest that it was, as a share of its size.
     pub(super) full_in: u32,
     pub(super) fullest: f64,
+    /// At whose end the send buffer was so full that a write waited; and of these such at which all was
+    /// sent and more could have been.
+    pub(super) overfull_in: u32,
+    pub(super) starved_in: u32,
     /// At whose end all was sent.
     pub(super) all_sent_in: u32,
+    /// The fastest that the path was seen to deliver, bytes a second.
+    pub(super) delivered_most: u64,
     /// The peer's window: as it was first, the smallest, the largest.
     pub(super) peer_first: Option<u32>,
     pub(super) peer_least: u32,
     pub(super) peer_most: u32,
+    /// Our own window: the largest that was offered.
+    pub(super) offered_most: u32,
     /// The most that was in flight, bytes.
     pub(super) flight_most: u64,
     /// The send buffer: the smallest and largest size.
@@ -206,6 +237,11 @@ impl Window {
         say::per_second(self.acked, self.ns)
     }
 
+    /// Bytes received a second.
+    pub(super) fn receive_rate(&self) -> f64 {
+        say::per_second(self.received, self.ns)
+    }
+
     fn count(&mut self, grown: &Grown, before: &Seen, after: &Seen) {
         self.acked = self.acked.saturating_add(grown.acked);
         self.received = self.received.saturating_add(grown.received);
@@ -234,7 +270,11 @@ impl Window {
             self.fullest = self.fullest.max(fill);
         }
         self.all_sent_in += u32::from(after.all_is_sent());
+        self.overfull_in += u32::from(after.is_overfull());
+        self.starved_in += u32::from(after.is_starved());
         let info = after.info();
+        self.delivered_most = self.delivered_most.max(info.delivery_rate.unwrap_or_default());
+        self.offered_most = self.offered_most.max(info.rcv_wnd.unwrap_or_default());
         if let Some(room) = info.snd_wnd {
             let is_first = self.peer_first.is_none();
             self.peer_first = self.peer_first.or(Some(room));

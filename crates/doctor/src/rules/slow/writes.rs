@@ -88,7 +88,13 @@ impl Sums {
         const LATE_NS: u64 = 25_000_000;
         /// Longer than this it was not an acknowledgement that was delayed.
         const LATEST_NS: u64 = 500_000_000;
+        /// Of a write that is larger, the kernel's own buffer is the limit: it waits for room in the
+        /// middle of it, after it has filled up what was held back.
+        const LARGE: u64 = 65_536;
         let each_ns = self.held_back_ns.checked_div(self.held_back)?;
+        if self.bytes / self.writes.max(1) >= LARGE {
+            return None;
+        }
         let rtt_ns = u64::from(rtt_us.unwrap_or_default()) * 1_000;
         let late = LATE_NS.saturating_add(rtt_ns)..LATEST_NS.saturating_add(rtt_ns);
         if self.told_nagle || self.held_back < FEWEST || !late.contains(&each_ns) {
