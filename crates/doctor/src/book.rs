@@ -16,7 +16,10 @@ use crate::finding::About;
 /// may come later, and so may its peer's side of the story.
 const KEEP_NS: u64 = 10_000_000_000;
 /// So many ended ones at most, the longest ended go first.
-const MOST_ENDED: usize = 50_000;
+const MOST_ENDED: usize = 20_000;
+/// So many sockets at most, about a kilobyte each. Beyond that those go of which nothing was heard for the
+/// longest: where events are dropped ends are among them, and what is open is sampled once a second.
+const MOST_SOCKETS: usize = 40_000;
 
 /// What is known.
 #[derive(Debug)]
@@ -354,6 +357,20 @@ impl Book {
             Some(known) => known.socket = socket.clone(),
             None => drop(self.sockets.insert(socket.id, Known::new(at_ns, socket))),
         }
+        if self.sockets.len() > MOST_SOCKETS {
+            self.forget_silent();
+        }
+    }
+
+    /// Forgets a quarter of all sockets.
+    fn forget_silent(&mut self) {
+        const QUARTER: usize = MOST_SOCKETS / 4;
+        let mut heard: Vec<u64> = self.sockets.values().map(Known::heard_ns).collect();
+        let (_, &mut latest, _) = heard.select_nth_unstable(QUARTER);
+        let is_silent = |(_, known): &(&SocketId, &Known)| known.heard_ns() <= latest;
+        let silent = self.sockets.iter().filter(is_silent).map(|(id, _)| *id);
+        let silent: Vec<SocketId> = silent.take(QUARTER).collect();
+        silent.into_iter().for_each(|id| self.forget_socket(id));
     }
 
     fn note_holder(&mut self, id: SocketId, pid: u32, fd: Option<i32>) {
@@ -416,14 +433,7 @@ impl Book {
             }
             self.ended.pop_front();
             match ended {
-                Ended::Socket(id) => {
-                    if let Some(known) = self.sockets.remove(&id) {
-                        let names = (known.socket.local, known.socket.peer);
-                        if self.by_addresses.get(&names) == Some(&id) {
-                            self.by_addresses.remove(&names);
-                        }
-                    }
-                }
+                Ended::Socket(id) => self.forget_socket(id),
                 Ended::Process(pid) => {
                     // Unless the number was given again.
                     if self.processes.get(&pid).is_some_and(|one| one.ending.is_some()) {
@@ -433,9 +443,25 @@ impl Book {
             }
         }
     }
+
+    fn forget_socket(&mut self, id: SocketId) {
+        let Some(known) = self.sockets.remove(&id) else { return };
+        let names = (known.socket.local, known.socket.peer);
+        if self.by_addresses.get(&names) == Some(&id) {
+            self.by_addresses.remove(&names);
+        }
+    }
 }
 
 impl Known {
+    /// When it was last told of, nanoseconds.
+    fn heard_ns(&self) -> u64 {
+        let changed = self.changed.as_ref().map(|(at_ns, _)| *at_ns);
+        let counts = self.counts.map(|(at_ns, _)| at_ns);
+        let sample = self.sample.as_ref().map(|(at_ns, _)| *at_ns);
+        changed.max(counts).max(sample).max(self.gone_ns).unwrap_or_default().max(self.since_ns)
+    }
+
     /// Whether it waits for connections.
     #[must_use]
     pub fn listens(&self) -> bool {
@@ -473,4 +499,43 @@ fn got_fin(state: State) -> bool {
 
 fn has_port(socket: &Socket, port: u16) -> bool {
     socket.local.port() == port || socket.peer.port() == port
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_whose_end_was_never_told_are_bounded() {
+        let mut book = Book::new();
+        let at = |id: u64| SocketAddr::from(([127, 0, 0, 1], u16::try_from(id % 60_000).unwrap()));
+        let socket = |id: u64| Socket {
+            id: SocketId(id),
+            local: at(id),
+            peer: at(id / 60_000),
+            mapped: false,
+            network: None,
+            role: Role::Connected,
+        };
+        let first = SocketId(0);
+        for id in 0..200_000 {
+            book.note(&Event { at_ns: id, what: What::Socket(socket(id)) });
+            if id % 1000 == 0 {
+                let opened = What::Changed(Changed {
+                    socket: first,
+                    from: State::SynSent,
+                    to: State::Established,
+                    by: None,
+                    counts: None,
+                    errno: 0,
+                    held: None,
+                });
+                book.note(&Event { at_ns: id, what: opened });
+            }
+            assert!(book.sockets.len() <= MOST_SOCKETS);
+        }
+        assert!(book.by_addresses.len() <= MOST_SOCKETS);
+        // Of this one something was heard all the time.
+        assert!(book.socket(first).is_some() && book.socket(SocketId(199_999)).is_some());
+    }
 }

@@ -40,8 +40,13 @@ struct Watch {
 impl Watch {
     /// `None`, with the reason said aloud, where tier 3 cannot be had.
     fn start(scope: Scope, traced: Traced) -> Option<Self> {
+        Self::start_with(scope, traced, HOUR)
+    }
+
+    /// With tables that are looked at so often.
+    fn start_with(scope: Scope, traced: Traced, every: Duration) -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let plan = Plan { scope, tier: Some(Tier::Bpf), traced, every: HOUR };
+        let plan = Plan { scope, tier: Some(Tier::Bpf), traced, every };
         match Observer::start(&plan) {
             Ok((observer, _)) => Some(Self { observer, events: Vec::new(), _alone: alone }),
             Err(why) => {
@@ -885,6 +890,34 @@ sys.stdin.read(1)";
         matches!(&event.what, What::Calls(calls) if calls.call == "ioctl:SIOCOUTQ" && calls.socket.is_some())
     });
     assert!(with_socket);
+}
+
+#[test]
+fn the_socket_that_an_epoll_finds_ready_is_named() {
+    const SCRIPT: &str = "
+l = socket.create_server(('127.0.0.1', 0))
+c = socket.create_connection(l.getsockname())
+print(l.getsockname()[1], c.getsockname()[1], flush=True)
+e = select.epoll()
+e.register(c, select.EPOLLOUT)
+while True: e.poll(); time.sleep(0.001)";
+    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
+    let pid = patient.pid();
+    let every = Duration::from_millis(50);
+    let watch = Watch::start_with(Scope::Process(pid), Traced::Watched, every);
+    let Some(mut watch) = watch else { return };
+    patient.go();
+    let said = patient.said();
+    let (listens, connected) = said.split_once(' ').unwrap();
+    let at = |port: &str| SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
+    let id = watch.until("the socket", |watch| watch.id(at(connected), at(listens)));
+    watch.until("that it is what is ready", |watch| {
+        let is_it = |event: &Event| {
+            matches!(&event.what, What::Ready(ready)
+                if ready.call == "epoll_wait" && ready.socket == Some(id))
+        };
+        watch.events.iter().any(is_it).then_some(())
+    });
 }
 
 #[test]

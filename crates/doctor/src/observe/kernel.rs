@@ -59,8 +59,8 @@ const EXIT_DELAY_NS: u64 = 20_000_000;
 const COUNTS_NS: u64 = 1_000_000_000;
 /// One refusal is told of by two programs within this time, nanoseconds.
 const TWICE_NS: u64 = 100_000;
-/// So often is the ring asked for more at one look at most.
-const TAKES_AT_ONCE: usize = 4;
+/// So often is the ring asked for more at one look at most: together all that it has room for.
+const TAKES_AT_ONCE: usize = 3;
 
 /// Watches from within the kernel. Dropped, nothing of it is left there.
 pub(super) struct KernelSource {
@@ -74,8 +74,8 @@ pub(super) struct KernelSource {
     lacks: Vec<String>,
     counts_ns: u64,
     dropped: u64,
-    /// What the last window brought.
-    of_window: Vec<Event>,
+    /// What was counted of calls, and is not handed out yet.
+    of_calls: Vec<Event>,
 }
 
 impl fmt::Debug for KernelSource {
@@ -118,7 +118,7 @@ impl KernelSource {
             lacks,
             counts_ns,
             dropped: 0,
-            of_window: Vec::new(),
+            of_calls: Vec::new(),
         })
     }
 
@@ -132,7 +132,7 @@ impl KernelSource {
 }
 
 impl Source for KernelSource {
-    fn take(&mut self, _: &mut Tables, each: Each<'_>) -> Result<(), ObserveError> {
+    fn take(&mut self, tables: &mut Tables, each: Each<'_>) -> Result<(), ObserveError> {
         let now_ns = process::monotonic_ns();
         if now_ns >= self.counts_ns + COUNTS_NS {
             self.counts_ns = now_ns;
@@ -151,9 +151,17 @@ impl Source for KernelSource {
         translator.end_unread(each);
         translator.tell_exits(now_ns, sockets, each);
         if let Some(calls) = self.calls.as_mut().filter(|calls| calls.is_due(now_ns)) {
-            calls.fetch(now_ns, each);
+            let room = &mut self.of_calls;
+            calls.fetch(now_ns, &mut |event| room.push(event));
         }
-        self.of_window.drain(..).for_each(&mut *each);
+        for mut event in self.of_calls.drain(..) {
+            if let What::Ready(ready) = &mut event.what {
+                // Of an epoll the kernel's program does not know the descriptor.
+                let behind = || tables.behind(ready.pid, ready.fd?);
+                ready.socket = ready.socket.or_else(behind);
+            }
+            each(event);
+        }
         let events = self.newly_dropped();
         if events > 0 {
             each(Event { at_ns: now_ns, what: What::Dropped { events } });
@@ -179,7 +187,7 @@ impl Source for KernelSource {
         let Some(calls) = &mut self.calls else { return };
         let now_ns = process::monotonic_ns();
         if calls.is_on() && !is_open {
-            let room = &mut self.of_window;
+            let room = &mut self.of_calls;
             calls.fetch(now_ns, &mut |event| room.push(event));
         }
         if let Err(why) = calls.turn(is_open, now_ns) {

@@ -150,6 +150,13 @@ impl Proc {
         Ok(())
     }
 
+    /// The inode number of the socket that a descriptor is.
+    #[cfg(feature = "bpf")]
+    pub(super) fn socket(&self, pid: u32, fd: i32) -> Option<u32> {
+        let target = fs::read_link(self.of(pid).join("fd").join(fd.to_string())).ok()?;
+        u32::try_from(in_brackets(&target, "socket:")?).ok()
+    }
+
     /// What an epoll watches: of each descriptor the data that the program gave it, and its number
     /// (`proc_pid_fdinfo(5)`).
     #[cfg(feature = "bpf")]

@@ -131,6 +131,13 @@ impl Tables {
         row.or_else(|| self.rows.buried.get(&(local, peer)).map(|buried| &buried.0))
     }
 
+    /// The socket that is behind a descriptor now, if a table has shown it.
+    #[cfg(feature = "bpf")]
+    pub(super) fn behind(&mut self, pid: u32, fd: i32) -> Option<SocketId> {
+        let inode = self.proc.socket(pid, fd)?;
+        self.rows.of_inode(inode).map(|row| row.socket.id)
+    }
+
     /// The socket that a process has by this descriptor, where that was seen.
     pub(super) fn held_by(&self, pid: u32, fd: i32) -> Option<SocketId> {
         let held = |row: &&Row| row.holders.contains(&(pid, Some(fd)));
