@@ -4,8 +4,8 @@
 #   make bench-doctor          everything, about ten minutes on a machine that does nothing else
 #   bench/doctor.sh PART...    parts: connects, bulk, own, memory
 #
-# Needs root. It runs in namespaces of its own (mounts, processes, network), so that nothing of it
-# stays, also when it is killed. What it prints is kept in bench/results/doctor.txt, every sample in
+# Needs root. It runs in namespaces of its own (mounts, network), so that nothing of it stays, also
+# when it is killed. What it prints is kept in bench/results/doctor.txt, every sample in
 # bench/results/doctor.jsonl.
 #
 # ROUNDS, MS (of a run of connects) and BYTES (of a run of bulk) change what their names say; LASTBYTE and
@@ -26,7 +26,7 @@ main() {
   trap 'exit 130' INT TERM
   mount -t tmpfs tmpfs /run
   ip link set lo up
-  sysctl -q -w net.ipv4.ip_local_port_range="1024 65535" net.ipv4.tcp_tw_reuse=1 \
+  sysctl -q -w net.ipv4.ip_local_port_range="10000 65535" net.ipv4.tcp_tw_reuse=1 \
     net.ipv4.tcp_max_tw_buckets=2000
   ulimit -n "$(ulimit -H -n)"
   echo "# What the doctor costs"
@@ -51,8 +51,9 @@ enter_a_world() {
   parts=$(IFS=-; echo "$*")
   mkdir -p bench/results
   export SAMPLES=bench/results/doctor${parts:+-$parts}.jsonl
+  # Not in a PID namespace: the kernel's trace points have the machine's numbers.
   BENCH_DOCTOR_WORLD=new setpriv --pdeathsig KILL unshare --mount --propagation private --net \
-    --pid --fork --kill-child --mount-proc -- "$BASH" bench/doctor.sh "$@" 2>&1 |
+    --fork --kill-child -- "$BASH" bench/doctor.sh "$@" 2>&1 |
     tee "bench/results/doctor${parts:+-$parts}.txt"
 }
 

@@ -129,8 +129,7 @@ PARTS = {"connects": connects, "bulk": bulk, "own": own_cpu, "memory": memory}
 class Server:
     def __enter__(self):
         self.address = f"127.0.0.1:{port()}"
-        self.process = subprocess.Popen([LOAD, "serve", f"listen={self.address}"],
-                                        stdout=subprocess.PIPE, text=True)
+        self.process = start([LOAD, "serve", f"listen={self.address}"])
         self.pid = self.process.pid
         if "ready" not in self.process.stdout.readline():
             raise SystemExit("the server did not start")
@@ -144,8 +143,7 @@ class Held:
     """Connections that are held until the end."""
 
     def __init__(self, to, flows):
-        self.process = subprocess.Popen([LOAD, "hold", f"to={to}", f"flows={flows}", "bytes=1024"],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = start([LOAD, "hold", f"to={to}", f"flows={flows}", "bytes=1024"])
         self.process.stdout.readline()
 
     def __enter__(self):
@@ -161,8 +159,7 @@ class Doctor:
         if ARMS[arm] is None:
             return
         words = [word.format(server=server) for word in ARMS[arm]]
-        self.process = subprocess.Popen([LASTBYTE, "doctor", "--json", *words],
-                                        stdout=subprocess.PIPE, text=True)
+        self.process = start([LASTBYTE, "doctor", "--json", *words])
         began = json.loads(self.process.stdout.readline())
         if began["type"] != "began":
             raise SystemExit(f"the doctor did not begin: {began}")
@@ -200,6 +197,12 @@ class Doctor:
             self.process.send_signal(signal.SIGTERM)
             lines = self.process.communicate(timeout=20)[0].splitlines()
             self.told = json.loads(lines[-1]) if lines else None
+
+
+def start(words):
+    """A program that ends with this one, also when this one is killed."""
+    return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *words], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
 
 
 def load(mode, to, *words):

@@ -11,7 +11,7 @@
  * ready, and after which its thread waits again without a read, a write or the like in between, is idle: a
  * loop of such calls burns processor time for nothing.
  */
-#include "watch.h"
+#include "record.h"
 
 /* --- the kernel's types: only what is used -------------------------------------------------------- */
 
@@ -44,6 +44,7 @@ struct sock {
 } FROM_KERNEL;
 
 struct socket {
+	u16 type; /* SOCK_STREAM and so on */
 	struct sock *sk;
 } FROM_KERNEL;
 
@@ -70,7 +71,7 @@ struct pollfd {
 
 /* What is known of a call, by its number. The loader (observe/kernel/calls.rs) has the same bits. */
 enum {
-	TRACED = 1,
+	IS_CONNECT = 1,
 	WAITS = 2,  /* until something is ready */
 	DOES = 4,   /* something to a descriptor */
 	HAS_FD = 8, /* as its first argument */
@@ -100,14 +101,14 @@ struct call {
 
 #define MOST_ERRORS 4
 
-struct counts {
+struct tally {
 	u64 count;
 	u64 returned;
 	u64 zero;
 	u64 in_call_ns;
 	u64 highest;
 	u64 socket; /* its cookie; 0: none, or it has none yet */
-	u32 is_socket;
+	u32 type; /* of socket: SOCK_STREAM and so on; 0: it is none */
 	u32 reserved;
 	struct {
 		u32 errno;
@@ -120,7 +121,7 @@ struct {
 	NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
 	NUMBER(max_entries, 16384);
 	TYPE(key, struct call);
-	TYPE(value, struct counts);
+	TYPE(value, struct tally);
 } calls SEC(".maps");
 
 /* Waiting calls of a thread that found something ready. The key's descriptor is that of an epoll. */
@@ -132,7 +133,7 @@ struct readiness {
 	u32 ready;  /* bits of poll(2), of idle calls */
 	s32 fd;     /* that was ready most often in these; -1: not known */
 	u32 votes;  /* for `fd` or `data`, less those against it */
-	u32 is_socket;
+	u32 type;   /* of socket */
 };
 
 struct {
@@ -164,8 +165,8 @@ struct {
 
 /* --- descriptors ---------------------------------------------------------------------------------- */
 
-/* Whether a descriptor of the current process is a socket, and its cookie. */
-APART u64 socket_behind(s32 fd, u32 *is_socket)
+/* The cookie of the socket that a descriptor of the current process is, and its type; 0 if it is none. */
+APART u64 socket_behind(s32 fd, u32 *type)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct files_struct *files = task->files;
@@ -177,9 +178,10 @@ APART u64 socket_behind(s32 fd, u32 *is_socket)
 	struct sock *sk = NULL;
 	u64 cookie = 0;
 	u16 mode = 0;
+	u16 kind = 0;
 	u32 most = 0;
 
-	*is_socket = 0;
+	*type = 0;
 	if (fd < 0 || !files)
 		return 0;
 	READ(table, files->fdt);
@@ -198,10 +200,11 @@ APART u64 socket_behind(s32 fd, u32 *is_socket)
 	READ(mode, inode->i_mode);
 	if ((mode & S_IFMT) != S_IFSOCK)
 		return 0;
-	*is_socket = 1;
 	READ(socket, file->private_data);
 	if (!socket)
 		return 0;
+	READ(kind, socket->type);
+	*type = kind;
 	READ(sk, socket->sk);
 	if (!sk)
 		return 0;
@@ -231,7 +234,7 @@ INLINE void note_idle(struct thread *thread)
 		entry->votes = 1;
 		entry->fd = thread->fd;
 		entry->data = thread->data;
-		entry->socket = socket_behind(thread->fd, &entry->is_socket);
+		entry->socket = socket_behind(thread->fd, &entry->type);
 	}
 }
 
@@ -240,16 +243,20 @@ int call_entered(u64 *ctx)
 {
 	struct pt_regs *regs = (struct pt_regs *)ctx[0];
 	u64 number = ctx[1];
-	u64 both = bpf_get_current_pid_tgid();
-	u32 tid = (u32)both;
+	/* Here it is a name that no other thread has. */
+	u32 tid = (u32)bpf_get_current_pid_tgid();
 	struct task_struct *task;
 	struct thread *thread;
 	u32 kind;
+	u32 pid;
 
 	if (number >= MOST_CALLS)
 		return 0;
 	kind = given.kinds[number];
-	if (!kind || !(given.everybody || is_watched_process(both >> 32)))
+	if (!kind)
+		return 0;
+	pid = current_process();
+	if (!pid || !(given.everybody || is_watched_process(pid)))
 		return 0;
 	task = bpf_get_current_task_btf();
 	if (EXISTS(struct thread_info, status) && task->thread_info.status & TS_COMPAT)
@@ -381,7 +388,7 @@ INLINE void note_ready(struct thread *thread, const struct call *key, u32 kind, 
 		look_at_set(thread, thread->arguments[1], POLLIN);
 }
 
-INLINE void note_error(struct counts *counts, u32 errno)
+INLINE void note_error(struct tally *counts, u32 errno)
 {
 	for (u32 i = 0; i < MOST_ERRORS; i++) {
 		if (!counts->errors[i].count)
@@ -402,15 +409,65 @@ INLINE u32 command(u64 argument)
 	return asked == 0x5411 || asked == 0x541b || asked == 0x894b ? asked : 0;
 }
 
+#define SOCK_STREAM 1
+
+/* Of errno: what connect() says before it sends anything. */
+#define EPERM 1
+#define EACCES 13
+#define EADDRINUSE 98
+#define ENETUNREACH 101
+
+/* As user space has it, of both families. */
+struct sockaddr {
+	u16 family;
+	u16 port;
+	u32 address;
+	u8 address6[16];
+};
+
+/* That a connection was refused by this machine itself. */
+INLINE void tell_not_connected(const struct thread *thread, u32 errno)
+{
+	const void *place = (const void *)thread->arguments[1];
+	struct sockaddr to = {};
+	struct record *record;
+	u32 type;
+
+	if (errno != EPERM && errno != EACCES && errno != EADDRINUSE && errno != EADDRNOTAVAIL &&
+	    errno != ENETUNREACH)
+		return;
+	/* What was counted for this descriptor may have been another socket. */
+	socket_behind((s32)thread->arguments[0], &type);
+	if (type != SOCK_STREAM)
+		return;
+	/* The longer one, or the shorter one at the end of a page. */
+	if (bpf_probe_read_user(&to, sizeof(to), place) && bpf_probe_read_user(&to, 8, place))
+		return;
+	if (to.family != AF_INET && to.family != AF_INET6)
+		return;
+	record = begin(KIND_NOT_CONNECTED, bpf_ktime_get_ns(), 0);
+	if (!record)
+		return;
+	record->family = to.family;
+	record->peer_port = __builtin_bswap16(to.port);
+	if (to.family == AF_INET6)
+		__builtin_memcpy(record->peer, to.address6, sizeof(record->peer));
+	else
+		*(u32 *)record->peer = to.address;
+	record->number = errno;
+	record->by = caller();
+	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	end(record);
+}
+
 SEC("tp_btf/sys_exit")
 int call_returned(u64 *ctx)
 {
 	s64 returned = (s64)ctx[1];
-	u64 both = bpf_get_current_pid_tgid();
-	struct call key = { .pid = both >> 32, .tid = (u32)both, .fd = -1 };
-	u32 tid = (u32)both;
+	u32 tid = (u32)bpf_get_current_pid_tgid();
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
-	struct counts *counts;
+	struct call key = { .fd = -1 };
+	struct tally *counts;
 	u64 took_ns;
 	u32 kind;
 
@@ -418,6 +475,8 @@ int call_returned(u64 *ctx)
 		return 0;
 	took_ns = bpf_ktime_get_ns() - thread->entered_ns;
 	thread->entered_ns = 0;
+	key.pid = current_process();
+	key.tid = current_thread();
 	key.number = thread->number;
 	if (key.number >= MOST_CALLS)
 		return 0;
@@ -428,10 +487,10 @@ int call_returned(u64 *ctx)
 		key.command = command(thread->arguments[1]);
 	counts = bpf_map_lookup_elem(&calls, &key);
 	if (!counts) {
-		struct counts first = {};
+		struct tally first = {};
 
 		if (kind & HAS_FD)
-			first.socket = socket_behind(key.fd, &first.is_socket);
+			first.socket = socket_behind(key.fd, &first.type);
 		bpf_map_update_elem(&calls, &key, &first, BPF_NOEXIST);
 		counts = bpf_map_lookup_elem(&calls, &key);
 		if (!counts)
@@ -441,12 +500,15 @@ int call_returned(u64 *ctx)
 	counts->in_call_ns += took_ns;
 	if (kind & IS_SELECT && (u32)thread->arguments[0] > counts->highest)
 		counts->highest = (u32)thread->arguments[0];
-	if (returned < 0)
+	if (returned < 0) {
 		note_error(counts, (u32)-returned);
-	else if (returned == 0)
+		if (kind & IS_CONNECT)
+			tell_not_connected(thread, (u32)-returned);
+	} else if (returned == 0) {
 		counts->zero++;
-	else
+	} else {
 		counts->returned += returned;
+	}
 	if (kind & WAITS && returned > 0)
 		note_ready(thread, &key, kind, took_ns);
 	return 0;

@@ -22,17 +22,13 @@
  * state that was left says so, or the socket's lock: a process owns it (sk_lock.owned), packets and timers
  * do not.
  */
-#include "watch.h"
+#include "record.h"
 
 /* --- the kernel's types: only what is used -------------------------------------------------------- */
 
 struct in6_addr {
 	u8 s6_addr[16];
 };
-
-struct ns_common {
-	u32 inum;
-} FROM_KERNEL;
 
 struct net {
 	struct ns_common ns;
@@ -52,6 +48,8 @@ struct sock_common {
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 	unsigned long skc_flags; /* enum sock_flags */
+	u32 skc_tw_rcv_nxt; /* of TIME-WAIT, as what follows */
+	u32 skc_tw_snd_nxt;
 } FROM_KERNEL;
 
 struct socket {
@@ -83,12 +81,6 @@ enum {
 	SOCK_DEAD = 0,   /* no program has it open */
 	SOCK_DONE = 1,   /* the peer's FIN came */
 	SOCK_LINGER = 4, /* SO_LINGER is on */
-};
-
-enum {
-	AF_UNIX = 1,
-	AF_INET = 2,
-	AF_INET6 = 10,
 };
 
 enum {
@@ -157,6 +149,7 @@ struct sk_buff {
 
 /* In the cb of a packet of a Unix socket. */
 struct unix_skb_parms {
+	struct pid *pid; /* who sent it, where either end asks for that (SO_PASSCRED) */
 	u32 consumed; /* of a stream: bytes that were read of it */
 } FROM_KERNEL;
 
@@ -212,154 +205,6 @@ struct given {
 };
 
 SEC(".rodata.given") const volatile struct given given = {};
-
-/* --- what is told -------------------------------------------------------------------------------- */
-
-enum kind {
-	KIND_SOCKET = 1,
-	KIND_HOLDS = 2,
-	KIND_CHANGED = 3,
-	KIND_RESET_SENT = 4,
-	KIND_RESET_RECEIVED = 5,
-	KIND_AGAIN = 6,
-	KIND_FAILED = 7,
-	KIND_NOT_CONNECTED = 8,
-	KIND_GONE = 9,
-	KIND_IO = 10,
-	KIND_UNIX = 11,
-	KIND_FORK = 12,
-	KIND_EXEC = 13,
-	KIND_EXIT = 14,
-};
-
-/* As Counts of event.rs has it. */
-struct counts {
-	u32 write_seq;
-	u32 snd_nxt;
-	u32 snd_una;
-	u32 rcv_nxt;
-	u32 copied_seq;
-	u32 rtt_us;
-	u32 send_buffer;
-	u32 receive_buffer;
-	u64 bytes_acked;
-	u64 bytes_received;
-};
-
-/* As Io of event.rs has it. */
-struct io {
-	u64 over_ns;
-	u64 writes;
-	u64 written_bytes;
-	u64 tiny_writes;
-	u64 reads;
-	u64 read_bytes;
-	u64 not_now;
-	u64 held_back;
-	u64 held_back_ns;
-};
-
-struct actor {
-	u32 pid; /* 0: not a process's doing */
-	u32 tid;
-	u32 ending; /* BY_ENDING and how wait(2) will tell it; 0: it goes on */
-};
-
-#define BY_ENDING 0x80000000
-
-enum {
-	HAS_COUNTS = 1,
-	IS_HELD = 2,   /* a program has the socket open */
-	IS_ACTIVE = 4, /* a reset that answers no packet */
-	HAS_HELD = 8,  /* whether IS_HELD was looked at */
-};
-
-enum role {
-	ROLE_UNKNOWN = 0,
-	ROLE_CONNECTED = 1,
-	ROLE_ACCEPTED = 2,
-	ROLE_LISTENS = 3,
-};
-
-/* One line to user space. The loader reads it by these places. */
-struct record {
-	u64 at_ns;  /* CLOCK_MONOTONIC */
-	u64 socket; /* its cookie */
-	u32 kind;
-	u32 network; /* its namespace, an inode number */
-	struct actor by;
-	s32 number; /* errno, reason, segments, parent */
-	u8 from;
-	u8 to;
-	u8 role; /* or why it was sent again: enum again */
-	u8 family;
-	u8 flags;
-	u8 locks;
-	u16 local_port;
-	u16 peer_port;
-	u16 reserved;
-	u8 comm[16];
-	u32 reserved_too;
-	union {
-		struct {
-			u8 local[16];
-			u8 peer[16];
-			struct counts counts;
-		};
-		struct io io;
-		struct {
-			u32 bytes;
-			u32 sender;
-			u32 path_length;
-			u8 path[108];
-		} unread;
-	};
-};
-
-_Static_assert(__builtin_offsetof(struct record, local) == 72, "observe/kernel/record.rs has it so");
-_Static_assert(__builtin_offsetof(struct record, counts) == 104, "observe/kernel/record.rs has it so");
-_Static_assert(sizeof(struct record) == 192, "observe/kernel/record.rs has it so");
-
-#define RING_BYTES (8 * 1024 * 1024)
-
-struct {
-	NUMBER(type, BPF_MAP_TYPE_RINGBUF);
-	NUMBER(max_entries, RING_BYTES);
-} records SEC(".maps");
-
-/* Lines that found no room. */
-struct {
-	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} dropped SEC(".maps");
-
-/* A line with nothing in it, or NULL where there is no room for it. */
-INLINE struct record *begin(u32 kind, u64 at_ns, u64 socket)
-{
-	struct record *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
-
-	if (!record) {
-		u32 first = 0;
-		u64 *count = bpf_map_lookup_elem(&dropped, &first);
-
-		if (count)
-			*count += 1;
-		return NULL;
-	}
-	__builtin_memset(record, 0, sizeof(*record));
-	record->kind = kind;
-	record->at_ns = at_ns;
-	record->socket = socket;
-	return record;
-}
-
-/* Who reads looks ten times a second and is not woken. */
-INLINE void end(struct record *record)
-{
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
-}
 
 /* --- what is remembered --------------------------------------------------------------------------- */
 
@@ -442,27 +287,6 @@ INLINE struct story *make_story(struct sock *sk)
 INLINE bool has_flag(const struct sock *sk, u32 bit)
 {
 	return sk->__sk_common.skc_flags >> bit & 1;
-}
-
-/* The current process and thread. */
-INLINE struct actor caller(void)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	u64 both = bpf_get_current_pid_tgid();
-	struct actor by = { .pid = both >> 32, .tid = (u32)both };
-
-	if (task->flags & PF_EXITING) {
-		struct signal_struct *signal = NULL;
-		u32 flags = 0;
-		int code = task->exit_code;
-
-		READ(signal, task->signal);
-		READ(flags, signal->flags);
-		if (flags & SIGNAL_GROUP_EXIT)
-			READ(code, signal->group_exit_code);
-		by.ending = BY_ENDING | (u32)code;
-	}
-	return by;
 }
 
 /* Whether the last descriptor of it is being closed. */
@@ -699,7 +523,10 @@ APART void tell_io(struct sock *sk, struct story *story, u64 now)
 	struct record *record;
 	u64 since = story->io_since_ns;
 
-	if (!story->io_pid || !(story->io.writes | story->io.reads | story->io.not_now))
+	/* What somebody did who has no number is nobody's. */
+	if (!story->io_pid)
+		__builtin_memset(&story->io, 0, sizeof(story->io));
+	if (!(story->io.writes | story->io.reads | story->io.not_now))
 		return;
 	if (!(story->flags & TOLD))
 		tell_socket(sk, story, now);
@@ -813,6 +640,7 @@ INLINE void tell_not_connected(struct sock *sk, u64 now)
 	if (!record)
 		return;
 	write_addresses(record, sk);
+	record->number = EADDRNOTAVAIL;
 	record->by = caller();
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
 	end(record);
@@ -866,7 +694,7 @@ int socket_state(u64 *ctx)
 	story = story_of(sk);
 	by_call = is_by_call(sk, tp, from, to);
 	if (by_call)
-		pid = bpf_get_current_pid_tgid() >> 32;
+		pid = current_process();
 	matter = matters(sk, tp, from, to, by_call);
 	if (story && from == TCP_SYN_RECV && story->flags & LISTENS) {
 		/* Cloned: nothing of what the listening socket did is its own. */
@@ -981,24 +809,32 @@ INLINE void write_addresses_of_packet(struct record *record, const struct sk_buf
 
 /*
  * A packet came for what is left of a connection in TIME-WAIT or FIN-WAIT-2, which has the cookie of the
- * socket that it was: tells who closed that.
+ * socket that it was: tells who closed that, and says how far it was.
  */
-INLINE void tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 now)
+INLINE void tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 now, struct counts *counts)
 {
 	u32 place = socket % MOST_CLOSES;
 	struct close *close = bpf_map_lookup_elem(&closes, &place);
 	struct record *record;
 
-	if (!close || !socket || close->socket != socket)
-		return;
-	record = begin(KIND_SOCKET, MIN(close->at_ns, now), socket);
-	if (!record)
-		return;
-	write_addresses_of_packet(record, skb);
-	record->network = network_of(sk);
-	end(record);
-	tell_close(NULL, close);
-	close->socket = 0;
+	if (close && socket && close->socket == socket) {
+		*counts = close->counts;
+		record = begin(KIND_SOCKET, MIN(close->at_ns, now), socket);
+		if (record) {
+			write_addresses_of_packet(record, skb);
+			record->network = network_of(sk);
+			end(record);
+			tell_close(NULL, close);
+			close->socket = 0;
+		}
+	}
+	/* All that it sent is acked, its FIN too, and all that came was read. */
+	counts->write_seq = sk->__sk_common.skc_tw_snd_nxt;
+	counts->snd_nxt = counts->write_seq;
+	counts->bytes_acked += counts->bytes_acked ? counts->write_seq - counts->snd_una : 0;
+	counts->snd_una = counts->write_seq;
+	counts->rcv_nxt = sk->__sk_common.skc_tw_rcv_nxt;
+	counts->copied_seq = counts->rcv_nxt;
 }
 
 /* The third argument. The load is spelled out: the verifier takes constant places alone. */
@@ -1015,8 +851,10 @@ int reset_sent(u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct sk_buff *skb = (struct sk_buff *)ctx[1];
 	struct tcp_sock *tp = NULL;
+	struct counts late = {};
 	struct actor by = {};
 	struct record *record;
+	u32 flags = skb ? 0 : IS_ACTIVE;
 	u32 reason = 0;
 	u64 socket = 0;
 	u64 now = bpf_ktime_get_ns();
@@ -1042,8 +880,10 @@ int reset_sent(u64 *ctx)
 	} else {
 		if (!skb)
 			return 0;
-		if (sk && !tp)
-			tell_of_late(sk, skb, socket, now);
+		if (sk && sk->__sk_common.skc_state == TCP_TIME_WAIT) {
+			tell_of_late(sk, skb, socket, now, &late);
+			flags |= HAS_COUNTS;
+		}
 		tp = NULL;
 	}
 	record = begin(KIND_RESET_SENT, now, socket);
@@ -1053,7 +893,8 @@ int reset_sent(u64 *ctx)
 	if (by.pid)
 		bpf_get_current_comm(record->comm, sizeof(record->comm));
 	record->number = reason;
-	record->flags = skb ? 0 : IS_ACTIVE;
+	record->flags = flags;
+	record->counts = late;
 	if (tp) {
 		write_addresses(record, sk);
 		record->flags |= HAS_COUNTS;
@@ -1228,6 +1069,47 @@ int socket_gone(u64 *ctx)
 	return 0;
 }
 
+/* --- who writes to Unix sockets ------------------------------------------------------------------ */
+
+/* Which process wrote to a Unix socket last. */
+struct writer {
+	u64 socket; /* its cookie */
+	u32 pid;
+	u32 reserved;
+};
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_SK_STORAGE);
+	NUMBER(map_flags, BPF_F_NO_PREALLOC);
+	TYPE(key, int);
+	TYPE(value, struct writer);
+} writers SEC(".maps");
+
+/* Whether it is a Unix socket in which bytes can be left unread. */
+INLINE bool is_unix_connection(const struct sock *sk)
+{
+	return sk->__sk_common.skc_family == AF_UNIX &&
+	       (sk->sk_type == SOCK_STREAM || sk->sk_type == SOCK_SEQPACKET);
+}
+
+/*
+ * Once the writer's end is closed nothing of the socket says any more who that was; and who holds an end
+ * may be another one than who made it.
+ */
+APART void note_writer(struct sock *sk)
+{
+	struct writer *writer;
+
+	if (!is_unix_connection(sk))
+		return;
+	writer = bpf_sk_storage_get(&writers, sk, NULL, BPF_SK_STORAGE_CREATE);
+	if (!writer)
+		return;
+	if (!writer->socket)
+		writer->socket = bpf_get_socket_cookie(sk);
+	writer->pid = current_process();
+}
+
 /* --- reads and writes ----------------------------------------------------------------------------- */
 
 /* Conversations of at least so many segments are counted, whoever has them. */
@@ -1253,7 +1135,7 @@ INLINE struct story *counted(struct sock *sk, struct tcp_sock *tp)
 		story->flags = ACCEPTED | (story->flags & WATCHED);
 	if (story && story->flags & WATCHED)
 		return story;
-	if (is_asked_about(sk, bpf_get_current_pid_tgid() >> 32)) {
+	if (is_asked_about(sk, current_process())) {
 		story = make_story(sk);
 		if (story)
 			story->flags |= WATCHED;
@@ -1277,7 +1159,7 @@ INLINE void turn_to(struct sock *sk, struct story *story, u64 now)
 	}
 	if (story->flags & WATCHED && !(story->flags & TOLD))
 		tell_socket(sk, story, now);
-	if (story->flags & TOLD)
+	if (story->flags & TOLD && story->holder != by.pid)
 		tell_holder(story, bpf_get_socket_cookie(sk), now, &by, NULL);
 }
 
@@ -1316,8 +1198,11 @@ int written(u64 *ctx)
 	struct story *story;
 	u64 now;
 
-	if (!tp)
+	if (!tp) {
+		if (bytes > 0)
+			note_writer(sk);
 		return 0;
+	}
 	story = counted(sk, tp);
 	if (!story)
 		return 0;
@@ -1421,6 +1306,23 @@ INLINE void write_path(struct record *record, struct unix_sock *unix)
 	record->unread.path_length = length;
 }
 
+/* Which process sent a packet to `receiver`; NULL, where its own end is closed. */
+INLINE u32 sender_of(struct sk_buff *skb, const struct writer *writer, struct sock *receiver)
+{
+	struct pid *pid = NULL;
+
+	if (EXISTS(struct unix_skb_parms, pid))
+		READ(pid, ((struct unix_skb_parms *)skb->cb)->pid);
+	if (pid)
+		return number_of(pid);
+	if (writer)
+		return writer->pid;
+	/* It was written before this was attached: as it was at connect() or socketpair(). */
+	if (receiver)
+		READ(pid, receiver->sk_peer_pid);
+	return number_of(pid);
+}
+
 /* A packet is thrown away: that of a Unix socket, because its receiver closes it. */
 SEC("tp_btf/kfree_skb")
 int packet_dropped(u64 *ctx)
@@ -1429,7 +1331,7 @@ int packet_dropped(u64 *ctx)
 	struct unix_sock *sender;
 	struct sock *receiver = NULL;
 	struct record *record;
-	struct pid *pid = NULL;
+	struct writer *writer;
 	struct sock *sk;
 	u32 consumed = 0;
 	u32 length;
@@ -1437,16 +1339,15 @@ int packet_dropped(u64 *ctx)
 	if ((u32)ctx[2] != given.socket_close)
 		return 0;
 	sk = skb->sk;
-	if (!sk || sk->__sk_common.skc_family != AF_UNIX)
-		return 0;
-	if (sk->sk_type != SOCK_STREAM && sk->sk_type != SOCK_SEQPACKET)
+	if (!sk || !is_unix_connection(sk))
 		return 0;
 	if (EXISTS(struct unix_skb_parms, consumed) && sk->sk_type == SOCK_STREAM)
 		READ(consumed, ((struct unix_skb_parms *)skb->cb)->consumed);
 	length = skb->len;
 	if (length <= consumed)
 		return 0;
-	record = begin(KIND_UNIX, bpf_ktime_get_ns(), 0);
+	writer = bpf_sk_storage_get(&writers, sk, NULL, 0);
+	record = begin(KIND_UNIX, bpf_ktime_get_ns(), writer ? writer->socket : 0);
 	if (!record)
 		return 0;
 	if (!is_kernels_own()) {
@@ -1457,13 +1358,11 @@ int packet_dropped(u64 *ctx)
 	record->unread.bytes = length - consumed;
 	sender = (struct unix_sock *)sk;
 	write_path(record, sender);
+	/* None once the sender's end is closed. */
 	READ(receiver, sender->peer);
-	if (receiver) {
+	if (receiver)
 		write_path(record, (struct unix_sock *)receiver);
-		READ(pid, receiver->sk_peer_pid);
-		if (pid)
-			READ(record->unread.sender, pid->numbers[0].nr);
-	}
+	record->unread.sender = sender_of(skb, writer, receiver);
 	end(record);
 	return 0;
 }
@@ -1500,16 +1399,17 @@ SEC("tp_btf/sched_process_exec")
 int executed(u64 *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx[0];
-	u32 pid = task->tgid;
+	u32 pid = process_of(task);
+	u32 parent = process_of(task->real_parent);
 	u32 first = 0;
 	struct command *command = bpf_map_lookup_elem(&command_at_hand, &first);
 	struct mm_struct *mm = task->mm;
 	struct record *record;
 
-	if (command && mm) {
+	if (pid && command && mm) {
 		u64 length = mm->arg_end - mm->arg_start;
 
-		command->parent = task->real_parent->tgid;
+		command->parent = parent;
 		command->user = (u32)bpf_get_current_uid_gid();
 		bpf_get_current_comm(command->comm, sizeof(command->comm));
 		if (length > COMMAND)
@@ -1526,7 +1426,7 @@ int executed(u64 *ctx)
 		return 0;
 	record->by.pid = pid;
 	record->by.tid = pid;
-	record->number = task->real_parent->tgid;
+	record->number = parent;
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
 	end(record);
 	return 0;
@@ -1537,11 +1437,17 @@ int forked(u64 *ctx)
 {
 	struct task_struct *parent = (struct task_struct *)ctx[0];
 	struct task_struct *child = (struct task_struct *)ctx[1];
-	u32 pid = child->tgid;
 	struct record *record;
+	u32 parent_pid;
 	u8 one = 1;
+	u32 pid;
 
-	if ((u32)parent->tgid == pid || !is_watched_process(parent->tgid))
+	/* A thread. */
+	if (parent->tgid == child->tgid)
+		return 0;
+	parent_pid = process_of(parent);
+	pid = process_of(child);
+	if (!pid || !is_watched_process(parent_pid))
 		return 0;
 	bpf_map_update_elem(&watched, &pid, &one, 0);
 	record = begin(KIND_FORK, bpf_ktime_get_ns(), 0);
@@ -1549,7 +1455,7 @@ int forked(u64 *ctx)
 		return 0;
 	record->by.pid = pid;
 	record->by.tid = pid;
-	record->number = parent->tgid;
+	record->number = parent_pid;
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
 	end(record);
 	return 0;
@@ -1562,7 +1468,7 @@ int exited(u64 *ctx)
 	struct task_struct *task = (struct task_struct *)ctx[0];
 	struct record *record;
 
-	if (task->signal->live.counter > 0)
+	if (task->signal->live.counter > 0 || !current_process())
 		return 0;
 	record = begin(KIND_EXIT, bpf_ktime_get_ns(), 0);
 	if (!record)

@@ -101,11 +101,23 @@ struct signal_struct {
 /* Of signal_struct.flags: group_exit_code is how it ends. */
 #define SIGNAL_GROUP_EXIT 4
 
-struct upid {
-	int nr;
+struct ns_common {
+	u32 inum;
 } FROM_KERNEL;
 
+struct pid_namespace {
+	struct ns_common ns;
+} FROM_KERNEL;
+
+/* A process's number in one namespace. */
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+} FROM_KERNEL;
+
+/* The numbers of one process: from that of the first namespace up to that of its own. */
 struct pid {
+	u32 level;
 	struct upid numbers[1];
 } FROM_KERNEL;
 
@@ -135,6 +147,8 @@ struct task_struct {
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	struct signal_struct *signal;
 	struct mm_struct *mm;
 	struct files_struct *files;
@@ -154,6 +168,77 @@ enum {
  * verifier looks through the names of all types of the kernel, on each of the ways to it.
  */
 #define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
+
+/* --- numbers of processes ------------------------------------------------------------------------ */
+
+/* Constant once the object is loaded. */
+struct numbering {
+	u32 namespace; /* whose numbers are told, an inode number; 0: the first one, which has all */
+};
+
+SEC(".rodata.numbering") const volatile struct numbering numbering = {};
+
+/* PID namespaces are nested no deeper than this (MAX_PID_NS_LEVEL). */
+#define DEEPEST 32
+
+/* A process's or thread's number; 0: it is not in the namespace whose numbers are told. */
+APART u32 number_of(struct pid *pid)
+{
+	const u64 size = __builtin_preserve_field_info(((struct pid *)0)->numbers[0], 1);
+	u32 level = 0;
+	int number = 0;
+
+	if (!pid)
+		return 0;
+	if (!numbering.namespace) {
+		READ(number, pid->numbers[0].nr);
+		return number;
+	}
+	READ(level, pid->level);
+	/* Most are in that namespace itself, or have none but the first. */
+	for (u32 i = 0; i <= DEEPEST && i <= level; i++) {
+		const void *place = (const void *)&pid->numbers[0] + (level - i) * size;
+		struct pid_namespace *namespace = NULL;
+		u32 inum = 0;
+
+		READ(namespace, ((const struct upid *)place)->ns);
+		READ(inum, namespace->ns.inum);
+		if (inum == numbering.namespace) {
+			READ(number, ((const struct upid *)place)->nr);
+			return number;
+		}
+	}
+	return 0;
+}
+
+/* The number of the process that a thread is of; 0: it has none that is told. */
+INLINE u32 process_of(struct task_struct *task)
+{
+	struct task_struct *leader = NULL;
+	struct pid *pid = NULL;
+
+	if (!numbering.namespace)
+		return task->tgid;
+	READ(leader, task->group_leader);
+	READ(pid, leader->thread_pid);
+	return number_of(pid);
+}
+
+INLINE u32 current_process(void)
+{
+	return numbering.namespace ? process_of(bpf_get_current_task_btf()) :
+				     bpf_get_current_pid_tgid() >> 32;
+}
+
+INLINE u32 current_thread(void)
+{
+	struct pid *pid = NULL;
+
+	if (!numbering.namespace)
+		return (u32)bpf_get_current_pid_tgid();
+	READ(pid, bpf_get_current_task_btf()->thread_pid);
+	return number_of(pid);
+}
 
 /* --- who is at work ------------------------------------------------------------------------------ */
 

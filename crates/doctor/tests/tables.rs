@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::State;
 use lastbyte_doctor::event::{Ending, Event, Role, Sample, Scope, SocketId, Tier, What};
-use lastbyte_doctor::{Observer, Plan, Traced};
+use lastbyte_doctor::{Observer, Plan, Roots, Traced};
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::{namespace, socket as options};
 
@@ -294,4 +294,35 @@ fn nobody_sees_their_own() {
     });
     eprintln!("{:?}", observer.blind());
     assert!(!observer.blind().is_empty());
+}
+
+#[test]
+fn what_is_not_there_is_said_and_the_next_tier_taken() {
+    // A /sys without anything, and a /proc of another kernel.
+    let folder = std::env::temp_dir().join(format!("lastbyte-roots-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("proc/sys/kernel")).unwrap();
+    std::fs::write(folder.join("proc/sys/kernel/osrelease"), "4.14.1\n").unwrap();
+    let start = |proc: &str| {
+        let roots = Roots { proc: proc.into(), sys: folder.join("sys") };
+        let any = Plan { tier: None, ..plan(Scope::Machine) };
+        let (mut observer, shortfalls) = Observer::start_in(&any, &roots).unwrap();
+        let mut kernel = String::new();
+        let mut first = |event: Event| {
+            if let What::Began(began) = event.what {
+                kernel = began.kernel;
+            }
+        };
+        observer.take(Duration::ZERO, &mut first).unwrap();
+        assert_eq!(observer.tier(), Tier::Procfs);
+        let why: Vec<String> = shortfalls.into_iter().map(|shortfall| shortfall.why).collect();
+        (why, kernel)
+    };
+    let old = start(folder.join("proc").to_str().unwrap());
+    let here = start("/proc");
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(old.1, "4.14.1");
+    assert!(old.0[0].contains("too old"), "{old:?}");
+    assert!(old.0[1].contains("tracefs is not mounted"), "{old:?}");
+    eprintln!("{here:?}");
+    assert!(!here.0[0].contains("too old") && here.0.len() == 2, "{here:?}");
 }

@@ -15,6 +15,7 @@ mod record;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use lastbyte_bpf::{BpfError, Iterated, Kernel, Linked, Loaded, Object, Ring};
@@ -56,7 +57,9 @@ const SOCKETS: &[Program] = &[
 const EXIT_DELAY_NS: u64 = 20_000_000;
 /// How often counts are asked for of sockets on which nothing happens, nanoseconds.
 const COUNTS_NS: u64 = 1_000_000_000;
-/// So many bytes are taken from the ring at one look at most.
+/// One refusal is told of by two programs within this time, nanoseconds.
+const TWICE_NS: u64 = 100_000;
+/// So often is the ring asked for more at one look at most.
 const TAKES_AT_ONCE: usize = 4;
 
 /// Watches from within the kernel. Dropped, nothing of it is left there.
@@ -88,16 +91,9 @@ impl KernelSource {
     /// Why not, in one sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
         let objects = OBJECTS.map_err(str::to_owned)?;
-        if !sees_numbers_of_kernel(roots) {
-            return Err(
-                "this runs in a PID namespace of its own, where processes have other numbers than \
-                        the kernel's programs see"
-                    .to_owned(),
-            );
-        }
         let kernel = Kernel::look().map_err(sentence)?;
         let mut lacks = Vec::new();
-        let (sockets, links) = load_sockets(plan, objects, &kernel, &mut lacks)?;
+        let (sockets, links) = load_sockets(plan, (objects, &kernel), roots, &mut lacks)?;
         let ring = sockets.ring("records", record::LENGTH).map_err(sentence)?;
         // Without it what was counted is told by the next read or write.
         let counts = sockets.iterate("tell_counts", "stories").ok();
@@ -107,6 +103,7 @@ impl KernelSource {
             programs: Programs::new(Proc(roots.proc.clone())),
             exits: VecDeque::new(),
             unread: None,
+            refused: None,
         };
         let calls = load_calls(plan, (objects, &kernel), &sockets, roots, &mut lacks);
         let counts_ns = process::monotonic_ns();
@@ -196,14 +193,6 @@ impl Source for KernelSource {
     }
 }
 
-/// Whether processes have the same numbers for us as for the kernel: in its first PID namespace, whose
-/// inode number is always the same (`PROC_PID_INIT_INO`).
-fn sees_numbers_of_kernel(roots: &Roots) -> bool {
-    const FIRST: &str = "pid:[4026531836]";
-    let namespace = std::fs::read_link(roots.proc.join("self/ns/pid"));
-    namespace.is_ok_and(|namespace| namespace.as_os_str() == FIRST)
-}
-
 /// The reason of an error, without the verifier's words.
 fn sentence(error: BpfError) -> String {
     let text = error.to_string();
@@ -220,8 +209,8 @@ fn image(objects: Objects, name: &str) -> Result<&'static [u8], String> {
 /// Loads and attaches what this kernel has tracepoints for and does not refuse.
 fn load_sockets(
     plan: &Plan,
-    objects: Objects,
-    kernel: &Kernel,
+    (objects, kernel): (Objects, &Kernel),
+    roots: &Roots,
     lacks: &mut Vec<String>,
 ) -> Result<(Loaded, Vec<Linked>), String> {
     let is_there = |tracepoint| kernel.arguments_at(tracepoint).is_some();
@@ -232,6 +221,7 @@ fn load_sockets(
         let mut object =
             Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
         object.give(".rodata.given", &given).map_err(sentence)?;
+        object.give(".rodata.numbering", &numbering(roots)).map_err(sentence)?;
         for (program, ..) in &left {
             object.leave_out(program).map_err(sentence)?;
         }
@@ -280,9 +270,8 @@ fn load_calls(
         Traced::Watched => false,
         Traced::Windows { .. } => true,
     };
-    let proc = Proc(roots.proc.clone());
     let loaded =
-        CallSource::load((objects, kernel), sockets, everybody, proc).and_then(|mut calls| {
+        CallSource::load((objects, kernel), sockets, everybody, roots).and_then(|mut calls| {
             if !everybody {
                 calls.turn(true, process::monotonic_ns())?;
             }
@@ -310,6 +299,16 @@ fn given(plan: &Plan, kernel: &Kernel) -> [u8; 16] {
     given
 }
 
+/// As `struct numbering` of `bpf/watch.h` has it: the PID namespace whose numbers `/proc` shows, so that
+/// what is told of a process can be looked up there.
+fn numbering(roots: &Roots) -> [u8; 4] {
+    /// The inode number of the first (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
+    const FIRST: u64 = 4_026_531_836;
+    let proc = Proc(roots.proc.clone());
+    let namespace = proc.pid_namespace().filter(|namespace| *namespace != FIRST);
+    namespace.and_then(|inode| u32::try_from(inode).ok()).unwrap_or(0).to_ne_bytes()
+}
+
 /// Names of reasons for resets by their numbers, without what all of them begin with.
 fn reasons(kernel: &Kernel) -> Vec<(i64, String)> {
     let mut reasons = kernel.names_of("sk_rst_reason");
@@ -331,18 +330,19 @@ struct Translator {
     exits: VecDeque<(u64, u32, Ending)>,
     /// Bytes of one Unix socket come packet by packet.
     unread: Option<(u64, UnixUnread)>,
+    /// The last connection that was refused by this machine: when, whose, where to, why.
+    refused: Option<(u64, (u32, SocketAddr, i32))>,
 }
 
 #[derive(PartialEq, Eq)]
 struct UnixUnread {
     by: Actor,
+    /// The cookie of the sender's end.
+    from: u64,
     bytes: u64,
     sender: Option<u32>,
     path: Option<String>,
 }
-
-/// No port of ours was free.
-const EADDRNOTAVAIL: i32 = 99;
 
 impl Translator {
     fn take(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
@@ -359,7 +359,7 @@ impl Translator {
     }
 
     fn what(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) -> Option<What> {
-        let socket = SocketId(record.socket());
+        let (at_ns, socket) = (record.at_ns(), SocketId(record.socket()));
         Some(match record.kind() {
             record::SOCKET => What::Socket(told_socket(record)?),
             record::HOLDS if self.is_port => {
@@ -370,9 +370,7 @@ impl Translator {
             record::HOLDS => What::Holds { socket, pid: record.pid(), fd: None },
             record::CHANGED => What::Changed(changed(record)),
             record::RESET_SENT => What::ResetSent(self.reset_sent(record)?),
-            record::RESET_RECEIVED => {
-                What::ResetReceived { socket, counts: record.counts() }
-            }
+            record::RESET_RECEIVED => What::ResetReceived { socket, counts: record.counts() },
             record::AGAIN => What::Retransmitted {
                 socket,
                 why: match record.role() {
@@ -386,7 +384,13 @@ impl Translator {
             record::FAILED => What::Failed { socket, errno: record.number() },
             record::NOT_CONNECTED => {
                 let (_, peer, _) = record.addresses()?;
-                What::NotConnected { pid: record.pid(), peer, errno: EADDRNOTAVAIL }
+                let refused = (record.pid(), peer, record.number());
+                // Seen by two programs, where calls are traced: from within the call, and as it returns.
+                let last = self.refused.replace((at_ns, refused));
+                if last.is_some_and(|(at, last)| last == refused && at + TWICE_NS > at_ns) {
+                    return None;
+                }
+                What::NotConnected { pid: record.pid(), peer, errno: record.number() }
             }
             record::GONE => What::Gone { socket, counts: record.counts() },
             record::IO => What::Io(record.io()),
@@ -426,9 +430,9 @@ impl Translator {
     fn add_unread(&mut self, record: &Record<'_>, each: Each<'_>) {
         let (bytes, sender, path) = record.unread();
         let by = record.actor().unwrap_or(Actor { pid: 0, tid: 0, ending: None });
-        let found = UnixUnread { by, bytes: 0, sender, path };
+        let found = UnixUnread { by, from: record.socket(), bytes: 0, sender, path };
         let is_same = self.unread.as_ref().is_some_and(|(_, one)| {
-            (one.by, one.sender, &one.path) == (found.by, found.sender, &found.path)
+            (one.by, one.from, one.sender) == (found.by, found.from, found.sender)
         });
         if !is_same {
             self.end_unread(each);
@@ -438,7 +442,7 @@ impl Translator {
     }
 
     fn end_unread(&mut self, each: Each<'_>) {
-        if let Some((at_ns, UnixUnread { by, bytes, sender, path })) = self.unread.take() {
+        if let Some((at_ns, UnixUnread { by, bytes, sender, path, .. })) = self.unread.take() {
             each(Event { at_ns, what: What::UnixUnread { by, bytes, sender, path } });
         }
     }

@@ -35,7 +35,6 @@ fn start(tier: Tier, plan: &Plan, roots: &Roots) -> Result<Box<dyn Source>, Stri
             Ok(Box::new(Trace::start(plan, roots)?))
         }
         Tier::Bpf => {
-            whole_machine(roots)?;
             Facts::of(roots).refusal().map_or(Ok(()), Err)?;
             Ok(Box::new(KernelSource::start(plan, roots)?))
         }
@@ -43,7 +42,7 @@ fn start(tier: Tier, plan: &Plan, roots: &Roots) -> Result<Box<dyn Source>, Stri
     }
 }
 
-/// The kernel's own events have the numbers of the first PID namespace.
+/// Trace points as text have the numbers of the first PID namespace.
 fn whole_machine(roots: &Roots) -> Result<(), String> {
     /// The inode number of that one (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
     const FIRST: &str = "pid:[4026531836]";

@@ -59,7 +59,7 @@ impl Networks {
     /// Looks into those that are `wanted`, by the file that stands for each, and no more into others.
     pub(super) fn want(&mut self, wanted: &BTreeMap<u64, PathBuf>, hears_ends: bool) {
         self.open.retain(|inode, network| network.is_own || wanted.contains_key(inode));
-        self.refused.retain(|inode, _| wanted.contains_key(inode));
+        self.refused.retain(|inode, _| wanted.contains_key(inode) || self.open.contains_key(inode));
         for (inode, path) in wanted {
             if self.open.contains_key(inode) || self.refused.contains_key(inode) {
                 continue;

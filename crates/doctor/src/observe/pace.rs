@@ -50,10 +50,11 @@ impl Pace {
         let cost_ns = used_ns().saturating_sub(begun.0);
         let own_ns = cost_ns.saturating_sub(apart_ns);
         match self.last_ns {
-            None => (self.first_ns, self.cost_ns) = (now_ns, own_ns),
+            // At the first, all is new.
+            None => (self.first_ns, self.cost_ns) = (now_ns, own_ns / 4),
             Some(_) => {
                 self.more += 1;
-                self.cost_ns = (self.cost_ns * 3 + own_ns) / 4;
+                self.cost_ns = self.cost_ns.midpoint(own_ns);
             }
         }
         self.last_ns = Some(now_ns);

@@ -125,6 +125,14 @@ impl Proc {
         self.of(pid).join("task").join(tid.to_string()).join("ns/net")
     }
 
+    /// The inode number of the PID namespace whose numbers it shows: that of the first process there; of
+    /// whoever may not look at that, our own.
+    #[cfg(feature = "bpf")]
+    pub(super) fn pid_namespace(&self) -> Option<u64> {
+        let of = |who: &str| fs::read_link(self.0.join(who).join("ns/pid")).ok();
+        in_brackets(&of("1").or_else(|| of("self"))?, "pid:")
+    }
+
     /// Calls `each` with every socket that a process has open: its inode number and the descriptor.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ const STATES: u32 = (LISTENING | CONNECTED) & !(1 << 6);
 /// A look at all tables may take one part in so many of a processor's time, and one at descriptors.
 const TABLES_SHARE: u64 = 66;
 const HOLDERS_SHARE: u64 = 100;
+/// Descriptors are looked through so often for sockets that are handed on, and earlier for new ones.
+const HOLDERS_EVERY: Duration = Duration::from_secs(3);
 /// The first number that is made up, and so many at most.
 const MADE_UP: u64 = 1 << 63;
 const MOST_MADE_UP: usize = 10_000;
@@ -103,7 +105,7 @@ impl Tables {
             second_ns: 0,
             ends_again_ns: 0,
             pace: Pace::new(plan.every, TABLES_SHARE),
-            holders: Pace::new(Duration::from_secs(1), HOLDERS_SHARE),
+            holders: Pace::new(HOLDERS_EVERY, HOLDERS_SHARE),
             hidden: BTreeSet::new(),
             wants_locks: Vec::new(),
             has_new_listener: false,
@@ -356,6 +358,11 @@ impl Tables {
         };
         let whole = network.dump.tcp(STATES, &mut |body| table.take(body, each));
         let (rows, round) = (&mut self.rows, self.round);
+        let is_broken = |error: &std::io::Error| error.kind() != std::io::ErrorKind::Interrupted;
+        if let Some(error) = whole.as_ref().err().filter(|error| is_broken(error)) {
+            let why = format!("the sockets of network namespace {inode} are not listed: {error}");
+            self.networks.refused.insert(inode, why);
+        }
         // Some may be missing from a dump that was interrupted.
         if whole.is_ok() {
             let here = rows.all.values().filter(|row| row.socket.network == Some(inode));

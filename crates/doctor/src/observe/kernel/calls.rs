@@ -6,10 +6,10 @@ use lastbyte_bpf::{Kernel, Linked, Loaded, Object};
 use lastbyte_sys::calls::CALLS;
 
 use super::record::{u32_at, u64_at};
-use super::{Objects, image, sentence};
+use super::{Objects, image, numbering, sentence};
 use crate::event::{Calls, Event, Ready, SocketId, What};
-use crate::observe::Each;
 use crate::observe::proc::Proc;
+use crate::observe::{Each, Roots};
 
 /// How often what was counted is fetched, nanoseconds.
 const FETCH_NS: u64 = 500_000_000;
@@ -17,7 +17,7 @@ const FETCH_NS: u64 = 500_000_000;
 const MOST_CALLS: usize = 1024;
 
 // What is known of a call, as `calls.bpf.c` has it.
-const TRACED: u8 = 1;
+const IS_CONNECT: u8 = 1;
 const WAITS: u8 = 2;
 const DOES: u8 = 4;
 const HAS_FD: u8 = 8;
@@ -44,7 +44,7 @@ impl CallSource {
         (objects, kernel): (Objects, &Kernel),
         sockets: &Loaded,
         everybody: bool,
-        proc: Proc,
+        roots: &Roots,
     ) -> Result<Self, String> {
         if kernel.arguments_at("sys_enter").is_none() || kernel.arguments_at("sys_exit").is_none() {
             return Err(
@@ -53,8 +53,12 @@ impl CallSource {
         }
         let mut object = Object::open("lb_calls", image(objects, "calls")?).map_err(sentence)?;
         object.give(".rodata.given", &given(everybody)).map_err(sentence)?;
-        object.share("watched", sockets).map_err(sentence)?;
+        object.give(".rodata.numbering", &numbering(roots)).map_err(sentence)?;
+        for map in ["watched", "records", "dropped"] {
+            object.share(map, sockets).map_err(sentence)?;
+        }
         let loaded = object.load().map_err(sentence)?;
+        let proc = Proc(roots.proc.clone());
         Ok(Self { loaded, links: Vec::new(), fetched_ns: 0, proc })
     }
 
@@ -117,15 +121,15 @@ fn given(everybody: bool) -> Vec<u8> {
 }
 
 fn kind(name: &str) -> u8 {
-    TRACED
-        | match name {
-            "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => WAITS | IS_EPOLL | HAS_FD,
-            "poll" | "ppoll" => WAITS | IS_POLL,
-            "select" | "pselect6" => WAITS | IS_SELECT,
-            "ioctl" => IS_IOCTL | HAS_FD,
-            "getsockopt" => HAS_FD,
-            _ => DOES | HAS_FD,
-        }
+    match name {
+        "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => WAITS | IS_EPOLL | HAS_FD,
+        "poll" | "ppoll" => WAITS | IS_POLL,
+        "select" | "pselect6" => WAITS | IS_SELECT,
+        "ioctl" => IS_IOCTL | HAS_FD,
+        "getsockopt" => HAS_FD,
+        "connect" => IS_CONNECT | DOES | HAS_FD,
+        _ => DOES | HAS_FD,
+    }
 }
 
 /// `struct call` of `bpf/calls.bpf.c`.
@@ -165,7 +169,7 @@ impl Key {
     }
 }
 
-/// `struct counts` of `bpf/calls.bpf.c`.
+/// `struct tally` of `bpf/calls.bpf.c`.
 fn calls(key: &Key, counts: &[u8], over_ns: u64) -> Calls {
     const ERRORS: usize = 56;
     let word = |index: usize| u64_at(counts, 8 * index);

@@ -57,8 +57,8 @@ fn lb401_beside_each_other_costs_the_delay_alone() {
             .after(3_000)
     };
     assert_eq!(story(200).findings(), []);
-    let finding = story(250).finding();
-    assert_eq!((finding.code, finding.evidence["cost_ms"].clone()), (Code(401), 250.0.into()));
+    let finding = story(400).finding();
+    assert_eq!((finding.code, finding.evidence["cost_ms"].clone()), (Code(401), 400.0.into()));
 }
 
 #[test]

@@ -1,0 +1,267 @@
+//! `lastbyte doctor` as its users meet it: programs of others, exit codes, files, signals, rights.
+//!
+//! What it finds is tested beside its rules and in the clinic. The patients here are in Python; without
+//! it a test says so and passes.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{Answer, LATER, Running, SOON, Scratch, answer, answer_within, lastbyte, wait_for};
+
+/// Writes until nothing more is taken, and closes with 5 bytes unread: what has not arrived is lost. The
+/// peer is a process of its own. Says how many bytes were written, and how many the peer got.
+const LOSES: &str = r#"
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+told, tell = os.pipe()
+peer = os.fork()
+if peer == 0:
+    listening, listener = listener, None
+    near, _ = listening.accept()
+    near.send(b"hello")
+    os.close(tell)
+    os.read(told, 1)
+    got = 0
+    try:
+        while part := near.recv(65536):
+            got += len(part)
+    except ConnectionResetError:
+        pass
+    print("got", got, flush=True)
+    os._exit(0)
+os.close(told)
+far = socket.create_connection(listener.getsockname())
+far.recv(5, socket.MSG_PEEK | socket.MSG_WAITALL)
+far.setblocking(False)
+written = 0
+try:
+    while True:
+        written += far.send(b"x" * 65536)
+except BlockingIOError:
+    pass
+far.close()
+os.close(tell)
+os.waitpid(peer, 0)
+print("written", written, flush=True)
+"#;
+
+fn doctor(words: &[&str]) -> Command {
+    let mut command = lastbyte(["doctor"]);
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// Watches a program, with these options before it.
+fn watched(options: &[&str], program: &[&str]) -> Answer {
+    let words = [options, &["--"], program].concat();
+    answer_within(&mut doctor(&words), LATER)
+}
+
+fn has_python() -> bool {
+    let has = Command::new("python3").arg("-V").output().is_ok_and(|told| told.status.success());
+    if !has {
+        eprintln!("NOT TESTED: there is no python3");
+    }
+    has
+}
+
+/// The tier that this machine gives, by what was told first.
+fn tier(told: &Answer) -> String {
+    told.json_lines()[0]["tier"].as_str().unwrap().to_owned()
+}
+
+fn findings(told: &Answer) -> Vec<Value> {
+    let lines = told.json_lines().into_iter();
+    lines.filter(|line| line["type"] == "finding").collect()
+}
+
+/// What the patient printed after a word.
+fn number_after(word: &str, text: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(word)).unwrap();
+    line.trim().parse().unwrap()
+}
+
+// --- programs ------------------------------------------------------------------------------------
+
+#[test]
+fn the_programs_own_exit_code_and_streams_are_kept() {
+    let told = watched(&[], &["sh", "-c", "echo out; echo err >&2; exit 7"]).with_code(7);
+    assert_eq!(told.stdout, "out\n");
+    assert!(told.stderr.contains("err\n") && told.stderr.contains("nothing found"), "{told:#?}");
+    watched(&[], &["sh", "-c", "kill -9 $$"]).with_code(137);
+    let told = watched(&[], &["/nowhere/at/all"]).with_code(127);
+    assert!(told.stderr.contains("cannot run /nowhere/at/all"), "{told:#?}");
+    watched(&[], &["/dev/null"]).with_code(126);
+}
+
+#[test]
+fn a_loss_is_found_counted_and_ends_a_build() {
+    if !has_python() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (answer, record) = (scratch.path().join("answer"), scratch.path().join("record"));
+    let page = scratch.path().join("page.html");
+    let (answer, record) = (answer.to_str().unwrap(), record.to_str().unwrap());
+    let options = ["--json", "--output", answer, "--record", record, "--fail-on", "loss"];
+    let options = [&options[..], &["--report", page.to_str().unwrap()]].concat();
+    let told = watched(&options, &["python3", "-c", LOSES]);
+    let json = Answer { stdout: fs::read_to_string(answer).unwrap(), ..told };
+    let missing = number_after("written", &told.stdout) - number_after("got", &told.stdout);
+    if tier(&json) != "bpf" {
+        eprintln!("NOT TESTED: exact counts need tier bpf");
+        return;
+    }
+    let lost: Vec<Value> =
+        findings(&json).into_iter().filter(|one| one["class"] == "loss").collect();
+    assert_eq!((json.code(), lost[0]["code"].as_str()), (1, Some("LB101")), "{json:#?}");
+    assert_eq!(lost[0]["bytes"], missing, "{json:#?}");
+    assert_eq!(lost[0]["name"], "python3");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("LB101") && page.contains("What the codes mean"));
+
+    // What was recorded says the same again, and fails again.
+    let again = answer_within(&mut doctor(&["--replay", record, "--json"]), SOON).with_code(0);
+    assert_eq!(findings(&again), findings(&json));
+    let words = ["--replay", record, "--fail-on", "loss"];
+    let again = answer_within(&mut doctor(&words), SOON).with_code(1);
+    assert!(again.stdout.contains("LB101") && again.stdout.contains("fix: "), "{again:#?}");
+}
+
+#[test]
+fn a_hostile_name_commands_no_terminal_and_no_page() {
+    if !has_python() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let page = scratch.path().join("page.html");
+    let renamed =
+        format!("import ctypes\nctypes.CDLL(None).prctl(15, b'\\x1b]0;x\\x07<b>&\\n')\n{LOSES}");
+    let options = ["--all", "--report", page.to_str().unwrap()];
+    let told = watched(&options, &["python3", "-c", &renamed]).with_code(0);
+    let page = fs::read_to_string(page).unwrap();
+    for text in [&told.stderr, &page] {
+        assert!(!text.contains(['\u{1b}', '\u{7}']), "{text}");
+    }
+    assert!(!page.contains("<b>&") && !page.contains("]0;x\u{7}"));
+}
+
+#[test]
+fn ctrl_c_is_the_programs_and_what_was_found_is_said_after() {
+    let mut command = doctor(&["--", "sh", "-c", "echo begun; exec sleep 86400"]);
+    let running = Running::start(command.process_group(0));
+    let begun = || {
+        let children = format!("/proc/{0}/task/{0}/children", running.pid());
+        let children = fs::read_to_string(children).unwrap_or_default();
+        children.split_whitespace().any(|child| {
+            fs::read_to_string(Path::new("/proc").join(child).join("comm"))
+                .is_ok_and(|name| name == "sleep\n")
+        })
+    };
+    wait_for("the program", SOON, begun);
+    running.signal_group("INT");
+    let told = running.answer_within(SOON).with_code(130);
+    assert!(told.stdout == "begun\n" && told.stderr.contains("nothing found"), "{told:#?}");
+}
+
+#[test]
+fn a_watch_that_ends_first_leaves_the_program_alone() {
+    let scratch = Scratch::new();
+    let (pipe, done) = (scratch.path().join("pipe"), scratch.path().join("done"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let script = format!("read line < {} && : > {}", pipe.display(), done.display());
+    let mut command = doctor(&["--for", "300ms", "--follow", "0s", "--", "sh", "-c", &script]);
+    // Its output would be waited for otherwise.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(command.status().unwrap().success());
+    assert!(!done.exists());
+    fs::write(&pipe, "on\n").unwrap();
+    wait_for("the program's end", SOON, || done.exists());
+}
+
+// --- what runs already -----------------------------------------------------------------------------
+
+#[test]
+fn a_process_is_watched_to_its_end_and_the_machine_for_a_time() {
+    let mut sleep = Command::new("sleep").arg("86400").spawn().unwrap();
+    let pid = sleep.id().to_string();
+    let running = Running::start(&mut doctor(&["--pid", &pid, "--json"]));
+    wait_until_it_watches(&running);
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+    let told = running.answer_within(SOON).with_code(0);
+    assert_eq!(told.json_lines().last().unwrap()["type"], "end", "{told:#?}");
+    let told = answer(&mut doctor(&["--for", "300ms"])).with_code(0);
+    assert!(told.stdout.starts_with("doctor: "), "{told:#?}");
+    let told = answer(&mut doctor(&["--for", "300ms", "--port", "9", "--json"])).with_code(0);
+    assert_eq!(told.json_lines()[0]["scope"]["port"], 9, "{told:#?}");
+}
+
+#[test]
+fn a_signal_ends_it_in_order() {
+    let mut command = doctor(&["--json"]);
+    let running = Running::start(command.process_group(0));
+    wait_until_it_watches(&running);
+    running.signal_group("INT");
+    let told = running.answer_within(SOON).with_code(130);
+    assert_eq!(told.json_lines().last().unwrap()["type"], "end", "{told:#?}");
+}
+
+/// It blocks its signals, to read them, once the words are understood.
+fn wait_until_it_watches(doctor: &Running) {
+    let status = format!("/proc/{}/status", doctor.pid());
+    wait_for("the doctor to watch", SOON, || {
+        let status = fs::read_to_string(&status).unwrap_or_default();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        blocked.is_some_and(|mask| !mask.trim().trim_start_matches('0').is_empty())
+    });
+}
+
+// --- rights ------------------------------------------------------------------------------------------
+
+#[test]
+fn without_rights_there_is_a_lower_tier_and_a_sentence() {
+    let scratch = Scratch::new();
+    let binary = scratch.path().join("lastbyte");
+    support::copy_program(&binary);
+    fs::set_permissions(scratch.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let nobody = |words: &[&str]| {
+        let mut command = Command::new(&binary);
+        command.args(words).current_dir("/").uid(65534).gid(65534);
+        answer_within(&mut command, SOON)
+    };
+    if lastbyte_sys::process::effective_user() != 0 {
+        eprintln!("NOT TESTED: needs root to become another user");
+        return;
+    }
+    let told = nobody(&["doctor", "--json", "--for", "300ms"]).with_code(0);
+    let lines = told.json_lines();
+    assert_eq!(lines[0]["tier"], "procfs", "{told:#?}");
+    assert!(lines.iter().any(|line| line["type"] == "shortfall" && line["tier"] == "bpf"));
+    let told = nobody(&["doctor", "--", "sh", "-c", "exit 3"]).with_code(3);
+    assert!(told.stderr.contains("not from within the kernel (eBPF): "), "{told:#?}");
+    for tier in ["bpf", "tracefs"] {
+        let told = nobody(&["doctor", "--tier", tier, "--for", "300ms"]).with_code(2);
+        assert!(!told.stderr.is_empty() && told.stdout.is_empty(), "{told:#?}");
+    }
+}
+
+#[test]
+fn each_tier_can_be_asked_for() {
+    for tier in ["bpf", "tracefs", "procfs"] {
+        let told = watched(&["--tier", tier, "--json"], &["true"]);
+        if told.code() == 2 {
+            eprintln!("NOT TESTED: {}", told.stderr.trim());
+            continue;
+        }
+        assert_eq!((told.code(), self::tier(&told).as_str()), (0, tier), "{told:#?}");
+    }
+}
