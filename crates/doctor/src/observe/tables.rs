@@ -41,7 +41,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// A socket of which nothing changes is told of so often.
 const QUIET_NS: u64 = SECOND_NS;
 /// Whether a program has fixed its buffers is asked again so often.
-const LOCKS_NS: u64 = 5 * SECOND_NS;
+const LOCKS_NS: u64 = SECOND_NS;
 /// Of so many sockets at one look, at most.
 const LOCKS_AT_ONCE: usize = 50;
 /// More sockets than this that end between two looks are too dear to be heard of one by one.
@@ -445,10 +445,13 @@ impl Tables {
             let rows = &mut self.rows;
             let seen = self.proc.sockets(pid, &mut |inode, fd| {
                 let Some(row) = rows.of_inode(inode) else { return };
-                if row.holders.iter().all(|holder| holder.0 != pid) {
-                    row.holders.push((pid, Some(fd)));
-                    found.push((row.socket.id, pid, fd));
+                // By its use alone a holder is known without its descriptor.
+                match row.holders.iter_mut().find(|holder| holder.0 == pid) {
+                    Some((_, Some(_))) => return,
+                    Some((_, unknown)) => *unknown = Some(fd),
+                    None => row.holders.push((pid, Some(fd))),
                 }
+                found.push((row.socket.id, pid, fd));
             });
             if seen.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
                 self.hidden.insert(pid);
@@ -547,11 +550,10 @@ impl Tables {
     fn read_locks(&mut self, now_ns: u64) {
         for id in std::mem::take(&mut self.wants_locks) {
             let Some(row) = self.rows.all.get_mut(&id) else { continue };
-            row.locks_ns = now_ns;
             let holder = row.holders.iter().find_map(|(pid, fd)| Some((*pid, (*fd)?)));
-            if let Some(locks) = holder.and_then(|(pid, fd)| locks(id, pid, fd)) {
-                row.locks = Some(locks);
-            }
+            let Some((pid, fd)) = holder else { continue };
+            row.locks_ns = now_ns;
+            row.locks = locks(id, pid, fd).or(row.locks);
         }
     }
 

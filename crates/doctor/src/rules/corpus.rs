@@ -9,15 +9,20 @@ use crate::finding::{Class, Code, Finding};
 use crate::{Doctor, Event, Reader, What};
 
 /// What is found in a recording of a flow, and about which of its sockets: 1 sends, 2 receives.
-const SICK: [(&str, u16, u64); 19] = [
+const SICK: [(&str, u16, u64); 22] = [
     ("slow-send-buffer-cubic", 201, 1),
     ("slow-send-buffer-bbr", 201, 1),
     // Of 256 KiB asked for: half the rate of the path, and never seen quite full.
     ("slow-send-buffer-half", 201, 1),
+    // Unpaced, over 20 and 200 Mbit/s: more in flight than its buffer holds, and a queue, at moments.
+    ("slow-send-buffer-bursts", 201, 1),
+    ("slow-send-buffer-bursts-large", 201, 1),
     ("slow-receive-buffer-cubic", 202, 1),
     ("slow-receive-buffer-bbr", 202, 1),
     // The receiver is another machine.
     ("slow-receive-buffer-far", 202, 1),
+    // The sender is.
+    ("slow-receive-buffer-near", 202, 2),
     ("slow-loss-cubic", 203, 1),
     ("slow-loss-reno", 203, 1),
     ("slow-writer-cubic", 204, 1),
@@ -47,7 +52,7 @@ const PROGRAMS: [(&str, u16); 9] = [
 ];
 
 /// In these nothing is found.
-const WELL: [&str; 19] = [
+const WELL: [&str; 21] = [
     // Questions and answers as fast as they go, until nothing is left to read.
     "cpu-not-busy",
     "slow-not-bulk-cubic",
@@ -61,6 +66,8 @@ const WELL: [&str; 19] = [
     // Fixed buffers that are large enough.
     "slow-not-enough-buffer-cubic",
     "slow-not-large-buffer-bbr",
+    "slow-not-bursts-cubic",
+    "slow-not-receive-buffer-near",
     // Ten questions and answers a second.
     "slow-not-keys",
     "slow-not-idle",

@@ -12,7 +12,8 @@ use crate::words::{time, who};
 
 /// So long without a byte or the end of the peer after a half-close is worth a word.
 const UNANSWERED_NS: u64 = 10_000_000_000;
-/// At the end of a program's watch this is enough: what it waits for did not come in its life.
+/// At the end of a program's watch, and when it closes the socket, this is enough: what it waits for did not
+/// come in its life.
 const UNANSWERED_AT_END_NS: u64 = 5_000_000_000;
 /// So many half-closed sockets are looked after at most.
 const MOST: usize = 50_000;
@@ -29,6 +30,10 @@ struct Waiting {
     half_closed_ns: u64,
     quiet_since_ns: u64,
     received: Option<u64>,
+    /// Whether the peer's kernel has acked the end.
+    is_acked: bool,
+    /// Whether it was seen to be open after it.
+    was_held: bool,
     told: bool,
 }
 
@@ -36,22 +41,30 @@ impl Rule for HalfClose {
     fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
         match &event.what {
             What::Changed(changed) => match changed.to {
-                State::FinWait1 | State::FinWait2 => self.begin(event.at_ns, changed.socket, book),
+                State::FinWait1 | State::FinWait2 => {
+                    self.begin(event.at_ns, changed.socket, book);
+                    if let Some(waiting) = self.waiting.get_mut(&changed.socket) {
+                        waiting.is_acked |= changed.to == State::FinWait2;
+                    }
+                }
+                State::Close if changed.errno == 0 => self.end(changed.socket, book, found),
                 _ => drop(self.waiting.remove(&changed.socket)),
             },
             What::Sample(sample) if is_half_closed(sample.state) => {
                 self.begin(event.at_ns, sample.socket, book);
                 let received = sample.info.parse().and_then(|info| info.bytes_received);
                 let Some(waiting) = self.waiting.get_mut(&sample.socket) else { return };
+                waiting.is_acked |= sample.state == State::FinWait2;
+                waiting.was_held |= sample.held;
                 if !sample.held {
-                    self.waiting.remove(&sample.socket);
+                    self.end(sample.socket, book, found);
                 } else if received != waiting.received {
                     waiting.received = received;
                     waiting.quiet_since_ns = event.at_ns;
                 }
             }
             What::Sample(sample) => drop(self.waiting.remove(&sample.socket)),
-            What::Gone { socket, .. } => drop(self.waiting.remove(socket)),
+            What::Gone { socket, .. } => self.end(*socket, book, found),
             What::Tick => self.look(book, UNANSWERED_NS, found),
             _ => {}
         }
@@ -70,8 +83,22 @@ impl HalfClose {
                 half_closed_ns: at_ns,
                 quiet_since_ns: at_ns,
                 received: None,
+                is_acked: false,
+                was_held: false,
                 told: false,
             });
+        }
+    }
+
+    /// Its program has closed it, without an answer.
+    fn end(&mut self, id: SocketId, book: &Book, found: &mut Vec<Finding>) {
+        let Some(waiting) = self.waiting.remove(&id).filter(|one| one.was_held && !one.told) else {
+            return;
+        };
+        let Some(known) = book.socket(id) else { return };
+        let quiet_ns = book.now_ns().saturating_sub(waiting.quiet_since_ns);
+        if matches!(book.scope(), Scope::Process(_)) && quiet_ns >= UNANSWERED_AT_END_NS {
+            found.push(finding(book, id, known, book.now_ns(), waiting));
         }
     }
 
@@ -111,15 +138,19 @@ fn is_held(book: &Book, known: &Known, waiting: Waiting) -> bool {
 fn finding(book: &Book, id: SocketId, known: &Known, now_ns: u64, waiting: Waiting) -> Finding {
     let about = book.about(id, None);
     let quiet_ns = now_ns.saturating_sub(waiting.quiet_since_ns);
-    let is_acked = known.state == Some(State::FinWait2);
     let sentence = format!(
         "{} shut down writing to {} and has waited for {} without a byte or an end from the peer, {}.",
         who(&about),
         known.socket.peer,
         time(quiet_ns),
-        if is_acked { "whose kernel has acked the end" } else { "which has not acked the end" }
+        if waiting.is_acked {
+            "whose kernel has acked the end"
+        } else {
+            "which has not acked the end"
+        }
     );
     let seconds = |ns: u64| (ns / 1_000_000) as f64 / 1_000.0;
+    let state = if waiting.is_acked { "FIN-WAIT-2" } else { "FIN-WAIT-1" };
     let half_closed_ns = now_ns.saturating_sub(waiting.half_closed_ns);
     Finding {
         code: Code(106),
@@ -137,7 +168,7 @@ fn finding(book: &Book, id: SocketId, known: &Known, now_ns: u64, waiting: Waiti
         evidence: [
             ("half_closed_s".to_owned(), seconds(half_closed_ns).into()),
             ("quiet_s".to_owned(), seconds(quiet_ns).into()),
-            ("state".to_owned(), known.state.and_then(State::name).unwrap_or("?").into()),
+            ("state".to_owned(), state.into()),
         ]
         .into(),
     }

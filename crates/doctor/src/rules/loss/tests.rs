@@ -349,6 +349,16 @@ fn lb106_waits_for_an_answer_that_does_not_come() {
     assert_eq!(waits(false).after(20_000).findings(), []);
     let answered = waits(true).change(1, (FinWait2, Close), None).after(20_000);
     assert_eq!(answered.findings(), []);
+
+    // A program that is watched alone may give up earlier.
+    let gives_up = |after_ms| {
+        let story = one(Scope::Process(7)).change(1, (Established, FinWait2), None).after(50);
+        let story = story.sample(1, FinWait2, (0, 0), true).after(after_ms);
+        story.change(1, (FinWait2, Close), None).gone(1)
+    };
+    let finding = gives_up(6_000).finding();
+    assert_eq!(of_code(&finding), (106, Class::Note, false, None));
+    assert_eq!(gives_up(4_000).findings(), []);
 }
 
 #[test]

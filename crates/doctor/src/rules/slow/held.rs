@@ -105,8 +105,11 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
     let (window, size) = (case.window, case.sample.send_buffer?);
     let full = Some(window.share_of(window.full_in)).filter(|share| *share >= NEARLY_ALWAYS);
     let share = case.share(LimitedBy::SendBuffer).max(full.unwrap_or_default());
+    // Where a write waited while the windows had room, nothing else explains what was not explained.
+    let is_overfull = window.share_of(window.overfull_in) >= MOSTLY && share >= MOSTLY / 2.0;
+    let unknown = if is_overfull { case.share(LimitedBy::Unknown) } else { 0.0 };
     let is_fixed = match case.sample.locks {
-        Some(locks) => locks & 1 != 0 && share >= MOSTLY,
+        Some(locks) => locks & 1 != 0 && share + unknown >= MOSTLY,
         // Not readable: a buffer that is full all the time and does not grow.
         None => share >= NEARLY_ALWAYS && window.buffer_least == window.buffer_most,
     };

@@ -398,6 +398,10 @@ fn writes_that_wait_for_delayed_acknowledgements_are_told() {
     assert!(finding.sentence.contains("held back 41 ms each"), "{finding:?}");
     // An acknowledgement comes after a round trip.
     assert_eq!(ios(&io(4, 2, 1)).findings(), []);
+    // A large write waits by itself.
+    let What::Io(held) = io(4, 2, 41) else { unreachable!() };
+    let large = What::Io(Io { written_bytes: 4_000_000, tiny_writes: 0, ..held });
+    assert_eq!(ios(&large).findings(), []);
     let far = Look { rtt_us: 101_000, min_rtt_us: 100_000, ..Look::fixed() }.resting();
     let far = (0..50).fold(story().with(far.what()), |story, _| story.with(io(4, 2, 101)));
     assert_eq!(far.findings(), []);
