@@ -11,9 +11,11 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
-use support::{Answer, LATER, Running, SOON, Scratch, answer, answer_within, lastbyte, wait_for};
+use support::{Answer, LATER, Running, SOON, Scratch, answer, answer_within, lastbyte};
+use support::{signal_to, wait_for};
 
 /// Writes until nothing more is taken, and closes with 5 bytes unread: what has not arrived is lost. The
 /// peer is a process of its own. Says how many bytes were written, and how many the peer got.
@@ -157,18 +159,41 @@ fn a_hostile_name_commands_no_terminal_and_no_page() {
 fn ctrl_c_is_the_programs_and_what_was_found_is_said_after() {
     let mut command = doctor(&["--", "sh", "-c", "echo begun; exec sleep 86400"]);
     let running = Running::start(command.process_group(0));
-    let begun = || {
-        let children = format!("/proc/{0}/task/{0}/children", running.pid());
-        let children = fs::read_to_string(children).unwrap_or_default();
-        children.split_whitespace().any(|child| {
-            fs::read_to_string(Path::new("/proc").join(child).join("comm"))
-                .is_ok_and(|name| name == "sleep\n")
-        })
-    };
-    wait_for("the program", SOON, begun);
+    wait_for("the program", SOON, || child_called("sleep", running.pid()));
     running.signal_group("INT");
     let told = running.answer_within(SOON).with_code(130);
     assert!(told.stdout == "begun\n" && told.stderr.contains("nothing found"), "{told:#?}");
+}
+
+#[test]
+fn a_signal_to_end_goes_to_the_program_and_what_was_found_is_said() {
+    let running = Running::start(&mut doctor(&["--", "sleep", "86400"]));
+    wait_for("the program", SOON, || child_called("sleep", running.pid()));
+    signal_to("TERM", &running.pid().to_string());
+    let told = running.answer_within(SOON).with_code(143);
+    assert!(told.stderr.contains("nothing found"), "{told:#?}");
+}
+
+/// At whatever moment: what was to become the program must not wait for ever.
+#[test]
+fn a_doctor_that_is_killed_leaves_nobody_stopped() {
+    let word = support::unique("86400.").replace('-', "");
+    for ms in [0, 5, 20, 50, 100, 200, 300] {
+        let mut running = Running::start(&mut doctor(&["--", "sleep", &word]));
+        std::thread::sleep(Duration::from_millis(ms));
+        running.kill();
+        let stopped = |pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        };
+        wait_for("nobody to be stopped", SOON, || {
+            !support::processes_with_argument(&word).iter().any(stopped)
+        });
+        // One that was let go runs on, as it would without a doctor.
+        for pid in support::processes_with_argument(&word) {
+            signal_to("KILL", &pid.to_string());
+        }
+    }
 }
 
 #[test]
@@ -212,6 +237,15 @@ fn a_signal_ends_it_in_order() {
     running.signal_group("INT");
     let told = running.answer_within(SOON).with_code(130);
     assert_eq!(told.json_lines().last().unwrap()["type"], "end", "{told:#?}");
+}
+
+/// Whether a process has a child that calls itself so.
+fn child_called(name: &str, parent: u32) -> bool {
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    children.unwrap_or_default().split_whitespace().any(|child| {
+        let comm = fs::read_to_string(Path::new("/proc").join(child).join("comm"));
+        comm.is_ok_and(|comm| comm.trim_end() == name)
+    })
 }
 
 /// It blocks its signals, to read them, once the words are understood.

@@ -144,6 +144,7 @@ fn words_that_do_not_fit_together_are_named() {
     refused(&["doctor", "--pid", "1", "--port", "80"], &["--pid", "--port"]);
     refused(&["doctor", "--pid", "4194305"], &["4194305"]);
     refused(&["doctor", "--port", "0"], &["--port", "0"]);
+    refused(&["doctor", "--for", "1s", "--"], &["no program after --"]);
     refused(&["doctor", "--fail-on", "all"], &["--fail-on", "loss"]);
     refused(&["doctor", "--replay", "/dev/null"], &["/dev/null", "no recording"]);
     refused(&["doctor", "--replay", "/nowhere"], &["/nowhere"]);

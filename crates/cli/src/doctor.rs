@@ -31,7 +31,13 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Verdict> {
     if let Some(file) = &args.replay {
         return replay(args, file);
     }
-    if args.command.is_empty() { watch(args) } else { watch_program(args) }
+    if !args.command.is_empty() {
+        return watch_program(args);
+    }
+    if std::env::args_os().any(|word| word == "--") {
+        bail!("there is no program after --");
+    }
+    watch(args)
 }
 
 /// Two looks at the sources are no farther apart.
@@ -51,7 +57,7 @@ fn watch(args: &DoctorArgs) -> Result<Verdict> {
     let ends = Ends::new()?;
     let mut session = Session::begin(args, scope)?;
     let mut view = View::new(args);
-    let until = args.duration.map(|time| Instant::now() + time.as_duration());
+    let until = until(args);
     let signal = loop {
         let new = session.turn(TURN)?;
         session.answer.say_new(&new)?;
@@ -74,6 +80,11 @@ fn watch(args: &DoctorArgs) -> Result<Verdict> {
     })
 }
 
+/// When it is to end; never, if that is beyond what the clock counts.
+fn until(args: &DoctorArgs) -> Option<Instant> {
+    Instant::now().checked_add(args.duration?.as_duration())
+}
+
 fn existing(pid: u32) -> Result<u32> {
     if Path::new("/proc").join(pid.to_string()).exists() {
         return Ok(pid);
@@ -85,29 +96,48 @@ fn existing(pid: u32) -> Result<u32> {
 
 fn watch_program(args: &DoctorArgs) -> Result<Verdict> {
     let mut patient = Patient::start(&args.command)?;
-    // They go to the program, which is in the same group; what was found is said after its end.
-    for signal in [process::SIGINT, process::SIGQUIT] {
-        process::ignore_signal(signal)?;
-    }
+    // After the program was made, which has its signals as they were. Those of the terminal go to it as
+    // well, being in the same group; what was found is said after its end.
+    process::ignore_signal(process::SIGQUIT)?;
+    let ends = Ends::new()?;
     let mut session = Session::begin(args, Scope::Process(patient.pid()))?;
     session.turn(Duration::ZERO)?;
     patient.begin()?;
-    let until = args.duration.map(|time| Instant::now() + time.as_duration());
-    let code = loop {
-        session.turn(TURN)?;
-        if let Some(code) = patient.ended()? {
-            break Some(code);
-        }
-        if until.is_some_and(|until| Instant::now() >= until) {
-            break None;
-        }
-    };
-    session.follow(args.follow.as_duration())?;
+    let code = while_it_runs(&mut session, &mut patient, &ends)?;
+    session.follow(args.follow.as_duration(), &ends)?;
     let verdict = session.end()?;
     Ok(match (verdict, code) {
         (Verdict::Done, Some(code)) => Verdict::Of(code),
         _ => verdict,
     })
+}
+
+/// Watches until the program has ended, or the time is over, or somebody asks twice for the end. Returns
+/// the program's exit code, if it has one.
+fn while_it_runs(
+    session: &mut Session<'_>,
+    patient: &mut Patient,
+    ends: &Ends,
+) -> Result<Option<u8>> {
+    let until = until(session.args);
+    let mut was_asked = false;
+    loop {
+        session.turn(TURN)?;
+        if let Some(code) = patient.ended()? {
+            return Ok(Some(code));
+        }
+        match ends.wait(Some(Instant::now()))? {
+            None | Some(process::SIGINT) => {}
+            Some(_) if was_asked => return Ok(None),
+            Some(signal) => {
+                was_asked = true;
+                patient.signal(signal)?;
+            }
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return Ok(None);
+        }
+    }
 }
 
 // --- a recording -----------------------------------------------------------------------------------
@@ -180,8 +210,9 @@ impl<'a> Session<'a> {
             || !Path::new("/proc").join(pid.to_string()).exists()
     }
 
-    /// After a program's end: what it left is followed until all is known, or the time is over.
-    fn follow(&mut self, most: Duration) -> Result<()> {
+    /// After a program's end: what it left is followed until all is known, or the time is over, or
+    /// somebody asks for the end.
+    fn follow(&mut self, most: Duration, ends: &Ends) -> Result<()> {
         /// What answers the last packet comes within this, on most paths.
         const LEAST: Duration = Duration::from_millis(500);
         let began = Instant::now();
@@ -189,6 +220,9 @@ impl<'a> Session<'a> {
             || (began.elapsed() < most && self.doctor.book().has_orphans())
         {
             self.turn(TURN)?;
+            if ends.wait(Some(Instant::now()))?.is_some() {
+                break;
+            }
         }
         Ok(())
     }
@@ -241,6 +275,14 @@ fn close(
             summary.dropped
         ));
     }
-    let is_named = |finding: &Finding| args.fail_on.is_some_and(|on| on.means(finding.class));
-    Ok(Verdict::from(!findings.iter().any(is_named)))
+    let Some(fail_on) = args.fail_on else { return Ok(Verdict::Done) };
+    let is_named = |finding: &Finding| !finding.harmless && fail_on.means(finding.class);
+    Ok(if findings.iter().any(is_named) {
+        Verdict::No
+    } else if summary.dropped > 0 {
+        talk("doctor: whether there was what --fail-on names is not known");
+        Verdict::Failed
+    } else {
+        Verdict::Done
+    })
 }

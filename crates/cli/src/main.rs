@@ -67,6 +67,6 @@ fn run(command: Command) -> Result<Verdict> {
         Command::Demo(args) => demo::run(&args),
         Command::LinkInit(args) => guest::init(&args.command, args.parent),
         Command::LinkCarry(args) => kept::carry(&args),
-        Command::DoctorPatient(args) => Ok(doctor::become_program(&args.command)),
+        Command::DoctorPatient(args) => Ok(doctor::become_program(&args)),
     }
 }

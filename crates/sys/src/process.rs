@@ -20,6 +20,9 @@ pub const SIGINT: i32 = libc::SIGINT;
 /// The signal of Ctrl-\.
 pub const SIGQUIT: i32 = libc::SIGQUIT;
 
+/// What a call says of a process that has ended (`ESRCH`).
+pub const NO_SUCH_PROCESS: i32 = libc::ESRCH;
+
 /// A descriptor of a running process, which cannot come to mean another one (`pidfd_open(2)`,
 /// Linux 5.3).
 ///

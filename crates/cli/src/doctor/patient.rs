@@ -1,6 +1,6 @@
 //! The program that is watched: it stops before its first instruction, so that nothing of it is missed.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 use anyhow::{Context, Result, bail};
 use lastbyte_sys::process;
 
+use super::words::PatientArgs;
 use crate::guest::{NOT_FOUND, NOT_STARTED};
 use crate::output::talk;
 use crate::verdict::Verdict;
@@ -24,7 +25,11 @@ impl Patient {
     /// Starts a process that will be the program, and has stopped.
     pub(super) fn start(command: &[String]) -> Result<Self> {
         let mut own = Command::new("/proc/self/exe");
-        own.arg0("lastbyte").args(["doctor-patient", "--"]).args(command);
+        own.arg0("lastbyte").arg("doctor-patient");
+        if let Ok((this, _)) = process::self_and_parent_in_proc() {
+            own.args(["--parent", &this.to_string()]);
+        }
+        own.arg("--").args(command);
         let child = own.spawn().context("start a process")?;
         let pid = i32::try_from(child.id())?;
         let process = process::pidfd_open(pid).context("hold on to the process")?;
@@ -44,6 +49,15 @@ impl Patient {
     pub(super) fn begin(&mut self) -> Result<()> {
         self.has_begun = true;
         process::pidfd_send_signal(&self.process, process::SIGCONT).context("let the program begin")
+    }
+
+    /// Passes a signal on to the program.
+    pub(super) fn signal(&self, signal: i32) -> Result<()> {
+        match process::pidfd_send_signal(&self.process, signal) {
+            // It has ended.
+            Err(error) if error.raw_os_error() == Some(process::NO_SUCH_PROCESS) => Ok(()),
+            sent => sent.context("pass a signal on to the program"),
+        }
     }
 
     /// How it ended, if it has: its exit code, or 128 and the number of the signal.
@@ -66,9 +80,18 @@ impl Drop for Patient {
     }
 }
 
-/// Stops, and is the program once somebody lets it go on.
-pub(crate) fn become_program(command: &[String]) -> Verdict {
-    if let Err(error) = process::stop() {
+/// Stops, and is the program once the doctor lets it go on; ends with a doctor that ends before.
+pub(crate) fn become_program(args: &PatientArgs) -> Verdict {
+    let command = &args.command;
+    let waited = process::set_parent_death_signal(process::SIGKILL).and_then(|()| {
+        let now = process::self_and_parent_in_proc().map(|(_, parent)| parent).ok();
+        if args.parent.zip(now).is_some_and(|(asked, now)| asked != now) {
+            return Err(io::Error::other("it has ended"));
+        }
+        process::stop()?;
+        process::set_parent_death_signal(0)
+    });
+    if let Err(error) = waited {
         talk(&format!("lastbyte: cannot wait for the doctor: {error}"));
         return Verdict::Of(NOT_STARTED);
     }

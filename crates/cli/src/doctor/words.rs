@@ -17,7 +17,8 @@ use lastbyte_units::Span;
 /// with a tracefs instance of its own. It says which, and what the better one would add.
 ///
 /// Exit code: the program's own after `-- CMD`; otherwise 0, and 130 when Ctrl-C ended it. 1 when
-/// --fail-on found what it names. 2: misuse or failure.
+/// --fail-on found what it names. 2: misuse or failure, also when --fail-on found nothing and events
+/// were missed.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Watch this process, and what it starts from now on
@@ -30,10 +31,10 @@ pub(crate) struct DoctorArgs {
     /// Look again at what a file of --record holds
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "record", "tier", "duration", "calls"])]
     pub(crate) replay: Option<PathBuf>,
-    /// End after so long, such as 30s
+    /// End after so long, such as 30s; a program that was started goes on
     #[arg(long = "for", id = "duration", value_name = "TIME")]
     pub(crate) duration: Option<Span>,
-    /// End with 1 if there is such a finding, also a harmless program's
+    /// End with 1 if there is such a finding
     #[arg(long, value_enum, value_name = "CLASS")]
     pub(crate) fail_on: Option<FailOn>,
     /// Print harmless findings too, each
@@ -128,6 +129,9 @@ pub(crate) const WINDOW_EVERY: Duration = Duration::from_secs(10);
 /// What becomes the program that is watched.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PatientArgs {
+    /// The process that has to be the parent still, as `/proc` counts.
+    #[arg(long)]
+    pub(crate) parent: Option<u32>,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,
 }
