@@ -154,9 +154,9 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
     Some(told)
 }
 
-/// LB201 where nothing paces what is sent. The kernel asks for room in the buffer only before it makes a
-/// new segment, and goes on to fill one that was sent in part: so such a flow has several times its buffer
-/// in flight at some moments, in bursts that wait in a queue, and next to nothing at others.
+/// LB201 where nothing paces what is sent. Such a flow was seen with up to ten times its buffer in flight at
+/// some moments, in bursts that wait in a queue, and next to nothing at others; perhaps since the kernel asks
+/// for room only before it makes a new segment.
 ///
 /// That the path is not full all the time is seen from how fast it delivered a burst, and that it was not
 /// the congestion window from moments with room in it.
