@@ -2,7 +2,7 @@
 //! ledger first, and shows what came of it.
 //!
 //! The way in is the program's own descriptor, taken for an instant ([`door`]); the connection is found
-//! by `/proc` and `sock_diag`, in whatever network namespace it is ([`find`]).
+//! by `/proc` and `sock_diag`, in whatever network namespace it is ([`mod@find`]).
 
 mod door;
 mod find;
