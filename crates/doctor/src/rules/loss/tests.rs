@@ -161,12 +161,14 @@ fn lb102_says_that_no_answer_came() {
     let left = counts(0, [9_001, 9_000, 5_000, 50, 50]);
     let finding = one(Scope::Process(7))
         .exit(1, (Established, FinWait1), (7, Ending::Exit(0)), Some(sent))
+        .exited(7, Ending::Exit(0))
         .after(108_000)
         .dies(1, FinWait1, 110, Some(left))
         .gone(1)
         .after(300)
         .finding();
     assert_eq!(of_code(&finding), (102, Class::Loss, false, Some(4_000)));
+    assert!(finding.sentence.starts_with("sender (7) ended (exit code 0)"), "{finding:?}");
     assert!(finding.sentence.contains("108 s later"), "{}", finding.sentence);
 }
 
