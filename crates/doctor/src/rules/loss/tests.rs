@@ -1,7 +1,7 @@
 use lastbyte_core::sample::State::{self, Close, CloseWait, Established, FinWait1, FinWait2};
 use proptest::prelude::*;
 
-use crate::event::{Actor, Changed, Counters, Ending, Event, Scope, SocketId, Tier, What};
+use crate::event::{Actor, Changed, Counters, Ending, Event, Process, Scope, SocketId, Tier, What};
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::rules::Doctor;
 use crate::rules::story::{NETWORK, Story, counts};
@@ -372,6 +372,41 @@ fn lb107_a_unix_socket() {
     assert_eq!(of_code(&finding), (107, Class::Loss, false, Some(300)));
     assert!(finding.sentence.contains("at /run/a b with 300 bytes that sender (7)"), "{finding:?}");
     assert_eq!(both(Scope::Process(5)).with(unread(300)).findings(), []);
+}
+
+#[test]
+fn lb107_within_a_program_is_a_note() {
+    const OTHERS: &str = "ECONNRESET";
+    let story = |scope, (parent, child): (u32, u32), by, sender, path: Option<&str>| {
+        let (name, path) = ("manager".to_owned(), path.map(str::to_owned));
+        let of = |pid, parent, name: &String| {
+            What::Process(Process { pid, parent, name: name.clone(), ..Process::default() })
+        };
+        let story = Story::new(scope).with(of(7, parent, &name)).with(of(9, child, &name));
+        let finding = story.with(What::UnixUnread { by, bytes: 29, sender, path }).finding();
+        let is_loss = finding.class == Class::Loss;
+        assert_eq!(finding.sentence.contains(OTHERS), is_loss, "{}", finding.sentence);
+        (finding.class, finding.harmless)
+    };
+    let calls = Actor { pid: 9, tid: 9, ending: None };
+    let killed = Actor { ending: Some(Ending::Signal(9)), ..calls };
+    let (loss, note) = ((Class::Loss, false), (Class::Note, false));
+    let harmless = (Class::Note, true);
+    // Itself, its own tree, parent and child, children of one parent.
+    assert_eq!(story(Scope::Machine, (1, 1), calls, Some(9), Some("/a")), harmless);
+    assert_eq!(story(Scope::Process(7), (1, 7), calls, Some(7), Some("/a")), note);
+    assert_eq!(story(Scope::Machine, (1, 7), calls, Some(7), Some("/a")), note);
+    assert_eq!(story(Scope::Machine, (9, 1), calls, Some(7), Some("/a")), note);
+    assert_eq!(story(Scope::Machine, (5, 5), calls, Some(7), Some("/a")), note);
+    // What the first process of the machine starts is not one program.
+    assert_eq!(story(Scope::Machine, (1, 1), calls, Some(7), Some("/a")), loss);
+    assert_eq!(story(Scope::Process(7), (4, 5), calls, Some(7), None), loss);
+    // Killed, and nobody known.
+    assert_eq!(story(Scope::Machine, (4, 5), killed, Some(7), None), note);
+    assert_eq!(story(Scope::Machine, (4, 5), killed, Some(7), Some("/a")), loss);
+    assert_eq!(story(Scope::Machine, (4, 5), killed, None, None), note);
+    assert_eq!(story(Scope::Machine, (4, 5), calls, None, None), harmless);
+    assert_eq!(story(Scope::Machine, (4, 5), calls, None, Some("/a")), loss);
 }
 
 #[test]
