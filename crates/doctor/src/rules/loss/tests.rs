@@ -338,6 +338,28 @@ fn a_refused_connection_is_no_lost_one() {
 }
 
 #[test]
+fn a_connection_that_was_never_established_loses_nothing() {
+    let new = || {
+        Story::of_tier(Tier::Tracefs, Scope::Machine).process(7, "a").socket(1, (HERE, THERE), 7)
+    };
+    let reset = What::ResetReceived { socket: SocketId(1), counts: None };
+    // The reset is told of before the state is known.
+    let refused = new().with(reset.clone()).dies(1, State::SynSent, 111, None).after(500);
+    assert!(refused.findings().iter().all(|one| one.code.0 >= 400), "{:?}", refused.findings());
+    let failed = new().with(reset.clone()).with(What::Failed { socket: SocketId(1), errno: 111 });
+    assert_eq!(failed.after(500).findings(), []);
+    let half_open = new().with(reset.clone()).change(1, (State::SynRecv, Close), None);
+    assert_eq!(half_open.after(500).findings(), []);
+    let seen = new().with(reset.clone()).sample(1, State::SynSent, (0, 1), true);
+    assert_eq!(seen.after(500).findings(), []);
+    // The last look was at the SYN, the connection was established since.
+    let open = new().sample(1, State::SynSent, (0, 1), true).after(50);
+    let open = open.change(1, (State::SynSent, Established), None).after(50);
+    let finding = open.with(reset).dies(1, Established, 104, None).after(500).finding();
+    assert_eq!(of_code(&finding), (105, Class::Note, false, None));
+}
+
+#[test]
 fn lb106_waits_for_an_answer_that_does_not_come() {
     let half_closed = one(Scope::Machine)
         .call(1, (Established, FinWait1), 7, Some(counts(0, [9_000, 9_000, 5_000, 50, 50])))
