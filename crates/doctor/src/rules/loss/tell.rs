@@ -113,7 +113,7 @@ impl End<'_> {
         let (most, exact) = (self.lost.most(), self.lost.word());
         let is_ours = most.is_some_and(|most| most > 0) && !is_farewell(self.lost, self.known);
         if self.cause == Cause::DataAfterClose {
-            let all = peer_lost.map(|theirs| u64::from(theirs) + most.unwrap_or(0));
+            let all = peer_lost.map(|theirs| u64::from(theirs).saturating_add(most.unwrap_or(0)));
             return match peer_lost {
                 Some(0) if !is_ours => harmless(Some(0), "yes"),
                 Some(_) if is_ours || !self.is_peers_farewell(peer_lost) => loss(all, exact),
