@@ -51,7 +51,7 @@ pub(super) struct Exit {
 impl Exit {
     /// If a change is the orderly close of a socket by the end of its last holder, with bytes not acked.
     pub(super) fn of(at_ns: u64, changed: &Changed, book: &Book) -> Option<Self> {
-        let known = book.socket(changed.socket)?;
+        let known = book.socket(changed.socket).filter(|known| !known.socket.subflow)?;
         let by = match changed.by {
             Some(by) => by,
             // From tables: nobody holds it any more, and those who did have ended.
@@ -200,6 +200,9 @@ pub(super) struct Numbers {
 impl Numbers {
     /// The end's own, or those of the last look before it.
     pub(super) fn of(known: &Known) -> Option<Self> {
+        if known.socket.subflow {
+            return None;
+        }
         if let Some(last) = known.last {
             let (unacked, unread) = (last.unacked(), Some(last.unread()));
             return Some(Self { unacked, unsent: Some(last.unsent()), unread, age_ns: 0 });
@@ -263,7 +266,8 @@ impl Lost {
 
 /// Of the bytes that a socket's program wrote, those that did not arrive.
 pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
-    let Some(last) = known.last else {
+    let last = known.last.filter(|_| !known.socket.subflow);
+    let Some(last) = last else {
         return Numbers::of(known).map_or(Lost::Unknown, |numbers| Lost::About(numbers.unacked));
     };
     let missing = |other: &Last| last.missing_at(other);

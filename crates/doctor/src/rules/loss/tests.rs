@@ -360,6 +360,38 @@ fn a_connection_that_was_never_established_loses_nothing() {
 }
 
 #[test]
+fn of_a_subflow_no_bytes_are_known() {
+    let story = |subflow| {
+        let mut story = closed_with_unread(both(Scope::Machine), 0, 20_000).after(500);
+        for event in &mut story.events {
+            if let What::Socket(socket) = &mut event.what {
+                socket.subflow = subflow;
+            }
+        }
+        story.finding()
+    };
+    assert_eq!(of_code(&story(false)), (101, Class::Loss, false, Some(80_000)));
+    let finding = story(true);
+    assert_eq!(of_code(&finding), (101, Class::Note, false, None));
+    assert!(finding.sentence.ends_with("bytes not known: a subflow of MPTCP."), "{finding:?}");
+    assert!(!finding.evidence.contains_key("unacked_bytes"), "{finding:?}");
+    // One that a process left by ending, too.
+    let sent = counts(0, [9_000, 9_000, 5_000, 50, 50]);
+    let mut story = one(Scope::Machine);
+    for event in &mut story.events {
+        if let What::Socket(socket) = &mut event.what {
+            socket.subflow = true;
+        }
+    }
+    let story = story.exit(1, (Established, FinWait1), (7, Ending::Exit(0)), Some(sent)).after(500);
+    assert_eq!(story.findings(), []);
+    let left = counts(0, [9_001, 9_001, 6_000, 50, 50]);
+    let finding =
+        story.reset_comes(1, left).dies(1, FinWait1, 104, Some(left)).after(500).finding();
+    assert_eq!(of_code(&finding), (105, Class::Note, false, None));
+}
+
+#[test]
 fn lb106_waits_for_an_answer_that_does_not_come() {
     let half_closed = one(Scope::Machine)
         .call(1, (Established, FinWait1), 7, Some(counts(0, [9_000, 9_000, 5_000, 50, 50])))
