@@ -1,7 +1,7 @@
 //! What is known at a moment: processes, sockets, who holds what. It is told every event before the
 //! rules are, and is bounded: what ended long ago is forgotten.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use lastbyte_core::sample::State;
@@ -20,6 +20,9 @@ const MOST_ENDED: usize = 20_000;
 /// So many sockets at most, about a kilobyte each. Beyond that those go of which nothing was heard for the
 /// longest: where events are dropped ends are among them, and what is open is sampled once a second.
 const MOST_SOCKETS: usize = 40_000;
+/// So many holders of one socket at most: a listening socket may have a worker for each processor, and a
+/// descriptor may go from hand to hand for ever.
+const MOST_HOLDERS: usize = 64;
 
 /// What is known.
 #[derive(Debug)]
@@ -30,6 +33,10 @@ pub struct Book {
     sockets: BTreeMap<SocketId, Known>,
     /// By both addresses, as seen from the socket: the newest of that name.
     by_addresses: BTreeMap<(SocketAddr, SocketAddr), SocketId>,
+    /// The sockets that name a process as a holder.
+    held: BTreeMap<u32, BTreeSet<SocketId>>,
+    /// Who holds or has held a socket of the port that is asked about.
+    of_port: BTreeSet<u32>,
     ended: VecDeque<(u64, Ended)>,
     dropped: u64,
 }
@@ -49,6 +56,8 @@ pub struct Patient {
     pub ending: Option<Ending>,
     /// Whether it is asked about: it is, or descends from, the process of the scope.
     pub is_watched: bool,
+    /// Whether it is remembered only as the last holder of sockets that are not over.
+    is_kept: bool,
 }
 
 /// A socket and what became of it.
@@ -56,7 +65,8 @@ pub struct Patient {
 pub struct Known {
     /// As last told.
     pub socket: Socket,
-    /// Who holds or has held it, the first first, with the descriptor where known.
+    /// Who holds or has held it, the first first, with the descriptor where known: those that are
+    /// remembered.
     pub holders: Vec<(u32, Option<i32>)>,
     /// Its last state.
     pub state: Option<State>,
@@ -79,6 +89,9 @@ pub struct Known {
     pub sample: Option<(u64, Box<Sample>)>,
     /// Set once the kernel has forgotten it.
     pub gone_ns: Option<u64>,
+    /// Whether a process that is asked about has held it: that outlives the process, whose bytes the
+    /// kernel may send, and lose, for minutes.
+    is_wanted: bool,
 }
 
 /// The numbers of a connection when it ended. What it says counts data alone, without SYN and FIN.
@@ -155,6 +168,8 @@ impl Book {
             processes: BTreeMap::new(),
             sockets: BTreeMap::new(),
             by_addresses: BTreeMap::new(),
+            held: BTreeMap::new(),
+            of_port: BTreeSet::new(),
             ended: VecDeque::new(),
             dropped: 0,
         }
@@ -232,14 +247,15 @@ impl Book {
     /// Whether a socket that is asked about has bytes in it that are not acked, and nobody that holds it.
     #[must_use]
     pub fn has_orphans(&self) -> bool {
-        let is_alive = |pid: &u32| self.processes.get(pid).is_some_and(|one| one.ending.is_none());
         let is_orphan = |known: &Known| {
             let counts = known.counts.map(|(at_ns, counts)| (at_ns, counts.unacked()));
             let sample = known.sample.as_ref().map(|(at_ns, sample)| (*at_ns, sample.send_queue));
             let unacked = counts.max(sample).map_or(0, |(_, unacked)| unacked);
             let is_open = known.gone_ns.is_none()
                 && !matches!(known.state, Some(State::Close | State::TimeWait | State::Listen));
-            is_open && unacked > 0 && !known.holders.iter().any(|(pid, _)| is_alive(pid))
+            is_open
+                && unacked > 0
+                && !known.holders.iter().any(|(pid, _)| is_alive(&self.processes, *pid))
         };
         self.sockets.iter().any(|(id, known)| is_orphan(known) && self.wants_socket(*id))
     }
@@ -282,9 +298,7 @@ impl Book {
         match self.scope() {
             Scope::Process(_) => self.processes.get(&pid).is_some_and(|one| one.is_watched),
             Scope::Machine => true,
-            Scope::Port(port) => self.sockets.values().any(|known| {
-                has_port(&known.socket, port) && known.holders.iter().any(|one| one.0 == pid)
-            }),
+            Scope::Port(_) => self.of_port.contains(&pid),
         }
     }
 
@@ -295,7 +309,7 @@ impl Book {
         match self.scope() {
             Scope::Machine => true,
             Scope::Port(port) => has_port(&known.socket, port),
-            Scope::Process(_) => known.holders.iter().any(|(pid, _)| self.wants_process(*pid)),
+            Scope::Process(_) => known.is_wanted,
         }
     }
 
@@ -336,27 +350,42 @@ impl Book {
     }
 
     fn note_process(&mut self, process: &Process) {
-        let is_root = self.scope() == Scope::Process(process.pid);
-        let of_parent = self.processes.get(&process.parent).is_some_and(|one| one.is_watched);
-        let patient = self.processes.entry(process.pid).or_default();
-        if process.name.is_empty() && !patient.process.name.is_empty() {
+        let pid = process.pid;
+        let former = self.processes.get(&pid);
+        if process.name.is_empty() && former.is_some_and(|one| !one.process.name.is_empty()) {
             // One that has ended, and of which nothing could be read any more.
             return;
         }
-        if patient.ending.take().is_some() {
-            // The number was given again.
-            patient.is_watched = false;
+        if former.is_some_and(|one| one.ending.is_some()) {
+            // The number was given again: what the former held is not this one's.
+            self.drop_holder(pid);
         }
-        patient.is_watched |= is_root || of_parent;
+        let is_root = self.scope() == Scope::Process(pid);
+        let of_parent = self.processes.get(&process.parent).is_some_and(|one| one.is_watched);
+        let patient = self.processes.entry(pid).or_default();
         patient.process = process.clone();
+        if (is_root || of_parent) && !patient.is_watched {
+            patient.is_watched = true;
+            for id in self.held.get(&pid).into_iter().flatten() {
+                if let Some(known) = self.sockets.get_mut(id) {
+                    known.is_wanted = true;
+                }
+            }
+        }
     }
 
     fn note_socket(&mut self, at_ns: u64, socket: &Socket) {
-        self.by_addresses.insert((socket.local, socket.peer), socket.id);
-        match self.sockets.get_mut(&socket.id) {
-            Some(known) => known.socket = socket.clone(),
-            None => drop(self.sockets.insert(socket.id, Known::new(at_ns, socket))),
+        if let Some(known) = self.sockets.get_mut(&socket.id) {
+            let former = std::mem::replace(&mut known.socket, socket.clone());
+            if matches!(self.scope(), Scope::Port(port) if has_port(socket, port)) {
+                let holders = self.sockets.get(&socket.id).into_iter().flat_map(|one| &one.holders);
+                self.of_port.extend(holders.map(|(pid, _)| *pid));
+            }
+            self.forget_name(&former);
+        } else {
+            self.sockets.insert(socket.id, Known::new(at_ns, socket));
         }
+        self.by_addresses.insert((socket.local, socket.peer), socket.id);
         if self.sockets.len() > MOST_SOCKETS {
             self.forget_silent();
         }
@@ -374,10 +403,27 @@ impl Book {
     }
 
     fn note_holder(&mut self, id: SocketId, pid: u32, fd: Option<i32>) {
+        let scope = self.scope();
         let Some(known) = self.sockets.get_mut(&id) else { return };
-        match known.holders.iter_mut().find(|one| one.0 == pid) {
-            Some(holder) => holder.1 = fd.or(holder.1),
-            None => known.holders.push((pid, fd)),
+        let processes = &self.processes;
+        known.is_wanted |= processes.get(&pid).is_some_and(|one| one.is_watched);
+        if matches!(scope, Scope::Port(port) if has_port(&known.socket, port)) {
+            self.of_port.insert(pid);
+        }
+        if let Some(holder) = known.holders.iter_mut().find(|one| one.0 == pid) {
+            holder.1 = fd.or(holder.1);
+            return;
+        }
+        if known.holders.len() >= MOST_HOLDERS {
+            let Some(at) = known.holders.iter().position(|one| !is_alive(processes, one.0)) else {
+                return;
+            };
+            let (former, _) = known.holders.remove(at);
+            self.forget_held(former, id);
+        }
+        if let Some(known) = self.sockets.get_mut(&id) {
+            known.holders.push((pid, fd));
+            self.held.entry(pid).or_default().insert(id);
         }
     }
 
@@ -434,20 +480,66 @@ impl Book {
             self.ended.pop_front();
             match ended {
                 Ended::Socket(id) => self.forget_socket(id),
-                Ended::Process(pid) => {
-                    // Unless the number was given again.
-                    if self.processes.get(&pid).is_some_and(|one| one.ending.is_some()) {
-                        self.processes.remove(&pid);
-                    }
-                }
+                Ended::Process(pid) => self.forget_process(pid),
+            }
+        }
+    }
+
+    /// Forgets a process that has ended, unless it is the last that held a socket that is remembered: what
+    /// becomes of that one's bytes is told with its name.
+    fn forget_process(&mut self, pid: u32) {
+        // The number may have been given again.
+        if self.processes.get(&pid).is_none_or(|one| one.ending.is_none()) {
+            return;
+        }
+        let held = self.held.get(&pid).cloned().unwrap_or_default();
+        for id in &held {
+            let Some(known) = self.sockets.get_mut(id) else { continue };
+            if known.holders.iter().any(|one| is_alive(&self.processes, one.0)) {
+                known.holders.retain(|one| one.0 != pid);
+                self.forget_held(pid, *id);
+            }
+        }
+        match self.processes.get_mut(&pid) {
+            Some(patient) if self.held.contains_key(&pid) => patient.is_kept = true,
+            _ => self.drop_holder(pid),
+        }
+    }
+
+    /// Forgets a process, and that it held anything.
+    fn drop_holder(&mut self, pid: u32) {
+        for id in self.held.remove(&pid).unwrap_or_default() {
+            if let Some(known) = self.sockets.get_mut(&id) {
+                known.holders.retain(|one| one.0 != pid);
+            }
+        }
+        self.processes.remove(&pid);
+        self.of_port.remove(&pid);
+    }
+
+    /// A socket does not name a process any more.
+    fn forget_held(&mut self, pid: u32, id: SocketId) {
+        let Some(held) = self.held.get_mut(&pid) else { return };
+        held.remove(&id);
+        if held.is_empty() {
+            self.held.remove(&pid);
+            if self.processes.get(&pid).is_none_or(|one| one.is_kept) {
+                self.drop_holder(pid);
             }
         }
     }
 
     fn forget_socket(&mut self, id: SocketId) {
         let Some(known) = self.sockets.remove(&id) else { return };
-        let names = (known.socket.local, known.socket.peer);
-        if self.by_addresses.get(&names) == Some(&id) {
+        for (pid, _) in &known.holders {
+            self.forget_held(*pid, id);
+        }
+        self.forget_name(&known.socket);
+    }
+
+    fn forget_name(&mut self, socket: &Socket) {
+        let names = (socket.local, socket.peer);
+        if self.by_addresses.get(&names) == Some(&socket.id) {
             self.by_addresses.remove(&names);
         }
     }
@@ -482,6 +574,7 @@ impl Known {
             counts: None,
             sample: None,
             gone_ns: None,
+            is_wanted: false,
         }
     }
 }
@@ -497,6 +590,10 @@ fn got_fin(state: State) -> bool {
     matches!(state, State::CloseWait | State::Closing | State::LastAck | State::TimeWait)
 }
 
+fn is_alive(processes: &BTreeMap<u32, Patient>, pid: u32) -> bool {
+    processes.get(&pid).is_some_and(|one| one.ending.is_none())
+}
+
 fn has_port(socket: &Socket, port: u16) -> bool {
     socket.local.port() == port || socket.peer.port() == port
 }
@@ -504,6 +601,66 @@ fn has_port(socket: &Socket, port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::story::{Story, counts};
+
+    const HERE: &str = "192.0.2.1:40000";
+    const THERE: &str = "198.51.100.7:80";
+
+    fn book(story: &Story) -> Book {
+        let mut book = Book::new();
+        story.events.iter().for_each(|event| book.note(event));
+        book
+    }
+
+    #[test]
+    fn what_the_kernel_still_sends_is_remembered_with_its_last_holder() {
+        let left = counts(0, [9_001, 9_000, 5_000, 50, 50]);
+        let story = Story::new(Scope::Process(7))
+            .process(7, "sender")
+            .socket(1, (HERE, THERE), 7)
+            .change(1, (State::Established, State::FinWait1), Some(left))
+            .exited(7, Ending::Exit(0))
+            .after(100_000);
+        let kept = book(&story);
+        assert!(kept.has_orphans() && kept.wants_socket(SocketId(1)) && kept.wants_process(7));
+        assert_eq!(kept.about(SocketId(1), None).name.as_deref(), Some("sender"));
+        // A process that has the number now is another.
+        let again = book(&story.clone().process(7, "other").after(100));
+        assert!(again.has_orphans() && again.wants_socket(SocketId(1)));
+        assert_eq!(again.about(SocketId(1), None).pid, None);
+        let gone = book(&story.gone(1).after(20_000));
+        assert!(gone.process(7).is_none() && gone.held.is_empty() && gone.sockets.is_empty());
+    }
+
+    #[test]
+    fn holders_that_have_ended_are_forgotten_while_another_lives() {
+        let mut story =
+            Story::new(Scope::Port(80)).process(7, "server").socket(1, (THERE, HERE), 7);
+        for pid in 100..300 {
+            story = story.process(pid, "child").holds(1, pid);
+            assert!(book(&story).sockets[&SocketId(1)].holders.len() <= MOST_HOLDERS);
+        }
+        for pid in 100..300 {
+            story = story.exited(pid, Ending::Exit(0));
+        }
+        let book = book(&story.after(20_000));
+        assert_eq!(book.sockets[&SocketId(1)].holders, [(7, Some(3))]);
+        assert!(book.wants_process(7) && !book.wants_process(100));
+        assert_eq!((book.processes.len(), book.held.len(), book.of_port.len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_process_of_the_port_is_known_by_later_addresses_too() {
+        let story = Story::new(Scope::Port(80)).process(7, "client").socket(
+            1,
+            ("0.0.0.0:0", "0.0.0.0:0"),
+            7,
+        );
+        assert!(!book(&story).wants_process(7));
+        let known = book(&story.socket(1, (HERE, THERE), 7));
+        assert!(known.wants_process(7));
+        assert_eq!(known.by_addresses.len(), 1);
+    }
 
     #[test]
     fn sockets_whose_end_was_never_told_are_bounded() {
@@ -516,6 +673,7 @@ mod tests {
             mapped: false,
             network: None,
             role: Role::Connected,
+            subflow: false,
         };
         let first = SocketId(0);
         for id in 0..200_000 {

@@ -9,7 +9,7 @@ mod loss;
 mod say;
 mod slow;
 #[cfg(test)]
-mod story;
+pub(crate) mod story;
 
 use crate::book::Book;
 use crate::event::Event;

@@ -42,11 +42,14 @@ impl Summary {
     #[must_use]
     pub fn of(doctor: &Doctor, watched: Duration) -> Self {
         let findings = doctor.findings();
-        let sum = |wanted: &dyn Fn(&Finding) -> bool| {
-            findings.iter().filter(|one| wanted(one)).map(|one| one.times).sum()
+        // A recording may be anybody's, with any numbers.
+        let sum = |wanted: &dyn Fn(&Finding) -> bool, number: &dyn Fn(&Finding) -> u64| {
+            let numbers = findings.iter().filter(|one| wanted(one)).map(number);
+            numbers.fold(0, u64::saturating_add)
         };
+        let times = |one: &Finding| one.times;
         let of_class =
-            |class: Class| sum(&move |one: &Finding| one.class == class && !one.harmless);
+            |class: Class| sum(&|one: &Finding| one.class == class && !one.harmless, &times);
         let book = doctor.book();
         Self {
             tier: book.tier(),
@@ -55,16 +58,38 @@ impl Summary {
             watched_s: watched.as_secs_f64(),
             sockets: book.sockets().count() as u64,
             loss: of_class(Class::Loss),
-            bytes_lost: findings
-                .iter()
-                .filter(|one| one.class == Class::Loss)
-                .filter_map(|one| one.bytes)
-                .sum(),
+            bytes_lost: sum(&|one| one.class == Class::Loss, &|one| one.bytes.unwrap_or(0)),
             slow: of_class(Class::Slow),
             cpu: of_class(Class::Cpu),
             connect: of_class(Class::Connect),
-            harmless: sum(&|one: &Finding| one.harmless || one.class == Class::Note),
+            harmless: sum(&|one| one.harmless || one.class == Class::Note, &times),
             dropped: book.dropped(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Actor, What};
+    use crate::rules::story::Story;
+
+    #[test]
+    fn numbers_of_a_hostile_recording_do_not_overflow() {
+        let mut story = Story::new(Scope::Machine);
+        for pid in [4, 5, 5, 6] {
+            let by = Actor { pid, tid: pid, ending: None };
+            let path = Some("/a".to_owned());
+            story = story.with(What::UnixUnread { by, bytes: u64::MAX, sender: None, path });
+            story = story.with(What::Dropped { events: u64::MAX });
+        }
+        let mut doctor = Doctor::new();
+        for event in &story.events {
+            doctor.take(event);
+        }
+        doctor.end();
+        let summary = Summary::of(&doctor, Duration::MAX);
+        assert_eq!((summary.loss, summary.bytes_lost), (4, u64::MAX));
+        assert_eq!(summary.dropped, u64::MAX);
     }
 }

@@ -222,6 +222,9 @@ impl Ends {
     fn cause(&mut self, book: &Book, id: SocketId) -> Option<Cause> {
         let hints = self.open.get(&id)?;
         let known = book.socket(id)?;
+        if hints.is_attempt(known) {
+            return None;
+        }
         hints.cause(known).or_else(|| self.grown.cause(known))
     }
 

@@ -51,7 +51,7 @@ pub(super) struct Exit {
 impl Exit {
     /// If a change is the orderly close of a socket by the end of its last holder, with bytes not acked.
     pub(super) fn of(at_ns: u64, changed: &Changed, book: &Book) -> Option<Self> {
-        let known = book.socket(changed.socket)?;
+        let known = book.socket(changed.socket).filter(|known| !known.socket.subflow)?;
         let by = match changed.by {
             Some(by) => by,
             // From tables: nobody holds it any more, and those who did have ended.
@@ -64,7 +64,10 @@ impl Exit {
             None => return None,
         };
         let was_open = matches!(changed.from, State::Established | State::CloseWait);
-        let sampled = || known.sample.as_ref().map(|(_, sample)| sample.send_queue);
+        let sampled = || {
+            let sample = known.sample.as_ref().map(|(_, sample)| sample)?;
+            (!is_handshake(sample.state)).then_some(sample.send_queue)
+        };
         let unacked = changed.counts.map(|counts| counts.unacked()).or_else(sampled)?;
         let is_exit = was_open && by.ending.is_some() && unacked > 0;
         is_exit.then_some(Self { at_ns, by, unacked })
@@ -108,6 +111,17 @@ impl Hints {
             book.other_end(id).is_some_and(is_open)
         };
         age_ns >= SETTLE_NS && (age_ns >= OTHER_END_NS || !needs_other || !other_is_open())
+    }
+
+    /// Whether the connection was never established, as it turned out after the first sign.
+    pub(super) fn is_attempt(&self, known: &Known) -> bool {
+        /// ECONNREFUSED: a reset that answers a SYN, and nothing else.
+        const REFUSED: i32 = 111;
+        let state = match (&known.changed, known.state) {
+            (Some((_, changed)), Some(State::Close)) => Some(changed.from),
+            (_, state) => state,
+        };
+        self.errno == REFUSED || state.is_some_and(is_handshake)
     }
 
     /// What it was, if what was seen says so.
@@ -186,6 +200,9 @@ pub(super) struct Numbers {
 impl Numbers {
     /// The end's own, or those of the last look before it.
     pub(super) fn of(known: &Known) -> Option<Self> {
+        if known.socket.subflow {
+            return None;
+        }
         if let Some(last) = known.last {
             let (unacked, unread) = (last.unacked(), Some(last.unread()));
             return Some(Self { unacked, unsent: Some(last.unsent()), unread, age_ns: 0 });
@@ -209,7 +226,9 @@ impl Numbers {
             unread: Some(sample.receive_queue.saturating_sub(fin_received.into())),
             age_ns: age_ns.max(1),
         };
-        (age_ns <= FRESH_NS && sample.state != State::Listen).then_some(numbers)
+        // A queue of a handshake has the SYN in it, and no data; that of a listener has connections.
+        let has_data = sample.state != State::Listen && !is_handshake(sample.state);
+        (age_ns <= FRESH_NS && has_data).then_some(numbers)
     }
 }
 
@@ -247,7 +266,8 @@ impl Lost {
 
 /// Of the bytes that a socket's program wrote, those that did not arrive.
 pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
-    let Some(last) = known.last else {
+    let last = known.last.filter(|_| !known.socket.subflow);
+    let Some(last) = last else {
         return Numbers::of(known).map_or(Lost::Unknown, |numbers| Lost::About(numbers.unacked));
     };
     let missing = |other: &Last| last.missing_at(other);
@@ -332,6 +352,11 @@ impl Grown {
             known.sample.as_ref().is_some_and(|(_, sample)| sample.state == State::Close);
         (has_left && is_last_look).then_some(Cause::PeerReset)
     }
+}
+
+/// The states before a connection is established (RFC 9293 section 3.3.2).
+fn is_handshake(state: State) -> bool {
+    matches!(state, State::SynSent | State::SynRecv)
 }
 
 fn is_no_answer(errno: i32) -> bool {

@@ -83,7 +83,8 @@ impl End<'_> {
 
     /// Of what the peer wrote, what our close threw away: its bytes that came after the close.
     fn peer_lost(&self, book: &Book) -> Option<u32> {
-        let by_close = matches!(self.cause, Cause::DataAfterClose | Cause::Unread);
+        let by_close = matches!(self.cause, Cause::DataAfterClose | Cause::Unread)
+            && !self.known.socket.subflow;
         let ours = self.known.last.as_ref().filter(|_| by_close)?;
         book.other_end(self.id)?.last.as_ref()?.missing_at(ours)
     }
@@ -97,12 +98,13 @@ impl End<'_> {
             Some(lost) => lost == 0,
             None => self.hints.answered < MANY_RESETS,
         };
-        self.cause == Cause::DataAfterClose && !is_sure && few && self.lost == Lost::Exactly(0)
+        let is_whole = self.lost == Lost::Exactly(0) || self.known.socket.subflow;
+        self.cause == Cause::DataAfterClose && !is_sure && few && is_whole
     }
 
     /// Of what was acked to us, what the peer's program closed without reading.
     fn acked_unread(&self, book: &Book) -> Option<u32> {
-        let of_peer = self.cause == Cause::PeerReset;
+        let of_peer = self.cause == Cause::PeerReset && !self.known.socket.subflow;
         let unread = book.other_end(self.id).filter(|_| of_peer)?.last?.unread();
         Some(unread).filter(|unread| *unread > 0)
     }
@@ -111,9 +113,13 @@ impl End<'_> {
         let harmless = |bytes, exact| Outcome { class: Class::Note, harmless: true, bytes, exact };
         let loss = |bytes, exact| Outcome { class: Class::Loss, harmless: false, bytes, exact };
         let (most, exact) = (self.lost.most(), self.lost.word());
+        if self.known.socket.subflow {
+            // What one subflow loses another may carry, and its program's bytes have numbers of their own.
+            return Outcome { class: Class::Note, harmless: false, bytes: None, exact };
+        }
         let is_ours = most.is_some_and(|most| most > 0) && !is_farewell(self.lost, self.known);
         if self.cause == Cause::DataAfterClose {
-            let all = peer_lost.map(|theirs| u64::from(theirs) + most.unwrap_or(0));
+            let all = peer_lost.map(|theirs| u64::from(theirs).saturating_add(most.unwrap_or(0)));
             return match peer_lost {
                 Some(0) if !is_ours => harmless(Some(0), "yes"),
                 Some(_) if is_ours || !self.is_peers_farewell(peer_lost) => loss(all, exact),
@@ -233,6 +239,9 @@ impl End<'_> {
                     "about {} that it had written were not acked at the last look",
                     bytes(most.into())
                 )
+            }
+            Lost::Unknown if self.known.socket.subflow => {
+                "bytes not known: a subflow of MPTCP".to_owned()
             }
             Lost::Unknown => "whether bytes were lost cannot be known from here".to_owned(),
         }

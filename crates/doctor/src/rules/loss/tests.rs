@@ -1,7 +1,7 @@
 use lastbyte_core::sample::State::{self, Close, CloseWait, Established, FinWait1, FinWait2};
 use proptest::prelude::*;
 
-use crate::event::{Actor, Changed, Counters, Ending, Event, Scope, SocketId, Tier, What};
+use crate::event::{Actor, Changed, Counters, Ending, Event, Process, Scope, SocketId, Tier, What};
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::rules::Doctor;
 use crate::rules::story::{NETWORK, Story, counts};
@@ -161,12 +161,14 @@ fn lb102_says_that_no_answer_came() {
     let left = counts(0, [9_001, 9_000, 5_000, 50, 50]);
     let finding = one(Scope::Process(7))
         .exit(1, (Established, FinWait1), (7, Ending::Exit(0)), Some(sent))
+        .exited(7, Ending::Exit(0))
         .after(108_000)
         .dies(1, FinWait1, 110, Some(left))
         .gone(1)
         .after(300)
         .finding();
     assert_eq!(of_code(&finding), (102, Class::Loss, false, Some(4_000)));
+    assert!(finding.sentence.starts_with("sender (7) ended (exit code 0)"), "{finding:?}");
     assert!(finding.sentence.contains("108 s later"), "{}", finding.sentence);
 }
 
@@ -336,6 +338,60 @@ fn a_refused_connection_is_no_lost_one() {
 }
 
 #[test]
+fn a_connection_that_was_never_established_loses_nothing() {
+    let new = || {
+        Story::of_tier(Tier::Tracefs, Scope::Machine).process(7, "a").socket(1, (HERE, THERE), 7)
+    };
+    let reset = What::ResetReceived { socket: SocketId(1), counts: None };
+    // The reset is told of before the state is known.
+    let refused = new().with(reset.clone()).dies(1, State::SynSent, 111, None).after(500);
+    assert!(refused.findings().iter().all(|one| one.code.0 >= 400), "{:?}", refused.findings());
+    let failed = new().with(reset.clone()).with(What::Failed { socket: SocketId(1), errno: 111 });
+    assert_eq!(failed.after(500).findings(), []);
+    let half_open = new().with(reset.clone()).change(1, (State::SynRecv, Close), None);
+    assert_eq!(half_open.after(500).findings(), []);
+    let seen = new().with(reset.clone()).sample(1, State::SynSent, (0, 1), true);
+    assert_eq!(seen.after(500).findings(), []);
+    // The last look was at the SYN, the connection was established since.
+    let open = new().sample(1, State::SynSent, (0, 1), true).after(50);
+    let open = open.change(1, (State::SynSent, Established), None).after(50);
+    let finding = open.with(reset).dies(1, Established, 104, None).after(500).finding();
+    assert_eq!(of_code(&finding), (105, Class::Note, false, None));
+}
+
+#[test]
+fn of_a_subflow_no_bytes_are_known() {
+    let story = |subflow| {
+        let mut story = closed_with_unread(both(Scope::Machine), 0, 20_000).after(500);
+        for event in &mut story.events {
+            if let What::Socket(socket) = &mut event.what {
+                socket.subflow = subflow;
+            }
+        }
+        story.finding()
+    };
+    assert_eq!(of_code(&story(false)), (101, Class::Loss, false, Some(80_000)));
+    let finding = story(true);
+    assert_eq!(of_code(&finding), (101, Class::Note, false, None));
+    assert!(finding.sentence.ends_with("bytes not known: a subflow of MPTCP."), "{finding:?}");
+    assert!(!finding.evidence.contains_key("unacked_bytes"), "{finding:?}");
+    // One that a process left by ending, too.
+    let sent = counts(0, [9_000, 9_000, 5_000, 50, 50]);
+    let mut story = one(Scope::Machine);
+    for event in &mut story.events {
+        if let What::Socket(socket) = &mut event.what {
+            socket.subflow = true;
+        }
+    }
+    let story = story.exit(1, (Established, FinWait1), (7, Ending::Exit(0)), Some(sent)).after(500);
+    assert_eq!(story.findings(), []);
+    let left = counts(0, [9_001, 9_001, 6_000, 50, 50]);
+    let finding =
+        story.reset_comes(1, left).dies(1, FinWait1, 104, Some(left)).after(500).finding();
+    assert_eq!(of_code(&finding), (105, Class::Note, false, None));
+}
+
+#[test]
 fn lb106_waits_for_an_answer_that_does_not_come() {
     let half_closed = one(Scope::Machine)
         .call(1, (Established, FinWait1), 7, Some(counts(0, [9_000, 9_000, 5_000, 50, 50])))
@@ -370,6 +426,41 @@ fn lb107_a_unix_socket() {
     assert_eq!(of_code(&finding), (107, Class::Loss, false, Some(300)));
     assert!(finding.sentence.contains("at /run/a b with 300 bytes that sender (7)"), "{finding:?}");
     assert_eq!(both(Scope::Process(5)).with(unread(300)).findings(), []);
+}
+
+#[test]
+fn lb107_within_a_program_is_a_note() {
+    const OTHERS: &str = "ECONNRESET";
+    let story = |scope, (parent, child): (u32, u32), by, sender, path: Option<&str>| {
+        let (name, path) = ("manager".to_owned(), path.map(str::to_owned));
+        let of = |pid, parent, name: &String| {
+            What::Process(Process { pid, parent, name: name.clone(), ..Process::default() })
+        };
+        let story = Story::new(scope).with(of(7, parent, &name)).with(of(9, child, &name));
+        let finding = story.with(What::UnixUnread { by, bytes: 29, sender, path }).finding();
+        let is_loss = finding.class == Class::Loss;
+        assert_eq!(finding.sentence.contains(OTHERS), is_loss, "{}", finding.sentence);
+        (finding.class, finding.harmless)
+    };
+    let calls = Actor { pid: 9, tid: 9, ending: None };
+    let killed = Actor { ending: Some(Ending::Signal(9)), ..calls };
+    let (loss, note) = ((Class::Loss, false), (Class::Note, false));
+    let harmless = (Class::Note, true);
+    // Itself, its own tree, parent and child, children of one parent.
+    assert_eq!(story(Scope::Machine, (1, 1), calls, Some(9), Some("/a")), harmless);
+    assert_eq!(story(Scope::Process(7), (1, 7), calls, Some(7), Some("/a")), note);
+    assert_eq!(story(Scope::Machine, (1, 7), calls, Some(7), Some("/a")), note);
+    assert_eq!(story(Scope::Machine, (9, 1), calls, Some(7), Some("/a")), note);
+    assert_eq!(story(Scope::Machine, (5, 5), calls, Some(7), Some("/a")), note);
+    // What the first process of the machine starts is not one program.
+    assert_eq!(story(Scope::Machine, (1, 1), calls, Some(7), Some("/a")), loss);
+    assert_eq!(story(Scope::Process(7), (4, 5), calls, Some(7), None), loss);
+    // Killed, and nobody known.
+    assert_eq!(story(Scope::Machine, (4, 5), killed, Some(7), None), note);
+    assert_eq!(story(Scope::Machine, (4, 5), killed, Some(7), Some("/a")), loss);
+    assert_eq!(story(Scope::Machine, (4, 5), killed, None, None), note);
+    assert_eq!(story(Scope::Machine, (4, 5), calls, None, None), harmless);
+    assert_eq!(story(Scope::Machine, (4, 5), calls, None, Some("/a")), loss);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! LB107: a Unix socket closed with bytes in it that nobody had read.
 
 use crate::book::Book;
-use crate::event::{Event, What};
+use crate::event::{Actor, Event, Scope, What};
 use crate::finding::{Class, Code, Finding};
 use crate::rules::Rule;
 use crate::words::{bytes, one_line, who};
@@ -19,15 +19,19 @@ impl Rule for Unread {
             return;
         }
         let about = book.about_process(by.pid);
-        let from = sender.map(|pid| format!(" that {} had sent", who(&book.about_process(pid))));
+        let waits = Waits::of(book, by, *sender, path.as_deref());
+        let from = match sender {
+            Some(_) if waits == Waits::Itself => " that it had sent itself".to_owned(),
+            Some(pid) => format!(" that {} had sent", who(&book.about_process(*pid))),
+            None => String::new(),
+        };
         let at = path.as_deref().map(|path| format!(" at {}", one_line(path)));
         let sentence = format!(
-            "{} closed a Unix socket{} with {}{} unread: they are lost, and the sender gets ECONNRESET \
-             once it has read what was sent to it.",
+            "{} closed a Unix socket{} with {}{from} unread: {}.",
             who(&about),
             at.unwrap_or_default(),
             bytes(*unread),
-            from.unwrap_or_default(),
+            waits.words(),
         );
         let mut evidence = std::collections::BTreeMap::new();
         evidence.insert("unread_bytes".to_owned(), (*unread).into());
@@ -35,12 +39,10 @@ impl Rule for Unread {
         if let Some(pid) = sender {
             evidence.insert("sender_pid".to_owned(), (*pid).into());
         }
-        // A pair of sockets by which a program wakes itself: nobody else waits for what is in it.
-        let is_own = *sender == Some(by.pid);
         found.push(Finding {
             code: Code(107),
-            class: if is_own { Class::Note } else { Class::Loss },
-            harmless: is_own,
+            class: if waits == Waits::Other { Class::Loss } else { Class::Note },
+            harmless: matches!(waits, Waits::Itself | Waits::Unknown),
             bytes: Some(*unread),
             at_ns: event.at_ns,
             times: 1,
@@ -52,4 +54,62 @@ impl Rule for Unread {
             evidence,
         });
     }
+}
+
+/// Who waits for what was unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// The program that closed it: by such a pair of sockets it wakes itself.
+    Itself,
+    /// Another process of the same program, which ends its own pairs as it likes.
+    Kin,
+    /// Who ended, or was killed, with a socket that has no name: such are within programs, mostly.
+    Ended,
+    /// Not known, and the socket has no name.
+    Unknown,
+    /// Somebody else.
+    Other,
+}
+
+impl Waits {
+    fn of(book: &Book, by: &Actor, sender: Option<u32>, path: Option<&str>) -> Self {
+        match sender {
+            Some(sender) if sender == by.pid => Self::Itself,
+            Some(sender) if are_kin(book, by.pid, sender) => Self::Kin,
+            _ if path.is_none() && by.ending.is_some() => Self::Ended,
+            None if path.is_none() => Self::Unknown,
+            _ => Self::Other,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Itself => "nobody else waits for them",
+            Self::Kin => "they stayed within the program, as both are of its own processes",
+            Self::Ended => "it ended with them, and whether anybody waits for them is not known",
+            Self::Unknown => "who had sent them, and whether anybody waits for them, is not known",
+            Self::Other => {
+                "they are lost, and the sender gets ECONNRESET once it has read what was sent to it"
+            }
+        }
+    }
+}
+
+/// Whether two processes are of one program: of the one that is watched, parent and child, or children
+/// of one parent that is not the machine's first.
+fn are_kin(book: &Book, one: u32, other: u32) -> bool {
+    if matches!(book.scope(), Scope::Process(_))
+        && book.wants_process(one)
+        && book.wants_process(other)
+    {
+        return true;
+    }
+    /// What others left behind, and all that it starts itself, has it as a parent (`init`).
+    const FIRST: u32 = 1;
+    let parent = |pid: u32| book.process(pid).map(|one| one.process.parent);
+    let is_parent = |parent: Option<u32>, of: u32| parent == Some(of) && of > FIRST;
+    let (of_one, of_other) = (parent(one), parent(other));
+    is_parent(of_one, other)
+        || is_parent(of_other, one)
+        || of_one.is_some_and(|parent| parent > FIRST && of_other == Some(parent))
 }

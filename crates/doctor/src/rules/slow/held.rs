@@ -118,8 +118,9 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
     }
     let most = u64::from(AUTOTUNED) / OVERHEAD;
     let flight = window.flight_most.max(1);
-    let allowed = case.now.info().snd_wnd.map_or(flight * 2, u64::from).min(most);
-    if allowed < flight + flight / 4 {
+    let allowed =
+        case.now.info().snd_wnd.map_or_else(|| flight.saturating_mul(2), u64::from).min(most);
+    if allowed < flight.saturating_add(flight / 4) {
         // The peer's window would be the next limit, and at once.
         return None;
     }
