@@ -53,6 +53,7 @@ static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) =
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static void *(*const bpf_ringbuf_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
+static u64 (*const bpf_ringbuf_query)(void *ring, u64 what) = (void *)134;
 static struct tcp_sock *(*const bpf_skc_to_tcp_sock)(void *sk) = (void *)137;
 static struct task_struct *(*const bpf_get_current_task_btf)(void) = (void *)158;
 
@@ -71,6 +72,7 @@ enum {
 	BPF_F_CLONE = 512,         /* what a listening socket has, its connections get */
 	BPF_SK_STORAGE_CREATE = 1,
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_AVAIL_DATA = 0, /* bytes that are not taken yet */
 };
 
 /* --- the kernel's types: only what is used -------------------------------------------------------- */

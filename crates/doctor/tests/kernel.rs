@@ -968,6 +968,38 @@ fn what_nobody_takes_in_time_is_counted() {
 }
 
 #[test]
+fn strangers_leave_room_for_what_is_asked_about() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let strange = TcpListener::bind("127.0.0.1:0").unwrap();
+    let Some(mut watch) = Watch::port(at.port()) else { return };
+    // Each ends with a reset, of which is told more than five times: more than there is room for.
+    for _ in 0..10_000 {
+        let mut client = TcpStream::connect(strange.local_addr().unwrap()).unwrap();
+        let (server, _) = strange.accept().unwrap();
+        client.write_all(b"unread").unwrap();
+        drop(server);
+        drop(client);
+    }
+    let mut client = TcpStream::connect(at).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let (local, peer) = names(&server);
+    client.write_all(b"unread").unwrap();
+    wait_for_unread(&server, 6);
+    drop(server);
+    let id = watch.until("the socket", |watch| watch.id(local, peer));
+    let closed = watch.until("its end", |watch| watch.changed(id, State::Close));
+    assert_eq!(closed.counts.unwrap().unread(), 6);
+    watch.until("the reset", |watch| watch.reset_sent(id));
+    let told = watch.told();
+    assert!(!told.iter().any(|what| matches!(what, What::Dropped { .. })));
+    let of_strangers = told
+        .iter()
+        .filter(|what| matches!(what, What::ResetSent(reset) if reset.local.port() != at.port()));
+    eprintln!("{} resets of strangers are told of", of_strangers.count());
+}
+
+#[test]
 fn bytes_that_nagle_holds_back_are_timed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
