@@ -456,7 +456,7 @@ INLINE void tell_not_connected(const struct thread *thread, u32 errno)
 		*(u32 *)record->peer = to.address;
 	record->number = errno;
 	record->by = caller();
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	write_name(record->comm);
 	end(record);
 }
 

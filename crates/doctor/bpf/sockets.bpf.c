@@ -447,7 +447,7 @@ INLINE void tell_holder(struct story *story, u64 socket, u64 at_ns, const struct
 	if (comm)
 		__builtin_memcpy(record->comm, comm, sizeof(record->comm));
 	else
-		bpf_get_current_comm(record->comm, sizeof(record->comm));
+		write_name(record->comm);
 	if (story)
 		story->holder = by->pid;
 	end(record);
@@ -504,7 +504,7 @@ APART void keep_close(struct close *close, struct sock *sk, struct tcp_sock *tp,
 	close->flags = change;
 	close->locks = locks_of(tp);
 	close->counts = counts_of(tp);
-	bpf_get_current_comm(close->comm, sizeof(close->comm));
+	write_name(close->comm);
 	close->socket = bpf_get_socket_cookie(sk);
 }
 
@@ -523,7 +523,7 @@ APART void tell_change(struct sock *sk, struct tcp_sock *tp, struct story *story
 		return;
 	record->by = by;
 	if (by.pid)
-		bpf_get_current_comm(record->comm, sizeof(record->comm));
+		write_name(record->comm);
 	record->from = change >> 16;
 	record->to = change >> 8;
 	record->number = sk->sk_err;
@@ -659,7 +659,7 @@ INLINE void tell_not_connected(struct sock *sk, u64 now)
 	write_addresses(record, sk);
 	record->number = EADDRNOTAVAIL;
 	record->by = caller();
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	write_name(record->comm);
 	end(record);
 }
 
@@ -931,7 +931,7 @@ int reset_sent(u64 *ctx)
 		return 0;
 	record->by = by;
 	if (by.pid)
-		bpf_get_current_comm(record->comm, sizeof(record->comm));
+		write_name(record->comm);
 	record->number = reason;
 	record->flags = flags;
 	record->counts = late;
@@ -1395,7 +1395,7 @@ int packet_dropped(u64 *ctx)
 		return 0;
 	if (!is_kernels_own()) {
 		record->by = caller();
-		bpf_get_current_comm(record->comm, sizeof(record->comm));
+		write_name(record->comm);
 	}
 	record->network = network_of(sk);
 	record->unread.bytes = length - consumed;
@@ -1454,7 +1454,7 @@ int executed(u64 *ctx)
 
 		command->parent = parent;
 		command->user = (u32)bpf_get_current_uid_gid();
-		bpf_get_current_comm(command->comm, sizeof(command->comm));
+		write_name(command->comm);
 		if (length > COMMAND)
 			length = COMMAND;
 		command->length = length;
@@ -1470,7 +1470,7 @@ int executed(u64 *ctx)
 	record->by.pid = pid;
 	record->by.tid = pid;
 	record->number = parent;
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	write_name(record->comm);
 	end(record);
 	return 0;
 }
@@ -1518,7 +1518,7 @@ int exited(u64 *ctx)
 		return 0;
 	record->by = caller();
 	record->by.ending |= BY_ENDING;
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	write_name(record->comm);
 	end(record);
 	return 0;
 }

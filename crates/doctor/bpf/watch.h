@@ -250,6 +250,15 @@ INLINE bool is_kernels_own(void)
 	return bpf_get_current_task_btf()->flags & PF_KTHREAD;
 }
 
+/* The name of the process at work: that of its first thread, for each may have one of its own. */
+INLINE void write_name(u8 name[16])
+{
+	struct task_struct *leader = NULL;
+
+	READ(leader, bpf_get_current_task_btf()->group_leader);
+	bpf_probe_read_kernel(name, 16, &leader->comm);
+}
+
 /* The processes of the scope, by number. The loader begins with one, forks add to it. */
 struct {
 	NUMBER(type, BPF_MAP_TYPE_HASH);

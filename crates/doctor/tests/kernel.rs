@@ -795,6 +795,9 @@ fn a_thread_that_closes_and_no_free_port() {
     let id = watch.until("the socket", |watch| watch.id(local, peer));
     let by = watch.until("its end", |watch| watch.changed(id, State::Close)).by.unwrap();
     assert!(by.pid == std::process::id() && by.tid != by.pid, "{by:?}");
+    // Threads have names too: this one has the test's.
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap();
+    assert_eq!(watch.process(by.pid).unwrap().name, name.trim_end());
 
     const SCRIPT: &str = "
 port = int(sys.argv[1])
