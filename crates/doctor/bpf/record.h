@@ -74,6 +74,7 @@ enum {
 	IS_HELD = 2,   /* a program has the socket open */
 	IS_ACTIVE = 4, /* a reset that answers no packet */
 	HAS_HELD = 8,  /* whether IS_HELD was looked at */
+	IS_SUBFLOW = 16, /* of an MPTCP connection */
 };
 
 enum role {

@@ -134,6 +134,7 @@ struct tcp_sock {
 	u32 retrans_stamp; /* in SYN-SENT: when the first SYN left; milliseconds, or microseconds */
 	u8 tcp_usec_ts : 1; /* ... if so */
 	u8 nonagle : 4;
+	bool is_mptcp; /* a subflow of an MPTCP connection, since Linux 5.6 */
 } FROM_KERNEL;
 
 struct request_sock;
@@ -339,6 +340,17 @@ INLINE struct counts counts_of(const struct tcp_sock *tp)
 	return counts;
 }
 
+/* Whether it is a subflow of an MPTCP connection; `sk` is a TCP socket. */
+INLINE bool is_subflow(const struct sock *sk)
+{
+	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	bool is_mptcp = false;
+
+	if (EXISTS(struct tcp_sock, is_mptcp))
+		READ(is_mptcp, tp->is_mptcp);
+	return is_mptcp;
+}
+
 INLINE u8 locks_of(const struct tcp_sock *tp)
 {
 	return BIT_FIELD(tp, inet_conn.icsk_inet.sk.sk_userlocks) & 3;
@@ -421,6 +433,8 @@ APART void tell_socket(struct sock *sk, struct story *story, u64 at_ns)
 	if (!record)
 		return;
 	write_addresses(record, sk);
+	if (is_subflow(sk))
+		record->flags = IS_SUBFLOW;
 	if (story->flags & CONNECTED)
 		record->role = ROLE_CONNECTED;
 	else if (story->flags & ACCEPTED)

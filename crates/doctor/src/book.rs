@@ -516,6 +516,7 @@ mod tests {
             mapped: false,
             network: None,
             role: Role::Connected,
+            subflow: false,
         };
         let first = SocketId(0);
         for id in 0..200_000 {

@@ -227,6 +227,10 @@ pub struct Socket {
     pub network: Option<u64>,
     /// How it came to be.
     pub role: Role,
+    /// Whether it is a subflow of an MPTCP connection (RFC 8684): its numbers are not those of what the
+    /// program wrote.
+    #[serde(default)]
+    pub subflow: bool,
 }
 
 /// How a socket came to be.

@@ -15,13 +15,14 @@ mod rows;
 mod tables;
 mod tracefs;
 
+use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use lastbyte_sys::{poll, process};
 
-use crate::event::{Began, Event, Scope, Tier, What};
+use crate::event::{Began, Event, Scope, SocketId, Tier, What};
 use tables::{Tables, Tells};
 
 /// What is to be watched, and how.
@@ -144,6 +145,8 @@ pub struct Observer {
     source: Option<Box<dyn Source>>,
     /// What is to be handed out next, or once nothing from before it can come any more.
     waiting: Vec<Event>,
+    /// Those that the source has told to be such; the tables do not say it.
+    subflows: HashSet<SocketId>,
     tick_ns: u64,
     window_ns: u64,
     is_window: bool,
@@ -186,6 +189,7 @@ impl Observer {
             tables,
             source,
             waiting: vec![Event { at_ns: now_ns, what: What::Began(began) }],
+            subflows: HashSet::new(),
             tick_ns: now_ns,
             window_ns: now_ns,
             is_window: false,
@@ -248,6 +252,7 @@ impl Observer {
             // After the tables: all that came before what they say is there by now.
             taken = source.take(&mut self.tables, &mut |event| events.push(event));
         }
+        self.mark_subflows(&mut events);
         if self.tier == Tier::Tracefs {
             introduce_first(&mut events);
         }
@@ -267,6 +272,32 @@ impl Observer {
             }
         }
         taken
+    }
+
+    /// What the source knows of a socket is said by the tables too.
+    fn mark_subflows(&mut self, events: &mut [Event]) {
+        /// So many are remembered; then those that are told anew.
+        const MOST: usize = 65_536;
+        for event in &*events {
+            if let What::Socket(socket) = &event.what
+                && socket.subflow
+            {
+                if self.subflows.len() >= MOST {
+                    self.subflows.clear();
+                }
+                self.subflows.insert(socket.id);
+            }
+        }
+        if self.subflows.is_empty() {
+            return;
+        }
+        for event in events {
+            match &mut event.what {
+                What::Socket(socket) => socket.subflow = self.subflows.contains(&socket.id),
+                What::Gone { socket, .. } => drop(self.subflows.remove(socket)),
+                _ => {}
+            }
+        }
     }
 
     /// Until the next tick, the source's wish or the end of the wait.

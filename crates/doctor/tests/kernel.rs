@@ -971,6 +971,50 @@ fn what_nobody_takes_in_time_is_counted() {
 }
 
 #[test]
+fn a_subflow_of_mptcp_is_told_to_be_one() {
+    const SCRIPT: &str = "
+try: l = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+except OSError:
+    print(0, 0, flush=True)
+    os._exit(0)
+l.bind(('127.0.0.1', 0))
+l.listen()
+c = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+c.connect(l.getsockname())
+s, _ = l.accept()
+c.send(b'1')
+t = socket.create_server(('127.0.0.1', 0))
+d = socket.create_connection(t.getsockname())
+d.send(b'1')
+print(l.getsockname()[1], t.getsockname()[1], flush=True)
+sys.stdin.read(1)";
+    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
+    let every = Duration::from_millis(50);
+    let watch = Watch::start_with(Scope::Process(patient.pid()), Traced::Never, every);
+    let Some(mut watch) = watch else { return };
+    patient.go();
+    let said = patient.said();
+    if said == "0 0" {
+        eprintln!("left out: this kernel has no MPTCP");
+        return;
+    }
+    let (several, one) = said.split_once(' ').unwrap();
+    let (several, one): (u16, u16) = (several.parse().unwrap(), one.parse().unwrap());
+    // By the tables as well.
+    watch.look_for(Duration::from_millis(300));
+    let is_subflow = |port: u16| {
+        let told = watch.events.iter().filter_map(|event| match &event.what {
+            What::Socket(socket) if socket.peer.port() == port => Some(socket.subflow),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    let (several, one) = (is_subflow(several), is_subflow(one));
+    assert!(!several.is_empty() && several.iter().all(|is| *is), "{several:?}");
+    assert!(!one.is_empty() && one.iter().all(|is| !*is), "{one:?}");
+}
+
+#[test]
 fn strangers_leave_room_for_what_is_asked_about() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();

@@ -200,7 +200,7 @@ impl Tables {
         each: Each<'_>,
     ) {
         let id = SocketId(self.next_made_up);
-        let socket = Socket { id, local, peer, mapped, network: None, role };
+        let socket = Socket { id, local, peer, mapped, network: None, role, subflow: false };
         if self.made_up.len() < MOST_MADE_UP && self.wants(&socket, pid) {
             self.next_made_up += 1;
             self.made_up.insert((local, peer), (id, None));
@@ -662,6 +662,7 @@ fn new_row(rows: &Rows, network: u64, socket: &diag::Socket, round: u32, was_the
         mapped: socket.mapped,
         network: Some(network),
         role: Role::Unknown,
+        subflow: false,
     };
     known.role = role(rows, &known, socket.state, was_there);
     Row {

@@ -67,6 +67,7 @@ impl Story {
             mapped: false,
             network: Some(NETWORK),
             role: Role::Unknown,
+            subflow: false,
         };
         self.with(What::Socket(socket)).holds(id, pid)
     }

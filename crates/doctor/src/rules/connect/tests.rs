@@ -115,6 +115,7 @@ fn listening() -> Story {
         mapped: false,
         network: Some(NETWORK),
         role: Role::Listens,
+        subflow: false,
     };
     begin().with(What::Socket(socket)).holds(3, 7)
 }
