@@ -225,8 +225,12 @@ fn the_instance_of_a_killed_doctor_is_removed_by_the_next() {
     }
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(left.iter().all(|path| path.is_dir()));
-    let observer = observer(own(), Traced::Never);
+    // Of whatever tier that one is.
+    let every = Duration::from_millis(100);
+    let plan = Plan { scope: own(), tier: Some(Tier::Procfs), traced: Traced::Never, every };
+    drop(Observer::start(&plan).unwrap());
     assert!(left.iter().all(|path| !path.exists()), "{left:?}");
+    let observer = observer(own(), Traced::Never);
     let ours = instances(std::process::id());
     assert!(!ours.is_empty());
     drop(observer);

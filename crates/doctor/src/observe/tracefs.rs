@@ -98,12 +98,18 @@ enum Word {
     Exit { name: String, is_whole: bool },
 }
 
+/// Removes what observers left that were killed.
+pub(super) fn sweep(roots: &Roots) {
+    if let Ok(tracing) = place(roots) {
+        instance::sweep(&tracing, &Proc(roots.proc.clone()));
+    }
+}
+
 impl Trace {
     /// Begins to trace. The error is a sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
         let proc = Proc(roots.proc.clone());
         let tracing = place(roots)?;
-        instance::sweep(&tracing, &proc);
         let refused = |error: std::io::Error| {
             format!("making a tracefs instance needs root, or its rights to that folder: {error}")
         };
