@@ -23,6 +23,7 @@ use std::time::Duration;
 use lastbyte_sys::{poll, process};
 
 use crate::event::{Began, Event, Scope, SocketId, Tier, What};
+use proc::Proc;
 use tables::{Tables, Tells};
 
 /// What is to be watched, and how.
@@ -70,7 +71,8 @@ pub struct Shortfall {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
-    /// Not even tables of sockets can be read, or the tier that was asked for cannot be had.
+    /// Not even tables of sockets can be read, the tier that was asked for cannot be had, or what the
+    /// process of the scope has open is not shown to this user.
     #[error("{0}")]
     Unavailable(String),
     /// A source that worked before has failed.
@@ -170,6 +172,11 @@ impl Observer {
         let now_ns = process::monotonic_ns();
         let mut shortfalls = Vec::new();
         let (tier, source) = ladder::climb_down(plan, roots, &mut shortfalls)?;
+        if let Scope::Process(pid) = plan.scope
+            && tier < Tier::Bpf
+        {
+            visible(pid, roots)?;
+        }
         let tells = Tells { changes: source.is_none(), ends: tier < Tier::Bpf };
         let tables = Tables::start(plan, roots.proc.clone(), tells)?;
         let began = Began {
@@ -340,6 +347,19 @@ impl Observer {
         source.window(self.is_window);
         let next = if self.is_window { length } else { every.saturating_sub(length) };
         self.window_ns = now_ns + u64::try_from(next.as_nanos()).unwrap_or(u64::MAX / 2);
+    }
+}
+
+/// That the tables can find the sockets of a process; one that is gone is no fault.
+fn visible(pid: u32, roots: &Roots) -> Result<(), ObserveError> {
+    match Proc(roots.proc.clone()).sockets(pid, &mut |_, _| ()) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(ObserveError::Unavailable(format!(
+                "which sockets process {pid} holds is not shown to this user: that needs its own user, or \
+                 root (CAP_SYS_PTRACE)"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 
