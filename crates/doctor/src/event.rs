@@ -229,7 +229,7 @@ pub struct Socket {
     pub role: Role,
     /// Whether it is a subflow of an MPTCP connection (RFC 8684): its numbers are not those of what the
     /// program wrote.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub subflow: bool,
 }
 
