@@ -445,7 +445,7 @@ INLINE void tell_not_connected(const struct thread *thread, u32 errno)
 		return;
 	if (to.family != AF_INET && to.family != AF_INET6)
 		return;
-	record = begin(KIND_NOT_CONNECTED, bpf_ktime_get_ns(), 0);
+	record = begin(KIND_NOT_CONNECTED, bpf_ktime_get_ns(), 0, true);
 	if (!record)
 		return;
 	record->family = to.family;
@@ -456,7 +456,7 @@ INLINE void tell_not_connected(const struct thread *thread, u32 errno)
 		*(u32 *)record->peer = to.address;
 	record->number = errno;
 	record->by = caller();
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	write_name(record->comm);
 	end(record);
 }
 

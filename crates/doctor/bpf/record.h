@@ -74,6 +74,7 @@ enum {
 	IS_HELD = 2,   /* a program has the socket open */
 	IS_ACTIVE = 4, /* a reset that answers no packet */
 	HAS_HELD = 8,  /* whether IS_HELD was looked at */
+	IS_SUBFLOW = 16, /* of an MPTCP connection */
 };
 
 enum role {
@@ -129,7 +130,7 @@ struct {
 	NUMBER(max_entries, RING_BYTES);
 } records SEC(".maps");
 
-/* Lines that found no room. */
+/* Lines about those who are asked about that found no room. */
 struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	NUMBER(max_entries, 1);
@@ -137,12 +138,23 @@ struct {
 	TYPE(value, u64);
 } dropped SEC(".maps");
 
-/* A line with nothing in it, or NULL where there is no room for it. */
-INLINE struct record *begin(u32 kind, u64 at_ns, u64 socket)
-{
-	struct record *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+/*
+ * What others do, who are not asked about, gets no more of the ring than this: however much it is, there is
+ * room for those who are.
+ */
+#define MOST_OF_OTHERS (RING_BYTES / 8)
 
+/* A line with nothing in it, or NULL where there is no room for it. Only those asked about are missed. */
+INLINE struct record *begin(u32 kind, u64 at_ns, u64 socket, bool is_asked)
+{
+	struct record *record;
+
+	if (!is_asked && bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) > MOST_OF_OTHERS)
+		return NULL;
+	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	if (!record) {
+		if (!is_asked)
+			return NULL;
 		u32 first = 0;
 		u64 *count = bpf_map_lookup_elem(&dropped, &first);
 

@@ -134,6 +134,7 @@ struct tcp_sock {
 	u32 retrans_stamp; /* in SYN-SENT: when the first SYN left; milliseconds, or microseconds */
 	u8 tcp_usec_ts : 1; /* ... if so */
 	u8 nonagle : 4;
+	bool is_mptcp; /* a subflow of an MPTCP connection, since Linux 5.6 */
 } FROM_KERNEL;
 
 struct request_sock;
@@ -339,6 +340,17 @@ INLINE struct counts counts_of(const struct tcp_sock *tp)
 	return counts;
 }
 
+/* Whether it is a subflow of an MPTCP connection; `sk` is a TCP socket. */
+INLINE bool is_subflow(const struct sock *sk)
+{
+	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	bool is_mptcp = false;
+
+	if (EXISTS(struct tcp_sock, is_mptcp))
+		READ(is_mptcp, tp->is_mptcp);
+	return is_mptcp;
+}
+
 INLINE u8 locks_of(const struct tcp_sock *tp)
 {
 	return BIT_FIELD(tp, inet_conn.icsk_inet.sk.sk_userlocks) & 3;
@@ -383,6 +395,19 @@ INLINE bool is_asked_about(const struct sock *sk, u32 pid)
 	return given.scope == SCOPE_PROCESS && pid && is_watched_process(pid);
 }
 
+/* Whether what a process does is asked about, on a socket of which nothing is remembered. */
+INLINE bool is_asked_process(u32 pid)
+{
+	return given.scope == SCOPE_MACHINE || (pid && is_watched_process(pid));
+}
+
+/* Whether a socket is asked about, and no other's, of which is told for its trouble. */
+INLINE bool is_asked_socket(const struct sock *sk, const struct story *story)
+{
+	return given.scope == SCOPE_MACHINE || (story && story->flags & WATCHED) ||
+	       is_asked_about(sk, 0);
+}
+
 INLINE void write_addresses(struct record *record, const struct sock *sk)
 {
 	record->family = sk->__sk_common.skc_family;
@@ -402,11 +427,14 @@ INLINE void write_addresses(struct record *record, const struct sock *sk)
 
 APART void tell_socket(struct sock *sk, struct story *story, u64 at_ns)
 {
-	struct record *record = begin(KIND_SOCKET, at_ns, bpf_get_socket_cookie(sk));
+	struct record *record = begin(KIND_SOCKET, at_ns, bpf_get_socket_cookie(sk),
+				      is_asked_socket(sk, story));
 
 	if (!record)
 		return;
 	write_addresses(record, sk);
+	if (is_subflow(sk))
+		record->flags = IS_SUBFLOW;
 	if (story->flags & CONNECTED)
 		record->role = ROLE_CONNECTED;
 	else if (story->flags & ACCEPTED)
@@ -421,18 +449,19 @@ APART void tell_socket(struct sock *sk, struct story *story, u64 at_ns)
 INLINE void tell_holder(struct story *story, u64 socket, u64 at_ns, const struct actor *by,
 			const u8 *comm)
 {
+	bool is_asked = (story && story->flags & WATCHED) || is_asked_process(by->pid);
 	struct record *record;
 
 	if (!by->pid || (story && story->holder == by->pid))
 		return;
-	record = begin(KIND_HOLDS, at_ns, socket);
+	record = begin(KIND_HOLDS, at_ns, socket, is_asked);
 	if (!record)
 		return;
 	record->by = *by;
 	if (comm)
 		__builtin_memcpy(record->comm, comm, sizeof(record->comm));
 	else
-		bpf_get_current_comm(record->comm, sizeof(record->comm));
+		write_name(record->comm);
 	if (story)
 		story->holder = by->pid;
 	end(record);
@@ -441,10 +470,11 @@ INLINE void tell_holder(struct story *story, u64 socket, u64 at_ns, const struct
 /* A close that was kept for the case that something comes of it. `story` may be NULL. */
 APART void tell_close(struct story *story, const struct close *close)
 {
+	bool is_asked = (story && story->flags & WATCHED) || is_asked_process(close->by.pid);
 	struct record *record;
 
 	tell_holder(story, close->socket, close->at_ns, &close->by, close->comm);
-	record = begin(KIND_CHANGED, close->at_ns, close->socket);
+	record = begin(KIND_CHANGED, close->at_ns, close->socket, is_asked);
 	if (!record)
 		return;
 	record->by = close->by;
@@ -488,7 +518,7 @@ APART void keep_close(struct close *close, struct sock *sk, struct tcp_sock *tp,
 	close->flags = change;
 	close->locks = locks_of(tp);
 	close->counts = counts_of(tp);
-	bpf_get_current_comm(close->comm, sizeof(close->comm));
+	write_name(close->comm);
 	close->socket = bpf_get_socket_cookie(sk);
 }
 
@@ -502,12 +532,12 @@ APART void tell_change(struct sock *sk, struct tcp_sock *tp, struct story *story
 		by = caller();
 		tell_holder(story, socket, at_ns, &by, NULL);
 	}
-	record = begin(KIND_CHANGED, at_ns, socket);
+	record = begin(KIND_CHANGED, at_ns, socket, is_asked_socket(sk, story));
 	if (!record)
 		return;
 	record->by = by;
 	if (by.pid)
-		bpf_get_current_comm(record->comm, sizeof(record->comm));
+		write_name(record->comm);
 	record->from = change >> 16;
 	record->to = change >> 8;
 	record->number = sk->sk_err;
@@ -530,7 +560,7 @@ APART void tell_io(struct sock *sk, struct story *story, u64 now)
 		return;
 	if (!(story->flags & TOLD))
 		tell_socket(sk, story, now);
-	record = begin(KIND_IO, now, bpf_get_socket_cookie(sk));
+	record = begin(KIND_IO, now, bpf_get_socket_cookie(sk), is_asked_socket(sk, story));
 	if (!record)
 		return;
 	record->by.pid = story->io_pid;
@@ -555,7 +585,7 @@ APART void tell_losses(struct sock *sk, struct story *story, u64 now)
 
 	if (!story->losses)
 		return;
-	record = begin(KIND_AGAIN, now, bpf_get_socket_cookie(sk));
+	record = begin(KIND_AGAIN, now, bpf_get_socket_cookie(sk), is_asked_socket(sk, story));
 	if (!record)
 		return;
 	record->role = AGAIN_LOSS;
@@ -635,14 +665,15 @@ INLINE void tell_opening(struct sock *sk, struct tcp_sock *tp, struct story *sto
 /* connect() found no local port: nothing was sent. */
 INLINE void tell_not_connected(struct sock *sk, u64 now)
 {
-	struct record *record = begin(KIND_NOT_CONNECTED, now, 0);
+	bool is_asked = given.scope == SCOPE_MACHINE || is_asked_about(sk, current_process());
+	struct record *record = begin(KIND_NOT_CONNECTED, now, 0, is_asked);
 
 	if (!record)
 		return;
 	write_addresses(record, sk);
 	record->number = EADDRNOTAVAIL;
 	record->by = caller();
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	write_name(record->comm);
 	end(record);
 }
 
@@ -808,18 +839,36 @@ INLINE void write_addresses_of_packet(struct record *record, const struct sk_buf
 }
 
 /*
- * A packet came for what is left of a connection in TIME-WAIT or FIN-WAIT-2, which has the cookie of the
- * socket that it was: tells who closed that, and says how far it was.
+ * Whether a reset that answers this packet is asked about: by its ports, or because the process that is at
+ * work is. On loopback that is mostly the one that sent the packet.
  */
-INLINE void tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 now, struct counts *counts)
+INLINE bool is_asked_packet(const struct sk_buff *skb)
+{
+	u16 ports[2] = {};
+
+	if (given.scope == SCOPE_PORT) {
+		bpf_probe_read_kernel(ports, sizeof(ports), skb->head + skb->transport_header);
+		return __builtin_bswap16(ports[0]) == given.port ||
+		       __builtin_bswap16(ports[1]) == given.port;
+	}
+	return is_asked_process(current_process());
+}
+
+/*
+ * A packet came for what is left of a connection in TIME-WAIT or FIN-WAIT-2, which has the cookie of the
+ * socket that it was: tells who closed that, and says how far it was. Returns whether that is asked about.
+ */
+INLINE bool tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 now, struct counts *counts)
 {
 	u32 place = socket % MOST_CLOSES;
 	struct close *close = bpf_map_lookup_elem(&closes, &place);
+	bool is_asked = is_asked_packet(skb);
 	struct record *record;
 
 	if (close && socket && close->socket == socket) {
+		is_asked = is_asked || is_asked_process(close->by.pid);
 		*counts = close->counts;
-		record = begin(KIND_SOCKET, MIN(close->at_ns, now), socket);
+		record = begin(KIND_SOCKET, MIN(close->at_ns, now), socket, is_asked);
 		if (record) {
 			write_addresses_of_packet(record, skb);
 			record->network = network_of(sk);
@@ -835,6 +884,7 @@ INLINE void tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 n
 	counts->snd_una = counts->write_seq;
 	counts->rcv_nxt = sk->__sk_common.skc_tw_rcv_nxt;
 	counts->copied_seq = counts->rcv_nxt;
+	return is_asked;
 }
 
 /* The third argument. The load is spelled out: the verifier takes constant places alone. */
@@ -858,6 +908,7 @@ int reset_sent(u64 *ctx)
 	u32 reason = 0;
 	u64 socket = 0;
 	u64 now = bpf_ktime_get_ns();
+	bool is_asked;
 
 	if (given.reset_has_reason)
 		reason = (u32)THIRD(ctx);
@@ -869,6 +920,7 @@ int reset_sent(u64 *ctx)
 	if (sk && tp && sk->__sk_common.skc_state != TCP_LISTEN) {
 		struct story *story = trouble(sk, now);
 
+		is_asked = is_asked_socket(sk, story);
 		/* The lock of a connection that nobody accepted is not taken: who listened closes it. */
 		bool is_unaccepted = !sk->sk_socket && !has_flag(sk, SOCK_DEAD);
 
@@ -881,17 +933,19 @@ int reset_sent(u64 *ctx)
 		if (!skb)
 			return 0;
 		if (sk && sk->__sk_common.skc_state == TCP_TIME_WAIT) {
-			tell_of_late(sk, skb, socket, now, &late);
+			is_asked = tell_of_late(sk, skb, socket, now, &late);
 			flags |= HAS_COUNTS;
+		} else {
+			is_asked = is_asked_packet(skb);
 		}
 		tp = NULL;
 	}
-	record = begin(KIND_RESET_SENT, now, socket);
+	record = begin(KIND_RESET_SENT, now, socket, is_asked);
 	if (!record)
 		return 0;
 	record->by = by;
 	if (by.pid)
-		bpf_get_current_comm(record->comm, sizeof(record->comm));
+		write_name(record->comm);
 	record->number = reason;
 	record->flags = flags;
 	record->counts = late;
@@ -911,7 +965,8 @@ int reset_sent(u64 *ctx)
 
 INLINE void tell_with_counts(struct sock *sk, struct tcp_sock *tp, u32 kind, u64 now)
 {
-	struct record *record = begin(kind, now, bpf_get_socket_cookie(sk));
+	struct record *record = begin(kind, now, bpf_get_socket_cookie(sk),
+				      is_asked_socket(sk, story_of(sk)));
 
 	if (!record)
 		return;
@@ -1005,7 +1060,7 @@ int sent_again(u64 *ctx)
 	} else if (!(story->flags & TOLD)) {
 		tell_socket(sk, story, now);
 	}
-	record = begin(KIND_AGAIN, now, bpf_get_socket_cookie(sk));
+	record = begin(KIND_AGAIN, now, bpf_get_socket_cookie(sk), is_asked_socket(sk, story));
 	if (!record)
 		return 0;
 	record->role = why;
@@ -1026,7 +1081,7 @@ int answered_again(u64 *ctx)
 		return 0;
 	if (!(story->flags & TOLD))
 		tell_socket(sk, story, now);
-	record = begin(KIND_AGAIN, now, bpf_get_socket_cookie(sk));
+	record = begin(KIND_AGAIN, now, bpf_get_socket_cookie(sk), is_asked_socket(sk, story));
 	if (!record)
 		return 0;
 	record->role = AGAIN_SYN_ACK;
@@ -1335,6 +1390,7 @@ int packet_dropped(u64 *ctx)
 	struct sock *sk;
 	u32 consumed = 0;
 	u32 length;
+	bool is_asked;
 
 	if ((u32)ctx[2] != given.socket_close)
 		return 0;
@@ -1347,12 +1403,13 @@ int packet_dropped(u64 *ctx)
 	if (length <= consumed)
 		return 0;
 	writer = bpf_sk_storage_get(&writers, sk, NULL, 0);
-	record = begin(KIND_UNIX, bpf_ktime_get_ns(), writer ? writer->socket : 0);
+	is_asked = is_asked_process(current_process()) || (writer && is_asked_process(writer->pid));
+	record = begin(KIND_UNIX, bpf_ktime_get_ns(), writer ? writer->socket : 0, is_asked);
 	if (!record)
 		return 0;
 	if (!is_kernels_own()) {
 		record->by = caller();
-		bpf_get_current_comm(record->comm, sizeof(record->comm));
+		write_name(record->comm);
 	}
 	record->network = network_of(sk);
 	record->unread.bytes = length - consumed;
@@ -1411,7 +1468,7 @@ int executed(u64 *ctx)
 
 		command->parent = parent;
 		command->user = (u32)bpf_get_current_uid_gid();
-		bpf_get_current_comm(command->comm, sizeof(command->comm));
+		write_name(command->comm);
 		if (length > COMMAND)
 			length = COMMAND;
 		command->length = length;
@@ -1421,13 +1478,13 @@ int executed(u64 *ctx)
 	}
 	if (!is_watched_process(pid))
 		return 0;
-	record = begin(KIND_EXEC, bpf_ktime_get_ns(), 0);
+	record = begin(KIND_EXEC, bpf_ktime_get_ns(), 0, true);
 	if (!record)
 		return 0;
 	record->by.pid = pid;
 	record->by.tid = pid;
 	record->number = parent;
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	write_name(record->comm);
 	end(record);
 	return 0;
 }
@@ -1450,7 +1507,7 @@ int forked(u64 *ctx)
 	if (!pid || !is_watched_process(parent_pid))
 		return 0;
 	bpf_map_update_elem(&watched, &pid, &one, 0);
-	record = begin(KIND_FORK, bpf_ktime_get_ns(), 0);
+	record = begin(KIND_FORK, bpf_ktime_get_ns(), 0, true);
 	if (!record)
 		return 0;
 	record->by.pid = pid;
@@ -1470,12 +1527,12 @@ int exited(u64 *ctx)
 
 	if (task->signal->live.counter > 0 || !current_process())
 		return 0;
-	record = begin(KIND_EXIT, bpf_ktime_get_ns(), 0);
+	record = begin(KIND_EXIT, bpf_ktime_get_ns(), 0, is_asked_process(current_process()));
 	if (!record)
 		return 0;
 	record->by = caller();
 	record->by.ending |= BY_ENDING;
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	write_name(record->comm);
 	end(record);
 	return 0;
 }

@@ -53,6 +53,7 @@ static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) =
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static void *(*const bpf_ringbuf_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
+static u64 (*const bpf_ringbuf_query)(void *ring, u64 what) = (void *)134;
 static struct tcp_sock *(*const bpf_skc_to_tcp_sock)(void *sk) = (void *)137;
 static struct task_struct *(*const bpf_get_current_task_btf)(void) = (void *)158;
 
@@ -71,6 +72,7 @@ enum {
 	BPF_F_CLONE = 512,         /* what a listening socket has, its connections get */
 	BPF_SK_STORAGE_CREATE = 1,
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_AVAIL_DATA = 0, /* bytes that are not taken yet */
 };
 
 /* --- the kernel's types: only what is used -------------------------------------------------------- */
@@ -246,6 +248,15 @@ INLINE u32 current_thread(void)
 INLINE bool is_kernels_own(void)
 {
 	return bpf_get_current_task_btf()->flags & PF_KTHREAD;
+}
+
+/* The name of the process at work: that of its first thread, for each may have one of its own. */
+INLINE void write_name(u8 name[16])
+{
+	struct task_struct *leader = NULL;
+
+	READ(leader, bpf_get_current_task_btf()->group_leader);
+	bpf_probe_read_kernel(name, 16, &leader->comm);
 }
 
 /* The processes of the scope, by number. The loader begins with one, forks add to it. */

@@ -15,13 +15,15 @@ mod rows;
 mod tables;
 mod tracefs;
 
+use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use lastbyte_sys::{poll, process};
 
-use crate::event::{Began, Event, Scope, Tier, What};
+use crate::event::{Began, Event, Scope, SocketId, Tier, What};
+use proc::Proc;
 use tables::{Tables, Tells};
 
 /// What is to be watched, and how.
@@ -69,7 +71,8 @@ pub struct Shortfall {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
-    /// Not even tables of sockets can be read, or the tier that was asked for cannot be had.
+    /// Not even tables of sockets can be read, the tier that was asked for cannot be had, or what the
+    /// process of the scope has open is not shown to this user.
     #[error("{0}")]
     Unavailable(String),
     /// A source that worked before has failed.
@@ -115,6 +118,11 @@ trait Source: std::fmt::Debug + Send {
     /// Hands out what has come. `tables` know the sockets that have names already.
     fn take(&mut self, tables: &mut Tables, each: Each<'_>) -> Result<(), ObserveError>;
 
+    /// All that happened up to this time has been handed out, CLOCK_MONOTONIC.
+    fn complete_ns(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Readable when it should be emptied before its time.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
@@ -137,8 +145,10 @@ pub struct Observer {
     traced: Traced,
     tables: Tables,
     source: Option<Box<dyn Source>>,
-    /// What is to be handed out before all else.
-    first: Vec<Event>,
+    /// What is to be handed out next, or once nothing from before it can come any more.
+    waiting: Vec<Event>,
+    /// Those that the source has told to be such; the tables do not say it.
+    subflows: HashSet<SocketId>,
     tick_ns: u64,
     window_ns: u64,
     is_window: bool,
@@ -158,11 +168,17 @@ impl Observer {
     /// # Errors
     /// [`ObserveError::Unavailable`].
     pub fn start_in(plan: &Plan, roots: &Roots) -> Result<(Self, Vec<Shortfall>), ObserveError> {
+        // No source tells of anything earlier.
+        let now_ns = process::monotonic_ns();
         let mut shortfalls = Vec::new();
         let (tier, source) = ladder::climb_down(plan, roots, &mut shortfalls)?;
+        if let Scope::Process(pid) = plan.scope
+            && tier < Tier::Bpf
+        {
+            visible(pid, roots)?;
+        }
         let tells = Tells { changes: source.is_none(), ends: tier < Tier::Bpf };
         let tables = Tables::start(plan, roots.proc.clone(), tells)?;
-        let now_ns = process::monotonic_ns();
         let began = Began {
             tier,
             kernel: ladder::kernel(roots),
@@ -179,7 +195,8 @@ impl Observer {
             traced: plan.traced,
             tables,
             source,
-            first: vec![Event { at_ns: now_ns, what: What::Began(began) }],
+            waiting: vec![Event { at_ns: now_ns, what: What::Began(began) }],
+            subflows: HashSet::new(),
             tick_ns: now_ns,
             window_ns: now_ns,
             is_window: false,
@@ -200,7 +217,7 @@ impl Observer {
     /// the start: whoever starts a program to watch it holds it before its first step until then.
     pub fn watch(&mut self, pid: u32) {
         let now_ns = process::monotonic_ns();
-        self.tables.watch(pid, now_ns, &mut |event| self.first.push(event));
+        self.tables.watch(pid, now_ns, &mut |event| self.waiting.push(event));
         if let Some(source) = &mut self.source {
             source.watch(pid, &self.tables);
         }
@@ -230,35 +247,64 @@ impl Observer {
         wait: Duration,
         each: &mut dyn FnMut(Event),
     ) -> Result<(), ObserveError> {
-        for event in self.first.drain(..) {
-            each(event);
-        }
         self.wait(wait)?;
         let now_ns = process::monotonic_ns();
         let is_tick = now_ns >= self.tick_ns;
-        let Some(source) = &mut self.source else {
-            if is_tick {
-                self.tables.look(now_ns, each);
-                self.tick(each);
-            }
-            return Ok(());
-        };
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.waiting);
         if is_tick {
             self.tables.look(now_ns, &mut |event| events.push(event));
         }
-        // After the tables: all that came before what they say is there by now.
-        let taken = source.take(&mut self.tables, &mut |event| events.push(event));
+        let mut taken = Ok(());
+        if let Some(source) = &mut self.source {
+            // After the tables: all that came before what they say is there by now.
+            taken = source.take(&mut self.tables, &mut |event| events.push(event));
+        }
+        self.mark_subflows(&mut events);
         if self.tier == Tier::Tracefs {
             introduce_first(&mut events);
         }
-        events.sort_by_key(|event| event.at_ns);
-        events.into_iter().for_each(&mut *each);
+        if self.source.is_some() {
+            events.sort_by_key(|event| event.at_ns);
+        }
         if is_tick {
             self.turn_window(now_ns);
-            self.tick(each);
+            events.push(self.tick());
+        }
+        let complete_ns = self.source.as_ref().map_or(u64::MAX, |source| source.complete_ns());
+        for event in events {
+            if event.at_ns <= complete_ns {
+                each(event);
+            } else {
+                self.waiting.push(event);
+            }
         }
         taken
+    }
+
+    /// What the source knows of a socket is said by the tables too.
+    fn mark_subflows(&mut self, events: &mut [Event]) {
+        /// So many are remembered; then those that are told anew.
+        const MOST: usize = 65_536;
+        for event in &*events {
+            if let What::Socket(socket) = &event.what
+                && socket.subflow
+            {
+                if self.subflows.len() >= MOST {
+                    self.subflows.clear();
+                }
+                self.subflows.insert(socket.id);
+            }
+        }
+        if self.subflows.is_empty() {
+            return;
+        }
+        for event in events {
+            match &mut event.what {
+                What::Socket(socket) => socket.subflow = self.subflows.contains(&socket.id),
+                What::Gone { socket, .. } => drop(self.subflows.remove(socket)),
+                _ => {}
+            }
+        }
     }
 
     /// Until the next tick, the source's wish or the end of the wait.
@@ -280,12 +326,12 @@ impl Observer {
         Ok(())
     }
 
-    fn tick(&mut self, each: Each<'_>) {
+    fn tick(&mut self) -> Event {
         const TICK_NS: u64 = 100_000_000;
         let now_ns = process::monotonic_ns();
-        each(Event { at_ns: now_ns, what: What::Tick });
         // Ticks that were missed are not made up for.
         self.tick_ns = (self.tick_ns + TICK_NS).max(now_ns.saturating_sub(TICK_NS));
+        Event { at_ns: now_ns, what: What::Tick }
     }
 
     /// Opens or closes the window in which all system calls are traced.
@@ -301,6 +347,19 @@ impl Observer {
         source.window(self.is_window);
         let next = if self.is_window { length } else { every.saturating_sub(length) };
         self.window_ns = now_ns + u64::try_from(next.as_nanos()).unwrap_or(u64::MAX / 2);
+    }
+}
+
+/// That the tables can find the sockets of a process; one that is gone is no fault.
+fn visible(pid: u32, roots: &Roots) -> Result<(), ObserveError> {
+    match Proc(roots.proc.clone()).sockets(pid, &mut |_, _| ()) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(ObserveError::Unavailable(format!(
+                "which sockets process {pid} holds is not shown to this user: that needs its own user, or \
+                 root (CAP_SYS_PTRACE)"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

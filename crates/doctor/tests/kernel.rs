@@ -795,6 +795,9 @@ fn a_thread_that_closes_and_no_free_port() {
     let id = watch.until("the socket", |watch| watch.id(local, peer));
     let by = watch.until("its end", |watch| watch.changed(id, State::Close)).by.unwrap();
     assert!(by.pid == std::process::id() && by.tid != by.pid, "{by:?}");
+    // Threads have names too: this one has the test's.
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap();
+    assert_eq!(watch.process(by.pid).unwrap().name, name.trim_end());
 
     const SCRIPT: &str = "
 port = int(sys.argv[1])
@@ -965,6 +968,82 @@ fn what_nobody_takes_in_time_is_counted() {
     let client = TcpStream::connect(at).unwrap();
     let (local, peer) = names(&client);
     watch.until("the next one", |watch| watch.id(local, peer));
+}
+
+#[test]
+fn a_subflow_of_mptcp_is_told_to_be_one() {
+    const SCRIPT: &str = "
+try: l = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+except OSError:
+    print(0, 0, flush=True)
+    os._exit(0)
+l.bind(('127.0.0.1', 0))
+l.listen()
+c = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+c.connect(l.getsockname())
+s, _ = l.accept()
+c.send(b'1')
+t = socket.create_server(('127.0.0.1', 0))
+d = socket.create_connection(t.getsockname())
+d.send(b'1')
+print(l.getsockname()[1], t.getsockname()[1], flush=True)
+sys.stdin.read(1)";
+    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
+    let every = Duration::from_millis(50);
+    let watch = Watch::start_with(Scope::Process(patient.pid()), Traced::Never, every);
+    let Some(mut watch) = watch else { return };
+    patient.go();
+    let said = patient.said();
+    if said == "0 0" {
+        eprintln!("left out: this kernel has no MPTCP");
+        return;
+    }
+    let (several, one) = said.split_once(' ').unwrap();
+    let (several, one): (u16, u16) = (several.parse().unwrap(), one.parse().unwrap());
+    // By the tables as well.
+    watch.look_for(Duration::from_millis(300));
+    let is_subflow = |port: u16| {
+        let told = watch.events.iter().filter_map(|event| match &event.what {
+            What::Socket(socket) if socket.peer.port() == port => Some(socket.subflow),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    let (several, one) = (is_subflow(several), is_subflow(one));
+    assert!(!several.is_empty() && several.iter().all(|is| *is), "{several:?}");
+    assert!(!one.is_empty() && one.iter().all(|is| !*is), "{one:?}");
+}
+
+#[test]
+fn strangers_leave_room_for_what_is_asked_about() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let strange = TcpListener::bind("127.0.0.1:0").unwrap();
+    let Some(mut watch) = Watch::port(at.port()) else { return };
+    // Each ends with a reset, of which is told more than five times: more than there is room for.
+    for _ in 0..10_000 {
+        let mut client = TcpStream::connect(strange.local_addr().unwrap()).unwrap();
+        let (server, _) = strange.accept().unwrap();
+        client.write_all(b"unread").unwrap();
+        drop(server);
+        drop(client);
+    }
+    let mut client = TcpStream::connect(at).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let (local, peer) = names(&server);
+    client.write_all(b"unread").unwrap();
+    wait_for_unread(&server, 6);
+    drop(server);
+    let id = watch.until("the socket", |watch| watch.id(local, peer));
+    let closed = watch.until("its end", |watch| watch.changed(id, State::Close));
+    assert_eq!(closed.counts.unwrap().unread(), 6);
+    watch.until("the reset", |watch| watch.reset_sent(id));
+    let told = watch.told();
+    assert!(!told.iter().any(|what| matches!(what, What::Dropped { .. })));
+    let of_strangers = told
+        .iter()
+        .filter(|what| matches!(what, What::ResetSent(reset) if reset.local.port() != at.port()));
+    eprintln!("{} resets of strangers are told of", of_strangers.count());
 }
 
 #[test]

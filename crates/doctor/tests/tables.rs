@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::State;
 use lastbyte_doctor::event::{Ending, Event, Role, Sample, Scope, SocketId, Tier, What};
-use lastbyte_doctor::{Observer, Plan, Roots, Traced};
+use lastbyte_doctor::{ObserveError, Observer, Plan, Roots, Traced};
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::{namespace, socket as options};
 
@@ -275,6 +275,11 @@ fn nobody_sees_their_own() {
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         return;
     }
+    // Process 1 is another user's: all that it has open is hidden.
+    let first = Plan { tier: None, ..plan(Scope::Process(1)) };
+    let Err(ObserveError::Unavailable(why)) = Observer::start(&first) else { panic!() };
+    assert!(why.contains("process 1 "), "{why}");
+    Observer::start(&Plan { scope: Scope::Process(std::process::id()), ..first }).unwrap();
     let any = Plan { tier: None, ..plan(Scope::Machine) };
     let (mut observer, shortfalls) = Observer::start(&any).unwrap();
     let tiers: Vec<Tier> = shortfalls.iter().map(|shortfall| shortfall.tier).collect();

@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::State;
@@ -103,6 +104,42 @@ fn a_close_that_resets_is_told_with_its_reason_and_actor() {
 }
 
 #[test]
+fn events_of_many_looks_are_in_the_order_of_time() {
+    let stop = AtomicBool::new(false);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut events = Vec::new();
+    let is_tried = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                drop((listener.accept().unwrap(), client));
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        });
+        // It begins while connections come and go.
+        let observer = observer(own(), Traced::Never);
+        let end = Instant::now() + 2 * SECOND;
+        let is_tried = observer.is_some();
+        if let Some(mut observer) = observer {
+            while Instant::now() < end {
+                observer.take(SECOND, &mut |event| events.push(event)).unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        is_tried
+    });
+    if !is_tried {
+        return;
+    }
+    let changes = events.iter().filter(|event| matches!(event.what, What::Changed(_))).count();
+    assert!(changes > 100, "{changes}");
+    assert!(matches!(events[0].what, What::Began(_)), "{:?}", events[0]);
+    let wrong = events.windows(2).find(|pair| pair[0].at_ns > pair[1].at_ns);
+    assert!(wrong.is_none(), "{wrong:#?}");
+}
+
+#[test]
 fn unread_bytes_of_a_unix_socket_are_told_of() {
     let Some(mut observer) = observer(own(), Traced::Never) else { return };
     let (mut near, far) = UnixStream::pair().unwrap();
@@ -188,8 +225,12 @@ fn the_instance_of_a_killed_doctor_is_removed_by_the_next() {
     }
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(left.iter().all(|path| path.is_dir()));
-    let observer = observer(own(), Traced::Never);
+    // Of whatever tier that one is.
+    let every = Duration::from_millis(100);
+    let plan = Plan { scope: own(), tier: Some(Tier::Procfs), traced: Traced::Never, every };
+    drop(Observer::start(&plan).unwrap());
     assert!(left.iter().all(|path| !path.exists()), "{left:?}");
+    let observer = observer(own(), Traced::Never);
     let ours = instances(std::process::id());
     assert!(!ours.is_empty());
     drop(observer);

@@ -485,7 +485,7 @@ fn told_socket(record: &Record<'_>) -> Option<Socket> {
             3 => Role::Listens,
             _ => Role::Unknown,
         },
-        subflow: false,
+        subflow: record.is_subflow(),
     })
 }
 

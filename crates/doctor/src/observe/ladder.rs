@@ -5,7 +5,7 @@ use std::fs;
 use lastbyte_sys::process::{self, CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN};
 
 use super::kernel::KernelSource;
-use super::tracefs::Trace;
+use super::tracefs::{self, Trace};
 use super::{ObserveError, Plan, Roots, Shortfall, Source};
 use crate::event::Tier;
 
@@ -15,6 +15,10 @@ pub(super) fn climb_down(
     roots: &Roots,
     shortfalls: &mut Vec<Shortfall>,
 ) -> Result<(Tier, Option<Box<dyn Source>>), ObserveError> {
+    // Elsewhere their processes have other numbers, and seem to be gone.
+    if whole_machine(roots).is_ok() {
+        tracefs::sweep(roots);
+    }
     for tier in [Tier::Bpf, Tier::Tracefs] {
         if plan.tier.is_some_and(|only| only != tier) {
             continue;

@@ -60,6 +60,8 @@ pub(super) struct Trace {
     main: Instance,
     calls: Option<Calls>,
     waiting: VecDeque<Told>,
+    /// All lines up to this time were told.
+    complete_ns: u64,
     /// Who called `connect`, from which address to where: the port is not chosen yet.
     connecting: HashMap<(IpAddr, SocketAddr), Vec<u32>>,
     /// Where a reset has just come to.
@@ -96,12 +98,18 @@ enum Word {
     Exit { name: String, is_whole: bool },
 }
 
+/// Removes what observers left that were killed.
+pub(super) fn sweep(roots: &Roots) {
+    if let Ok(tracing) = place(roots) {
+        instance::sweep(&tracing, &Proc(roots.proc.clone()));
+    }
+}
+
 impl Trace {
     /// Begins to trace. The error is a sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
         let proc = Proc(roots.proc.clone());
         let tracing = place(roots)?;
-        instance::sweep(&tracing, &proc);
         let refused = |error: std::io::Error| {
             format!("making a tracefs instance needs root, or its rights to that folder: {error}")
         };
@@ -126,6 +134,7 @@ impl Trace {
             main,
             calls: calls.map_err(refused)?,
             waiting: VecDeque::new(),
+            complete_ns: 0,
             connecting: HashMap::new(),
             reset: HashMap::new(),
             exiting: HashSet::new(),
@@ -321,12 +330,14 @@ impl Source for Trace {
             }
         };
         let failed = |error| ObserveError::Io { what: "reading trace_pipe".to_owned(), error };
-        self.main.read(LINES, now_ns, &mut on, each).map_err(failed)?;
+        let has_more = self.main.read(LINES, now_ns, &mut on, each).map_err(failed)?;
         if dropped > 0 {
             each(Event { at_ns: now_ns, what: What::Dropped { events: dropped } });
         }
         // What came after the last look may be of sockets that only the next one will find.
         let known_ns = tables.looked_ns().max(now_ns.saturating_sub(WAIT_NS));
+        let read_ns = self.waiting.back().filter(|_| has_more).map_or(u64::MAX, |told| told.at_ns);
+        self.complete_ns = known_ns.min(read_ns).max(self.complete_ns);
         while self.waiting.front().is_some_and(|told| told.at_ns <= known_ns) {
             let Some(told) = self.waiting.pop_front() else { break };
             self.tell(&told, tables, each);
@@ -341,6 +352,10 @@ impl Source for Trace {
             Some(calls) => calls.take(now_ns, tables, each).map_err(failed),
             None => Ok(()),
         }
+    }
+
+    fn complete_ns(&self) -> u64 {
+        self.complete_ns
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

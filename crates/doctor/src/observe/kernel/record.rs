@@ -27,6 +27,7 @@ const HAS_COUNTS: u8 = 1;
 const IS_HELD: u8 = 2;
 const IS_ACTIVE: u8 = 4;
 const HAS_HELD: u8 = 8;
+const IS_SUBFLOW: u8 = 16;
 /// Of the ending of an actor: it is one, and the rest is as wait(2) gives it.
 const BY_ENDING: u32 = 1 << 31;
 /// Where what differs from kind to kind begins.
@@ -92,6 +93,10 @@ impl Record<'_> {
 
     pub(super) fn is_active(&self) -> bool {
         self.0[44] & IS_ACTIVE != 0
+    }
+
+    pub(super) fn is_subflow(&self) -> bool {
+        self.0[44] & IS_SUBFLOW != 0
     }
 
     pub(super) fn is_held(&self) -> Option<bool> {
