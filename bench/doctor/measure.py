@@ -107,7 +107,7 @@ def own_cpu(samples):
 
 def memory(samples):
     yield "## Its memory"
-    yield "20,000 sockets (10,000 connections), after 15 s; resident, MB (10^6 bytes)"
+    yield "20,000 sockets (10,000 connections), after 15 s; MB (10^6 bytes), pages that are mapped twice counted once (Pss)"
     for arm in [arm for arm in ARMS if ARMS[arm] is not None]:
         with Server() as server, Doctor(arm, server.pid) as doctor:
             empty = doctor.resident()
@@ -178,7 +178,7 @@ class Doctor:
 
     def resident(self):
         for line in open(f"/proc/{self.process.pid}/smaps_rollup"):
-            if line.startswith("Rss:"):
+            if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
         return 0
 

@@ -35,7 +35,9 @@ fn complaints_with(tier: &str, judge: Judge) -> Vec<String> {
         return Vec::new();
     }
     let mut complaints = Vec::new();
-    for case in chosen() {
+    // What takes long is worth its time where the most is seen.
+    let is_looked_at = |case: &Case| tier == "bpf" || !case.is_slow;
+    for case in chosen().into_iter().filter(is_looked_at) {
         for state in [State::Sick, State::Well] {
             let judge = if state == State::Sick { judge } else { complaint_about_well };
             let mut found = Vec::new();

@@ -182,6 +182,8 @@ impl<'a> Session<'a> {
             create(report)?;
         }
         let (observer, shortfalls) = Observer::start(&plan(args, scope))?;
+        // The kernel's description of its types has been read, and is not needed any more.
+        process::give_memory_back();
         let mut session =
             Self { args, observer, doctor: Doctor::new(), record, answer, began: Instant::now() };
         session.answer.say_begun(session.observer.tier(), scope, &shortfalls)?;
@@ -190,15 +192,22 @@ impl<'a> Session<'a> {
 
     /// Takes what has come, waiting for at most so long; returns what is newly found.
     fn turn(&mut self, wait: Duration) -> Result<Vec<Finding>> {
+        /// From so many events on their memory is worth being given back.
+        const MANY: u64 = 10_000;
         let Self { observer, doctor, record, .. } = self;
         let mut new = Vec::new();
+        let mut taken = 0_u64;
         let mut failed = None;
         observer.take(wait, &mut |event: Event| {
             if let Some(Err(error)) = record.as_mut().map(|record| record.add(&event)) {
                 failed = failed.take().or(Some(error));
             }
             new.extend(doctor.take(&event));
+            taken += 1;
         })?;
+        if taken >= MANY {
+            process::give_memory_back();
+        }
         if let Some(error) = failed {
             return Err(error).context("cannot write the recording");
         }
