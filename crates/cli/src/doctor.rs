@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lastbyte_doctor::{
-    Doctor, Event, Finding, Observer, Plan, Reader, Scope, Summary, Traced, Writer,
+    Doctor, Event, Finding, Observer, Plan, Reader, Scope, Summary, Tier, Traced, Writer,
 };
 use lastbyte_sys::process;
 
@@ -224,8 +224,12 @@ impl<'a> Session<'a> {
     fn follow(&mut self, most: Duration, ends: &Ends) -> Result<()> {
         /// What answers the last packet comes within this, on most paths.
         const LEAST: Duration = Duration::from_millis(500);
+        /// Counters, by which the tables tell one bad end from another, are looked at once a second.
+        const LEAST_OF_TABLES: Duration = Duration::from_millis(1_300);
+        let of_tables = self.observer.tier() == Tier::Procfs;
+        let least = if of_tables { LEAST_OF_TABLES } else { LEAST };
         let began = Instant::now();
-        while began.elapsed() < LEAST.min(most)
+        while began.elapsed() < least.min(most)
             || (began.elapsed() < most && self.doctor.book().has_orphans())
         {
             self.turn(TURN)?;

@@ -225,7 +225,7 @@ impl Ends {
         if hints.is_attempt(known) {
             return None;
         }
-        hints.cause(known).or_else(|| self.grown.cause(known))
+        hints.cause(known).or_else(|| self.grown.cause(known, book.other_end(id)))
     }
 
     /// The finding of a judged end, if it is asked for and not told with the other end's.

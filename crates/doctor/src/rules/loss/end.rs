@@ -316,8 +316,10 @@ impl Grown {
         self.all.insert(counters.network, (at_ns, *counters));
     }
 
-    /// What the counters of a socket's namespace say of its end, if they grew about then.
-    pub(super) fn cause(&mut self, known: &Known) -> Option<Cause> {
+    /// What the counters of a socket's namespace say of its end, if they grew about then. Where both ends
+    /// are on this machine, and both had input, the one that had bytes under way is taken for the one that
+    /// closed: a program that is reset goes on to read what had come.
+    pub(super) fn cause(&mut self, known: &Known, other: Option<&Known>) -> Option<Cause> {
         /// The end of a socket may be seen so much later than it was counted.
         const BEFORE_NS: u64 = 300_000_000;
         let ended_ns = known.gone_ns.or_else(|| known.changed.as_ref().map(|(at_ns, _)| *at_ns))?;
@@ -334,7 +336,12 @@ impl Grown {
         };
         let take = |left: &mut u64| std::mem::replace(left, left.saturating_sub(1)) > 0;
         let has_left = numbers.unacked > 0;
-        if numbers.unread.is_some_and(|unread| unread > 0) && take(&mut counters.aborts_on_close) {
+        let has_input = |numbers: &Numbers| numbers.unread.is_some_and(|unread| unread > 0);
+        let is_others = !has_left
+            && other
+                .and_then(Numbers::of)
+                .is_some_and(|other| has_input(&other) && other.unacked > 0);
+        if has_input(&numbers) && !is_others && take(&mut counters.aborts_on_close) {
             return Some(Cause::Unread);
         }
         if has_left && take(&mut counters.aborts_on_timeout) {
