@@ -17,13 +17,13 @@ use lastbyte_socket::{Delivery, FinishOptions, Operation, SocketError, Stream};
 use lastbyte_units::{Span, grouped};
 
 use crate::args::DialArgs;
-use crate::output::{Progress, say, talk, width, wrap};
+use crate::output::{Progress, in_one_line, say, talk, width, wrap};
 use crate::verdict::Verdict;
 
 use granted::Options;
 use plan::{Plan, Task, Voice};
 use transfer::{Answer, Input, Transfer};
-use words::{Tally, plain};
+use words::Tally;
 
 /// How long the end of a connection that nothing was sent over may take.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ impl Plan {
     /// Dials once, with a word on the terminal meanwhile.
     fn dial(&self, dialer: &Dialer) -> Result<Dialed<Stream>, DialError> {
         let progress = Progress::new();
-        progress.show(&format!("dialing {} port {}", plain(&self.host), self.port));
+        progress.show(&format!("dialing {} port {}", in_one_line(&self.host), self.port));
         dialer.dial(&self.host, self.port, &self.options)
     }
 }
@@ -119,7 +119,7 @@ fn undialed(plan: &Plan, error: &DialError, dial: u32) -> Result<Verdict> {
     if plan.voice == Voice::Json {
         json::undialed(error, dial)?;
     }
-    talk(&format!("lastbyte: {}", plain(&error.to_string())));
+    talk(&format!("lastbyte: {}", in_one_line(&error.to_string())));
     Ok(verdict_of(error))
 }
 
@@ -184,7 +184,7 @@ fn account(plan: &Plan, transfer: &Transfer) -> bool {
     tell(plan, &said);
     let wrong = what_is_wrong(transfer);
     if let Some(sentence) = &wrong {
-        talk(&format!("lastbyte: {}", plain(sentence)));
+        talk(&format!("lastbyte: {}", in_one_line(sentence)));
     } else if matches!(transfer.answer, Answer::Unended) && !transfer.unheard {
         let waited = Span::from(plan.wait.unwrap_or_default());
         tell(plan, &format!("the peer did not end within {waited}"));

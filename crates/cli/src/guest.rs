@@ -134,7 +134,8 @@ fn joined(thread: JoinHandle<Result<Result<ExitStatus>, LinkError>>) -> Result<E
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
 }
 
-fn code(status: ExitStatus) -> u8 {
+/// The exit code of a program; 128 and the number of the signal that ended it, as a shell has it.
+pub(crate) fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     u8::try_from(code.unwrap_or(255)).unwrap_or(255)
 }
@@ -225,7 +226,7 @@ pub(crate) fn init(command: &[String], parent: Option<u32>) -> Result<Verdict> {
 
 /// Whether the parent of this process ended before this process could ask to end with it: `/proc` still
 /// shows the outer processes.
-fn has_ended(parent: u32) -> bool {
+pub(crate) fn has_ended(parent: u32) -> bool {
     process::self_and_parent_in_proc().is_ok_and(|(_, now)| now != parent)
 }
 

@@ -19,19 +19,20 @@ use anyhow::{Context, Result, anyhow};
 use lastbyte_sys::process::effective_user;
 use lastbyte_units::grouped;
 
+use crate::ends::Ends;
 use crate::ledger::change::start_ticks;
 use crate::ledger::change::{SocketChanges, TunedSocket};
 use crate::ledger::{Change, Ledger};
-use crate::output::{Progress, say, talk};
+use crate::output::{Progress, in_one_line, say, talk};
 use crate::verdict::Verdict;
 use find::{Found, Target, Wanted, find};
-use measure::{Course, Ends, Gain, WINDOW, watch};
+use measure::{Course, Gain, WINDOW, watch};
 use settings::Asked;
 use tell::{Outcome, say_plan, tell};
 
 pub(crate) use door::take;
 pub(crate) use find::{Whereabouts, whereabouts};
-pub(crate) use proc::{Holder, in_one_line};
+pub(crate) use proc::Holder;
 pub(crate) use settings::{Settings, state};
 pub(crate) use words::HealArgs;
 

@@ -1,21 +1,10 @@
 //! Numbers and names as sentences have them.
 
 use lastbyte_core::text::plain;
+/// A number in groups of three digits: `1,618,864`.
+pub(crate) use lastbyte_units::grouped as count;
 
 use crate::finding::About;
-
-/// A number in groups of three digits: `1,618,864`.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 /// `1 byte`, `4,096 bytes`.
 pub(crate) fn bytes(number: u64) -> String {

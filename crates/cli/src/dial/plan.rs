@@ -14,9 +14,9 @@ use lastbyte_socket::{ConnectOptions, Delivery, FinishOptions, Keepalive, Tune};
 use lastbyte_units::{ByteSize, Span};
 
 use super::transfer::Input;
-use super::words::plain;
 use crate::apply;
 use crate::args::{DialArgs, DialHow, ResolverWord, WantWord};
+use crate::output::in_one_line;
 
 /// RFC 8305 section 5: the connection attempt delay must not be less.
 const LEAST_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
@@ -142,7 +142,7 @@ fn connect_options(how: &DialHow) -> Result<ConnectOptions> {
         ensure!(
             available.is_empty() || available.contains(name),
             "congestion control `{}` is not known: this kernel offers {}",
-            plain(name),
+            in_one_line(name),
             available.join(", ")
         );
     }

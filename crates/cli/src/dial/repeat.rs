@@ -8,8 +8,9 @@ use lastbyte_stats::Summary;
 
 use super::granted::Options;
 use super::plan::{Plan, Voice};
-use super::words::{Tally, ms, plain};
+use super::words::{Tally, ms};
 use super::{end, json, undialed, warn};
+use crate::output::in_one_line;
 use crate::output::{Align, Table, say};
 use crate::verdict::Verdict;
 
@@ -45,7 +46,7 @@ fn once(plan: &Plan, dialer: &Dialer, dial: u32, rows: &mut Vec<Row>) -> Result<
             match plan.voice {
                 Voice::Json => json::events(&plan.host, &error.timeline, dial)?,
                 Voice::Text if !error.attempts.is_empty() => {
-                    say(&format!("{dial:>5}  {}", plain(&error.why.to_string())));
+                    say(&format!("{dial:>5}  {}", in_one_line(&error.why.to_string())));
                 }
                 _ => {}
             }

@@ -7,17 +7,7 @@ use std::time::Duration;
 use lastbyte_dial::{Answer, Because, Found, Origin, Timeline, What};
 use lastbyte_units::Span;
 
-/// A text that may come from the network, without what a terminal would obey.
-pub(super) fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\'' | '"' | '\\' => plain.push(c),
-            c => plain.extend(c.escape_debug()),
-        }
-    }
-    plain
-}
+use crate::output::in_one_line;
 
 /// What a time line comes to. Attempts are numbered from 1 on, as people count.
 #[derive(Clone, Debug, Default)]
@@ -109,7 +99,7 @@ pub(super) fn event(host: &str, what: &What, tally: &Tally) -> Option<String> {
         }
         What::Failed { attempt, error } => {
             let cause = cause(error, tally.attempts.get(*attempt));
-            format!("{} failed: {}", attempt + 1, plain(cause))
+            format!("{} failed: {}", attempt + 1, in_one_line(cause))
         }
         What::Connected { attempt, local: Some(local) } => {
             format!("{} connected, from {local}", attempt + 1)
@@ -138,7 +128,7 @@ fn answered(host: &str, answer: &Answer) -> String {
     let record = answer.question;
     let found = match &answer.found {
         Ok(found) => found,
-        Err(error) => return format!("{record}: {}", plain(&error.to_string())),
+        Err(error) => return format!("{record}: {}", in_one_line(&error.to_string())),
     };
     let addresses: Vec<String> =
         found.addresses.iter().map(|address| without_port(*address)).collect();
@@ -150,10 +140,10 @@ fn answered(host: &str, answer: &Answer) -> String {
 fn notes(host: &str, answer: &Answer, found: &Found) -> Vec<String> {
     let mut notes = Vec::new();
     if answer.name.trim_end_matches('.') != host.trim_end_matches('.') {
-        notes.push(format!("as {}", plain(&answer.name)));
+        notes.push(format!("as {}", in_one_line(&answer.name)));
     }
     if !found.aliases.is_empty() {
-        let aliases: Vec<String> = found.aliases.iter().map(|alias| plain(alias)).collect();
+        let aliases: Vec<String> = found.aliases.iter().map(|alias| in_one_line(alias)).collect();
         notes.push(format!("alias of {}", aliases.join(", ")));
     }
     match found.origin {
@@ -181,9 +171,9 @@ mod tests {
 
     #[test]
     fn a_terminal_obeys_nothing_that_is_plain() {
-        assert_eq!(plain("a\u{1b}[31m\n\u{9b}b"), "a\\u{1b}[31m\\n\\u{9b}b");
-        assert_eq!(plain("\u{202e}txt"), "\\u{202e}txt", "which would turn the line round");
-        assert_eq!(plain("it's \"x\\y\" ümläut"), "it's \"x\\y\" ümläut");
+        assert_eq!(in_one_line("a\u{1b}[31m\n\u{9b}b"), "a\\u{1b}[31m\\n\\u{9b}b");
+        assert_eq!(in_one_line("\u{202e}txt"), "\\u{202e}txt", "which would turn the line round");
+        assert_eq!(in_one_line("it's \"x\\y\" ümläut"), "it's \"x\\y\" ümläut");
     }
 
     #[test]

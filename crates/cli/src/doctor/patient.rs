@@ -2,14 +2,14 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use anyhow::{Context, Result, bail};
 use lastbyte_sys::process;
 
 use super::words::PatientArgs;
-use crate::guest::{NOT_FOUND, NOT_STARTED};
+use crate::guest::{NOT_FOUND, NOT_STARTED, code, has_ended};
 use crate::output::talk;
 use crate::verdict::Verdict;
 
@@ -63,10 +63,7 @@ impl Patient {
     /// How it ended, if it has: its exit code, or 128 and the number of the signal.
     pub(super) fn ended(&mut self) -> Result<Option<u8>> {
         let status = self.child.try_wait().context("wait for the program")?;
-        Ok(status.map(|status| {
-            let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-            u8::try_from(code.unwrap_or(255)).unwrap_or(255)
-        }))
+        Ok(status.map(code))
     }
 }
 
@@ -84,8 +81,7 @@ impl Drop for Patient {
 pub(crate) fn become_program(args: &PatientArgs) -> Verdict {
     let command = &args.command;
     let waited = process::set_parent_death_signal(process::SIGKILL).and_then(|()| {
-        let now = process::self_and_parent_in_proc().map(|(_, parent)| parent).ok();
-        if args.parent.zip(now).is_some_and(|(asked, now)| asked != now) {
+        if args.parent.is_some_and(has_ended) {
             return Err(io::Error::other("it has ended"));
         }
         process::stop()?;

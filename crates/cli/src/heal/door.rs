@@ -12,7 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use anyhow::{Context, Result, anyhow};
 use lastbyte_sys::{process, socket};
 
-use super::proc::{Holder, in_one_line};
+use super::proc::Holder;
+use crate::output::in_one_line;
 
 /// Takes the socket of this cookie from one of those who have it open. `None` when none of them has
 /// it open any more.

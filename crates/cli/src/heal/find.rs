@@ -15,9 +15,10 @@ use lastbyte_sys::socket;
 
 use super::door::{in_words, not_ours, take_any};
 use super::network::{Listed, Network, list_all};
-use super::proc::{Holder, holders_of, in_one_line, process_of, processes, program, sockets_of};
+use super::proc::{Holder, holders_of, process_of, processes, program, sockets_of};
 use super::settings::state;
 use super::words::SocketWord;
+use crate::output::in_one_line;
 
 /// Which connections are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

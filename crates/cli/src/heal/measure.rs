@@ -1,47 +1,19 @@
 //! How fast a connection was and is, by what the peer acknowledged and what came in.
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use lastbyte_core::sample::State;
-use lastbyte_sys::{poll, process, signal};
 
 use super::door::take;
 use super::find::Target;
 use super::settings::info;
+use crate::ends::Ends;
 
 /// How long it is looked at before a change, and what of the time after it counts.
 pub(super) const WINDOW: Duration = Duration::from_secs(2);
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(250);
-
-/// Signals that end a measurement. They wait to be read, so that none comes between the ledger and
-/// a change.
-pub(super) struct Ends(OwnedFd);
-
-impl Ends {
-    pub(super) fn new() -> Result<Self> {
-        const ALL: [i32; 3] = [signal::SIGHUP, process::SIGINT, process::SIGTERM];
-        signal::block(&ALL).context("cannot block signals")?;
-        Ok(Self(signal::signalfd(&ALL).context("cannot wait for signals")?))
-    }
-
-    /// Waits for one, until then.
-    pub(super) fn wait(&self, until: Instant) -> Result<Option<i32>> {
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let [ready] = poll::wait([(&self.0, poll::READABLE)], Some(left))
-                .context("cannot wait for signals")?;
-            if ready {
-                return Ok(Some(signal::take(&self.0).context("cannot take a signal")?));
-            }
-            if left.is_zero() {
-                return Ok(None);
-            }
-        }
-    }
-}
 
 /// A look at a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +49,7 @@ pub(super) fn watch(
             return Ok((courses, None));
         }
         due = (due + TICK).min(time);
-        if let Some(signal) = ends.wait(begin + due)? {
+        if let Some(signal) = ends.wait(Some(begin + due))? {
             return Ok((courses, Some(signal)));
         }
     }

@@ -117,15 +117,6 @@ pub(super) fn processes() -> Vec<i32> {
     numbers.filter(|pid: &i32| pid.unsigned_abs() != own).collect()
 }
 
-/// A text that anybody may have chosen, without what a terminal would obey or a line would end at.
-pub(crate) fn in_one_line(text: &str) -> String {
-    let escaped = |c: char| match c {
-        '\'' | '"' | '\\' => c.to_string(),
-        c => c.escape_debug().collect(),
-    };
-    text.chars().map(escaped).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -150,10 +141,5 @@ mod tests {
         assert_eq!(sockets_of(i32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!((process_of(own), process_of(i32::MAX)), (Some(own), None));
         assert_eq!(program(i32::MAX), "");
-    }
-
-    #[test]
-    fn names_are_one_line_and_command_nothing() {
-        assert_eq!(in_one_line("a 'b'\n\u{1b}[2J\u{202e}"), "a 'b'\\n\\u{1b}[2J\\u{202e}");
     }
 }

@@ -7,10 +7,10 @@ use lastbyte_units::grouped;
 use serde::Serialize;
 
 use super::measure::{Gain, Way};
-use super::proc::{Holder, in_one_line};
+use super::proc::Holder;
 use super::{HealArgs, Patient};
 use crate::ledger::change::{FixedBuffers, SocketChanges, Was, lowat_in_words, pacing_in_words};
-use crate::output::{mbit, percent, say, say_json};
+use crate::output::{in_one_line, mbit, percent, say, say_json};
 
 /// What became of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]

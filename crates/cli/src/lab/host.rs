@@ -19,7 +19,7 @@ use lastbyte_link::Way;
 use lastbyte_socket::Stream;
 use lastbyte_units::{ByteSize, grouped};
 
-use crate::output::talk;
+use crate::output::{in_one_line, talk};
 
 /// Options for a real path: `lastbyte lab serve` on another host prints the words.
 #[derive(Clone, Debug, Args)]
@@ -76,7 +76,7 @@ impl Far {
     pub(crate) fn open(args: &HostArgs, word: Option<&str>) -> Result<Self> {
         let Some(word) = word else { bail!("which host? `lab serve` prints its address") };
         let Some(place) = place(word)? else {
-            bail!("`{}` is no HOST:PORT, and a key is for one", plain(word));
+            bail!("`{}` is no HOST:PORT, and a key is for one", in_one_line(word));
         };
         let (name, port, key, ssh) = match place {
             Place::Serving(name, port) => (name, port, key(args)?, None),
@@ -93,7 +93,7 @@ impl Far {
             ),
         })?;
         let remote = Remote::open(stream, &name, key, args.max_bytes.bytes())
-            .with_context(|| format!("{} port {port}", plain(&name)))?;
+            .with_context(|| format!("{} port {port}", in_one_line(&name)))?;
         Ok(Self { remote, ssh })
     }
 
@@ -101,7 +101,7 @@ impl Far {
     pub(crate) fn agree(&self, args: &HostArgs, plan: &mut Plan) -> Result<()> {
         plan.load = self.bounded(plan)?;
         let words = plan.path.words();
-        talk(&format!("lab: {}, {}", plain(&words.name), words.words));
+        talk(&format!("lab: {}, {}", in_one_line(&words.name), words.words));
         let [up, down] = Way::BOTH.map(|way| bytes(plan, way));
         talk(&format!(
             "lab: at most {} bytes will go there, and {} come from there; clouds charge for such bytes",
@@ -189,7 +189,7 @@ fn bytes(plan: &Plan, way: Way) -> u64 {
 fn place(word: &str) -> Result<Option<Place>> {
     let port_of = |port: &str| match port.parse::<u16>() {
         Ok(port @ 1..) => Ok(port),
-        _ => Err(anyhow!("`{}` is no port of a host", plain(port))),
+        _ => Err(anyhow!("`{}` is no port of a host", in_one_line(port))),
     };
     if let Some(rest) = word.strip_prefix(SSH) {
         let rest = rest.trim_end_matches('/');
@@ -202,7 +202,7 @@ fn place(word: &str) -> Result<Option<Place>> {
         ensure!(
             !host.is_empty() && !target.starts_with('-') && !host.starts_with('-'),
             "`{}` names no host",
-            plain(word)
+            in_one_line(word)
         );
         return Ok(Some(Place::Ssh { target: target.replace(['[', ']'], ""), port }));
     }
@@ -210,7 +210,7 @@ fn place(word: &str) -> Result<Option<Place>> {
         return Ok(None);
     }
     let Some((host, port)) = split_port(word) else { return Ok(None) };
-    ensure!(!host.is_empty(), "`{}` names no host", plain(word));
+    ensure!(!host.is_empty(), "`{}` names no host", in_one_line(word));
     Ok(Some(Place::Serving(host.replace(['[', ']'], ""), port_of(port)?)))
 }
 
@@ -247,7 +247,7 @@ fn key(args: &HostArgs) -> Result<Key> {
 fn dial(host: &str, port: u16) -> Result<Stream> {
     let dialer = Dialer::new(Resolver::dns()?).context("starting to dial")?;
     let dialed = dialer.dial(host, port, &DialOptions::default());
-    Ok(dialed.map_err(|error| anyhow!("{}", plain(&error.to_string())))?.stream)
+    Ok(dialed.map_err(|error| anyhow!("{}", in_one_line(&error.to_string())))?.stream)
 }
 
 /// A `lab serve` that ssh has started, and that ends with its stdin.
@@ -286,8 +286,8 @@ impl Ssh {
                 ssh.end();
                 bail!(
                     "`{} lab serve` did not start on {} (see --remote-command)",
-                    plain(&args.remote_command),
-                    plain(target)
+                    in_one_line(&args.remote_command),
+                    in_one_line(target)
                 )
             }
         }
@@ -331,7 +331,7 @@ fn pass_on(stderr: impl Read) {
         let mut line = Vec::new();
         match lines.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
             Ok(1..) => {
-                talk(&format!("there: {}", plain(String::from_utf8_lossy(&line).trim_end())));
+                talk(&format!("there: {}", in_one_line(String::from_utf8_lossy(&line).trim_end())));
             }
             Ok(0) | Err(_) => return,
         }
@@ -371,15 +371,6 @@ fn host_name(target: &str, port: Option<u16>) -> String {
     let name = said.lines().find_map(|line| line.strip_prefix("hostname "));
     let own = target.rsplit('@').next().unwrap_or(target);
     name.unwrap_or(own).trim().to_owned()
-}
-
-/// A text from elsewhere, without what a terminal would obey.
-fn plain(text: &str) -> String {
-    let escaped = |c: char| match c {
-        '\'' | '"' | '\\' => c.to_string(),
-        c => c.escape_debug().collect(),
-    };
-    text.chars().map(escaped).collect()
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use lastbyte_units::{BitRate, grouped};
 use serde::{Deserialize, Serialize};
 
 use super::start_ticks;
-use crate::heal::{Holder, Settings, Whereabouts, in_one_line, state, take, whereabouts};
+use crate::heal::{Holder, Settings, Whereabouts, state, take, whereabouts};
+use crate::output::in_one_line;
 
 /// A connection whose options were changed through a descriptor of the program's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
