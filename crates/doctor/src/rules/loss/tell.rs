@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::end::{Cause, Exit, Hints, Lost, Numbers, is_farewell};
-use crate::book::{Book, Known};
+use super::end::{Cause, Exit, FAREWELL, Hints, Lost, Numbers, is_farewell};
+use crate::book::{Book, Known, Last};
 use crate::event::{Actor, Ending, SocketId};
 use crate::finding::{About, Class, Code, Evidence, Finding};
 use crate::words::{bytes, count, one_line, time, who};
@@ -122,7 +122,7 @@ impl End<'_> {
             let all = peer_lost.map(|theirs| u64::from(theirs).saturating_add(most.unwrap_or(0)));
             return match peer_lost {
                 Some(0) if !is_ours => harmless(Some(0), "yes"),
-                Some(_) if is_ours || !self.is_peers_farewell(peer_lost) => loss(all, exact),
+                Some(lost) if is_ours || !self.is_unwanted(lost) => loss(all, exact),
                 Some(_) => harmless(all, exact),
                 None if is_ours => loss(most, exact),
                 None if self.hints.answered >= MANY_RESETS => loss(None, "at least"),
@@ -136,10 +136,20 @@ impl End<'_> {
         }
     }
 
-    /// Whether what the peer sent after our close was an answer to it, and short.
-    fn is_peers_farewell(&self, peer_lost: Option<u32>) -> bool {
-        peer_lost.is_some_and(|bytes| bytes <= super::end::FAREWELL)
-            && self.hints.answered < MANY_RESETS
+    /// Whether what the peer sent after our close was its farewell, or the rest of a short answer that
+    /// the one who had asked did not want any more: with its beginning read it would have closed with
+    /// unread input a moment later, which is harmless too.
+    fn is_unwanted(&self, peer_lost: u32) -> bool {
+        /// What one or two packets carry on any path: a page that says that there is none.
+        const SHORT_ANSWER: u32 = 2 * 1_460;
+        /// The SYN and the FIN count as bytes.
+        const NOTHING_ASKED: u64 = 2;
+        let has_asked = |last: Last| last.counts.bytes_acked > NOTHING_ASKED;
+        let most = match self.known.last.is_some_and(has_asked) {
+            true => SHORT_ANSWER,
+            false => FAREWELL,
+        };
+        peer_lost <= most && self.hints.answered < MANY_RESETS
     }
 
     fn sentence(

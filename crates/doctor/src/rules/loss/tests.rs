@@ -1,7 +1,9 @@
 use lastbyte_core::sample::State::{self, Close, CloseWait, Established, FinWait1, FinWait2};
 use proptest::prelude::*;
 
-use crate::event::{Actor, Changed, Counters, Ending, Event, Process, Scope, SocketId, Tier, What};
+use crate::event::{
+    Actor, Changed, Counters, Counts, Ending, Event, Process, Scope, SocketId, Tier, What,
+};
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::rules::Doctor;
 use crate::rules::story::{NETWORK, Story, counts};
@@ -250,6 +252,34 @@ fn lb104_is_exact_for_whichever_end_is_asked_about() {
         "receiver (9) closed its connection to 192.0.2.1:40000 while the peer was still sending: \
          2,575,440 bytes of the peer's were thrown away, and nothing that it had written was lost."
     );
+}
+
+/// A client of which so many bytes were acked reads the head of an answer and closes; then comes the rest.
+fn left_answer(asked: u64, rest: u32) -> Story {
+    let asked_to = |far| Counts { bytes_acked: asked, ..counts(0, far) };
+    let closed = asked_to([101, 101, 100, 200, 200]);
+    let answer = counts(0, [200 + rest, 200 + rest, 200, 101, 100]);
+    both(Scope::Machine)
+        .call(1, (Established, FinWait1), 7, Some(asked_to([100, 100, 100, 200, 200])))
+        .reset_comes(1, closed)
+        .change(1, (FinWait1, Close), Some(closed))
+        .answers(1, "TCP_ABORT_ON_DATA")
+        .gone(1)
+        .reset_comes(2, answer)
+        .change(2, (Established, Close), Some(answer))
+        .gone(2)
+        .after(500)
+}
+
+#[test]
+fn lb104_is_a_note_for_who_asked_and_does_not_want_the_rest_of_a_short_answer() {
+    let told = |asked, rest| of_code(&left_answer(asked, rest).finding());
+    assert_eq!(told(101, 335), (104, Class::Note, true, Some(335)));
+    // A long one, and one that came unasked: its SYN and its FIN are acked.
+    assert_eq!(told(101, 100_000), (104, Class::Loss, false, Some(100_000)));
+    assert_eq!(told(2, 335), (104, Class::Loss, false, Some(335)));
+    let sentence = left_answer(101, 335).finding().sentence;
+    assert!(sentence.contains("335 bytes of the peer's were thrown away"), "{sentence}");
 }
 
 #[test]
