@@ -69,7 +69,7 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 
 test-real: ## Run the slow tests, against iperf3 and real links, and those of the Python package
 	@scripts/ensure.sh real
-	cargo test --workspace --locked -- --ignored --test-threads=1
+	cargo test --workspace --locked --no-fail-fast -- --ignored --test-threads=1
 	@$(MAKE) --no-print-directory test-loom test-miri test-python
 
 test-loom: ## Try every order in which two threads can meet in what they share
