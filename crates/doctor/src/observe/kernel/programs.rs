@@ -82,15 +82,22 @@ impl Programs {
             }
         }
         let kept = sockets.read("commands", &pid.to_ne_bytes()).ok().flatten();
-        let kept = kept.map(|kept| Kept(&kept).process(pid));
+        let kept = kept.map(|kept| self.contained(Kept(&kept).process(pid)));
         match (kept, stat) {
             (Some(kept), _) if kept.name == name => kept,
             (_, Some(stat)) => Process { name, ..self.proc.process(pid, &stat) },
-            (Some(kept), None) => {
-                Process { name, parent: kept.parent, user: kept.user, pid, ..Process::default() }
-            }
+            (Some(kept), None) => Process { name, command: String::new(), ..kept },
             (None, None) => Process { pid, name, ..Process::default() },
         }
+    }
+
+    /// A process that is gone was in the container that its parent is in, if that is in one: nobody
+    /// leaves one.
+    fn contained(&self, process: Process) -> Process {
+        let container = self.proc.container(process.parent);
+        let name = container.as_ref().and_then(|one| one.name(&self.proc, process.parent));
+        let container = container.map(|container| container.id);
+        Process { container, container_name: name, ..process }
     }
 }
 
