@@ -20,11 +20,19 @@ impl Container {
     /// The innermost container that the lines of `/proc/PID/cgroup` (`number:controllers:path`) tell of.
     /// `root` is where `run` lies, in which some runtimes keep a folder for each container.
     pub(super) fn of(cgroup: &str, root: &Path) -> Option<Self> {
-        cgroup.lines().find_map(|line| of_path(line.splitn(3, ':').nth(2)?, root))
+        cgroup.lines().find_map(|line| Self::of_path(line.splitn(3, ':').nth(2)?, root))
+    }
+
+    /// The innermost that the path of a control group tells of.
+    pub(super) fn of_path(path: &str, root: &Path) -> Option<Self> {
+        let steps: Vec<&str> = path.split('/').collect();
+        let outside = |at: usize| at.checked_sub(1).map_or("", |before| steps[before]);
+        (0..steps.len()).rev().find_map(|at| of_step(outside(at), steps[at], root))
     }
 
     /// What its runtime calls it beside the id: docker by its files; podman and CRI-O by the command line
-    /// of `conmon`, the parent of the container's first process. `pid` is in the container.
+    /// of `conmon`, the parent of the container's first process. `pid` is in the container, or the parent
+    /// of one that was.
     pub(super) fn name(&self, proc: &Proc, pid: u32) -> Option<String> {
         let long = self.long.as_deref()?;
         name_by_docker(long, proc.root()).or_else(|| name_by_conmon(long, proc, pid))
@@ -39,12 +47,6 @@ impl Container {
         let id = name.replace("\\x2d", "-");
         (!id.is_empty()).then_some(Self { id, long: None })
     }
-}
-
-fn of_path(path: &str, root: &Path) -> Option<Container> {
-    let steps: Vec<&str> = path.split('/').collect();
-    let outside = |at: usize| at.checked_sub(1).map_or("", |before| steps[before]);
-    (0..steps.len()).rev().find_map(|at| of_step(outside(at), steps[at], root))
 }
 
 /// Of one step of the path, with the step before it.
@@ -106,12 +108,12 @@ fn name_by_docker(id: &str, root: &Path) -> Option<String> {
     Some(config.name.trim_start_matches('/').to_owned())
 }
 
-/// By the nearest ancestor that looks after this container, and is not in it.
+/// By the process or the nearest ancestor that looks after this container, and is not in it.
 fn name_by_conmon(id: &str, proc: &Proc, pid: u32) -> Option<String> {
     /// So many ancestors are looked at.
     const MOST: usize = 32;
     let parent = |pid: &u32| proc.stat(*pid).map(|stat| stat.parent).filter(|parent| *parent > 0);
-    let ancestors = std::iter::successors(parent(&pid), parent).take(MOST);
+    let ancestors = std::iter::successors(Some(pid), parent).take(MOST);
     let is_outside = |pid: u32| {
         proc.container(pid).is_none_or(|container| container.long.as_deref() != Some(id))
     };
