@@ -200,6 +200,7 @@ pub struct Process {
     /// name.
     pub container: Option<String>,
     /// What its runtime calls the container beside the id.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub container_name: Option<String>,
 }
 
