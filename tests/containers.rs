@@ -11,7 +11,7 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -21,9 +21,9 @@ use support::{
     LASTBYTE, LATER, SOON, Scratch, answer_within, holds_within, lastbyte, signal_to, unique,
 };
 
-/// Writes until nothing more is taken, waits for a moment, and closes with 5 bytes unread: what has not
-/// arrived is lost. The peer is a process of its own. Then again, until stdin ends, as it does with the
-/// test, and at most so many times as the argument says.
+/// Writes until nothing more is taken, waits for so many seconds as the second argument says, and closes
+/// with 5 bytes unread: what has not arrived is lost. The peer is a process of its own. Then again, until
+/// stdin ends, as it does with the test, and at most so many times as the first argument says.
 const LOSES: &str = r#"
 import os, select, socket, sys
 def round():
@@ -50,7 +50,7 @@ def round():
             far.send(b"x" * 65536)
     except BlockingIOError:
         pass
-    goes_on = not select.select([0], [], [], 1.5)[0]
+    goes_on = not select.select([0], [], [], float(sys.argv[2]))[0]
     far.close()
     os.close(tell)
     os.waitpid(peer, 0)
@@ -60,8 +60,9 @@ for _ in range(int(sys.argv[1])):
     if not round():
         break
 "#;
-/// Rounds for as long as any test takes.
-const LONG: &str = "200";
+/// Rounds for as long as any test takes, and long enough each to be seen in tables.
+const ROUNDS: &str = "200";
+const WAIT: &str = "1.5";
 
 // --- containers ----------------------------------------------------------------------------------
 
@@ -70,7 +71,9 @@ const LONG: &str = "200";
 fn runc_by_its_own_name() {
     let scratch = Scratch::new();
     let name = unique("lastbyte-test");
-    let Some(container) = runc(&scratch, &name, &["python3", "-c", LOSES, LONG]) else { return };
+    let Some(container) = runc(&scratch, &name, &["python3", "-c", LOSES, ROUNDS, WAIT]) else {
+        return;
+    };
     let patient = Patient::of(container, &scratch);
     patient.is_told_of(|finding| {
         assert_eq!(
@@ -85,7 +88,9 @@ fn runc_by_its_own_name() {
 fn podman_by_id_and_name() {
     let scratch = Scratch::new();
     let name = unique("lastbyte-test");
-    let Some(container) = podman(&scratch, &name, &["python3", "-c", LOSES, LONG]) else { return };
+    let Some(container) = podman(&scratch, &name, &["python3", "-c", LOSES, ROUNDS, WAIT]) else {
+        return;
+    };
     let patient = Patient::of(container, &scratch);
     let id = fs::read_to_string(scratch.path().join("id")).unwrap();
     patient.is_told_of(|finding| {
@@ -106,7 +111,7 @@ fn podman_by_id_and_name() {
 fn inside_of_a_container_its_own_numbers_are_said() {
     let scratch = Scratch::new();
     let lastbyte = "/lastbyte/lastbyte";
-    let words = [lastbyte, "doctor", "--json", "--", "python3", "-c", LOSES, "1"];
+    let words = [lastbyte, "doctor", "--json", "--", "python3", "-c", LOSES, "1", WAIT];
     let Some(mut doctor) = runc(&scratch, &unique("lastbyte-test-in"), &words) else { return };
     let mut found = None;
     let mut tier = None;
@@ -136,7 +141,7 @@ fn a_network_namespace_by_its_name() {
     // The shell outlives this test if that is killed, and takes the name away.
     let script = format!(
         "ip -n {name} link set lo up; ip netns exec {name} sh -c 'echo $$ > {0}/pid; exec python3 -c \
-         \"$1\" {LONG}' sh \"$1\"; ip netns del {name}",
+         \"$1\" {ROUNDS} {WAIT}' sh \"$1\"; ip netns del {name}",
         scratch.path().display()
     );
     let command = &mut Command::new("sh");
@@ -147,6 +152,56 @@ fn a_network_namespace_by_its_name() {
     });
     drop(patient);
     assert!(!Path::new("/run/netns").join(name).exists());
+}
+
+/// Of a process that lives for some hundredths of a second `/proc` may have nothing more to say.
+#[test]
+#[ignore = "makes a control group: needs root and cgroup2"]
+fn who_is_gone_was_in_a_container_too() {
+    const TIMES: usize = 3;
+    let scratch = Scratch::new();
+    if !runs(Command::new("python3").args(["-c", ""])) {
+        return;
+    }
+    let Some(groups) = groups_of_version_2() else {
+        eprintln!("NOT TESTED: there is no cgroup2");
+        return;
+    };
+    let mut doctor = Talking::start(
+        &mut lastbyte(["doctor", "--json", "--for", "120s", "--tier", "bpf"]),
+        &scratch,
+    );
+    if doctor.line().is_none() {
+        eprintln!("NOT TESTED: {}", doctor.talk().trim());
+        return;
+    }
+    // A name as docker gives, of a container that is not there.
+    let id = format!("{:064x}", std::process::id());
+    let id = format!("f{}", &id[1..]).replacen('0', "a", 11);
+    let group = groups.join(format!("docker-{id}.scope"));
+    // Nothing stays if this test is killed.
+    let script = format!(
+        "mkdir {0}; for _ in $(seq {TIMES}); do (echo 0 > {0}/cgroup.procs; exec python3 -c \"$1\" 1 0); \
+         done; rmdir {0}",
+        group.display()
+    );
+    let told = answer_within(Command::new("sh").args(["-c", &script, "sh", LOSES]), LATER);
+    assert_eq!(told.code(), 0, "{told:#?}");
+    let mut found = 0;
+    while found < TIMES {
+        let Some(line) = doctor.line() else { panic!("{found} were found: {}", doctor.talk()) };
+        let line: Value = serde_json::from_str(&line).unwrap();
+        found += usize::from(line["code"] == "LB101" && line["container"] == id[..12]);
+    }
+    signal_to("INT", &doctor.child.id().to_string());
+}
+
+/// Where control groups of version 2 are mounted.
+fn groups_of_version_2() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut mounts = mounts.lines().map(|line| line.split(' '));
+    let mut mount = mounts.find(|mount| mount.clone().nth(2) == Some("cgroup2"))?;
+    Some(PathBuf::from(mount.nth(1)?))
 }
 
 /// What loses bytes, by its number on this machine.
@@ -324,7 +379,7 @@ struct Talking {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    errors: std::path::PathBuf,
+    errors: PathBuf,
     until: Instant,
 }
 
