@@ -158,7 +158,7 @@ fn a_network_namespace_by_its_name() {
 #[test]
 #[ignore = "makes a control group: needs root and cgroup2"]
 fn who_is_gone_was_in_a_container_too() {
-    const TIMES: usize = 3;
+    const TIMES: usize = 10;
     let scratch = Scratch::new();
     if !runs(Command::new("python3").args(["-c", ""])) {
         return;
