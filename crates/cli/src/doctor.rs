@@ -17,6 +17,7 @@ use lastbyte_doctor::{
 use lastbyte_sys::process;
 
 use self::answer::Answer;
+pub(crate) use self::answer::lines;
 use self::patient::Patient;
 pub(crate) use self::patient::become_program;
 use self::view::View;

@@ -138,7 +138,7 @@ fn words_of(scope: Scope) -> String {
 }
 
 /// A finding: a heading, the sentence, what to do.
-fn lines(finding: &Finding, width: usize) -> Vec<String> {
+pub(crate) fn lines(finding: &Finding, width: usize) -> Vec<String> {
     const MARGIN: usize = 7;
     let heading = format!("{:<6} {}", finding.code, heading(finding));
     let mut lines = wrap(&heading, MARGIN, width);
