@@ -101,8 +101,11 @@ fn podman_by_id_and_name() {
     });
     drop(patient);
     // Where its containers' control groups were; another podman's may be there.
-    let parents = fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
-    parents.for_each(|one| drop(fs::remove_dir(one.path().join("libpod_parent"))));
+    for folder in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+        for group in ["libpod_parent/conmon", "libpod_parent"] {
+            let _ = fs::remove_dir(folder.path().join(group));
+        }
+    }
 }
 
 /// The doctor is the container's first program.
