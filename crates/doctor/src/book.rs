@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use lastbyte_core::sample::State;
 
 use crate::event::{
-    Changed, Counts, Ending, Event, Process, Role, Sample, Scope, Socket, SocketId, Tier, What,
-    distance,
+    Changed, Counts, Ending, Event, Network, Process, Role, Sample, Scope, Socket, SocketId, Tier,
+    What, distance,
 };
 use crate::finding::About;
 
@@ -20,6 +20,8 @@ const MOST_ENDED: usize = 20_000;
 /// So many sockets at most, about a kilobyte each. Beyond that those go of which nothing was heard for the
 /// longest: where events are dropped ends are among them, and what is open is sampled once a second.
 const MOST_SOCKETS: usize = 40_000;
+/// So many names of network namespaces at most.
+const MOST_NETWORKS: usize = 1_024;
 /// So many holders of one socket at most: a listening socket may have a worker for each processor, and a
 /// descriptor may go from hand to hand for ever.
 const MOST_HOLDERS: usize = 64;
@@ -39,6 +41,10 @@ pub struct Book {
     of_port: BTreeSet<u32>,
     ended: VecDeque<(u64, Ended)>,
     dropped: u64,
+    /// The observer's own network namespace.
+    own_network: Option<u64>,
+    /// The names of others.
+    network_names: BTreeMap<u64, String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +178,8 @@ impl Book {
             of_port: BTreeSet::new(),
             ended: VecDeque::new(),
             dropped: 0,
+            own_network: None,
+            network_names: BTreeMap::new(),
         }
     }
 
@@ -214,6 +222,7 @@ impl Book {
                 }
             }
             What::Io(io) => self.note_holder(io.socket, io.pid, None),
+            What::Network(network) => self.note_network(network),
             What::Dropped { events } => self.dropped = self.dropped.saturating_add(*events),
             _ => {}
         }
@@ -321,11 +330,14 @@ impl Book {
         let watched = known.holders.iter().map(|one| one.0).find(|pid| self.wants_process(*pid));
         let pid = by.or(watched).or_else(|| known.holders.first().map(|one| one.0));
         let about = pid.map(|pid| self.about_process(pid)).unwrap_or_default();
+        let about = match known.socket.network {
+            Some(network) => self.about_network(about, Some(network)),
+            None => about,
+        };
         About {
             socket: Some(id),
             local: Some(known.socket.local),
             peer: Some(known.socket.peer),
-            network: known.socket.network,
             ..about
         }
     }
@@ -334,19 +346,40 @@ impl Book {
     #[must_use]
     pub fn about_process(&self, pid: u32) -> About {
         let process = self.processes.get(&pid).map(|patient| &patient.process);
-        About {
+        let about = About {
             pid: Some(pid),
             name: process.map(|process| process.name.clone()),
             container: process.and_then(|process| process.container.clone()),
-            network: process.and_then(|process| process.network),
+            container_name: process.and_then(|process| process.container_name.clone()),
             ..About::default()
-        }
+        };
+        self.about_network(about, process.and_then(|process| process.network))
+    }
+
+    fn about_network(&self, about: About, network: Option<u64>) -> About {
+        let network = network.filter(|network| Some(*network) != self.own_network);
+        let name = network.and_then(|network| self.network_names.get(&network));
+        About { network, network_name: name.cloned(), ..about }
     }
 
     /// Events that nobody took in time, so far.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    fn note_network(&mut self, network: &Network) {
+        if network.is_own {
+            self.own_network = Some(network.inode);
+        }
+        // A number may be given again, to one without a name.
+        self.network_names.remove(&network.inode);
+        if let Some(name) = &network.name {
+            if self.network_names.len() >= MOST_NETWORKS {
+                self.network_names.clear();
+            }
+            self.network_names.insert(network.inode, name.clone());
+        }
     }
 
     fn note_process(&mut self, process: &Process) {
@@ -660,6 +693,33 @@ mod tests {
         let known = book(&story.socket(1, (HERE, THERE), 7));
         assert!(known.wants_process(7));
         assert_eq!(known.by_addresses.len(), 1);
+    }
+
+    #[test]
+    fn where_it_is_is_said_unless_it_is_here() {
+        let network = |inode, name: Option<&str>, is_own| {
+            What::Network(Network { inode, name: name.map(str::to_owned), is_own })
+        };
+        let boxed = Process {
+            pid: 8,
+            container: Some("0123456789ab".to_owned()),
+            container_name: Some("web".to_owned()),
+            network: Some(2),
+            ..Process::default()
+        };
+        let story = Story::new(Scope::Machine).process(7, "sender").socket(1, (HERE, THERE), 7);
+        let own = book(&story).about(SocketId(1), None).network.unwrap();
+        let story = story.with(network(own, Some("mine"), true)).with(What::Process(boxed));
+        let known = book(&story);
+        let here = known.about(SocketId(1), None);
+        assert_eq!((here.pid, here.network, here.place()), (Some(7), None, None));
+        let place = |book: &Book| book.about_process(8).place().unwrap();
+        assert_eq!(place(&known), "in web (0123456789ab), netns 2");
+        let story = story.with(network(2, Some("lab"), false));
+        assert_eq!(place(&book(&story)), "in web (0123456789ab), netns lab");
+        // The number was given again.
+        let story = story.with(network(2, None, false));
+        assert_eq!(place(&book(&story)), "in web (0123456789ab), netns 2");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Watching: from the highest tier that the rights and the kernel allow, down to tables of sockets.
 
+mod container;
 mod counters;
 #[cfg(feature = "bpf")]
 mod kernel;

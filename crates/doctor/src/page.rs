@@ -140,7 +140,7 @@ fn who(finding: &Finding) -> Markup {
             @if let Some(pid) = about.pid {
                 bdi { (about.name.as_deref().unwrap_or("?")) } " [" (pid) "] "
             }
-            @if let Some(container) = &about.container { "in " bdi { (container) } " " }
+            @if let Some(place) = about.place() { bdi { (place) } " " }
             @if let (Some(local), Some(peer)) = (about.local, about.peer) {
                 (local)
                 @if peer.port() != 0 { " to " (peer) }

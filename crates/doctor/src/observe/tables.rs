@@ -17,7 +17,7 @@ use lastbyte_core::sample::State;
 use lastbyte_sys::sock_diag::{CONNECTED, LISTENING};
 use lastbyte_sys::{process, socket};
 
-use super::networks::{Network, Networks};
+use super::networks::{self, Network, Networks};
 use super::pace::Pace;
 use super::proc::Proc;
 use super::processes::Processes;
@@ -89,7 +89,7 @@ type Addresses = (SocketAddr, SocketAddr);
 impl Tables {
     pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
         let proc = Proc(proc);
-        let mut networks = Networks::default();
+        let mut networks = Networks::new(proc.root());
         let unavailable = |error| {
             ObserveError::Unavailable(format!("the kernel lists no sockets (sock_diag): {error}"))
         };
@@ -303,6 +303,9 @@ impl Tables {
         self.rows.buried.clear();
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         self.enter(is_second, now_ns);
+        for network in self.networks.take_fresh() {
+            each(Event { at_ns: now_ns, what: What::Network(network) });
+        }
         let mut seen = Seen { fresh: Vec::new(), gone: Vec::new(), is_first };
         let inodes: Vec<u64> = self.networks.open.keys().copied().collect();
         for inode in inodes {
@@ -338,6 +341,7 @@ impl Tables {
             // All processes are looked through for that.
             _ if !is_second => return,
             Scope::Machine | Scope::Port(_) => {
+                wanted.extend(networks::named(self.proc.root()));
                 for pid in self.proc.pids().unwrap_or_default() {
                     if let Some(inode) = self.proc.network(pid, pid) {
                         wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid, pid));
