@@ -704,6 +704,29 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_on_which_nothing_ended_takes_less_than_half_a_kilobyte() {
+        let story = Story::new(Scope::Machine)
+            .process(7, "server")
+            .socket(1, (HERE, THERE), 7)
+            .change(1, (State::SynSent, State::Established), Some(counts(0, [1, 1, 1, 1, 1])))
+            .sample(1, State::Established, (0, 0), true);
+        let book = book(&story);
+        let known = &book.sockets[&SocketId(1)];
+        assert!(known.closed.is_none() && known.fin_received.is_none() && known.last.is_none());
+        let sample = &known.sample.as_ref().unwrap().1;
+        // No heap of its own beside its box.
+        assert!(sample.congestion.is_none() && sample.info == Info::default());
+        let boxes = [
+            size_of::<Known>(),
+            size_of_val(&**known.changed.as_ref().unwrap()),
+            size_of_val(&**sample),
+            known.holders.capacity() * size_of_val(&known.holders[0]),
+        ];
+        assert!(boxes.iter().sum::<usize>() <= 500, "{boxes:?}");
+        assert_eq!(known.holders.capacity(), 1);
+    }
+
+    #[test]
     fn sockets_whose_end_was_never_told_are_bounded() {
         let mut book = Book::new();
         let at = |id: u64| SocketAddr::from(([127, 0, 0, 1], u16::try_from(id % 60_000).unwrap()));

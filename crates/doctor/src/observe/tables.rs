@@ -27,9 +27,11 @@ use crate::event::{Changed, Event, Role, Sample, Scope, Socket, SocketId, What};
 
 /// In `TIME_WAIT` there is nothing to see, and there may be very many.
 const STATES: u32 = (LISTENING | CONNECTED) & !(1 << 6);
-/// A look at all tables may take one part in so many of a processor's time, and one at descriptors.
+/// A look at all tables may take one part in so many of a processor's time, and one at descriptors,
+/// where there is a new socket to be found behind one, and where there is none.
 const TABLES_SHARE: u64 = 66;
 const HOLDERS_SHARE: u64 = 100;
+const HOLDERS_SHARE_UNASKED: u64 = 500;
 /// Descriptors are looked through so often for sockets that are handed on, and earlier for new ones.
 const HOLDERS_EVERY: Duration = Duration::from_secs(3);
 /// The first number that is made up, and so many at most.
@@ -105,7 +107,7 @@ impl Tables {
             second_ns: 0,
             ends_again_ns: 0,
             pace: Pace::new(plan.every, TABLES_SHARE),
-            holders: Pace::new(HOLDERS_EVERY, HOLDERS_SHARE),
+            holders: Pace::new(HOLDERS_EVERY, HOLDERS_SHARE).unasked(HOLDERS_SHARE_UNASKED),
             hidden: BTreeSet::new(),
             wants_locks: Vec::new(),
             has_new_listener: false,
