@@ -143,8 +143,8 @@ impl Tables {
 
     /// The socket that a process has by this descriptor, where that was seen.
     pub(super) fn held_by(&self, pid: u32, fd: i32) -> Option<SocketId> {
-        let held = |row: &&Box<Row>| row.holders.contains(&(pid, Some(fd)));
-        self.rows.all.values().find(held).map(|row| row.socket.id)
+        let held = |row: &&Row| row.holders.contains(&(pid, Some(fd)));
+        self.rows.all.values().map(|row| &**row).find(held).map(|row| row.socket.id)
     }
 
     /// Somebody used a socket: it is told of if it is asked about with them. Returns whether it is told
@@ -380,11 +380,11 @@ impl Tables {
     /// Takes those for gone that are not in the `whole` table of their namespace any more. From one that
     /// was interrupted some may be missing.
     fn miss(&self, whole: &[u64], seen: &mut Seen) {
-        let is_missing = |row: &&Box<Row>| {
+        let is_missing = |row: &&Row| {
             row.round != self.round
                 && row.socket.network.is_some_and(|network| whole.contains(&network))
         };
-        let missing = self.rows.all.values().filter(is_missing);
+        let missing = self.rows.all.values().map(|row| &**row).filter(is_missing);
         seen.gone.extend(missing.map(|row| (row.socket.id, None)));
     }
 
