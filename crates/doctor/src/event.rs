@@ -48,8 +48,8 @@ pub enum What {
     },
     /// A TCP connection changed its state.
     Changed(Changed),
-    /// A reset was sent.
-    ResetSent(ResetSent),
+    /// A reset was sent. In a box: it is rare, and twice as large as any other.
+    ResetSent(Box<ResetSent>),
     /// A reset came, and was believed.
     ResetReceived {
         /// The socket that it ends.

@@ -215,6 +215,7 @@ mod tests {
             connect: 0,
             harmless: 0,
             dropped: 3,
+            looks_per_s: None,
         };
         let page = page(&[finding], &summary);
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");

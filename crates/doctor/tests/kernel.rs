@@ -119,7 +119,7 @@ impl Watch {
 
     fn reset_sent(&self, id: SocketId) -> Option<ResetSent> {
         self.events.iter().find_map(|event| match &event.what {
-            What::ResetSent(reset) if reset.socket == Some(id) => Some(reset.clone()),
+            What::ResetSent(reset) if reset.socket == Some(id) => Some((**reset).clone()),
             _ => None,
         })
     }
