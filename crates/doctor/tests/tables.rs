@@ -209,6 +209,38 @@ fn another_network_namespace_is_looked_into() {
 }
 
 #[test]
+fn a_namespace_that_its_last_thread_has_left_is_looked_into_while_there_are_sockets() {
+    let (give, made) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let inside = std::thread::spawn(move || {
+        if let Err(error) = namespace::unshare_network() {
+            eprintln!("NOT TESTED: a network namespace: {error}");
+            return;
+        }
+        Interface::named("lo").unwrap().set_up().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = listener.accept().unwrap().0;
+        give.send((client, server)).unwrap();
+        let _ = ended.recv();
+    });
+    let Ok((client, server)) = made.recv() else { return };
+    let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
+    let mut events = Vec::new();
+    let ports = (client.local_addr().unwrap().port(), server.local_addr().unwrap().port());
+    until(&mut observer, &mut events, |events| socket(events, ports.0, ports.1).is_some());
+    let id = socket(&events, ports.0, ports.1);
+    drop(end);
+    inside.join().unwrap();
+    let ticks = |events: &[Event]| events.iter().filter(|one| one.what == What::Tick).count();
+    let before = ticks(&events);
+    until(&mut observer, &mut events, |events| ticks(events) > before + 10);
+    assert!(!is_gone(&events, id));
+    drop((client, server));
+    until(&mut observer, &mut events, |events| is_gone(events, id));
+}
+
+#[test]
 fn a_connection_that_lived_between_two_looks_is_told_of_with_its_last_numbers() {
     let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

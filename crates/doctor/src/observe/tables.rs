@@ -354,11 +354,27 @@ impl Tables {
                 }
             }
         }
+        self.stay_with_sockets(&mut wanted);
         let hears_ends = self.tells.ends && now_ns >= self.ends_again_ns;
         self.networks.want(&wanted, hears_ends);
         if hears_ends {
             self.networks.open.values_mut().for_each(Network::hear_ends);
         }
+    }
+
+    /// A namespace that its last process has left is looked into until its sockets have ended: they may be
+    /// another's by now, or nobody's and have bytes to deliver.
+    fn stay_with_sockets(&self, wanted: &mut BTreeMap<u64, PathBuf>) {
+        let is_left = |inode: &&u64| !wanted.contains_key(inode);
+        let left: BTreeSet<u64> = self.networks.open.keys().filter(is_left).copied().collect();
+        if left.is_empty() {
+            return;
+        }
+        let of_rows = self.rows.all.values().filter_map(|row| row.socket.network);
+        // No path leads to it, and none is needed: it is open.
+        wanted.extend(
+            of_rows.filter(|inode| left.contains(inode)).map(|inode| (inode, PathBuf::new())),
+        );
     }
 
     /// Takes the table of one namespace in. Returns whether it was the whole table.
