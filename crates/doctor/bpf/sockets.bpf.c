@@ -201,9 +201,13 @@ enum scope {
 struct given {
 	u32 scope;             /* enum scope */
 	u32 port;              /* of SCOPE_PORT */
-	u32 socket_close;      /* SKB_DROP_REASON_SOCKET_CLOSE */
+	u32 socket_close;      /* SKB_DROP_REASON_SOCKET_CLOSE, since Linux 6.14; else NO_REASON */
 	u32 reset_has_reason;  /* tcp_send_reset(sk, skb, reason), since Linux 6.10 */
+	u64 unix_release;      /* where unix_release_sock() begins, for a kernel without that reason */
+	u64 unix_release_bytes;
 };
+
+#define NO_REASON 0xffffffff
 
 SEC(".rodata.given") const volatile struct given given = {};
 
@@ -1378,6 +1382,14 @@ INLINE u32 sender_of(struct sk_buff *skb, const struct writer *writer, struct so
 	return number_of(pid);
 }
 
+/* Whether a packet is thrown away because a socket is closed: for that reason, or by that function. */
+INLINE bool is_by_close(u64 *ctx)
+{
+	if (given.socket_close != NO_REASON)
+		return (u32)ctx[2] == given.socket_close;
+	return ctx[1] - given.unix_release < given.unix_release_bytes;
+}
+
 /* A packet is thrown away: that of a Unix socket, because its receiver closes it. */
 SEC("tp_btf/kfree_skb")
 int packet_dropped(u64 *ctx)
@@ -1392,7 +1404,7 @@ int packet_dropped(u64 *ctx)
 	u32 length;
 	bool is_asked;
 
-	if ((u32)ctx[2] != given.socket_close)
+	if (!is_by_close(ctx))
 		return 0;
 	sk = skb->sk;
 	if (!sk || !is_unix_connection(sk))
