@@ -1400,6 +1400,7 @@ int packet_dropped(u64 *ctx)
 	struct record *record;
 	struct writer *writer;
 	struct sock *sk;
+	bool is_guess = given.socket_close == NO_REASON;
 	u32 consumed = 0;
 	u32 length;
 	bool is_asked;
@@ -1409,7 +1410,8 @@ int packet_dropped(u64 *ctx)
 	sk = skb->sk;
 	if (!sk || !is_unix_connection(sk))
 		return 0;
-	if (EXISTS(struct unix_skb_parms, consumed) && sk->sk_type == SOCK_STREAM)
+	/* Before there was a reason, a close said of all of it that it had been read. */
+	if (EXISTS(struct unix_skb_parms, consumed) && sk->sk_type == SOCK_STREAM && !is_guess)
 		READ(consumed, ((struct unix_skb_parms *)skb->cb)->consumed);
 	length = skb->len;
 	if (length <= consumed)
@@ -1425,6 +1427,8 @@ int packet_dropped(u64 *ctx)
 	}
 	record->network = network_of(sk);
 	record->unread.bytes = length - consumed;
+	if (is_guess && sk->sk_type == SOCK_STREAM)
+		record->flags |= AT_MOST;
 	sender = (struct unix_sock *)sk;
 	write_path(record, sender);
 	/* None once the sender's end is closed. */

@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use lastbyte_bpf::Kernel;
 use lastbyte_core::sample::State;
 use lastbyte_doctor::event::{
     Again, Changed, Counts, Ending, Io, Process, ResetSent, Role, Socket, SocketId,
@@ -51,7 +52,9 @@ impl Watch {
             Ok((observer, _)) => Some(Self { observer, events: Vec::new(), _alone: alone }),
             Err(why) => {
                 eprintln!("left out: {why}");
-                assert!(lastbyte_sys::process::effective_user() != 0, "root is refused: {why}");
+                let is_expected = why.to_string().contains("too old")
+                    || lastbyte_sys::process::effective_user() != 0;
+                assert!(is_expected, "root is refused: {why}");
                 None
             }
         }
@@ -175,6 +178,30 @@ impl Watch {
 }
 
 /// Two ends of one connection, the connecting one first.
+/// Whether the running kernel tells of all resets, with their reasons (Linux 6.10).
+fn has_reasons() -> bool {
+    Kernel::look().unwrap().arguments_at("tcp_send_reset") == Some(3)
+}
+
+/// As [`has_reasons`], aloud; where nothing is known of the kernel, the test finds out.
+fn tells_all_resets() -> bool {
+    let tells = Kernel::look().is_err() || has_reasons();
+    if !tells {
+        eprintln!("NOT TESTED: this kernel tells of no reset by what is closed entirely");
+    }
+    tells
+}
+
+/// Whether it tells how much of a Unix socket's packets was read before the close (Linux 6.14).
+fn tells_unix_reads() -> bool {
+    Kernel::look().unwrap().has_value("skb_drop_reason", "SKB_DROP_REASON_SOCKET_CLOSE")
+}
+
+/// Whether it tells of reads and writes (Linux 6.3).
+fn tells_io() -> bool {
+    Kernel::look().unwrap().arguments_at("sock_send_length").is_some()
+}
+
 fn pair(address: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(address).unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -218,7 +245,8 @@ fn a_lossy_close_has_its_numbers() {
         assert_eq!(closed.by.map(|by| (by.pid, by.ending)), Some((std::process::id(), None)));
         assert_eq!((closed.held, closed.errno), (Some(false), 0));
         let reset = watch.until("its reset", |watch| watch.reset_sent(id));
-        assert_eq!(reset.reason.as_deref(), Some("TCP_ABORT_ON_CLOSE"));
+        let expected = has_reasons().then_some("TCP_ABORT_ON_CLOSE");
+        assert_eq!(reset.reason.as_deref(), expected);
         assert!(reset.active && reset.by.is_some());
         assert!(watch.holders(id).contains(&std::process::id()));
         // What the other end has is what was acked.
@@ -295,9 +323,13 @@ fn everything_of_a_port_is_told() {
     }
     watch.until("the server's last ACK", |watch| watch.changed(accepted.id, State::LastAck));
     watch.look_for(Duration::from_millis(1200));
-    let io = watch.io(id);
-    assert_eq!((io.writes, io.written_bytes, io.tiny_writes), (10, 1000, 10));
-    assert_eq!(watch.io(accepted.id).read_bytes, 1000);
+    if tells_io() {
+        let io = watch.io(id);
+        assert_eq!((io.writes, io.written_bytes, io.tiny_writes), (10, 1000, 10));
+        assert_eq!(watch.io(accepted.id).read_bytes, 1000);
+    } else {
+        eprintln!("NOT TESTED: reads and writes, of which this kernel does not tell");
+    }
     let opened = watch.changed(id, State::SynSent).unwrap();
     assert_eq!(opened.by.map(|by| by.pid), Some(std::process::id()));
     let shut = watch.changed(id, State::FinWait1).unwrap();
@@ -316,7 +348,8 @@ fn an_abort_by_linger_and_unread_bytes_of_a_unix_socket() {
     let own = watch.until("its own end", |watch| watch.id(local, peer));
     let reset = watch.until("the reset sent", |watch| watch.reset_sent(own));
     // Nothing was unsent; else it is TCP_DISCONNECT_WITH_DATA.
-    assert_eq!(reset.reason.as_deref(), Some("TCP_STATE"));
+    let expected = has_reasons().then_some("TCP_STATE");
+    assert_eq!(reset.reason.as_deref(), expected);
     drop(server);
 
     let (mut one, other) = UnixStream::pair().unwrap();
@@ -330,7 +363,8 @@ fn an_abort_by_linger_and_unread_bytes_of_a_unix_socket() {
             _ => None,
         })
     });
-    assert_eq!(found, 707);
+    // Before Linux 6.14 it does not tell how much of the first was read.
+    assert_eq!(found, if tells_unix_reads() { 707 } else { 777 });
 }
 
 /// Who closed a Unix socket with bytes unread, and who had sent them, of the first such close
@@ -655,6 +689,9 @@ fn data_after_a_close_are_the_closers() {
 
 #[test]
 fn data_after_the_end_of_a_socket_are_its_closers() {
+    if !tells_all_resets() {
+        return;
+    }
     let Some(mut watch) = Watch::machine() else { return };
     let (mut client, server) = pair("127.0.0.1:0");
     let (local, peer) = names(&server);
@@ -672,6 +709,9 @@ fn data_after_the_end_of_a_socket_are_its_closers() {
 
 #[test]
 fn the_other_end_that_closed_in_order_is_told_with_its_numbers() {
+    if !tells_all_resets() {
+        return;
+    }
     const SCRIPT: &str = "
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 s.sendall(b'x' * 1000)
@@ -1048,6 +1088,10 @@ fn strangers_leave_room_for_what_is_asked_about() {
 
 #[test]
 fn bytes_that_nagle_holds_back_are_timed() {
+    if Kernel::look().is_ok() && !tells_io() {
+        eprintln!("NOT TESTED: this kernel tells of no writes");
+        return;
+    }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let Some(mut watch) = Watch::port(at.port()) else { return };

@@ -31,7 +31,7 @@ use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
-    Actor, Again, Changed, Ending, Event, ResetSent, Role, Scope, Socket, SocketId, What,
+    Actor, Again, Changed, Ending, Event, Precision, ResetSent, Role, Scope, Socket, SocketId, What,
 };
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
@@ -399,6 +399,7 @@ struct UnixUnread {
     /// The cookie of the sender's end.
     from: u64,
     bytes: u64,
+    precision: Precision,
     sender: Option<u32>,
     path: Option<String>,
 }
@@ -489,7 +490,8 @@ impl Translator {
     fn add_unread(&mut self, record: &Record<'_>, each: Each<'_>) {
         let (bytes, sender, path) = record.unread();
         let by = record.actor().unwrap_or(Actor { pid: 0, tid: 0, ending: None });
-        let found = UnixUnread { by, from: record.socket(), bytes: 0, sender, path };
+        let precision = record.precision();
+        let found = UnixUnread { by, from: record.socket(), bytes: 0, precision, sender, path };
         let is_same = self.unread.as_ref().is_some_and(|(_, one)| {
             (one.by, one.from, one.sender) == (found.by, found.from, found.sender)
         });
@@ -501,9 +503,9 @@ impl Translator {
     }
 
     fn end_unread(&mut self, each: Each<'_>) {
-        if let Some((at_ns, UnixUnread { by, bytes, sender, path, .. })) = self.unread.take() {
-            each(Event { at_ns, what: What::UnixUnread { by, bytes, sender, path } });
-        }
+        let Some((at_ns, unread)) = self.unread.take() else { return };
+        let UnixUnread { by, bytes, precision, sender, path, .. } = unread;
+        each(Event { at_ns, what: What::UnixUnread { by, bytes, precision, sender, path } });
     }
 
     /// Tells of processes that have ended, if anything was told of them before.

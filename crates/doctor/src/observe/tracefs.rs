@@ -23,7 +23,8 @@ use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
-    Actor, Again, Changed, Ending, Event, Process, ResetSent, Role, Scope, SocketId, What,
+    Actor, Again, Changed, Ending, Event, Precision, Process, ResetSent, Role, Scope, SocketId,
+    What,
 };
 use calls::Calls;
 use instance::Instance;
@@ -311,7 +312,8 @@ impl Trace {
         }
         for (_, (at_ns, by, buffers)) in std::mem::take(&mut self.unread) {
             // Each holds a byte at least; the kernel does not say more here.
-            let what = What::UnixUnread { by, bytes: buffers, sender: None, path: None };
+            let (bytes, precision) = (buffers, Precision::AtLeast);
+            let what = What::UnixUnread { by, bytes, precision, sender: None, path: None };
             each(Event { at_ns, what });
         }
     }
