@@ -791,12 +791,16 @@ sys.stdin.read(1)";
     assert_eq!(socket.network, Some(network));
     assert!(socket.local.is_ipv6() && !socket.mapped);
     let pid = patient.pid();
-    let child = watch.until("the child", |watch| {
-        watch.holders(socket.id).into_iter().find(|holder| *holder != pid)
-    });
-    let process = watch.process(child).unwrap();
-    assert_eq!(process.parent, pid);
-    assert_eq!(watch.until("its end", |watch| watch.exited(child)), Ending::Exit(0));
+    if tells_io() {
+        let child = watch.until("the child", |watch| {
+            watch.holders(socket.id).into_iter().find(|holder| *holder != pid)
+        });
+        let process = watch.process(child).unwrap();
+        assert_eq!(process.parent, pid);
+        assert_eq!(watch.until("its end", |watch| watch.exited(child)), Ending::Exit(0));
+    } else {
+        eprintln!("NOT TESTED: who reads, of which this kernel does not tell");
+    }
     patient.go();
     let closed = watch.until("the close", |watch| watch.changed(socket.id, State::Close));
     assert_eq!(closed.counts.unwrap().unread(), 3);
