@@ -42,7 +42,7 @@ run_checks() {
     begin=$SECONDS
     timeout -k 5 "$seconds" bash -c "$command" > "$out/told/$name" 2>&1 < /dev/null
     code=$?
-    echo "$name: $code after $((SECONDS - begin)) s; NOT TESTED: $(grep -c 'NOT TESTED' "$out/told/$name")" >> "$out/told/summary"
+    echo "$name: $code after $((SECONDS - begin)) s; NOT TESTED: $(grep -c -e "NOT TESTED" -e "left out:" "$out/told/$name")" >> "$out/told/summary"
     if [[ $code != 0 ]]; then outcome="failed: $name"; fi
   done < "$out/told/checks"
   dmesg | grep -E 'BUG:|WARNING:|Oops|Call Trace' | head -20 > "$out/told/kernel-complaints"

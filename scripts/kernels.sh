@@ -177,6 +177,7 @@ boot() {
       wait "$machine" || true
       say "/dev/kvm is of no use here: processors are emulated, which is some ten times slower"
       accelerator=tcg
+      write_checks
       start tcg
     fi
   else
@@ -225,7 +226,7 @@ write_checks() {
   {
     if [[ -n ${KERNELS_CHECK:-} ]]; then echo "$KERNELS_CHECK"; return; fi
     echo "choice 30 $lastbyte doctor -- true"
-    echo "loss 120 ${tests[loss]}"
+    echo "loss 120 ${tests[loss]} --nocapture"
     echo "tracefs 120 ${tests[tracefs]}$(slow "--skip a_spin_on_poll")"
     echo "tables 120 ${tests[tables]}"
     echo "doctor 180 ${tests[doctor]}"

@@ -1401,6 +1401,7 @@ int packet_dropped(u64 *ctx)
 	struct writer *writer;
 	struct sock *sk;
 	bool is_guess = given.socket_close == NO_REASON;
+	u64 socket = 0;
 	u32 consumed = 0;
 	u32 length;
 	bool is_asked;
@@ -1418,7 +1419,11 @@ int packet_dropped(u64 *ctx)
 		return 0;
 	writer = bpf_sk_storage_get(&writers, sk, NULL, 0);
 	is_asked = is_asked_process(current_process()) || (writer && is_asked_process(writer->pid));
-	record = begin(KIND_UNIX, bpf_ktime_get_ns(), writer ? writer->socket : 0, is_asked);
+	/* By it packets of one socket are put together, and it is shown to nobody. */
+	READ(socket, skb->sk);
+	if (writer)
+		socket = writer->socket;
+	record = begin(KIND_UNIX, bpf_ktime_get_ns(), socket, is_asked);
 	if (!record)
 		return 0;
 	if (!is_kernels_own()) {
