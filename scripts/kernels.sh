@@ -5,6 +5,8 @@
 #   scripts/kernels.sh 6.1             the newest of this series that the archive has
 #   scripts/kernels.sh FILE.deb...     the kernel in these packages, fetched by hand
 #
+# With KERNELS_CHECK="NAME SECONDS COMMAND" that alone is run there, as root.
+#
 # Nothing is installed: a package is unpacked below target/kernels, its kernel is booted with this
 # machine's files as its own, over which it writes into its memory alone, and scripts/kernels-guest.sh
 # runs there. What that says is in target/kernels/RELEASE/told. A kernel that cannot be had is NOT TESTED.
@@ -15,7 +17,7 @@ set -euo pipefail
 # Series, and the suite of Debian that has it.
 series=(5.10:bullseye 6.1:bookworm 6.12:trixie 6.16:trixie-backports 7.3:trixie-backports)
 # A kernel has so long for everything, seconds.
-limit=${KERNELS_SECONDS:-900}
+limit=1500
 
 main() {
   local wanted=("$@")
@@ -76,7 +78,7 @@ test_series() {
     return 0
   fi
   # From 7 on the kernel and its modules are packages of their own.
-  for one in image binary modules; do
+  for one in image base binary modules; do
     if apt-cache "${apt[@]}" show "linux-$one-$release" > /dev/null 2>&1; then packages+=("linux-$one-$release"); fi
   done
   mkdir -p "$place/packages/$release"
@@ -113,7 +115,7 @@ unpack() {
   rm -rf "$root" "$out"
   for package; do dpkg-deb -x "$package" "$root"; done
   mkdir -p "$out/modules/lib/modules/$release"
-  mv "$root/boot/vmlinuz-$release" "$out/vmlinuz"
+  find "$root" -name 'vmlinuz*' -type f -exec mv {} "$out/vmlinuz" \;
   take_modules "$root"
   rm -rf "$root"
   make_initramfs
@@ -220,23 +222,28 @@ build_tests() {
 
 # A line for each check: its name, its seconds, its command.
 write_checks() {
-  local name
   # Scripts that look for an interpreter take long where processors are emulated.
   echo "PATH=$(dirname "$(python3 -c 'import sys; print(sys.executable)')"):$PATH" > "$out/told/settings"
-  {
-    if [[ -n ${KERNELS_CHECK:-} ]]; then echo "$KERNELS_CHECK"; return; fi
-    echo "choice 30 $lastbyte doctor -- true"
-    echo "loss 120 ${tests[loss]} --nocapture"
-    echo "tracefs 120 ${tests[tracefs]}$(slow "--skip a_spin_on_poll")"
-    echo "tables 120 ${tests[tables]}"
-    echo "doctor 180 ${tests[doctor]}"
-    echo "kernel 500 ${tests[kernel]} --nocapture"
-  } > "$out/told/checks"
+  if [[ -n ${KERNELS_CHECK:-} ]]; then
+    echo "$KERNELS_CHECK" > "$out/told/checks"
+    return
+  fi
+  cat > "$out/told/checks" << END
+choice 60 $lastbyte doctor -- sh -c 'exit 7'; [[ \$? == 7 ]]
+loss 180 ${tests[loss]} --nocapture
+tables 120 ${tests[tables]} --nocapture
+tracefs 180 ${tests[tracefs]} --nocapture$(slow " --skip a_spin_on_poll")
+doctor 300 ${tests[doctor]} --nocapture --test-threads=1
+kernel 500 ${tests[kernel]} --nocapture
+left 10 ls /sys/kernel/tracing/instances; [[ -z \$(ls /sys/kernel/tracing/instances) ]]
+no_types 60 mount -t tmpfs none /sys/kernel/btf; $lastbyte doctor -- true 2>&1 | tee /dev/stderr | grep -q 'by the kernel.s trace points'
+no_tracefs 60 umount /sys/kernel/tracing; $lastbyte doctor -- true 2>&1 | tee /dev/stderr | grep -q 'tracefs is not mounted'
+END
 }
 
 # Words for where processors are emulated, and some ten thousand lines a second are too many.
 slow() {
-  if [[ $accelerator == tcg ]]; then echo " $1"; fi
+  if [[ $accelerator == tcg ]]; then echo "$1"; fi
 }
 
 say() {

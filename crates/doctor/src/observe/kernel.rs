@@ -554,3 +554,32 @@ fn changed(record: &Record<'_>) -> Changed {
         held: record.is_held(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_has_is_given_and_what_it_lacks_is_said() {
+        let new = Given {
+            scope: 2,
+            port: 443,
+            socket_close: Some(7),
+            reset_has_reason: true,
+            unix_release: None,
+        };
+        assert!(new.knows_closes() && new.lack().is_none());
+        let words = |given: &Given| {
+            let bytes = given.bytes();
+            let number = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|next| bytes[at + next]));
+            [0, 4, 8, 12, 16, 24].map(number)
+        };
+        assert_eq!(words(&new), [2, 443, 7, 1, 0, 0]);
+        // As Linux 6.1.
+        let code = Some(0x4000..0x4123);
+        let old = Given { socket_close: None, reset_has_reason: false, unix_release: code, ..new };
+        assert!(old.knows_closes() && old.lack().unwrap().contains("Linux 6.10"));
+        assert_eq!(words(&old), [2, 443, u32::MAX, 0, 0x4000, 0x123]);
+        assert!(!Given { unix_release: None, ..old }.knows_closes());
+    }
+}
