@@ -40,7 +40,10 @@ run_checks() {
   local name seconds command code begin outcome=passed
   while read -r name seconds command; do
     begin=$SECONDS
-    timeout -k 5 "$seconds" bash -c "$command" > "$out/told/$name" 2>&1 < /dev/null
+    # In a session of its own: children of the first process are hung up on with whoever is stopped.
+    # shellcheck disable=SC2016 # they are that shell's
+    setsid -w bash -c 'timeout -k 5 "$0" bash -c "$1"; exit $?' "$seconds" "$command" \
+      > "$out/told/$name" 2>&1 < /dev/null
     code=$?
     echo "$name: $code after $((SECONDS - begin)) s; NOT TESTED: $(grep -c -e "NOT TESTED" -e "left out:" "$out/told/$name")" >> "$out/told/summary"
     if [[ $code != 0 ]]; then outcome="failed: $name"; fi

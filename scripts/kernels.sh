@@ -14,8 +14,8 @@
 # Packages come from the archive that apt here takes Debian's from.
 set -euo pipefail
 
-# Series, and the suite of Debian that has it.
-series=(5.10:bullseye 6.1:bookworm 6.12:trixie 6.16:trixie-backports 7.3:trixie-backports)
+# Series, and the suite of Debian that has it; of the last one the newest kernel.
+series=(5.10:bullseye 6.1:bookworm 6.12:trixie 7:trixie-backports)
 # A kernel has so long for everything, seconds.
 limit=1500
 
