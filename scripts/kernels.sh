@@ -269,4 +269,4 @@ tested=()
 untested=
 failed=()
 
-main "$@"
+main "$@"; exit # it may be edited while it runs
