@@ -7,8 +7,8 @@
 #   scripts/ensure.sh check    those of bpf, and rustfmt, clippy and shellcheck
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
 #   scripts/ensure.sh real     those of bpf and python, and iperf3, a C++ compiler, valgrind, chromium,
-#                              ssh and sshd, the programs that the tests send through a gate, and those
-#                              of the clinic
+#                              ssh and sshd, the programs that the tests send through a gate, those of
+#                              the clinic, and runc, which starts containers
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh kernels  those of bpf and python, and what other kernels are run with: qemu, busybox,
 #                              cpio, kmod, xz
@@ -41,6 +41,7 @@ main() {
     look_for_sshd
     look_for_programs_of_tests
     look_for_programs_of_clinic
+    look_for_programs_of_containers
   fi
   case $kind in python | real | bench | kernels) look_for_python ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
@@ -144,6 +145,13 @@ look_for_programs_of_clinic() {
   look_for_daemon haproxy
 }
 
+# What tests/containers.rs starts containers with: runc alone, which needs no daemon. Podman is tried there
+# too, if it is here; it is ten times as large.
+look_for_programs_of_containers() {
+  look_for_program runc
+  look_for_program ip iproute2
+}
+
 # Its server is not in the PATH. POSTGRESQL is for the tests of this script.
 look_for_postgresql() {
   if compgen -G "${POSTGRESQL:-/usr/lib/postgresql}/*/bin/initdb" > /dev/null; then return; fi
@@ -169,7 +177,6 @@ look_for_bench_programs() {
   look_for_program ethtool
   look_for_program less
   look_for_program vim
-  look_for_program ip iproute2
   look_for_program ping iputils-ping
   look_for_program top procps
 }

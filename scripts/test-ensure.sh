@@ -27,6 +27,7 @@ main() {
   real_adds_programs_without_a_question
   real_adds_what_goes_through_a_gate
   real_adds_the_programs_of_the_clinic
+  real_adds_what_starts_containers
   python_without_venv_gets_it
   bench_names_packages_that_are_not_named_as_their_program
   dial_names_packages_that_are_not_named_as_their_program
@@ -58,6 +59,7 @@ nothing_missing_prints_nothing() {
     with_peers
     with_programs_of_tests
     with_programs_of_clinic
+    with_programs_of_containers
     run "$kind"
     ends_with 0
     says_nothing
@@ -161,10 +163,10 @@ nothing_there_without_rights() {
     ends_with 2
     says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, clang, gelf.h, zlib.h, pkg-config, iperf3, g++, \
 valgrind, chromium, ssh, sshd, curl, git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
-Python's module prometheus_client, go, node, wget, openssl, nsenter, nginx, haproxy, python3 with venv;"
+Python's module prometheus_client, go, node, wget, openssl, nsenter, nginx, haproxy, runc, ip, python3 with venv;"
     says "apt-get install -y --no-install-recommends gcc libc6-dev clang libelf-dev zlib1g-dev pkg-config iperf3 g++ \
 valgrind chromium openssh-client openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
-python3-prometheus-client golang-go nodejs wget openssl util-linux nginx-light haproxy python3 python3-venv curl ca-certificates'"
+python3-prometheus-client golang-go nodejs wget openssl util-linux nginx-light haproxy runc iproute2 python3 python3-venv curl ca-certificates'"
     says_lines 1
     did_nothing
   done
@@ -305,6 +307,7 @@ real_adds_programs_without_a_question() {
   with_python
   with_programs_of_tests
   with_programs_of_clinic
+  with_programs_of_containers
   with_apt iperf3 g++ valgrind chromium openssh-client openssh-server
   run real
   ends_with 0
@@ -322,6 +325,7 @@ real_adds_what_goes_through_a_gate() {
   with_python_without websockets grpc prometheus_client
   with_program iperf3 g++ valgrind chromium ssh sshd curl git systemctl
   with_programs_of_clinic
+  with_programs_of_containers
   with_apt rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
     python3-prometheus-client
   run real
@@ -341,6 +345,7 @@ real_adds_the_programs_of_the_clinic() {
   with_python
   with_program iperf3 g++ valgrind chromium ssh sshd openssl nsenter service
   with_programs_of_tests
+  with_programs_of_containers
   with_apt golang-go nodejs wget nginx-light haproxy
   run real
   ends_with 0
@@ -348,6 +353,22 @@ real_adds_the_programs_of_the_clinic() {
   did "apt-get .*install .*--no-install-recommends .*golang-go nodejs wget nginx-light haproxy .frontend noninteractive."
   did "service nginx stop"
   did "service haproxy stop"
+}
+
+real_adds_what_starts_containers() {
+  machine "real: what starts containers"
+  with_cc
+  with_bpf
+  with_rust 1.95.0
+  with_python
+  with_program iperf3 g++ valgrind chromium ssh sshd
+  with_programs_of_tests
+  with_programs_of_clinic
+  with_apt runc iproute2
+  run real
+  ends_with 0
+  says "missing: runc, ip"
+  did "apt-get .*install .*--no-install-recommends .*runc iproute2 .frontend noninteractive."
 }
 
 python_without_venv_gets_it() {
@@ -372,7 +393,7 @@ bench_names_packages_that_are_not_named_as_their_program() {
   with_python
   with_programs_of_tests
   with_programs_of_clinic
-  with_program iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim
+  with_program iperf3 g++ valgrind chromium ssh sshd runc strace tmux ethtool less vim
   run bench
   ends_with 2
   says "missing: ip, ping, top;"
@@ -508,6 +529,10 @@ with_programs_of_tests() {
 
 with_programs_of_clinic() {
   with_program go node wget openssl nsenter nginx haproxy
+}
+
+with_programs_of_containers() {
+  with_program runc ip
 }
 
 # Where they lie: a module of nginx, and what cargo installed for the gate.

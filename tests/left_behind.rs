@@ -226,6 +226,28 @@ fn both_ends_of_a_link_that_stays_can_be_used() {
     });
 }
 
+/// `ip netns add` mounts the folder of names over itself, if nobody has before: a mount in it that was made
+/// earlier would be hidden by that, and could not be taken away.
+#[test]
+fn a_link_stays_in_reach_where_ip_netns_names_others() {
+    alone("a_link_stays_in_reach_where_ip_netns_names_others", |world| {
+        let netns = |word: &str| answer(Command::new("ip").args(["netns", word, "of-others"]));
+        up(world, "wan").with_code(0);
+        netns("add").with_code(0);
+        assert_works(world, "wan");
+        // And where it was the first.
+        up(world, "lan").with_code(0);
+        for name in ["wan", "lan"] {
+            assert_works(world, name);
+            say(world, &["link", "down", name]).with_code(0);
+        }
+        netns("delete").with_code(0);
+        // It leaves what it has mounted on the folder.
+        answer(Command::new("umount").arg("/run/netns")).with_code(0);
+        world.assert_nothing_left();
+    });
+}
+
 #[test]
 fn a_link_that_stays_can_be_made_different_and_tells_what_it_did() {
     alone("a_link_that_stays_can_be_made_different_and_tells_what_it_did", |world| {

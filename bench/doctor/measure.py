@@ -91,17 +91,19 @@ def own_cpu(samples):
     yield "## Its own processor time"
     yield f"1,000 sockets (500 connections), looked at for {WATCHED_S} s; share of one processor"
     for arm in [arm for arm in ARMS if ARMS[arm] is not None]:
-        values = []
+        values, looks = [], []
         for number in range(max(3, ROUNDS // 2)):
             with Server() as server, Held(server.address, 500), Doctor(arm, server.pid) as doctor:
                 time.sleep(2)
                 before, began = doctor.cpu(), time.monotonic()
                 time.sleep(WATCHED_S)
                 values.append((doctor.cpu() - before) / (time.monotonic() - began))
+            looks.append(doctor.told["looks_per_s"])
             print(json.dumps({"test": "own", "round": number + 1, "arm": arm, "cpu": values[-1],
                               "end": doctor.told}), file=samples, flush=True)
         yield (f"{arm:15} {statistics.median(values) * 100:5.2f} % "
-               f"({min(values) * 100:.2f}..{max(values) * 100:.2f})")
+               f"({min(values) * 100:.2f}..{max(values) * 100:.2f}), "
+               f"{statistics.median(looks):.1f} looks a second ({min(looks):.1f}..{max(looks):.1f})")
     yield ""
 
 

@@ -129,6 +129,19 @@ fn redis_benchmark() {
             benchmark.args(["--csv", "-p", &port.to_string()]);
             succeed(benchmark.args(words.split(' ')));
         }
+        let mut benchmark = Command::new("redis-benchmark");
+        benchmark.arg("-s").arg(scratch.path().join("redis"));
+        succeed(benchmark.args([
+            "-q",
+            "-n",
+            "2000",
+            "-c",
+            "20",
+            "-k",
+            "0",
+            "-t",
+            "set,lrange_100",
+        ]));
     });
 }
 
@@ -143,6 +156,12 @@ fn pgbench() {
         database.client("pgbench", database.port, &words);
         let copy = ["-c", "COPY pgbench_accounts TO STDOUT", "postgres"];
         database.client("psql", database.port, &copy);
+        // By its Unix socket, as most programs on one machine do.
+        let folder = database.folder.display().to_string();
+        for of_client in [&["pgbench", "-C", "-T", "1"][..], &["psql", copy[0], copy[1]]] {
+            let words = [&["-h", &folder], &of_client[1..], &["postgres"]].concat();
+            database.client(of_client[0], database.port, &words);
+        }
     });
 }
 

@@ -125,6 +125,7 @@ pub(crate) fn redis_server(scratch: &Scratch) -> (Server, u16) {
     let mut server = Command::new("redis-check-rdb");
     server.arg0("redis-server").current_dir(scratch.path());
     server.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
+    server.arg("--unixsocket").arg(scratch.path().join("redis"));
     let server = Server::at(port, scratch, &mut server);
     (server, port)
 }

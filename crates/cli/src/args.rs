@@ -530,7 +530,7 @@ pub(crate) struct UndoArgs {
 
 /// Show in two minutes what this is about.
 ///
-/// Act 1 loses bytes and saves them, over loopback. Acts 2 to 5, which need root or user namespaces,
+/// Act 1 loses bytes and saves them, over loopback. Acts 2 to 6, which need root or user namespaces,
 /// send over an emulated path from the USA to Malaysia, find what fills it, connect to a name whose
 /// first address is dead, and put a gate beside a server.
 #[derive(Clone, Debug, Args)]

@@ -17,6 +17,7 @@ use lastbyte_doctor::{
 use lastbyte_sys::process;
 
 use self::answer::Answer;
+pub(crate) use self::answer::lines;
 use self::patient::Patient;
 pub(crate) use self::patient::become_program;
 use self::view::View;
@@ -157,7 +158,8 @@ fn replay(args: &DoctorArgs, file: &Path) -> Result<Verdict> {
     }
     doctor.end();
     let watched = span.map_or(0, |(first, last)| last - first);
-    close(args, &mut answer, &doctor, Duration::from_nanos(watched))
+    let summary = Summary::of(&doctor, Duration::from_nanos(watched));
+    close(args, &mut answer, &doctor, &summary)
 }
 
 // --- all of these ----------------------------------------------------------------------------------
@@ -247,7 +249,12 @@ impl<'a> Session<'a> {
         if let Some(record) = self.record.take() {
             record.finish().context("cannot write the recording")?;
         }
-        close(self.args, &mut self.answer, &self.doctor, self.began.elapsed())
+        let looks = self.observer.intervals().tables;
+        let summary = Summary {
+            looks_per_s: looks.map(|every| 1.0 / every.as_secs_f64()),
+            ..Summary::of(&self.doctor, self.began.elapsed())
+        };
+        close(self.args, &mut self.answer, &self.doctor, &summary)
     }
 }
 
@@ -273,13 +280,12 @@ fn close(
     args: &DoctorArgs,
     answer: &mut Answer,
     doctor: &Doctor,
-    watched: Duration,
+    summary: &Summary,
 ) -> Result<Verdict> {
     let findings = doctor.findings();
-    let summary = Summary::of(doctor, watched);
-    answer.say_all(&findings, &summary)?;
+    answer.say_all(&findings, summary)?;
     if let Some(report) = &args.report {
-        let page = lastbyte_doctor::page(&findings, &summary);
+        let page = lastbyte_doctor::page(&findings, summary);
         std::fs::write(report, page)
             .with_context(|| format!("cannot write {}", report.display()))?;
     }

@@ -143,24 +143,18 @@ impl Ledger {
 
     /// As [`made`](Self::made), for many at once.
     pub(crate) fn made_all(&self, ids: &[u64]) -> Result<()> {
-        self.append(|entries| {
-            let made = |id: &u64| {
-                let entry = entries.get(id).ok_or_else(|| self.unknown(*id))?;
-                Ok(self.record(*id, State::Made, &entry.change))
-            };
-            ids.iter().map(made).collect::<Result<Vec<_>>>()
-        })
+        self.advance(ids, State::Made)
     }
 
     /// Writes down that a planned change was made. Opens it again if somebody undid it meanwhile:
     /// what was made last is there.
     pub(crate) fn made(&self, id: u64) -> Result<()> {
-        self.advance(id, State::Made)
+        self.advance(&[id], State::Made)
     }
 
     /// Writes down that a change is no longer there.
     pub(crate) fn undone(&self, id: u64) -> Result<()> {
-        self.advance(id, State::Undone)
+        self.advance(&[id], State::Undone)
     }
 
     /// All changes the file still holds, oldest first.
@@ -206,12 +200,16 @@ impl Ledger {
     ) -> Result<Entry> {
         let changes = self.changes()?;
         let entry = changes.into_iter().find(|entry| entry.id == id);
-        let mut entry = entry.ok_or_else(|| self.unknown(id))?;
-        if entry.is_open() {
-            self.close(&entry, take_back)?;
-            entry.state = State::Undone;
+        let entry = entry.ok_or_else(|| self.unknown(id))?;
+        if !entry.is_open() {
+            return Ok(entry);
         }
-        Ok(entry)
+        let mut report = UndoReport::default();
+        self.close_all(vec![entry], take_back, &mut report);
+        match report.failed.pop() {
+            Some((_, error)) => Err(error),
+            None => report.undone.pop().ok_or_else(|| self.unknown(id)),
+        }
     }
 
     fn undo_where_with(
@@ -221,40 +219,79 @@ impl Ledger {
     ) -> Result<UndoReport> {
         let mut report = UndoReport::default();
         let mut tried = BTreeSet::new();
-        // Read again each time: a process may have planned something before it was ended.
-        while let Some(mut entry) = self.next_to_undo(chosen, &tried)? {
-            tried.insert(entry.id);
-            match self.close(&entry, take_back) {
-                Ok(()) => {
-                    entry.state = State::Undone;
-                    report.undone.push(entry);
-                }
-                Err(error) => report.failed.push((entry, error)),
+        loop {
+            // Read again each time: a process may have planned something before it was ended.
+            let batch = self.next_to_undo(chosen, &tried)?;
+            if batch.is_empty() {
+                return Ok(report);
             }
+            tried.extend(batch.iter().map(|entry| entry.id));
+            self.close_all(batch, take_back, &mut report);
         }
-        Ok(report)
     }
 
+    /// All processes that are left; where there are none, so many of the rest, the newest first.
     fn next_to_undo(
         &self,
         chosen: &dyn Fn(&Entry) -> bool,
         tried: &BTreeSet<u64>,
-    ) -> Result<Option<Entry>> {
-        let open = self.open_changes()?.into_iter();
-        let left = open.filter(|entry| chosen(entry) && !tried.contains(&entry.id));
-        Ok(left.max_by_key(|entry| (entry.change.is_process(), entry.id)))
+    ) -> Result<Vec<Entry>> {
+        /// What a kill may leave recorded as not taken back, though it is.
+        const BATCH: usize = 100;
+        let mut left = self.open_changes()?;
+        left.retain(|entry| chosen(entry) && !tried.contains(&entry.id));
+        if left.iter().any(|entry| entry.change.is_process()) {
+            left.retain(|entry| entry.change.is_process());
+        }
+        left.reverse();
+        left.truncate(BATCH);
+        Ok(left)
     }
 
-    fn close(&self, entry: &Entry, take_back: &mut dyn FnMut(&Change) -> Result<()>) -> Result<()> {
-        let Entry { id, change, .. } = entry;
-        take_back(change).with_context(|| format!("cannot undo change {id}, {change}"))?;
-        self.undone(*id).with_context(|| format!("change {id} is undone, but not recorded so"))
+    /// Takes them back one after the other, and writes that down at once: the file is read whole, and
+    /// brought to the disk, each time.
+    fn close_all(
+        &self,
+        batch: Vec<Entry>,
+        take_back: &mut dyn FnMut(&Change) -> Result<()>,
+        report: &mut UndoReport,
+    ) {
+        let mut closed = Vec::new();
+        for entry in batch {
+            let Entry { id, change, .. } = &entry;
+            match take_back(change).with_context(|| format!("cannot undo change {id}, {change}")) {
+                Ok(()) => closed.push(entry),
+                Err(error) => report.failed.push((entry, error)),
+            }
+        }
+        let ids: Vec<u64> = closed.iter().map(|entry| entry.id).collect();
+        let recorded = self.advance(&ids, State::Undone);
+        for mut entry in closed {
+            match &recorded {
+                Ok(()) => {
+                    entry.state = State::Undone;
+                    report.undone.push(entry);
+                }
+                Err(error) => {
+                    let why = anyhow!("{error:#}")
+                        .context(format!("change {} is undone, but not recorded so", entry.id));
+                    report.failed.push((entry, why));
+                }
+            }
+        }
     }
 
-    fn advance(&self, id: u64, state: State) -> Result<()> {
+    /// Writes down where changes stand now, those that do not stand there already.
+    fn advance(&self, ids: &[u64], state: State) -> Result<()> {
         self.append(|entries| {
-            let entry = entries.get(&id).ok_or_else(|| self.unknown(id))?;
-            Ok((entry.state != state).then(|| self.record(id, state, &entry.change)))
+            let mut records = Vec::new();
+            for id in ids {
+                let entry = entries.get(id).ok_or_else(|| self.unknown(*id))?;
+                if entry.state != state {
+                    records.push(self.record(*id, state, &entry.change));
+                }
+            }
+            Ok(records)
         })
     }
 

@@ -71,8 +71,7 @@ impl Socket {
             local: address(family, u16_be(message, 4), &message[8..24])?,
             peer: address(family, u16_be(message, 6), &message[24..40])?,
             mapped: false,
-            // Two numbers of 32 bits, the lower one first.
-            cookie: u64::from(u32_at(message, 44)) | u64::from(u32_at(message, 48)) << 32,
+            cookie: cookie(message),
             inode: u32_at(message, 68),
             receive_queue: u32_at(message, 56),
             send_queue: u32_at(message, 60),
@@ -106,6 +105,41 @@ impl Socket {
     }
 }
 
+/// The numbers by which is seen whether anything happened to a socket: a part of what [`Socket`] has,
+/// read without an allocation. `Self::info` has the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outline<'a> {
+    /// As [`Socket::state`].
+    pub state: State,
+    /// As [`Socket::cookie`].
+    pub cookie: u64,
+    /// As [`Socket::inode`].
+    pub inode: u32,
+    /// As [`Socket::receive_queue`].
+    pub receive_queue: u32,
+    /// As [`Socket::send_queue`].
+    pub send_queue: u32,
+    /// `INET_DIAG_INFO`, as the kernel sent it.
+    pub info: Option<&'a [u8]>,
+}
+
+impl<'a> Outline<'a> {
+    /// Reads the body of a message; `None` where [`Socket::parse`] gives none.
+    #[must_use]
+    pub fn parse(body: &'a [u8]) -> Option<Self> {
+        let (message, attributes) = body.split_at_checked(MESSAGE)?;
+        matches!(message[0], IPV4 | IPV6).then(|| Self {
+            state: State::from(message[1]),
+            cookie: cookie(message),
+            inode: u32_at(message, 68),
+            receive_queue: u32_at(message, 56),
+            send_queue: u32_at(message, 60),
+            info: Attributes(attributes).find(|(kind, _)| *kind == INFO).map(|(_, value)| value),
+        })
+    }
+}
+
 /// `INET_DIAG_INFO` of the body of a message, as the kernel sent it; `None` where it has none.
 #[must_use]
 pub fn info_bytes(body: &[u8]) -> Option<&[u8]> {
@@ -126,6 +160,11 @@ const LAST_DATA_RECEIVED: usize = 52;
 /// `AF_INET` and `AF_INET6`.
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
+
+/// Two numbers of 32 bits, the lower one first.
+fn cookie(message: &[u8]) -> u64 {
+    u64::from(u32_at(message, 44)) | u64::from(u32_at(message, 48)) << 32
+}
 
 fn address(family: u8, port: u16, bytes: &[u8]) -> Option<SocketAddr> {
     let ip = match family {
@@ -273,7 +312,14 @@ mod tests {
             let parts = attributes.iter().flat_map(|(kind, value)| attribute(*kind, value));
             let mut bytes: Vec<u8> = head.into_iter().chain(parts).chain(tail).collect();
             bytes.truncate(cut);
-            if let Some(socket) = Socket::parse(&bytes) {
+            let outline = Outline::parse(&bytes);
+            prop_assert_eq!(outline.is_some(), Socket::parse(&bytes).is_some());
+            if let (Some(socket), Some(outline)) = (Socket::parse(&bytes), outline) {
+                let of_socket = (socket.state, socket.cookie, socket.inode);
+                prop_assert_eq!((outline.state, outline.cookie, outline.inode), of_socket);
+                let queues = (socket.receive_queue, socket.send_queue);
+                prop_assert_eq!((outline.receive_queue, outline.send_queue), queues);
+                prop_assert_eq!(outline.info, info_bytes(&bytes));
                 prop_assert!(socket.congestion.is_none_or(|name| name.len() < 16));
             }
         }

@@ -229,6 +229,31 @@ impl TcpInfo {
     }
 }
 
+/// Of `struct tcp_info` the counters by which is seen whether anything moved; as the fields of these
+/// names of [`TcpInfo`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are another's")]
+#[non_exhaustive]
+pub struct Progress {
+    pub bytes_acked: Option<u64>,
+    pub bytes_received: Option<u64>,
+    pub bytes_sent: Option<u64>,
+    pub total_rto: Option<u16>,
+}
+
+impl Progress {
+    /// Reads the bytes of a `TCP_INFO` answer.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
+        Self {
+            bytes_acked: u64_at(bytes, 120),
+            bytes_received: u64_at(bytes, 128),
+            bytes_sent: u64_at(bytes, 200),
+            total_rto: u16_at(bytes, 240),
+        }
+    }
+}
+
 /// The first of the bit fields, counted from the end where compilers begin.
 fn app_limited(fields: u8) -> bool {
     fields & if cfg!(target_endian = "big") { 128 } else { 1 } != 0
@@ -290,6 +315,13 @@ mod tests {
         assert_eq!((whole.reordering_seen, whole.total_rto), (Some(6), Some(4)));
         let old = TcpInfo::parse(&bytes(144)).unwrap();
         assert_eq!(old.bytes_received, Some(5001));
+        for length in [280, 241, 144, 127] {
+            let (all, progress) =
+                (TcpInfo::parse(&bytes(length)).unwrap(), Progress::parse(&bytes(length)));
+            assert_eq!(progress.bytes_acked, all.bytes_acked);
+            assert_eq!(progress.bytes_received, all.bytes_received);
+            assert_eq!((progress.bytes_sent, progress.total_rto), (all.bytes_sent, all.total_rto));
+        }
         assert_eq!((old.notsent_bytes, old.rwnd_limited_us, old.snd_wnd), (None, None, None));
         assert_eq!((old.delivery_rate_app_limited, old.rcv_wnd, old.total_rto), (None, None, None));
         assert_eq!(TcpInfo::parse(&bytes(236)).unwrap().rcv_wnd, Some(65_536));

@@ -1448,6 +1448,8 @@ int packet_dropped(u64 *ctx)
 /* --- processes ------------------------------------------------------------------------------------ */
 
 #define COMMAND 256
+#define STEPS 3
+#define STEP 96
 
 /* What a process runs, kept for those that are gone before /proc is looked at. */
 struct command {
@@ -1456,6 +1458,7 @@ struct command {
 	u32 length;
 	u8 comm[16];
 	u8 line[COMMAND]; /* words that end in 0 */
+	u8 cgroup[STEPS][STEP]; /* the last steps of its path, the innermost first; each ends in 0 */
 };
 
 struct {
@@ -1472,6 +1475,31 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, struct command);
 } command_at_hand SEC(".maps");
+
+/* The control group of version 2 that a task is in. That of the root has no name. */
+INLINE void write_cgroup(struct command *command, struct task_struct *task)
+{
+	struct cgroup_subsys_state *outside;
+	struct kernfs_node *node;
+	struct css_set *groups;
+	struct cgroup *group;
+	const char *name;
+
+	for (int step = 0; step < STEPS; step++)
+		command->cgroup[step][0] = 0;
+	READ(groups, task->cgroups);
+	READ(group, groups->dfl_cgrp);
+	for (int step = 0; step < STEPS && group; step++) {
+		READ(node, group->kn);
+		READ(name, node->name);
+		if (bpf_probe_read_kernel_str(command->cgroup[step], STEP, name) < 0)
+			command->cgroup[step][0] = 0;
+		READ(outside, group->self.parent);
+		group = NULL;
+		if (outside)
+			READ(group, outside->cgroup);
+	}
+}
 
 SEC("tp_btf/sched_process_exec")
 int executed(u64 *ctx)
@@ -1495,6 +1523,7 @@ int executed(u64 *ctx)
 		command->length = length;
 		if (bpf_probe_read_user(command->line, length, (void *)mm->arg_start))
 			command->length = 0;
+		write_cgroup(command, task);
 		bpf_map_update_elem(&commands, &pid, command, 0);
 	}
 	if (!is_watched_process(pid))

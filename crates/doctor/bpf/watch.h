@@ -51,6 +51,7 @@ static u64 (*const bpf_get_socket_cookie)(void *sk) = (void *)46;
 static void *(*const bpf_sk_storage_get)(void *map, void *sk, void *value, u64 flags) = (void *)107;
 static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 static void *(*const bpf_ringbuf_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
 static u64 (*const bpf_ringbuf_query)(void *ring, u64 what) = (void *)134;
@@ -142,6 +143,25 @@ struct files_struct {
 	struct fdtable *fdt;
 } FROM_KERNEL;
 
+struct kernfs_node {
+	const char *name;
+} FROM_KERNEL;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+} FROM_KERNEL;
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+} FROM_KERNEL;
+
+/* The control groups of a task. */
+struct css_set {
+	struct cgroup *dfl_cgrp; /* of version 2 */
+} FROM_KERNEL;
+
 struct task_struct {
 	struct thread_info thread_info;
 	u32 flags;
@@ -154,6 +174,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct mm_struct *mm;
 	struct files_struct *files;
+	struct css_set *cgroups;
 	char comm[16];
 } FROM_KERNEL;
 

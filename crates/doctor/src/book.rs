@@ -4,22 +4,25 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
-use lastbyte_core::sample::State;
+use lastbyte_core::sample::{State, TcpInfo};
 
 use crate::event::{
-    Changed, Counts, Ending, Event, Process, Role, Sample, Scope, Socket, SocketId, Tier, What,
-    distance,
+    Changed, Counts, Ending, Event, Info, Network, Process, Role, Sample, Scope, Socket, SocketId,
+    Tier, What, distance,
 };
 use crate::finding::About;
+use crate::pair::Pair;
 
 /// How long a socket or process is remembered after its end, nanoseconds: an answer to its last packet
 /// may come later, and so may its peer's side of the story.
 const KEEP_NS: u64 = 10_000_000_000;
 /// So many ended ones at most, the longest ended go first.
 const MOST_ENDED: usize = 20_000;
-/// So many sockets at most, about a kilobyte each. Beyond that those go of which nothing was heard for the
+/// So many sockets at most, about half a kilobyte each. Beyond that those go of which nothing was heard for the
 /// longest: where events are dropped ends are among them, and what is open is sampled once a second.
 const MOST_SOCKETS: usize = 40_000;
+/// So many names of network namespaces at most.
+const MOST_NETWORKS: usize = 1_024;
 /// So many holders of one socket at most: a listening socket may have a worker for each processor, and a
 /// descriptor may go from hand to hand for ever.
 const MOST_HOLDERS: usize = 64;
@@ -30,15 +33,20 @@ pub struct Book {
     began: Option<crate::event::Began>,
     now_ns: u64,
     processes: BTreeMap<u32, Patient>,
-    sockets: BTreeMap<SocketId, Known>,
+    /// In boxes: a node of the map has room for twice as many as are in it.
+    sockets: BTreeMap<SocketId, Box<Known>>,
     /// By both addresses, as seen from the socket: the newest of that name.
-    by_addresses: BTreeMap<(SocketAddr, SocketAddr), SocketId>,
+    by_addresses: BTreeMap<Pair, SocketId>,
     /// The sockets that name a process as a holder.
     held: BTreeMap<u32, BTreeSet<SocketId>>,
     /// Who holds or has held a socket of the port that is asked about.
     of_port: BTreeSet<u32>,
     ended: VecDeque<(u64, Ended)>,
     dropped: u64,
+    /// The observer's own network namespace.
+    own_network: Option<u64>,
+    /// The names of others.
+    network_names: BTreeMap<u64, String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +68,7 @@ pub struct Patient {
     is_kept: bool,
 }
 
-/// A socket and what became of it.
+/// A socket and what became of it. There may be very many: what few of them have lies in boxes.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// As last told.
@@ -72,23 +80,22 @@ pub struct Known {
     pub state: Option<State>,
     /// When it was first told of, nanoseconds.
     pub since_ns: u64,
-    /// The last change.
-    pub changed: Option<(u64, Changed)>,
-    /// The change by which a program closed it, or shut down its writing: the first that left
-    /// ESTABLISHED or CLOSE-WAIT by a call.
-    pub closed: Option<(u64, Changed)>,
     /// Whether our FIN is queued, as far as states tell.
     pub fin_sent: bool,
-    /// Set once the peer's FIN has come: when, and the numbers just then.
-    pub fin_received: Option<(u64, Option<Counts>)>,
-    /// The numbers when the connection ended: at a reset, or at CLOSED, whichever was first.
-    pub last: Option<Last>,
     /// The last numbers, of whatever event.
     pub counts: Option<(u64, Counts)>,
-    /// The last sample.
+    /// The last sample, without its `tcp_info` and the name of the congestion control.
     pub sample: Option<(u64, Box<Sample>)>,
+    /// The round trip without a queue, by the last sample's `tcp_info`, microseconds; `None` where it
+    /// had none.
+    pub round_trip_us: Option<u32>,
     /// Set once the kernel has forgotten it.
     pub gone_ns: Option<u64>,
+    // As the methods of these names say.
+    changed: Option<Box<(u64, Changed)>>,
+    closed: Option<Box<(u64, Changed)>>,
+    fin_received: Option<Box<(u64, Option<Counts>)>>,
+    last: Option<Box<Last>>,
     /// Whether a process that is asked about has held it: that outlives the process, whose bytes the
     /// kernel may send, and lose, for minutes.
     is_wanted: bool,
@@ -172,6 +179,8 @@ impl Book {
             of_port: BTreeSet::new(),
             ended: VecDeque::new(),
             dropped: 0,
+            own_network: None,
+            network_names: BTreeMap::new(),
         }
     }
 
@@ -202,8 +211,7 @@ impl Book {
             }
             What::Sample(sample) => {
                 if let Some(known) = self.sockets.get_mut(&sample.socket) {
-                    known.state = Some(sample.state);
-                    known.sample = Some((event.at_ns, sample.clone()));
+                    known.note_sample(event.at_ns, sample);
                 }
             }
             What::Gone { socket, counts } => {
@@ -214,6 +222,7 @@ impl Book {
                 }
             }
             What::Io(io) => self.note_holder(io.socket, io.pid, None),
+            What::Network(network) => self.note_network(network),
             What::Dropped { events } => self.dropped = self.dropped.saturating_add(*events),
             _ => {}
         }
@@ -269,18 +278,18 @@ impl Book {
     /// A socket, for as long as it is remembered.
     #[must_use]
     pub fn socket(&self, id: SocketId) -> Option<&Known> {
-        self.sockets.get(&id)
+        self.sockets.get(&id).map(|known| &**known)
     }
 
     /// All sockets that are remembered.
     pub fn sockets(&self) -> impl Iterator<Item = (&SocketId, &Known)> {
-        self.sockets.iter()
+        self.sockets.iter().map(|(id, known)| (id, &**known))
     }
 
     /// The newest socket of these addresses, its own first.
     #[must_use]
     pub fn socket_at(&self, local: SocketAddr, peer: SocketAddr) -> Option<SocketId> {
-        self.by_addresses.get(&(local, peer)).copied()
+        self.by_addresses.get(&Pair::of(local, peer)).copied()
     }
 
     /// The other end of a connection, if it is on this machine too, in whatever namespace.
@@ -289,7 +298,7 @@ impl Book {
         let socket = &self.sockets.get(&id)?.socket;
         let other = self.socket_at(socket.peer, socket.local)?;
         // A socket can be connected to itself.
-        self.sockets.get(&other).filter(|_| other != id)
+        self.socket(other).filter(|_| other != id)
     }
 
     /// Whether findings about a process are asked for.
@@ -321,11 +330,14 @@ impl Book {
         let watched = known.holders.iter().map(|one| one.0).find(|pid| self.wants_process(*pid));
         let pid = by.or(watched).or_else(|| known.holders.first().map(|one| one.0));
         let about = pid.map(|pid| self.about_process(pid)).unwrap_or_default();
+        let about = match known.socket.network {
+            Some(network) => self.about_network(about, Some(network)),
+            None => about,
+        };
         About {
             socket: Some(id),
             local: Some(known.socket.local),
             peer: Some(known.socket.peer),
-            network: known.socket.network,
             ..about
         }
     }
@@ -334,19 +346,40 @@ impl Book {
     #[must_use]
     pub fn about_process(&self, pid: u32) -> About {
         let process = self.processes.get(&pid).map(|patient| &patient.process);
-        About {
+        let about = About {
             pid: Some(pid),
             name: process.map(|process| process.name.clone()),
             container: process.and_then(|process| process.container.clone()),
-            network: process.and_then(|process| process.network),
+            container_name: process.and_then(|process| process.container_name.clone()),
             ..About::default()
-        }
+        };
+        self.about_network(about, process.and_then(|process| process.network))
+    }
+
+    fn about_network(&self, about: About, network: Option<u64>) -> About {
+        let network = network.filter(|network| Some(*network) != self.own_network);
+        let name = network.and_then(|network| self.network_names.get(&network));
+        About { network, network_name: name.cloned(), ..about }
     }
 
     /// Events that nobody took in time, so far.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    fn note_network(&mut self, network: &Network) {
+        if network.is_own {
+            self.own_network = Some(network.inode);
+        }
+        // A number may be given again, to one without a name.
+        self.network_names.remove(&network.inode);
+        if let Some(name) = &network.name {
+            if self.network_names.len() >= MOST_NETWORKS {
+                self.network_names.clear();
+            }
+            self.network_names.insert(network.inode, name.clone());
+        }
     }
 
     fn note_process(&mut self, process: &Process) {
@@ -383,9 +416,9 @@ impl Book {
             }
             self.forget_name(&former);
         } else {
-            self.sockets.insert(socket.id, Known::new(at_ns, socket));
+            self.sockets.insert(socket.id, Box::new(Known::new(at_ns, socket)));
         }
-        self.by_addresses.insert((socket.local, socket.peer), socket.id);
+        self.by_addresses.insert(Pair::of(socket.local, socket.peer), socket.id);
         if self.sockets.len() > MOST_SOCKETS {
             self.forget_silent();
         }
@@ -394,10 +427,10 @@ impl Book {
     /// Forgets a quarter of all sockets.
     fn forget_silent(&mut self) {
         const QUARTER: usize = MOST_SOCKETS / 4;
-        let mut heard: Vec<u64> = self.sockets.values().map(Known::heard_ns).collect();
+        let mut heard: Vec<u64> = self.sockets.values().map(|known| known.heard_ns()).collect();
         let (_, &mut latest, _) = heard.select_nth_unstable(QUARTER);
         let is_silent = |(_, known): &(&SocketId, &Known)| known.heard_ns() <= latest;
-        let silent = self.sockets.iter().filter(is_silent).map(|(id, _)| *id);
+        let silent = self.sockets().filter(is_silent).map(|(id, _)| *id);
         let silent: Vec<SocketId> = silent.take(QUARTER).collect();
         silent.into_iter().for_each(|id| self.forget_socket(id));
     }
@@ -422,6 +455,8 @@ impl Book {
             self.forget_held(former, id);
         }
         if let Some(known) = self.sockets.get_mut(&id) {
+            // Most have one for ever.
+            known.holders.reserve_exact(1);
             known.holders.push((pid, fd));
             self.held.entry(pid).or_default().insert(id);
         }
@@ -440,12 +475,12 @@ impl Book {
         // Only a call leads to the states after our FIN.
         let by_call = changed.by.is_some() || has_sent_fin(changed.to);
         if was_open && by_call && known.closed.is_none() {
-            known.closed = Some((at_ns, changed.clone()));
+            known.closed = Some(Box::new((at_ns, changed.clone())));
         }
-        known.changed = Some((at_ns, changed.clone()));
+        known.changed = Some(Box::new((at_ns, changed.clone())));
         // The numbers of a change have the peer's FIN if it caused the change, and ours not yet.
         if known.fin_received.is_none() && (got_fin(changed.to) || got_fin(changed.from)) {
-            known.fin_received = Some((at_ns, changed.counts));
+            known.fin_received = Some(Box::new((at_ns, changed.counts)));
         }
         known.fin_sent |= has_sent_fin(changed.from);
         if changed.to == State::Close {
@@ -457,12 +492,9 @@ impl Book {
 
     fn note_last(&mut self, at_ns: u64, id: SocketId, counts: Option<Counts>) {
         if let (Some(known), Some(counts)) = (self.sockets.get_mut(&id), counts) {
-            known.last.get_or_insert_with(|| Last {
-                at_ns,
-                counts,
-                fin_sent: known.fin_sent,
-                fin_received: known.fin_received.is_some(),
-            });
+            let (fin_sent, fin_received) = (known.fin_sent, known.fin_received.is_some());
+            let last = || Box::new(Last { at_ns, counts, fin_sent, fin_received });
+            known.last.get_or_insert_with(last);
         }
     }
 
@@ -538,7 +570,7 @@ impl Book {
     }
 
     fn forget_name(&mut self, socket: &Socket) {
-        let names = (socket.local, socket.peer);
+        let names = Pair::of(socket.local, socket.peer);
         if self.by_addresses.get(&names) == Some(&socket.id) {
             self.by_addresses.remove(&names);
         }
@@ -546,12 +578,47 @@ impl Book {
 }
 
 impl Known {
+    /// The last change, and when.
+    #[must_use]
+    pub fn changed(&self) -> Option<&(u64, Changed)> {
+        self.changed.as_deref()
+    }
+
+    /// The change by which a program closed it, or shut down its writing, and when: the first that left
+    /// ESTABLISHED or CLOSE-WAIT by a call.
+    #[must_use]
+    pub fn closed(&self) -> Option<&(u64, Changed)> {
+        self.closed.as_deref()
+    }
+
+    /// Set once the peer's FIN has come: when, and the numbers just then.
+    #[must_use]
+    pub fn fin_received(&self) -> Option<(u64, Option<Counts>)> {
+        self.fin_received.as_deref().copied()
+    }
+
+    /// The numbers when the connection ended: at a reset, or at CLOSED, whichever was first.
+    #[must_use]
+    pub fn last(&self) -> Option<Last> {
+        self.last.as_deref().copied()
+    }
+
     /// When it was last told of, nanoseconds.
     fn heard_ns(&self) -> u64 {
-        let changed = self.changed.as_ref().map(|(at_ns, _)| *at_ns);
+        let changed = self.changed.as_deref().map(|(at_ns, _)| *at_ns);
         let counts = self.counts.map(|(at_ns, _)| at_ns);
         let sample = self.sample.as_ref().map(|(at_ns, _)| *at_ns);
         changed.max(counts).max(sample).max(self.gone_ns).unwrap_or_default().max(self.since_ns)
+    }
+
+    fn note_sample(&mut self, at_ns: u64, sample: &Sample) {
+        self.state = Some(sample.state);
+        self.round_trip_us = sample.info.parse().map(|info| round_trip_us(&info));
+        let bare = Sample { congestion: None, info: Info::default(), ..*sample };
+        match &mut self.sample {
+            Some((last_ns, last)) => (*last_ns, **last) = (at_ns, bare),
+            None => self.sample = Some((at_ns, Box::new(bare))),
+        }
     }
 
     /// Whether it waits for connections.
@@ -573,10 +640,17 @@ impl Known {
             last: None,
             counts: None,
             sample: None,
+            round_trip_us: None,
             gone_ns: None,
             is_wanted: false,
         }
     }
+}
+
+/// The round trip without a queue and without late acknowledgements, where that is known,
+/// microseconds.
+pub(crate) fn round_trip_us(info: &TcpInfo) -> u32 {
+    info.min_rtt_us.filter(|least| (1..info.rtt_us).contains(least)).unwrap_or(info.rtt_us)
 }
 
 /// States in which our FIN is queued.
@@ -660,6 +734,56 @@ mod tests {
         let known = book(&story.socket(1, (HERE, THERE), 7));
         assert!(known.wants_process(7));
         assert_eq!(known.by_addresses.len(), 1);
+    }
+
+    #[test]
+    fn where_it_is_is_said_unless_it_is_here() {
+        let network = |inode, name: Option<&str>, is_own| {
+            What::Network(Network { inode, name: name.map(str::to_owned), is_own })
+        };
+        let boxed = Process {
+            pid: 8,
+            container: Some("0123456789ab".to_owned()),
+            container_name: Some("web".to_owned()),
+            network: Some(2),
+            ..Process::default()
+        };
+        let story = Story::new(Scope::Machine).process(7, "sender").socket(1, (HERE, THERE), 7);
+        let own = book(&story).about(SocketId(1), None).network.unwrap();
+        let story = story.with(network(own, Some("mine"), true)).with(What::Process(boxed));
+        let known = book(&story);
+        let here = known.about(SocketId(1), None);
+        assert_eq!((here.pid, here.network, here.place()), (Some(7), None, None));
+        let place = |book: &Book| book.about_process(8).place().unwrap();
+        assert_eq!(place(&known), "in web (0123456789ab), netns 2");
+        let story = story.with(network(2, Some("lab"), false));
+        assert_eq!(place(&book(&story)), "in web (0123456789ab), netns lab");
+        // The number was given again.
+        let story = story.with(network(2, None, false));
+        assert_eq!(place(&book(&story)), "in web (0123456789ab), netns 2");
+    }
+
+    #[test]
+    fn a_connection_on_which_nothing_ended_takes_less_than_half_a_kilobyte() {
+        let story = Story::new(Scope::Machine)
+            .process(7, "server")
+            .socket(1, (HERE, THERE), 7)
+            .change(1, (State::SynSent, State::Established), Some(counts(0, [1, 1, 1, 1, 1])))
+            .sample(1, State::Established, (0, 0), true);
+        let book = book(&story);
+        let known = &book.sockets[&SocketId(1)];
+        assert!(known.closed.is_none() && known.fin_received.is_none() && known.last.is_none());
+        let sample = &known.sample.as_ref().unwrap().1;
+        // No heap of its own beside its box.
+        assert!(sample.congestion.is_none() && sample.info == Info::default());
+        let boxes = [
+            size_of::<Known>(),
+            size_of_val(&**known.changed.as_ref().unwrap()),
+            size_of_val(&**sample),
+            known.holders.capacity() * size_of_val(&known.holders[0]),
+        ];
+        assert!(boxes.iter().sum::<usize>() <= 500, "{boxes:?}");
+        assert_eq!(known.holders.capacity(), 1);
     }
 
     #[test]

@@ -48,8 +48,8 @@ pub enum What {
     },
     /// A TCP connection changed its state.
     Changed(Changed),
-    /// A reset was sent.
-    ResetSent(ResetSent),
+    /// A reset was sent. In a box: it is rare, and twice as large as any other.
+    ResetSent(Box<ResetSent>),
     /// A reset came, and was believed.
     ResetReceived {
         /// The socket that it ends.
@@ -113,6 +113,8 @@ pub enum What {
     },
     /// A thread kept a processor busy.
     Cpu(Cpu),
+    /// A network namespace that is looked into from now on.
+    Network(Network),
     /// Counters of a network namespace that grew.
     Counters(Counters),
     /// Events that were dropped because nobody took them in time.
@@ -198,8 +200,23 @@ pub struct Process {
     /// Its network namespace, an inode number.
     pub network: Option<u64>,
     /// The container that it is in, as its control group names it: the first 12 digits of an id, or a
-    /// unit of systemd's machines.
+    /// name.
     pub container: Option<String>,
+    /// What its runtime calls the container beside the id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_name: Option<String>,
+}
+
+/// A network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Network {
+    /// Its inode number.
+    pub inode: u64,
+    /// Its name, where it has one (`ip-netns(8)`).
+    pub name: Option<String>,
+    /// Whether it is the observer's own.
+    pub is_own: bool,
 }
 
 /// How a process ended.

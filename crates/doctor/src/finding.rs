@@ -112,8 +112,10 @@ pub struct About {
     pub pid: Option<u32>,
     /// What it calls itself: any characters.
     pub name: Option<String>,
-    /// Its container.
+    /// Its container, as its control group names it.
     pub container: Option<String>,
+    /// What its runtime calls the container beside the id: any characters.
+    pub container_name: Option<String>,
     /// The socket.
     pub socket: Option<SocketId>,
     /// Its own address.
@@ -122,6 +124,27 @@ pub struct About {
     pub peer: Option<SocketAddr>,
     /// The inode number of its network namespace, where that is not ours.
     pub network: Option<u64>,
+    /// The name of that, where it has one (`ip-netns(8)`): any characters.
+    pub network_name: Option<String>,
+}
+
+impl About {
+    /// Where it is, beside the machine's own network: `in web (0123456789ab), netns lab`. Names are of
+    /// any characters.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        let container = match (&self.container, &self.container_name) {
+            (Some(id), Some(name)) => Some(format!("{name} ({id})")),
+            (Some(id), None) => Some(id.clone()),
+            (None, _) => None,
+        };
+        let network = self.network.map(|inode| match &self.network_name {
+            Some(name) => format!("netns {name}"),
+            None => format!("netns {inode}"),
+        });
+        let places: Vec<String> = container.into_iter().chain(network).collect();
+        (!places.is_empty()).then(|| format!("in {}", places.join(", ")))
+    }
 }
 
 /// One number, or word, of the evidence.

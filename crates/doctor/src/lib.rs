@@ -18,6 +18,7 @@ mod explain;
 pub mod finding;
 mod observe;
 mod page;
+mod pair;
 mod recording;
 mod rules;
 mod summary;

@@ -1,5 +1,6 @@
 //! Watching: from the highest tier that the rights and the kernel allow, down to tables of sockets.
 
+mod container;
 mod counters;
 #[cfg(feature = "bpf")]
 mod kernel;
@@ -147,6 +148,8 @@ pub struct Observer {
     source: Option<Box<dyn Source>>,
     /// What is to be handed out next, or once nothing from before it can come any more.
     waiting: Vec<Event>,
+    /// Room for the events of a turn, kept from one to the next.
+    room: Vec<Event>,
     /// Those that the source has told to be such; the tables do not say it.
     subflows: HashSet<SocketId>,
     tick_ns: u64,
@@ -196,6 +199,7 @@ impl Observer {
             tables,
             source,
             waiting: vec![Event { at_ns: now_ns, what: What::Began(began) }],
+            room: Vec::new(),
             subflows: HashSet::new(),
             tick_ns: now_ns,
             window_ns: now_ns,
@@ -247,10 +251,13 @@ impl Observer {
         wait: Duration,
         each: &mut dyn FnMut(Event),
     ) -> Result<(), ObserveError> {
+        /// More room than this, events, is given back.
+        const ROOM: usize = 4096;
         self.wait(wait)?;
         let now_ns = process::monotonic_ns();
         let is_tick = now_ns >= self.tick_ns;
-        let mut events = std::mem::take(&mut self.waiting);
+        let mut events = std::mem::take(&mut self.room);
+        events.append(&mut self.waiting);
         if is_tick {
             self.tables.look(now_ns, &mut |event| events.push(event));
         }
@@ -271,12 +278,15 @@ impl Observer {
             events.push(self.tick());
         }
         let complete_ns = self.source.as_ref().map_or(u64::MAX, |source| source.complete_ns());
-        for event in events {
+        for event in events.drain(..) {
             if event.at_ns <= complete_ns {
                 each(event);
             } else {
                 self.waiting.push(event);
             }
+        }
+        if events.capacity() <= ROOM {
+            self.room = events;
         }
         taken
     }

@@ -107,7 +107,7 @@ fn article(finding: &Finding) -> Markup {
             h3 { span.code { (finding.code) } " " (finding.class) ": " (title) }
             (who(finding))
             p { (finding.sentence) }
-            @if !finding.harmless { p { b { "Fix: " } (finding.fix) } }
+            @if !finding.harmless { p { b { "Fix: " } (with_code(&finding.fix)) } }
             @if let Some(heal) = &finding.heal { pre { (heal) } }
             @if !finding.evidence.is_empty() {
                 details {
@@ -124,6 +124,15 @@ fn article(finding: &Finding) -> Markup {
     }
 }
 
+/// Words of ours, in which code stands between backquotes.
+fn with_code(words: &str) -> Markup {
+    html! {
+        @for (place, part) in words.split('`').enumerate() {
+            @if place % 2 == 0 { (part) } @else { code { (part) } }
+        }
+    }
+}
+
 fn who(finding: &Finding) -> Markup {
     let about = &finding.about;
     html! {
@@ -131,7 +140,7 @@ fn who(finding: &Finding) -> Markup {
             @if let Some(pid) = about.pid {
                 bdi { (about.name.as_deref().unwrap_or("?")) } " [" (pid) "] "
             }
-            @if let Some(container) = &about.container { "in " bdi { (container) } " " }
+            @if let Some(place) = about.place() { bdi { (place) } " " }
             @if let (Some(local), Some(peer)) = (about.local, about.peer) {
                 (local)
                 @if peer.port() != 0 { " to " (peer) }
@@ -189,7 +198,7 @@ mod tests {
                 ..About::default()
             },
             sentence: "7 bytes & more".to_owned(),
-            fix: "none".to_owned(),
+            fix: "`a<b>` does".to_owned(),
             heal: None,
             evidence: [("lost_bytes".to_owned(), 7_u64.into())].into(),
         };
@@ -206,10 +215,12 @@ mod tests {
             connect: 0,
             harmless: 0,
             dropped: 3,
+            looks_per_s: None,
         };
         let page = page(&[finding], &summary);
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");
         assert!(!page.contains(['\u{1b}', '\u{202e}']) && page.contains("7 bytes &amp; more"));
+        assert!(page.contains("<b>Fix: </b><code>a&lt;b&gt;</code> does"), "{page}");
         assert!(
             page.contains("Found 1 loss; 7 bytes did not arrive.") && page.contains("3 events")
         );

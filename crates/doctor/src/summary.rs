@@ -35,6 +35,10 @@ pub struct Summary {
     pub harmless: u64,
     /// Events that came faster than they could be taken.
     pub dropped: u64,
+    /// How often in a second tables of sockets were really looked at; `None` where nobody looked, as in
+    /// a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks_per_s: Option<f64>,
 }
 
 impl Summary {
@@ -64,6 +68,7 @@ impl Summary {
             connect: of_class(Class::Connect),
             harmless: sum(&|one| one.harmless || one.class == Class::Note, &times),
             dropped: book.dropped(),
+            looks_per_s: None,
         }
     }
 }

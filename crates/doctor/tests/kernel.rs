@@ -122,7 +122,7 @@ impl Watch {
 
     fn reset_sent(&self, id: SocketId) -> Option<ResetSent> {
         self.events.iter().find_map(|event| match &event.what {
-            What::ResetSent(reset) if reset.socket == Some(id) => Some(reset.clone()),
+            What::ResetSent(reset) if reset.socket == Some(id) => Some((**reset).clone()),
             _ => None,
         })
     }
@@ -1147,7 +1147,7 @@ try: late.connect(at)
 except BlockingIOError: pass
 try: never.connect(at)
 except BlockingIOError: pass
-print(late.getsockname()[1], never.getsockname()[1], flush=True)
+print(*('%s:%d' % one.getsockname() for one in (l, late, never)), flush=True)
 time.sleep(0.3)
 never.close()
 l.accept()
@@ -1158,14 +1158,9 @@ sys.stdin.read(1)";
     let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
     patient.go();
     let said = patient.said();
-    let (late, never) = said.split_once(' ').unwrap();
-    let (late, never): (u16, u16) = (late.parse().unwrap(), never.parse().unwrap());
-    let of_port = |watch: &Watch, port: u16| {
-        watch.events.iter().find_map(|event| match &event.what {
-            What::Socket(socket) if socket.local.port() == port => Some(socket.id),
-            _ => None,
-        })
-    };
+    let addresses: Vec<SocketAddr> =
+        said.split_whitespace().map(|address| address.parse().unwrap()).collect();
+    let [server, late, never] = addresses[..] else { panic!("{said}") };
     let spent = |watch: &Watch, id: SocketId, to: State| {
         let at = |to: State| {
             watch.events.iter().find_map(|event| match &event.what {
@@ -1177,13 +1172,13 @@ sys.stdin.read(1)";
         };
         Some(Duration::from_nanos(at(to)? - at(State::SynSent)?))
     };
-    let never = watch.until("the one given up", |watch| of_port(watch, never));
+    let never = watch.until("the one given up", |watch| watch.id(never, server));
     let waited = watch.until("its end", |watch| spent(watch, never, State::Close));
     assert!(waited >= Duration::from_millis(290) && waited < Duration::from_secs(1), "{waited:?}");
     let by = watch.changed(never, State::Close).unwrap().by;
     assert_eq!(by.map(|by| by.pid), Some(patient.pid()));
 
-    let late = watch.until("the late one", |watch| of_port(watch, late));
+    let late = watch.until("the late one", |watch| watch.id(late, server));
     let waited = watch.until("that it is there", |watch| spent(watch, late, State::Established));
     assert!(waited >= Duration::from_millis(900) && waited < LONG, "{waited:?}");
     let is_syn = |event: &Event| matches!(event.what, What::Retransmitted { socket, why: Again::Syn, .. } if socket == late);

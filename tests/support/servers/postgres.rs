@@ -14,6 +14,8 @@ use crate::support::{Answer, Scratch, answer_within};
 pub(crate) struct Database {
     programs: PathBuf,
     pub(crate) port: u16,
+    /// Where its Unix socket is.
+    pub(crate) folder: PathBuf,
     server: Server,
 }
 
@@ -48,7 +50,7 @@ impl Database {
             let ask = ["-q", "-h", "127.0.0.1", "-p", &port];
             answer_within(Command::new(programs.join("pg_isready")).args(ask), AT_ONCE).code() == 0
         });
-        Self { programs, port, server }
+        Self { programs, port, folder: home, server }
     }
 
     /// Runs a client of it, which has to succeed.

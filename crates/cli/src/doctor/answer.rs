@@ -154,7 +154,7 @@ fn words_of(scope: Scope) -> String {
 }
 
 /// A finding: a heading, the sentence, what to do.
-fn lines(finding: &Finding, width: usize) -> Vec<String> {
+pub(crate) fn lines(finding: &Finding, width: usize) -> Vec<String> {
     const MARGIN: usize = 7;
     let heading = format!("{:<6} {}", finding.code, heading(finding));
     let mut lines = wrap(&heading, MARGIN, width);
@@ -180,8 +180,8 @@ pub(super) fn heading(finding: &Finding) -> String {
         let name = about.name.as_deref().unwrap_or("?").replace(['\n', '\t'], " ");
         words.push(format!("{name}[{pid}]"));
     }
-    if let Some(container) = &about.container {
-        words.push(format!("in {}", container.replace(['\n', '\t'], " ")));
+    if let Some(place) = about.place() {
+        words.push(place.replace(['\n', '\t'], " "));
     }
     if let (Some(local), Some(peer)) = (about.local, about.peer) {
         words.push(if peer.port() == 0 { local.to_string() } else { format!("{local} to {peer}") });

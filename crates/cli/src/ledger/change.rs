@@ -6,6 +6,7 @@
 //! was made, as a kill may have come before or after it.
 
 mod congestion;
+mod kept_namespace;
 mod route;
 mod socket;
 mod sysctl;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_sys::{mount, namespace, process};
+use lastbyte_sys::{namespace, process};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use congestion::{KeptAlgorithm, MountedBpffs};
@@ -35,8 +36,6 @@ use crate::output::talk;
 const ESRCH: i32 = 3;
 /// How long a process gets after each of SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often one path may have been mounted over; lastbyte itself does it once.
-const MAX_STACKED_MOUNTS: u32 = 16;
 
 /// One change to the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,7 +149,7 @@ impl Change {
 
     pub(crate) fn take_back_telling(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
         match self {
-            Self::Namespace { path, .. } => drop_namespace(path),
+            Self::Namespace { path, .. } => kept_namespace::drop_at(path),
             Self::Process { pid, start_ticks, .. } => end_process(*pid, *start_ticks, GRACE),
             Self::Route(route) => route.take_back(tell),
             Self::SysctlFile(settings) => settings.take_back(tell),
@@ -186,41 +185,6 @@ pub(crate) fn network() -> Result<u64> {
     let path = namespace::current_network_path();
     let file = fs::metadata(&path).with_context(|| format!("cannot look at {}", path.display()))?;
     Ok(file.ino())
-}
-
-/// Unmounts the namespace kept at `path` and removes the file it was mounted on. Both only if they
-/// are what they should be: a namespace, and an empty file.
-fn drop_namespace(path: &Path) -> Result<()> {
-    for _ in 0..MAX_STACKED_MOUNTS {
-        if !is_namespace(path)? {
-            break;
-        }
-        match mount::unmount_detach(path) {
-            Ok(()) => {}
-            // Somebody else was faster; or it is a namespace's file that is not mounted here, and
-            // what follows refuses it.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
-            Err(error) if is_absent(&error) => return Ok(()),
-            Err(error) => {
-                let what = format!("cannot unmount {} (needs CAP_SYS_ADMIN)", path.display());
-                return Err(error).context(what);
-            }
-        }
-    }
-    let Some(file) = present(fs::symlink_metadata(path), path)? else { return Ok(()) };
-    ensure!(
-        file.is_file() && file.len() == 0 && !is_namespace(path)?,
-        "{} is not the empty file that a namespace leaves: it is left alone",
-        path.display()
-    );
-    present(fs::remove_file(path), path).map(drop)
-}
-
-/// Whether a namespace is mounted at `path`: then it lies on the file system of all namespaces.
-fn is_namespace(path: &Path) -> Result<bool> {
-    let own = "/proc/self/ns/net";
-    let own = fs::metadata(own).with_context(|| format!("cannot look at {own}"))?;
-    Ok(present(fs::metadata(path), path)?.is_some_and(|file| file.dev() == own.dev()))
 }
 
 /// Ends the process `pid` if it is the one that started at `start_ticks`.

@@ -429,7 +429,7 @@ impl Translator {
             }
             record::HOLDS => What::Holds { socket, pid: record.pid(), fd: None },
             record::CHANGED => What::Changed(changed(record)),
-            record::RESET_SENT => What::ResetSent(self.reset_sent(record)?),
+            record::RESET_SENT => What::ResetSent(Box::new(self.reset_sent(record)?)),
             record::RESET_RECEIVED => What::ResetReceived { socket, counts: record.counts() },
             record::AGAIN => What::Retransmitted {
                 socket,

@@ -1,7 +1,7 @@
 //! Network namespaces: one door into each, opened from within, and what is asked through it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use lastbyte_sys::namespace;
 use lastbyte_sys::sock_diag::{Destroyed, Dump};
 
 use super::counters;
-use crate::event::Counters;
+use crate::event::{self, Counters};
 
 /// So many namespaces are looked into, at most.
 const MOST: usize = 256;
@@ -23,6 +23,10 @@ pub(super) struct Networks {
     pub(super) open: BTreeMap<u64, Network>,
     /// Such that cannot be, and why.
     pub(super) refused: BTreeMap<u64, String>,
+    /// Those that were opened and are not told of yet.
+    fresh: Vec<event::Network>,
+    /// Where `run/netns` lies.
+    root: PathBuf,
 }
 
 /// One of them.
@@ -41,12 +45,18 @@ pub(super) struct Network {
 }
 
 impl Networks {
+    /// None are open. `root`: where `run` lies.
+    pub(super) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), ..Self::default() }
+    }
+
     /// Looks into the calling thread's own.
     ///
     /// # Errors
     /// As [`Dump::open`].
     pub(super) fn open_own(&mut self, hears_ends: bool) -> io::Result<()> {
         let network = Network::open(&namespace::current_network_path(), hears_ends)?;
+        self.note_fresh(network.inode, &named(&self.root), true);
         self.open.insert(network.inode, Network { is_own: true, ..network });
         Ok(())
     }
@@ -56,10 +66,27 @@ impl Networks {
         self.open.values().any(|network| !network.may_hear)
     }
 
+    /// Those that were opened since the last call.
+    pub(super) fn take_fresh(&mut self) -> Vec<event::Network> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    fn note_fresh(&mut self, inode: u64, named: &BTreeMap<u64, PathBuf>, is_own: bool) {
+        let name = named.get(&inode).and_then(|path| path.file_name());
+        let name = name.map(|name| name.to_string_lossy().into_owned());
+        self.fresh.push(event::Network { inode, name, is_own });
+    }
+
     /// Looks into those that are `wanted`, by the file that stands for each, and no more into others.
     pub(super) fn want(&mut self, wanted: &BTreeMap<u64, PathBuf>, hears_ends: bool) {
         self.open.retain(|inode, network| network.is_own || wanted.contains_key(inode));
         self.refused.retain(|inode, _| wanted.contains_key(inode) || self.open.contains_key(inode));
+        let is_known =
+            |inode: &u64| self.open.contains_key(inode) || self.refused.contains_key(inode);
+        if wanted.keys().all(is_known) {
+            return;
+        }
+        let named = named(&self.root);
         for (inode, path) in wanted {
             if self.open.contains_key(inode) || self.refused.contains_key(inode) {
                 continue;
@@ -70,7 +97,10 @@ impl Networks {
                 continue;
             }
             match Network::open(path, hears_ends) {
-                Ok(network) => drop(self.open.insert(network.inode, network)),
+                Ok(network) => {
+                    self.note_fresh(network.inode, &named, false);
+                    self.open.insert(network.inode, network);
+                }
                 // It has gone meanwhile, with its process.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
@@ -80,6 +110,18 @@ impl Networks {
             }
         }
     }
+}
+
+/// Those that have a name (`ip-netns(8)`), by their inode numbers.
+pub(super) fn named(root: &Path) -> BTreeMap<u64, PathBuf> {
+    let entries = fs::read_dir(root.join("run/netns")).into_iter().flatten().flatten();
+    // All namespaces lie on one file system, and what is mounted on a name is on it.
+    let device = namespace::current_network_path().metadata().map(|file| file.dev()).ok();
+    let is_one = |path: PathBuf| {
+        let file = path.metadata().ok().filter(|file| Some(file.dev()) == device)?;
+        Some((file.ino(), path))
+    };
+    entries.filter_map(|entry| is_one(entry.path())).collect()
 }
 
 impl Network {

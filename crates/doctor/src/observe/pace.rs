@@ -8,11 +8,15 @@ use lastbyte_sys::process;
 #[derive(Debug)]
 pub(super) struct Pace {
     every_ns: u64,
-    /// One part in so many of the time.
+    /// One part in so many of the time, also where it is asked for before it is due.
     share: u64,
+    /// And where nobody asks for it.
+    unasked: u64,
     /// What one takes, nanoseconds of processor time: the last ones, the newest the most.
     cost_ns: u64,
     last_ns: Option<u64>,
+    /// By how much the last one came later than it was allowed: the next may come so much earlier.
+    spare_ns: u64,
     /// When the first was, and how many came after it.
     first_ns: u64,
     more: u64,
@@ -25,7 +29,14 @@ pub(super) struct Cost(u64);
 impl Pace {
     pub(super) fn new(every: Duration, share: u64) -> Self {
         let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
-        Self { every_ns, share, cost_ns: 0, last_ns: None, first_ns: 0, more: 0 }
+        let (last_ns, first_ns) = (None, 0);
+        let (spare_ns, more) = (0, 0);
+        Self { every_ns, share, unasked: share, cost_ns: 0, last_ns, spare_ns, first_ns, more }
+    }
+
+    /// Takes a smaller share, one part in so many, where nobody asks for it before it is due.
+    pub(super) fn unasked(self, share: u64) -> Self {
+        Self { unasked: share, ..self }
     }
 
     /// Whether it is time.
@@ -33,12 +44,17 @@ impl Pace {
         /// Whoever calls comes a little early or late.
         const SLACK_NS: u64 = 5_000_000;
         let asked = |last: u64| now_ns + SLACK_NS >= last.saturating_add(self.every_ns);
-        self.last_ns.is_none_or(asked) && self.is_allowed(now_ns)
+        self.last_ns.is_none_or(asked) && self.is_within(self.unasked, now_ns)
     }
 
     /// Whether it would not take more than its share, should it be done now.
     pub(super) fn is_allowed(&self, now_ns: u64) -> bool {
-        self.last_ns.is_none_or(|last| now_ns >= last + self.cost_ns * self.share)
+        self.is_within(self.share, now_ns)
+    }
+
+    fn is_within(&self, share: u64, now_ns: u64) -> bool {
+        let wait_ns = (self.cost_ns * share).saturating_sub(self.spare_ns);
+        self.last_ns.is_none_or(|last| now_ns >= last + wait_ns)
     }
 
     pub(super) fn begin() -> Cost {
@@ -52,7 +68,12 @@ impl Pace {
         match self.last_ns {
             // At the first, all is new.
             None => (self.first_ns, self.cost_ns) = (now_ns, own_ns / 4),
-            Some(_) => {
+            Some(last) => {
+                /// Whoever calls does so ten times a second.
+                const MOST_SPARE_NS: u64 = 100_000_000;
+                let waited_ns = now_ns.saturating_sub(last) + self.spare_ns;
+                let spare_ns = waited_ns.saturating_sub(self.cost_ns * self.share);
+                self.spare_ns = spare_ns.min(MOST_SPARE_NS);
                 self.more += 1;
                 self.cost_ns = self.cost_ns.midpoint(own_ns);
             }
@@ -88,9 +109,23 @@ mod tests {
         assert!(pace.is_due(100 * MS));
         pace.cost_ns = 3 * MS;
         assert!(!pace.is_due(299 * MS) && pace.is_due(300 * MS));
+        let mut pace = pace.unasked(200);
+        assert!(!pace.is_due(599 * MS) && pace.is_due(600 * MS));
+        assert!(!pace.is_allowed(299 * MS) && pace.is_allowed(300 * MS));
         assert_eq!(pace.interval(), None);
         pace.end(&Pace::begin(), 0, 300 * MS);
         pace.end(&Pace::begin(), 0, 500 * MS);
         assert_eq!(pace.interval(), Some(Duration::from_millis(250)));
+        // A little too dear for each tenth of a second: left out is one now and then, not each second one.
+        let mut pace = Pace::new(Duration::from_millis(100), 100);
+        let mut looks = 0;
+        for now_ns in (0..100).map(|tick| tick * 100 * MS) {
+            if pace.is_due(now_ns) {
+                pace.end(&Pace::begin(), 0, now_ns);
+                pace.cost_ns = 11 * MS / 10;
+                looks += 1;
+            }
+        }
+        assert!((88..=93).contains(&looks), "{looks}");
     }
 }

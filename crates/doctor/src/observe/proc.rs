@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::container::Container;
 use crate::event::{Ending, Process};
 
 /// `/proc`, wherever it lies.
@@ -104,7 +105,8 @@ impl Proc {
 
     /// All about a process that its `stat` does not say.
     pub(super) fn process(&self, pid: u32, stat: &Stat) -> Process {
-        let cgroup = read(&self.of(pid).join("cgroup"), 1 << 16).unwrap_or_default();
+        let container = self.container(pid);
+        let container_name = container.as_ref().and_then(|one| one.name(self, pid));
         Process {
             pid,
             parent: stat.parent,
@@ -112,8 +114,20 @@ impl Proc {
             command: self.command(pid),
             user: self.user(pid),
             network: self.network(pid, pid),
-            container: container(&String::from_utf8_lossy(&cgroup)),
+            container: container.map(|container| container.id),
+            container_name,
         }
+    }
+
+    /// The container that a process is in.
+    pub(super) fn container(&self, pid: u32) -> Option<Container> {
+        let cgroup = read(&self.of(pid).join("cgroup"), 1 << 16)?;
+        Container::of(&String::from_utf8_lossy(&cgroup), self.root())
+    }
+
+    /// Where the files of the machine lie whose processes it shows.
+    pub(super) fn root(&self) -> &Path {
+        self.0.parent().unwrap_or(&self.0)
     }
 
     /// The inode number of a thread's network namespace; `None` for whoever may not see it.
@@ -180,6 +194,13 @@ impl Proc {
         String::from_utf8_lossy(&bytes[..end]).replace('\0', " ")
     }
 
+    /// The words of a command line, as far as the first `most` bytes hold them.
+    pub(super) fn arguments(&self, pid: u32, most: usize) -> Vec<String> {
+        let bytes = read(&self.of(pid).join("cmdline"), most).unwrap_or_default();
+        let words = bytes.split(|byte| *byte == 0);
+        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    }
+
     fn user(&self, pid: u32) -> Option<u32> {
         let status = read(&self.of(pid).join("status"), ROOM);
         let text = status.map(|status| String::from_utf8_lossy(&status).into_owned());
@@ -200,37 +221,6 @@ impl Proc {
 /// More than `stat` and `status` are.
 const ROOM: usize = 8192;
 
-/// The container that a control group stands for (`cgroup(7)`: lines `number:controllers:path`): the
-/// first 12 digits of its id, or the machine's name.
-fn container(cgroup: &str) -> Option<String> {
-    cgroup.lines().find_map(|line| {
-        let path = line.splitn(3, ':').nth(2)?;
-        // The innermost container counts, of those that lie in another.
-        path.rsplit('/').find_map(of_unit)
-    })
-}
-
-/// Of one step of the path: `docker-ID.scope`, `cri-containerd-ID.scope`, `crio-ID.scope`,
-/// `libpod-ID.scope`, a bare `ID` (docker's and Kubernetes' older layout), `machine-NAME.scope`,
-/// `systemd-nspawn@NAME.service`, `lxc.payload.NAME`.
-fn of_unit(step: &str) -> Option<String> {
-    let unit = step.strip_suffix(".scope").or_else(|| step.strip_suffix(".service"));
-    let name = unit.unwrap_or(step);
-    let machine = name
-        .strip_prefix("machine-")
-        .or_else(|| name.strip_prefix("systemd-nspawn@"))
-        .or_else(|| name.strip_prefix("lxc.payload."))
-        .filter(|machine| !machine.is_empty());
-    // Podman's conmon is outside of the container that it looks after.
-    let id = name.rsplit(['-', ':']).next().unwrap_or(name);
-    let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match (is_id && !name.contains("conmon"), machine) {
-        (true, _) => Some(id[..12].to_owned()),
-        (false, Some(machine)) => Some(machine.replace("\\x2d", "-")),
-        (false, None) => None,
-    }
-}
-
 /// The number of a link such as `socket:[4711]`.
 fn in_brackets(target: &Path, kind: &str) -> Option<u64> {
     target.to_str()?.strip_prefix(kind)?.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
@@ -243,7 +233,7 @@ fn numbers(folder: &Path) -> io::Result<impl Iterator<Item = u32> + use<>> {
 }
 
 /// The first so many bytes of a file; `None` if it cannot be read, or no more.
-fn read(path: &Path, most: usize) -> Option<Vec<u8>> {
+pub(super) fn read(path: &Path, most: usize) -> Option<Vec<u8>> {
     let file = fs::File::open(path).ok()?;
     let mut bytes = Vec::with_capacity(most.min(1024));
     file.take(u64::try_from(most).unwrap_or(u64::MAX)).read_to_end(&mut bytes).ok()?;
@@ -270,37 +260,6 @@ mod tests {
         let ended = Stat { state: b'Z', ..stat };
         assert_eq!((ended.ending(true), ended.ending(false)), (Ending::Exit(1), Ending::Unknown));
         assert_eq!(Stat { status: 9, ..ended }.ending(true), Ending::Signal(9));
-    }
-
-    #[test]
-    fn containers_by_their_control_groups() {
-        let id = "0123456789ab".repeat(5) + "cdef";
-        let cases = [
-            (format!("0::/system.slice/docker-{id}.scope"), Some("0123456789ab")),
-            (
-                format!("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope"),
-                Some("0123456789ab"),
-            ),
-            (format!("0::/kubepods/besteffort/pod1/{id}"), Some("0123456789ab")),
-            (format!("12:pids:/docker/{id}\n0::/"), Some("0123456789ab")),
-            (format!("0::/machine.slice/libpod-{id}.scope/container"), Some("0123456789ab")),
-            (format!("0::/kubepods.slice/crio-{id}.scope"), Some("0123456789ab")),
-            (
-                format!(
-                    "0::/system.slice/containerd.service/kubepods-pod1.slice:cri-containerd:{id}"
-                ),
-                Some("0123456789ab"),
-            ),
-            (format!("0::/machine.slice/libpod-conmon-{id}.scope"), None),
-            ("0::/machine.slice/machine-web\\x2d1.scope".to_owned(), Some("web-1")),
-            ("0::/machine.slice/systemd-nspawn@web.service/payload".to_owned(), Some("web")),
-            ("0::/lxc.payload.web/init.scope".to_owned(), Some("web")),
-            ("0::/user.slice/user-1000.slice/session-2.scope".to_owned(), None),
-            ("nonsense\n::".to_owned(), None),
-        ];
-        for (cgroup, expected) in cases {
-            assert_eq!(container(&cgroup).as_deref(), expected, "{cgroup}");
-        }
     }
 
     #[test]
@@ -335,11 +294,8 @@ mod tests {
         }
 
         #[test]
-        fn no_line_is_too_strange(
-            line in prop::collection::vec(any::<u8>(), 0..200), cgroup in "\\PC{0,80}",
-        ) {
+        fn no_line_is_too_strange(line in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Stat::parse(&line);
-            let _ = container(&cgroup);
         }
     }
 }

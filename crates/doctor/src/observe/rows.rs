@@ -4,24 +4,26 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use lastbyte_core::diag;
-use lastbyte_core::sample::State;
+use lastbyte_core::sample::{Progress, State};
 
 use crate::event::{Info, Role, Sample, Socket, SocketId};
+use crate::pair::Pair;
 
 /// So many sockets at most; of others nothing is told but that they are there.
 const MOST: usize = 200_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    pub(super) all: HashMap<SocketId, Row>,
+    /// In boxes: half of the map's places are empty.
+    pub(super) all: HashMap<SocketId, Box<Row>>,
     by_inode: HashMap<u32, SocketId>,
-    by_addresses: HashMap<(SocketAddr, SocketAddr), SocketId>,
+    by_addresses: HashMap<Pair, SocketId>,
     /// Listening ones, by their port.
     listening: HashMap<u16, Vec<SocketId>>,
     /// Whether there is one that a program has, it is not known which.
     pub(super) has_unsearched: bool,
     /// Those that went at the last look, for whoever hears of them later: with their last numbers.
-    pub(super) buried: HashMap<(SocketAddr, SocketAddr), (Row, Option<Sample>)>,
+    pub(super) buried: HashMap<(SocketAddr, SocketAddr), (Box<Row>, Option<Sample>)>,
 }
 
 #[derive(Debug)]
@@ -54,17 +56,13 @@ pub(super) struct Moved {
 }
 
 impl Moved {
-    pub(super) fn of(socket: &diag::Socket) -> Self {
-        let info = socket.info.as_ref();
-        let count = |number: fn(&lastbyte_core::sample::TcpInfo) -> Option<u64>| {
-            info.and_then(number).unwrap_or_default()
-        };
+    pub(super) fn of((receive_queue, send_queue): (u32, u32), progress: &Progress) -> Self {
         Self {
-            receive_queue: socket.receive_queue,
-            send_queue: socket.send_queue,
-            acked: count(|info| info.bytes_acked),
-            received: count(|info| info.bytes_received),
-            sent: count(|info| info.bytes_sent),
+            receive_queue,
+            send_queue,
+            acked: progress.bytes_acked.unwrap_or_default(),
+            received: progress.bytes_received.unwrap_or_default(),
+            sent: progress.bytes_sent.unwrap_or_default(),
         }
     }
 
@@ -88,62 +86,74 @@ impl Rows {
         if row.state == State::Listen {
             self.listening.entry(row.socket.local.port()).or_default().push(id);
         } else {
-            self.by_addresses.insert((row.socket.local, row.socket.peer), id);
+            self.by_addresses.insert(Pair::of(row.socket.local, row.socket.peer), id);
         }
-        self.all.insert(id, row);
+        self.all.insert(id, Box::new(row));
     }
 
-    pub(super) fn remove(&mut self, id: SocketId) -> Option<Row> {
+    pub(super) fn remove(&mut self, id: SocketId) -> Option<Box<Row>> {
         let row = self.all.remove(&id)?;
         if self.by_inode.get(&row.inode) == Some(&id) {
             self.by_inode.remove(&row.inode);
         }
-        let addresses = (row.socket.local, row.socket.peer);
+        let addresses = Pair::of(row.socket.local, row.socket.peer);
         if self.by_addresses.get(&addresses) == Some(&id) {
             self.by_addresses.remove(&addresses);
         }
-        if let Some(listening) = self.listening.get_mut(&addresses.0.port()) {
+        let port = row.socket.local.port();
+        if let Some(listening) = self.listening.get_mut(&port) {
             listening.retain(|one| *one != id);
             if listening.is_empty() {
-                self.listening.remove(&addresses.0.port());
+                self.listening.remove(&port);
             }
         }
         Some(row)
     }
 
-    /// A socket came to a program: it was made before by the kernel alone.
-    pub(super) fn note_inode(&mut self, id: SocketId, inode: u32) {
-        let Some(row) = self.all.get_mut(&id) else { return };
+    /// The row of a socket that has this inode number now: one that came to a program was made before
+    /// by the kernel alone.
+    pub(super) fn known(&mut self, id: SocketId, inode: u32) -> Option<&mut Row> {
+        let row = self.all.get_mut(&id)?;
         if row.inode != inode && inode != 0 {
             self.by_inode.insert(inode, id);
             self.has_unsearched = true;
         }
         row.inode = inode;
+        Some(row)
     }
 
     pub(super) fn of_inode(&mut self, inode: u32) -> Option<&mut Row> {
-        self.all.get_mut(self.by_inode.get(&inode)?)
+        self.all.get_mut(self.by_inode.get(&inode)?).map(|row| &mut **row)
     }
 
     pub(super) fn at(&self, local: SocketAddr, peer: SocketAddr) -> Option<SocketId> {
-        self.by_addresses.get(&(local, peer)).copied()
+        self.by_addresses.get(&Pair::of(local, peer)).copied()
     }
 
     pub(super) fn other_end(&self, socket: &Socket) -> Option<&Row> {
-        self.all.get(&self.at(socket.peer, socket.local)?)
+        self.all.get(&self.at(socket.peer, socket.local)?).map(|row| &**row)
     }
 
     /// The listening socket that a connection of this address came to, if one did.
     pub(super) fn listener(&self, socket: &Socket) -> Option<&Row> {
         let local = socket.local;
-        let candidates =
-            self.listening.get(&local.port())?.iter().filter_map(|id| self.all.get(id));
+        let listening = self.listening.get(&local.port())?.iter();
+        let candidates = listening.filter_map(|id| self.all.get(id)).map(|row| &**row);
         let here = candidates.filter(|row| row.socket.network == socket.network);
         let fits = |row: &&Row| {
             let ip = row.socket.local.ip();
             ip == local.ip() || ip.is_unspecified()
         };
         here.filter(fits).max_by_key(|row| row.socket.local.ip() == local.ip())
+    }
+}
+
+impl Row {
+    /// A process has it by this descriptor, where known.
+    pub(super) fn add_holder(&mut self, pid: u32, fd: Option<i32>) {
+        // Most have one for ever.
+        self.holders.reserve_exact(1);
+        self.holders.push((pid, fd));
     }
 }
 

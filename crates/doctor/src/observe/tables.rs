@@ -12,12 +12,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lastbyte_core::diag;
-use lastbyte_core::sample::State;
+use lastbyte_core::diag::{self, Outline};
+use lastbyte_core::sample::{Progress, State};
 use lastbyte_sys::sock_diag::{CONNECTED, LISTENING};
 use lastbyte_sys::{process, socket};
 
-use super::networks::{Network, Networks};
+use super::networks::{self, Network, Networks};
 use super::pace::Pace;
 use super::proc::Proc;
 use super::processes::Processes;
@@ -27,9 +27,11 @@ use crate::event::{Changed, Event, Role, Sample, Scope, Socket, SocketId, What};
 
 /// In `TIME_WAIT` there is nothing to see, and there may be very many.
 const STATES: u32 = (LISTENING | CONNECTED) & !(1 << 6);
-/// A look at all tables may take one part in so many of a processor's time, and one at descriptors.
+/// A look at all tables may take one part in so many of a processor's time, and one at descriptors,
+/// where there is a new socket to be found behind one, and where there is none.
 const TABLES_SHARE: u64 = 66;
 const HOLDERS_SHARE: u64 = 100;
+const HOLDERS_SHARE_UNASKED: u64 = 500;
 /// Descriptors are looked through so often for sockets that are handed on, and earlier for new ones.
 const HOLDERS_EVERY: Duration = Duration::from_secs(3);
 /// The first number that is made up, and so many at most.
@@ -89,7 +91,7 @@ type Addresses = (SocketAddr, SocketAddr);
 impl Tables {
     pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
         let proc = Proc(proc);
-        let mut networks = Networks::default();
+        let mut networks = Networks::new(proc.root());
         let unavailable = |error| {
             ObserveError::Unavailable(format!("the kernel lists no sockets (sock_diag): {error}"))
         };
@@ -105,7 +107,7 @@ impl Tables {
             second_ns: 0,
             ends_again_ns: 0,
             pace: Pace::new(plan.every, TABLES_SHARE),
-            holders: Pace::new(HOLDERS_EVERY, HOLDERS_SHARE),
+            holders: Pace::new(HOLDERS_EVERY, HOLDERS_SHARE).unasked(HOLDERS_SHARE_UNASKED),
             hidden: BTreeSet::new(),
             wants_locks: Vec::new(),
             has_new_listener: false,
@@ -128,7 +130,8 @@ impl Tables {
     /// The socket of these addresses, as the last look saw it, or as it was before that.
     pub(super) fn at(&self, local: SocketAddr, peer: SocketAddr) -> Option<&Row> {
         let row = self.rows.at(local, peer).and_then(|id| self.rows.all.get(&id));
-        row.or_else(|| self.rows.buried.get(&(local, peer)).map(|buried| &buried.0))
+        let buried = || self.rows.buried.get(&(local, peer)).map(|buried| &buried.0);
+        row.or_else(buried).map(|row| &**row)
     }
 
     /// The socket that is behind a descriptor now, if a table has shown it.
@@ -141,7 +144,7 @@ impl Tables {
     /// The socket that a process has by this descriptor, where that was seen.
     pub(super) fn held_by(&self, pid: u32, fd: i32) -> Option<SocketId> {
         let held = |row: &&Row| row.holders.contains(&(pid, Some(fd)));
-        self.rows.all.values().find(held).map(|row| row.socket.id)
+        self.rows.all.values().map(|row| &**row).find(held).map(|row| row.socket.id)
     }
 
     /// Somebody used a socket: it is told of if it is asked about with them. Returns whether it is told
@@ -158,7 +161,7 @@ impl Tables {
         };
         let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
         if let Some(pid) = is_new {
-            row.holders.push((pid, None));
+            row.add_holder(pid, None);
             if row.is_told {
                 self.hold((id, pid, None), at_ns, each);
             }
@@ -303,12 +306,17 @@ impl Tables {
         self.rows.buried.clear();
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         self.enter(is_second, now_ns);
+        for network in self.networks.take_fresh() {
+            each(Event { at_ns: now_ns, what: What::Network(network) });
+        }
         let mut seen = Seen { fresh: Vec::new(), gone: Vec::new(), is_first };
         let inodes: Vec<u64> = self.networks.open.keys().copied().collect();
+        let mut whole = Vec::new();
         for inode in inodes {
-            self.dump(inode, &mut seen, each);
+            whole.extend(self.dump(inode, &mut seen, each).then_some(inode));
             self.hear(inode, now_ns, &mut seen, each);
         }
+        self.miss(&whole, &mut seen);
         let spent_ns = self.find_holders(now_ns, each);
         for (id, sample) in seen.fresh {
             self.decide(id, now_ns, each);
@@ -338,6 +346,7 @@ impl Tables {
             // All processes are looked through for that.
             _ if !is_second => return,
             Scope::Machine | Scope::Port(_) => {
+                wanted.extend(networks::named(self.proc.root()));
                 for pid in self.proc.pids().unwrap_or_default() {
                     if let Some(inode) = self.proc.network(pid, pid) {
                         wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid, pid));
@@ -352,9 +361,9 @@ impl Tables {
         }
     }
 
-    /// Takes the table of one namespace in.
-    fn dump(&mut self, inode: u64, seen: &mut Seen, each: Each<'_>) {
-        let Some(network) = self.networks.open.get_mut(&inode) else { return };
+    /// Takes the table of one namespace in. Returns whether it was the whole table.
+    fn dump(&mut self, inode: u64, seen: &mut Seen, each: Each<'_>) -> bool {
+        let Some(network) = self.networks.open.get_mut(&inode) else { return false };
         let mut table = Table {
             rows: &mut self.rows,
             seen,
@@ -364,22 +373,23 @@ impl Tables {
             tells_changes: self.tells.changes,
         };
         let whole = network.dump.tcp(STATES, &mut |body| table.take(body, each));
-        let (rows, round) = (&mut self.rows, self.round);
         let is_broken = |error: &std::io::Error| error.kind() != std::io::ErrorKind::Interrupted;
         if let Some(error) = whole.as_ref().err().filter(|error| is_broken(error)) {
             let why = format!("the sockets of network namespace {inode} are not listed: {error}");
             self.networks.refused.insert(inode, why);
         }
-        // Some may be missing from a dump that was interrupted.
-        if whole.is_ok() {
-            let here = rows.all.values().filter(|row| row.socket.network == Some(inode));
-            let gone = here.filter(|row| row.round != round).map(|row| (row.socket.id, None));
-            seen.gone.extend(gone);
-        } else {
-            for row in rows.all.values_mut().filter(|row| row.socket.network == Some(inode)) {
-                row.round = round;
-            }
-        }
+        whole.is_ok()
+    }
+
+    /// Takes those for gone that are not in the `whole` table of their namespace any more. From one that
+    /// was interrupted some may be missing.
+    fn miss(&self, whole: &[u64], seen: &mut Seen) {
+        let is_missing = |row: &&Row| {
+            row.round != self.round
+                && row.socket.network.is_some_and(|network| whole.contains(&network))
+        };
+        let missing = self.rows.all.values().map(|row| &**row).filter(is_missing);
+        seen.gone.extend(missing.map(|row| (row.socket.id, None)));
     }
 
     /// Takes in who has ended since the last look, with their last numbers.
@@ -415,7 +425,8 @@ impl Tables {
             // Of one that was aborted by its program nothing is left to read.
             let is_whole = socket.peer.port() != 0 && !socket.peer.ip().is_unspecified();
             if is_whole && !self.rows.all.contains_key(&id) && !self.rows.is_full() {
-                let row = new_row(&self.rows, inode, &socket, self.round, false);
+                let of = (&socket, info.as_deref());
+                let row = new_row(&self.rows, (inode, self.round), of, false);
                 let holders = self.rows.listener(&row.socket).map(|row| row.holders.clone());
                 // Whoever listened has accepted it, as far as can be known afterwards.
                 let pids = holders.into_iter().flatten().map(|(pid, _)| (pid, None)).collect();
@@ -449,7 +460,7 @@ impl Tables {
                 match row.holders.iter_mut().find(|holder| holder.0 == pid) {
                     Some((_, Some(_))) => return,
                     Some((_, unknown)) => *unknown = Some(fd),
-                    None => row.holders.push((pid, Some(fd))),
+                    None => row.add_holder(pid, Some(fd)),
                 }
                 found.push((row.socket.id, pid, fd));
             });
@@ -585,64 +596,64 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn take(&mut self, body: &[u8], each: Each<'_>) {
-        let Some(socket) = diag::Socket::parse(body) else { return };
-        let info = diag::info_bytes(body);
+        let Some(outline) = Outline::parse(body) else { return };
         // What stands for a connection in TIME_WAIT may be in another state by name, and has none.
-        if info.is_none() && !matches!(socket.state, State::Listen | State::SynRecv) {
+        if outline.info.is_none() && !matches!(outline.state, State::Listen | State::SynRecv) {
             return;
         }
-        let at_ns = process::monotonic_ns();
-        let id = SocketId(socket.cookie);
-        self.rows.note_inode(id, socket.inode);
-        let Some(row) = self.rows.all.get_mut(&id) else {
-            if !self.rows.is_full() {
-                let was_there = self.seen.is_first;
-                let row = new_row(self.rows, self.network, &socket, self.round, was_there);
-                self.rows.add(row);
-                self.seen.fresh.push((id, (at_ns, sample(id, socket, info))));
-            }
+        let (at_ns, id) = (process::monotonic_ns(), SocketId(outline.cookie));
+        let Some(row) = self.rows.known(id, outline.inode) else {
+            self.take_new(at_ns, body, outline.info);
             return;
         };
         row.round = self.round;
-        if self.tells_changes && row.is_told && row.state != socket.state {
-            let changed = change(id, row.state, &socket);
+        if self.tells_changes && row.is_told && row.state != outline.state {
+            let changed = change(id, row.state, &outline);
             each(Event { at_ns, what: What::Changed(changed) });
         }
-        row.state = socket.state;
-        let time_outs = socket.info.and_then(|info| info.total_rto).unwrap_or(row.time_outs);
+        row.state = outline.state;
+        let progress = outline.info.map(Progress::parse).unwrap_or_default();
+        let time_outs = progress.total_rto.unwrap_or(row.time_outs);
         row.timed_out = time_outs > row.time_outs;
         row.time_outs = time_outs;
-        if let Some(sample) = row.sample(at_ns, socket, info, self.wants_locks) {
+        let queues = (outline.receive_queue, outline.send_queue);
+        if row.is_to_be_told(at_ns, Moved::of(queues, &progress), self.wants_locks)
+            && let Some(socket) = diag::Socket::parse(body)
+        {
+            let sample = Sample { locks: row.locks, ..sample(id, socket, outline.info) };
             each(Event { at_ns, what: What::Sample(Box::new(sample)) });
         }
+    }
+
+    fn take_new(&mut self, at_ns: u64, body: &[u8], info: Option<&[u8]>) {
+        let Some(socket) = diag::Socket::parse(body).filter(|_| !self.rows.is_full()) else {
+            return;
+        };
+        let was_there = self.seen.is_first;
+        let row = new_row(self.rows, (self.network, self.round), (&socket, info), was_there);
+        let id = row.socket.id;
+        self.rows.add(row);
+        self.seen.fresh.push((id, (at_ns, sample(id, socket, info))));
     }
 }
 
 impl Row {
-    /// What is to be told of a socket that was told of before.
-    fn sample(
-        &mut self,
-        at_ns: u64,
-        socket: diag::Socket,
-        info: Option<&[u8]>,
-        wants_locks: &mut Vec<SocketId>,
-    ) -> Option<Sample> {
+    /// Whether a socket that was told of before is to be told of again, and then takes it for told.
+    fn is_to_be_told(&mut self, at_ns: u64, moved: Moved, wants_locks: &mut Vec<SocketId>) -> bool {
         if !self.is_told {
-            return None;
+            return false;
         }
-        let moved = Moved::of(&socket);
-        let is_quiet = moved == self.moved && moved.is_idle(socket.state);
+        let is_quiet = moved == self.moved && moved.is_idle(self.state);
         if is_quiet && at_ns < self.sampled_ns + QUIET_NS {
-            return None;
+            return false;
         }
-        let id = self.socket.id;
-        let is_due = self.locks_ns == 0 || at_ns >= self.locks_ns + LOCKS_NS;
-        let is_open = matches!(socket.state, State::Established | State::CloseWait);
+        let is_due = self.locks_ns == 0 || (!is_quiet && at_ns >= self.locks_ns + LOCKS_NS);
+        let is_open = matches!(self.state, State::Established | State::CloseWait);
         if is_due && is_open && !self.holders.is_empty() && wants_locks.len() < LOCKS_AT_ONCE {
-            wants_locks.push(id);
+            wants_locks.push(self.socket.id);
         }
         (self.moved, self.sampled_ns) = (moved, at_ns);
-        Some(Sample { locks: self.locks, ..sample(id, socket, info) })
+        true
     }
 }
 
@@ -654,7 +665,12 @@ fn end_of(id: SocketId, last: Option<Sample>, each: Each<'_>) {
     each(Event { at_ns, what: What::Gone { socket: id, counts: None } });
 }
 
-fn new_row(rows: &Rows, network: u64, socket: &diag::Socket, round: u32, was_there: bool) -> Row {
+fn new_row(
+    rows: &Rows,
+    (network, round): (u64, u32),
+    (socket, info): (&diag::Socket, Option<&[u8]>),
+    was_there: bool,
+) -> Row {
     let mut known = Socket {
         id: SocketId(socket.cookie),
         local: socket.local,
@@ -665,6 +681,9 @@ fn new_row(rows: &Rows, network: u64, socket: &diag::Socket, round: u32, was_the
         subflow: false,
     };
     known.role = role(rows, &known, socket.state, was_there);
+    let progress = info.map(Progress::parse).unwrap_or_default();
+    // They are not all told of at the same look later, and so not all in memory.
+    let earlier_ns = QUIET_NS / 16 * (socket.cookie % 16);
     Row {
         socket: known,
         inode: socket.inode,
@@ -672,16 +691,16 @@ fn new_row(rows: &Rows, network: u64, socket: &diag::Socket, round: u32, was_the
         round,
         is_told: false,
         holders: Vec::new(),
-        moved: Moved::of(socket),
-        sampled_ns: process::monotonic_ns(),
+        moved: Moved::of((socket.receive_queue, socket.send_queue), &progress),
+        sampled_ns: process::monotonic_ns().saturating_sub(earlier_ns),
         locks: None,
         locks_ns: 0,
-        time_outs: socket.info.and_then(|info| info.total_rto).unwrap_or_default(),
+        time_outs: progress.total_rto.unwrap_or_default(),
         timed_out: false,
     }
 }
 
-fn change(socket: SocketId, from: State, now: &diag::Socket) -> Changed {
+fn change(socket: SocketId, from: State, now: &Outline<'_>) -> Changed {
     let held = Some(now.inode != 0);
     Changed { socket, from, to: now.state, by: None, counts: None, errno: 0, held }
 }

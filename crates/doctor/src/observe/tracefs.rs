@@ -258,7 +258,7 @@ impl Trace {
             let reason = reason.clone();
             let reset =
                 ResetSent { socket, local, peer, network, reason, active, by, counts: None };
-            each(Event { at_ns, what: What::ResetSent(reset) });
+            each(Event { at_ns, what: What::ResetSent(Box::new(reset)) });
         }
     }
 

@@ -124,10 +124,10 @@ impl Ends {
         if changed.errno != 0 || self.open.contains_key(&changed.socket) {
             return is_synchronized(changed.from);
         }
-        let has_left = known.last.is_some_and(|last| last.unacked() > 0);
+        let has_left = known.last().is_some_and(|last| last.unacked() > 0);
         match changed.from {
             State::Established | State::CloseWait => true,
-            State::FinWait1 => has_left || known.last.is_none(),
+            State::FinWait1 => has_left || known.last().is_none(),
             State::FinWait2 | State::Closing | State::LastAck | State::TimeWait => has_left,
             _ => false,
         }
@@ -275,7 +275,7 @@ impl Ends {
 /// Whether a socket is, or was when it ended, past its handshake; also where nothing is known of it.
 fn is_connection(book: &Book, id: SocketId) -> bool {
     let Some(known) = book.socket(id) else { return false };
-    let before = known.changed.as_ref().map(|(_, changed)| changed.from);
+    let before = known.changed().map(|(_, changed)| changed.from);
     match known.state {
         Some(State::Close) => before.is_some_and(is_synchronized),
         state => state.is_none_or(is_synchronized),

@@ -43,7 +43,8 @@ pub(super) fn rules() -> Vec<Box<dyn Rule>> {
 /// Follows flows.
 #[derive(Debug, Default)]
 struct Slow {
-    flows: BTreeMap<SocketId, Flow>,
+    /// In boxes: a node of the map has room for twice as many as are in it.
+    flows: BTreeMap<SocketId, Box<Flow>>,
     writes: Writes,
 }
 
@@ -79,10 +80,8 @@ impl Rule for Slow {
 
 impl Slow {
     fn io(&mut self, io: &Io, book: &Book, told: &mut Vec<Told>) {
-        let sample = book.socket(io.socket).and_then(|known| known.sample.as_ref());
-        let last = sample.filter(|_| io.held_back > 0).map(|(at_ns, sample)| (*at_ns, &**sample));
-        let trip_us =
-            last.and_then(|(at_ns, sample)| Seen::of(at_ns, sample)).map(|it| it.trip_us());
+        let known = book.socket(io.socket).filter(|_| io.held_back > 0);
+        let trip_us = known.and_then(|known| known.round_trip_us);
         let mut new = self.writes.add(io, trip_us);
         let mut flow = self.flows.get_mut(&io.socket);
         for one in &mut new {

@@ -124,7 +124,7 @@ impl Story {
     /// A reset by a call.
     pub(crate) fn aborts(self, id: u64, reason: &str, pid: u32, counts: Option<Counts>) -> Self {
         let (local, peer) = self.addresses(id);
-        self.with(What::ResetSent(ResetSent {
+        self.with(What::ResetSent(Box::new(ResetSent {
             socket: Some(SocketId(id)),
             local,
             peer,
@@ -133,13 +133,13 @@ impl Story {
             active: true,
             by: Some(actor(pid, None)),
             counts,
-        }))
+        })))
     }
 
     /// A reset that answers a packet; of no socket if the reason says so.
     pub(crate) fn answers(self, id: u64, reason: &str) -> Self {
         let (local, peer) = self.addresses(id);
-        self.with(What::ResetSent(ResetSent {
+        self.with(What::ResetSent(Box::new(ResetSent {
             socket: (reason == "TCP_ABORT_ON_DATA").then_some(SocketId(id)),
             local,
             peer,
@@ -148,7 +148,7 @@ impl Story {
             active: false,
             by: None,
             counts: None,
-        }))
+        })))
     }
 
     pub(crate) fn reset_comes(self, id: u64, counts: Counts) -> Self {

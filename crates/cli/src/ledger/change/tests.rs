@@ -122,19 +122,3 @@ fn the_file_of_a_namespace_is_removed_and_nothing_else() {
         assert!(fs::symlink_metadata(&path).is_ok());
     }
 }
-
-/// Twice mounted, as two programs that raced would leave it.
-#[test]
-#[ignore = "needs root: mounts and unmounts a network namespace"]
-fn a_mounted_namespace_is_unmounted() {
-    let scratch = Scratch::new();
-    let path = scratch.path("net");
-    fs::write(&path, "").unwrap();
-    for _ in 0..2 {
-        mount::bind(Path::new("/proc/self/ns/net"), &path).unwrap();
-    }
-    assert!(is_namespace(&path).unwrap());
-    drop_namespace(&path).unwrap();
-    assert!(!path.exists());
-    drop_namespace(&path).unwrap();
-}

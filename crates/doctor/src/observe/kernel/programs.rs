@@ -7,6 +7,7 @@ use lastbyte_bpf::Loaded;
 use super::record::{EXEC, Record, bytes_at, u32_at};
 use crate::event::{Event, Process, What};
 use crate::observe::Each;
+use crate::observe::container::Container;
 use crate::observe::proc::Proc;
 
 /// So many are remembered as told; then all are told again.
@@ -82,15 +83,26 @@ impl Programs {
             }
         }
         let kept = sockets.read("commands", &pid.to_ne_bytes()).ok().flatten();
-        let kept = kept.map(|kept| Kept(&kept).process(pid));
+        let kept = kept.map(|kept| self.contained(&Kept(&kept), pid));
         match (kept, stat) {
             (Some(kept), _) if kept.name == name => kept,
             (_, Some(stat)) => Process { name, ..self.proc.process(pid, &stat) },
-            (Some(kept), None) => {
-                Process { name, parent: kept.parent, user: kept.user, pid, ..Process::default() }
-            }
+            (Some(kept), None) => Process { name, command: String::new(), ..kept },
             (None, None) => Process { pid, name, ..Process::default() },
         }
+    }
+
+    /// A process that is gone, with the container that it was in.
+    fn contained(&self, kept: &Kept<'_>, pid: u32) -> Process {
+        let process = kept.process(pid);
+        // Nobody leaves the container of their parent. On top is also who is in groups of version 1 alone.
+        let container = match kept.control_group() {
+            path if path.is_empty() => self.proc.container(process.parent),
+            path => Container::of_path(&path, self.proc.root()),
+        };
+        let name = container.as_ref().and_then(|one| one.name(&self.proc, process.parent));
+        let container = container.map(|container| container.id);
+        Process { container, container_name: name, ..process }
     }
 }
 
@@ -98,10 +110,13 @@ impl Programs {
 struct Kept<'a>(&'a [u8]);
 
 impl Kept<'_> {
+    /// Where the command line begins, and what is kept of it.
+    const LINE: usize = 28;
+    const LONGEST: usize = 256;
+
     fn process(&self, pid: u32) -> Process {
-        const LINE: usize = 28;
         let length = usize::try_from(u32_at(self.0, 8)).unwrap_or_default();
-        let line = self.0.get(LINE..LINE + length).unwrap_or_default();
+        let line = self.0.get(Self::LINE..Self::LINE + length).unwrap_or_default();
         let end = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         Process {
             pid,
@@ -112,10 +127,42 @@ impl Kept<'_> {
             ..Process::default()
         }
     }
+
+    /// The last steps of the path of its control group; empty for that on top.
+    fn control_group(&self) -> String {
+        /// How long one may be, with the 0 after it.
+        const STEP: usize = 96;
+        let steps = self.0.get(Self::LINE + Self::LONGEST..).unwrap_or_default().chunks_exact(STEP);
+        let steps = steps.map(|step| {
+            let end = step.iter().position(|byte| *byte == 0).unwrap_or(STEP);
+            String::from_utf8_lossy(&step[..end]).into_owned()
+        });
+        let mut steps: Vec<String> = steps.filter(|step| !step.is_empty()).collect();
+        steps.reverse();
+        steps.join("/")
+    }
 }
 
 /// A name of at most 15 bytes.
 fn text(comm: &[u8; 16]) -> String {
     let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
     String::from_utf8_lossy(&comm[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_group_is_kept_from_the_inside_out() {
+        let mut bytes = vec![0xFF; Kept::LINE + Kept::LONGEST];
+        let long = "x".repeat(95);
+        for step in ["init", &long, ""] {
+            let mut field = [0; 96];
+            field[..step.len()].copy_from_slice(step.as_bytes());
+            bytes.extend(field);
+        }
+        assert_eq!(Kept(&bytes).control_group(), format!("{long}/init"));
+        assert_eq!(Kept(&bytes[..300]).control_group(), "");
+    }
 }

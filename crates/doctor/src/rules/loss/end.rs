@@ -105,9 +105,9 @@ impl Hints {
             return age_ns >= COUNTED_NS;
         }
         let Some(known) = book.socket(id) else { return true };
-        let needs_other = self.answered > 0 || known.last.is_some_and(|last| last.unacked() > 0);
+        let needs_other = self.answered > 0 || known.last().is_some_and(|last| last.unacked() > 0);
         let other_is_open = || {
-            let is_open = |other: &Known| other.last.is_none() && other.gone_ns.is_none();
+            let is_open = |other: &Known| other.last().is_none() && other.gone_ns.is_none();
             book.other_end(id).is_some_and(is_open)
         };
         age_ns >= SETTLE_NS && (age_ns >= OTHER_END_NS || !needs_other || !other_is_open())
@@ -117,7 +117,7 @@ impl Hints {
     pub(super) fn is_attempt(&self, known: &Known) -> bool {
         /// ECONNREFUSED: a reset that answers a SYN, and nothing else.
         const REFUSED: i32 = 111;
-        let state = match (&known.changed, known.state) {
+        let state = match (known.changed(), known.state) {
             (Some((_, changed)), Some(State::Close)) => Some(changed.from),
             (_, state) => state,
         };
@@ -157,7 +157,7 @@ impl Hints {
         let was_orphan = self.closed.as_ref().is_some_and(|closed| {
             matches!(closed.from, State::FinWait1 | State::Closing | State::LastAck)
         });
-        let has_left = known.last.is_some_and(|last| last.unacked() > 0);
+        let has_left = known.last().is_some_and(|last| last.unacked() > 0);
         (was_orphan && has_left).then_some(Cause::NoAnswer)
     }
 }
@@ -166,14 +166,14 @@ impl Hints {
 pub(super) fn answers_data(reason: Option<&str>, active: bool, known: &Known) -> bool {
     // What comes after an abort is answered so too, and is no news.
     let is_orderly = |changed: &Changed| changed.to != State::Close;
-    if active || !known.closed.as_ref().is_some_and(|(_, changed)| is_orderly(changed)) {
+    if active || !known.closed().is_some_and(|(_, changed)| is_orderly(changed)) {
         return false;
     }
     match reason {
         Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET") => true,
         // The connection is forgotten, and `TCP_FLAGS` says so where another socket listens at its port.
         // After the peer's FIN it sends no data.
-        Some("NO_SOCKET" | "TCP_FLAGS") | None => known.fin_received.is_none(),
+        Some("NO_SOCKET" | "TCP_FLAGS") | None => known.fin_received().is_none(),
         Some(_) => false,
     }
 }
@@ -203,7 +203,7 @@ impl Numbers {
         if known.socket.subflow {
             return None;
         }
-        if let Some(last) = known.last {
+        if let Some(last) = known.last() {
             let (unacked, unread) = (last.unacked(), Some(last.unread()));
             return Some(Self { unacked, unsent: Some(last.unsent()), unread, age_ns: 0 });
         }
@@ -214,10 +214,10 @@ impl Numbers {
         // the only byte that may be left of an orderly end.
         let one_is_fin = |queue: u32| sample.state == State::Close && queue == 1;
         let fin_sent = known.fin_sent || one_is_fin(sample.send_queue);
-        let fin_received = known.fin_received.is_some()
+        let fin_received = known.fin_received().is_some()
             || sample.state == State::CloseWait
             || one_is_fin(sample.receive_queue);
-        let changed_ns = known.changed.as_ref().map(|(at_ns, _)| *at_ns);
+        let changed_ns = known.changed().map(|(at_ns, _)| *at_ns);
         let end_ns = known.gone_ns.into_iter().chain(changed_ns).min().unwrap_or(*at_ns);
         let age_ns = end_ns.saturating_sub(*at_ns);
         let numbers = Self {
@@ -266,12 +266,12 @@ impl Lost {
 
 /// Of the bytes that a socket's program wrote, those that did not arrive.
 pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
-    let last = known.last.filter(|_| !known.socket.subflow);
+    let last = known.last().filter(|_| !known.socket.subflow);
     let Some(last) = last else {
         return Numbers::of(known).map_or(Lost::Unknown, |numbers| Lost::About(numbers.unacked));
     };
     let missing = |other: &Last| last.missing_at(other);
-    if let Some(missing) = book.other_end(id).and_then(|other| missing(other.last.as_ref()?)) {
+    if let Some(missing) = book.other_end(id).and_then(|other| missing(&other.last()?)) {
         return Lost::Exactly(missing);
     }
     match (last.unsent(), last.unacked()) {
@@ -296,11 +296,11 @@ pub(super) fn is_farewell(lost: Lost, known: &Known) -> bool {
 
 /// Bytes that a program wrote after the peer's FIN had come.
 fn written_after_fin(known: &Known) -> u32 {
-    let at_fin = known.fin_received.and_then(|(_, counts)| counts);
+    let at_fin = known.fin_received().and_then(|(_, counts)| counts);
     let written = |last: Last| {
         at_fin.map(|counts| crate::event::distance(counts.write_seq, last.written_to()))
     };
-    known.last.and_then(written).unwrap_or(0)
+    known.last().and_then(written).unwrap_or(0)
 }
 
 /// Counters that grew and explain an end of which nothing but the last look is known. Each count
@@ -322,7 +322,7 @@ impl Grown {
     pub(super) fn cause(&mut self, known: &Known, other: Option<&Known>) -> Option<Cause> {
         /// The end of a socket may be seen so much later than it was counted.
         const BEFORE_NS: u64 = 300_000_000;
-        let ended_ns = known.gone_ns.or_else(|| known.changed.as_ref().map(|(at_ns, _)| *at_ns))?;
+        let ended_ns = known.gone_ns.or_else(|| known.changed().map(|(at_ns, _)| *at_ns))?;
         let numbers = Numbers::of(known)?;
         let mut nothing = Counters::default();
         let counters = match self.all.get_mut(&known.socket.network?) {
@@ -347,7 +347,7 @@ impl Grown {
         if has_left && take(&mut counters.aborts_on_timeout) {
             return Some(Cause::NoAnswer);
         }
-        if (known.closed.is_some() || known.fin_sent) && take(&mut counters.aborts_on_data) {
+        if (known.closed().is_some() || known.fin_sent) && take(&mut counters.aborts_on_data) {
             return Some(Cause::DataAfterClose);
         }
         // A linger of zero is counted there too.

@@ -131,7 +131,7 @@ fn is_held(book: &Book, known: &Known, waiting: Waiting) -> bool {
     let is_alive = |(pid, _): &(u32, Option<i32>)| {
         book.process(*pid).is_some_and(|patient| patient.ending.is_none())
     };
-    let told_held = known.changed.as_ref().is_some_and(|(_, changed)| changed.held == Some(true));
+    let told_held = known.changed().is_some_and(|(_, changed)| changed.held == Some(true));
     told_held && known.holders.iter().any(is_alive)
 }
 

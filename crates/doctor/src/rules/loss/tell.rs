@@ -77,7 +77,7 @@ impl End<'_> {
     fn by(&self) -> Option<Actor> {
         let at_end = self.hints.closed.as_ref().filter(|_| self.cause != Cause::PeerReset);
         let sent = self.hints.sent.as_ref().and_then(|reset| reset.by);
-        let before = self.known.closed.as_ref().and_then(|(_, changed)| changed.by);
+        let before = self.known.closed().and_then(|(_, changed)| changed.by);
         sent.or_else(|| at_end.and_then(|changed| changed.by)).or(before)
     }
 
@@ -85,8 +85,8 @@ impl End<'_> {
     fn peer_lost(&self, book: &Book) -> Option<u32> {
         let by_close = matches!(self.cause, Cause::DataAfterClose | Cause::Unread)
             && !self.known.socket.subflow;
-        let ours = self.known.last.as_ref().filter(|_| by_close)?;
-        book.other_end(self.id)?.last.as_ref()?.missing_at(ours)
+        let ours = self.known.last().filter(|_| by_close)?;
+        book.other_end(self.id)?.last()?.missing_at(&ours)
     }
 
     /// Whether a reset after the close may have answered the peer's end alone, as it does where the kernel
@@ -105,7 +105,7 @@ impl End<'_> {
     /// Of what was acked to us, what the peer's program closed without reading.
     fn acked_unread(&self, book: &Book) -> Option<u32> {
         let of_peer = self.cause == Cause::PeerReset && !self.known.socket.subflow;
-        let unread = book.other_end(self.id).filter(|_| of_peer)?.last?.unread();
+        let unread = book.other_end(self.id).filter(|_| of_peer)?.last()?.unread();
         Some(unread).filter(|unread| *unread > 0)
     }
 
@@ -145,7 +145,7 @@ impl End<'_> {
         /// The SYN and the FIN count as bytes.
         const NOTHING_ASKED: u64 = 2;
         let has_asked = |last: Last| last.counts.bytes_acked > NOTHING_ASKED;
-        let most = match self.known.last.is_some_and(has_asked) {
+        let most = match self.known.last().is_some_and(has_asked) {
             true => SHORT_ANSWER,
             false => FAREWELL,
         };
@@ -162,7 +162,7 @@ impl End<'_> {
         let who = who(about);
         let peer = self.known.socket.peer;
         let ours = self.lost_words(harmless);
-        let rtt = self.known.last.map_or(0, |last| last.counts.rtt_us);
+        let rtt = self.known.last().map_or(0, |last| last.counts.rtt_us);
         let path = if rtt == 0 {
             String::new()
         } else {
@@ -304,7 +304,7 @@ impl End<'_> {
         let other = book.other_end(self.id);
         let name =
             other.map(|other| one_line(&crate::words::who(&book.about(other.socket.id, None))));
-        let why = match (self.of_other, self.known.fin_received) {
+        let why = match (self.of_other, self.known.fin_received()) {
             (Some(Code(101)), _) => ", which closed with unread input".to_owned(),
             (Some(Code(103)), _) => ", which aborted it".to_owned(),
             (Some(Code(104)), _) => ", which had closed while bytes were on their way".to_owned(),
@@ -324,8 +324,8 @@ impl End<'_> {
     }
 
     fn no_answer_words(&self) -> String {
-        let since = self.known.last.map_or(self.hints.since_ns, |last| last.at_ns);
-        let open_ns = self.known.closed.as_ref().map(|(at_ns, _)| since.saturating_sub(*at_ns));
+        let since = self.known.last().map_or(self.hints.since_ns, |last| last.at_ns);
+        let open_ns = self.known.closed().map(|(at_ns, _)| since.saturating_sub(*at_ns));
         let why = match self.hints.errno {
             100 | 101 | 112 | 113 => "as no way led to the peer any more",
             _ => "as the peer did not answer",
@@ -391,11 +391,11 @@ impl End<'_> {
         let answered = self.hints.answered_why.as_deref();
         evidence.put("reset_reason", sent.or(answered));
         evidence.put("resets_sent", Some(self.hints.answered).filter(|resets| *resets > 0));
-        let closed = self.known.closed.as_ref().map(|(at_ns, _)| *at_ns);
+        let closed = self.known.closed().map(|(at_ns, _)| *at_ns);
         let after = closed.filter(|_| self.cause == Cause::DataAfterClose || self.exit.is_some());
         let after = after.map(|at_ns| milliseconds(self.hints.since_ns.saturating_sub(at_ns)));
         evidence.put("after_close_ms", after);
-        let peers_end = self.known.fin_received.filter(|_| self.cause == Cause::PeerReset);
+        let peers_end = self.known.fin_received().filter(|_| self.cause == Cause::PeerReset);
         let before = peers_end.map(|(at_ns, _)| self.hints.since_ns.saturating_sub(at_ns));
         evidence.put("peer_ended_before_ms", before.map(milliseconds));
         evidence.put("errno", u32::try_from(self.hints.errno).ok().filter(|errno| *errno > 0));

@@ -492,6 +492,18 @@ fn lb107_within_a_program_is_a_note() {
     assert_eq!(story(Scope::Machine, (1, 7), calls, Some(7), Some("/a")), note);
     assert_eq!(story(Scope::Machine, (9, 1), calls, Some(7), Some("/a")), note);
     assert_eq!(story(Scope::Machine, (5, 5), calls, Some(7), Some("/a")), note);
+    // Two programs of one shell: by a name they met as strangers, what has none was given to them.
+    let of_shell = |path: Option<&str>| {
+        let of = |pid, name: &str| {
+            What::Process(Process { pid, parent: 5, name: name.to_owned(), ..Process::default() })
+        };
+        let sent = (Some(7), path.map(str::to_owned));
+        let sent = What::UnixUnread { by: calls, bytes: 29, sender: sent.0, path: sent.1 };
+        let story = Story::new(Scope::Machine).with(of(7, "client")).with(of(9, "server"));
+        let finding = story.with(sent).finding();
+        (finding.class, finding.harmless)
+    };
+    assert_eq!((of_shell(Some("/a")), of_shell(None)), (loss, note));
     // What the first process of the machine starts is not one program.
     assert_eq!(story(Scope::Machine, (1, 1), calls, Some(7), Some("/a")), loss);
     assert_eq!(story(Scope::Process(7), (4, 5), calls, Some(7), None), loss);

@@ -82,7 +82,7 @@ impl Waits {
     fn of(book: &Book, by: &Actor, sender: Option<u32>, path: Option<&str>) -> Self {
         match sender {
             Some(sender) if sender == by.pid => Self::Itself,
-            Some(sender) if are_kin(book, by.pid, sender) => Self::Kin,
+            Some(sender) if is_within(book, by.pid, sender, path.is_some()) => Self::Kin,
             _ if path.is_none() && by.ending.is_some() => Self::Ended,
             None if path.is_none() => Self::Unknown,
             _ => Self::Other,
@@ -102,7 +102,14 @@ impl Waits {
     }
 }
 
-/// Whether two processes are of one program: of the one that is watched, parent and child, or children
+/// Whether a socket joins what is one program: its processes, and, where it has no name by which strangers
+/// could meet, such as may have been given one end of it.
+fn is_within(book: &Book, one: u32, other: u32, has_name: bool) -> bool {
+    let name = |pid: u32| book.process(pid).map(|one| &one.process.name);
+    are_kin(book, one, other) && (!has_name || name(one) == name(other))
+}
+
+/// Whether two processes are of one family: of the one that is watched, parent and child, or children
 /// of one parent that is not the machine's first.
 fn are_kin(book: &Book, one: u32, other: u32) -> bool {
     if matches!(book.scope(), Scope::Process(_))

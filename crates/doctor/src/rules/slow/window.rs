@@ -5,6 +5,7 @@ use std::time::Duration;
 use lastbyte_core::sample::{Limits, Moment, TcpInfo};
 
 use super::super::say;
+use crate::book::round_trip_us;
 use crate::event::Sample;
 
 /// So long is looked at before anything is said, nanoseconds. A slow start over 200 ms takes about as
@@ -78,8 +79,7 @@ impl Seen {
     /// The round trip without a queue and without late acknowledgements, where that is known,
     /// microseconds.
     pub(super) fn trip_us(&self) -> u32 {
-        let info = self.info();
-        info.min_rtt_us.filter(|least| (1..info.rtt_us).contains(least)).unwrap_or(info.rtt_us)
+        round_trip_us(self.info())
     }
 
     /// Whether a queue on the path is felt: the round trip is longer than it was at its shortest by
