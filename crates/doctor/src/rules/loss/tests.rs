@@ -498,7 +498,8 @@ fn lb107_within_a_program_is_a_note() {
             What::Process(Process { pid, parent: 5, name: name.to_owned(), ..Process::default() })
         };
         let sent = (Some(7), path.map(str::to_owned));
-        let sent = What::UnixUnread { by: calls, bytes: 29, sender: sent.0, path: sent.1 };
+        let (precision, sender, path) = (Precision::Exact, sent.0, sent.1);
+        let sent = What::UnixUnread { by: calls, bytes: 29, precision, sender, path };
         let story = Story::new(Scope::Machine).with(of(7, "client")).with(of(9, "server"));
         let finding = story.with(sent).finding();
         (finding.class, finding.harmless)
