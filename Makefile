@@ -19,7 +19,7 @@ VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo build test check test-real test-loom test-miri test-python python fuzz ci msrv header \
+.PHONY: help demo build test check test-real test-kernels test-loom test-miri test-python python fuzz ci msrv header \
   bench-cc bench-dial bench-doctor bench-engines bench-finish bench-gate bench-lab bench-link bench-replication \
   bench-torture reports install uninstall clean
 
@@ -71,6 +71,11 @@ test-real: ## Run the slow tests, against iperf3 and real links, and those of th
 	@scripts/ensure.sh real
 	cargo test --workspace --locked --no-fail-fast -- --ignored --test-threads=1
 	@$(MAKE) --no-print-directory test-loom test-miri test-python
+
+# Not part of ci: a kernel takes minutes, more of them where its processors are emulated.
+test-kernels: ## Run the doctor on Debian's kernels, in qemu (5 to 15 minutes for each, root)
+	@scripts/ensure.sh kernels
+	scripts/kernels.sh
 
 test-loom: ## Try every order in which two threads can meet in what they share
 	@scripts/ensure.sh build

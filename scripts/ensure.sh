@@ -10,6 +10,8 @@
 #                              ssh and sshd, the programs that the tests send through a gate, those of
 #                              the clinic, and runc, which starts containers
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
+#   scripts/ensure.sh kernels  those of bpf and python, and what other kernels are run with: qemu, busybox,
+#                              cpio, kmod, xz
 #   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
 #   scripts/ensure.sh gate     those of build, and the proxies that the gate is compared with: haproxy,
 #                              nginx with stream, socat, and rathole in target/peers/bin
@@ -22,11 +24,11 @@ set -euo pipefail
 main() {
   [[ $# == 1 ]] || usage
   kind=$1
-  case $kind in build | bpf | check | python | real | bench | dial | gate) ;; *) usage ;; esac
+  case $kind in build | bpf | check | python | real | bench | kernels | dial | gate) ;; *) usage ;; esac
 
   look_for_linker
   look_for_rust
-  case $kind in bpf | check | real | bench) look_for_bpf ;; esac
+  case $kind in bpf | check | real | bench | kernels) look_for_bpf ;; esac
   if [[ $kind == check ]]; then
     look_for_components
     look_for_program shellcheck
@@ -41,8 +43,9 @@ main() {
     look_for_programs_of_clinic
     look_for_programs_of_containers
   fi
-  case $kind in python | real | bench) look_for_python ;; esac
+  case $kind in python | real | bench | kernels) look_for_python ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
+  if [[ $kind == kernels ]]; then look_for_kernel_programs; fi
   if [[ $kind == dial ]]; then look_for_dial_programs; fi
   if [[ $kind == gate ]]; then look_for_proxies; fi
   [[ ${#missing[@]} -gt 0 ]] || return 0
@@ -57,7 +60,7 @@ main() {
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | bpf | check | python | real | bench | dial | gate" >&2
+  echo "usage: scripts/ensure.sh build | bpf | check | python | real | bench | kernels | dial | gate" >&2
   exit 2
 }
 
@@ -176,6 +179,15 @@ look_for_bench_programs() {
   look_for_program vim
   look_for_program ping iputils-ping
   look_for_program top procps
+}
+
+# The kernels themselves scripts/kernels.sh fetches, which installs none.
+look_for_kernel_programs() {
+  look_for_program qemu-system-x86_64 qemu-system-x86
+  look_for_program busybox busybox-static
+  look_for_program cpio
+  look_for_daemon depmod kmod
+  look_for_program xz xz-utils
 }
 
 look_for_sshd() {

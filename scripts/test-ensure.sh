@@ -47,7 +47,7 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build bpf check python real bench dial gate; do
+  for kind in build bpf check python real bench kernels dial gate; do
     machine "nothing missing: $kind"
     with_cc
     with_bpf
@@ -55,7 +55,7 @@ nothing_missing_prints_nothing() {
     with_rust 1.95.0
     with_python
     with_program shellcheck iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim ip ping \
-      top curl go node haproxy nginx socat apt-get
+      top curl go node haproxy nginx socat qemu-system-x86_64 busybox cpio depmod xz apt-get
     with_peers
     with_programs_of_tests
     with_programs_of_clinic
@@ -464,7 +464,7 @@ unknown_kind() {
   machine "unknown kind"
   run everything
   ends_with 2
-  says "usage: scripts/ensure.sh build | bpf | check | python | real | bench | dial | gate"
+  says "usage: scripts/ensure.sh build | bpf | check | python | real | bench | kernels | dial | gate"
 }
 
 # --- machines ------------------------------------------------------------------------------------

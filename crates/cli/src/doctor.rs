@@ -189,6 +189,7 @@ impl<'a> Session<'a> {
         let mut session =
             Self { args, observer, doctor: Doctor::new(), record, answer, began: Instant::now() };
         session.answer.say_begun(session.observer.tier(), scope, &shortfalls)?;
+        session.answer.say_blind(&session.observer.blind())?;
         Ok(session)
     }
 

@@ -75,6 +75,7 @@ enum {
 	IS_ACTIVE = 4, /* a reset that answers no packet */
 	HAS_HELD = 8,  /* whether IS_HELD was looked at */
 	IS_SUBFLOW = 16, /* of an MPTCP connection */
+	AT_MOST = 32,    /* of what is unread: some of it may have been read */
 };
 
 enum role {

@@ -201,9 +201,13 @@ enum scope {
 struct given {
 	u32 scope;             /* enum scope */
 	u32 port;              /* of SCOPE_PORT */
-	u32 socket_close;      /* SKB_DROP_REASON_SOCKET_CLOSE */
+	u32 socket_close;      /* SKB_DROP_REASON_SOCKET_CLOSE, since Linux 6.14; else NO_REASON */
 	u32 reset_has_reason;  /* tcp_send_reset(sk, skb, reason), since Linux 6.10 */
+	u64 unix_release;      /* where unix_release_sock() begins, for a kernel without that reason */
+	u64 unix_release_bytes;
 };
+
+#define NO_REASON 0xffffffff
 
 SEC(".rodata.given") const volatile struct given given = {};
 
@@ -1378,6 +1382,14 @@ INLINE u32 sender_of(struct sk_buff *skb, const struct writer *writer, struct so
 	return number_of(pid);
 }
 
+/* Whether a packet is thrown away because a socket is closed: for that reason, or by that function. */
+INLINE bool is_by_close(u64 *ctx)
+{
+	if (given.socket_close != NO_REASON)
+		return (u32)ctx[2] == given.socket_close;
+	return ctx[1] - given.unix_release < given.unix_release_bytes;
+}
+
 /* A packet is thrown away: that of a Unix socket, because its receiver closes it. */
 SEC("tp_btf/kfree_skb")
 int packet_dropped(u64 *ctx)
@@ -1388,23 +1400,30 @@ int packet_dropped(u64 *ctx)
 	struct record *record;
 	struct writer *writer;
 	struct sock *sk;
+	bool is_guess = given.socket_close == NO_REASON;
+	u64 socket = 0;
 	u32 consumed = 0;
 	u32 length;
 	bool is_asked;
 
-	if ((u32)ctx[2] != given.socket_close)
+	if (!is_by_close(ctx))
 		return 0;
 	sk = skb->sk;
 	if (!sk || !is_unix_connection(sk))
 		return 0;
-	if (EXISTS(struct unix_skb_parms, consumed) && sk->sk_type == SOCK_STREAM)
+	/* Before there was a reason, a close said of all of it that it had been read. */
+	if (EXISTS(struct unix_skb_parms, consumed) && sk->sk_type == SOCK_STREAM && !is_guess)
 		READ(consumed, ((struct unix_skb_parms *)skb->cb)->consumed);
 	length = skb->len;
 	if (length <= consumed)
 		return 0;
 	writer = bpf_sk_storage_get(&writers, sk, NULL, 0);
 	is_asked = is_asked_process(current_process()) || (writer && is_asked_process(writer->pid));
-	record = begin(KIND_UNIX, bpf_ktime_get_ns(), writer ? writer->socket : 0, is_asked);
+	/* By it packets of one socket are put together, and it is shown to nobody. */
+	READ(socket, skb->sk);
+	if (writer)
+		socket = writer->socket;
+	record = begin(KIND_UNIX, bpf_ktime_get_ns(), socket, is_asked);
 	if (!record)
 		return 0;
 	if (!is_kernels_own()) {
@@ -1413,6 +1432,8 @@ int packet_dropped(u64 *ctx)
 	}
 	record->network = network_of(sk);
 	record->unread.bytes = length - consumed;
+	if (is_guess && sk->sk_type == SOCK_STREAM)
+		record->flags |= AT_MOST;
 	sender = (struct unix_sock *)sk;
 	write_path(record, sender);
 	/* None once the sender's end is closed. */

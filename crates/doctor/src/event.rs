@@ -103,6 +103,9 @@ pub enum What {
         by: Actor,
         /// The bytes.
         bytes: u64,
+        /// How well that number is known.
+        #[serde(default, skip_serializing_if = "Precision::is_exact")]
+        precision: Precision,
         /// Who had sent them, where known.
         sender: Option<u32>,
         /// The path or abstract name that one of both ends is bound to, where known.
@@ -248,6 +251,27 @@ pub struct Socket {
     /// program wrote.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub subflow: bool,
+}
+
+/// How well a number is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// It is that.
+    #[default]
+    Exact,
+    /// It is no more.
+    AtMost,
+    /// It is no less.
+    AtLeast,
+}
+
+impl Precision {
+    /// Whether it is just that number.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        *self == Self::Exact
+    }
 }
 
 /// How a socket came to be.

@@ -76,7 +76,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Actor, What};
+    use crate::event::{Actor, Precision, What};
     use crate::rules::story::Story;
 
     #[test]
@@ -85,7 +85,8 @@ mod tests {
         for pid in [4, 5, 5, 6] {
             let by = Actor { pid, tid: pid, ending: None };
             let path = Some("/a".to_owned());
-            story = story.with(What::UnixUnread { by, bytes: u64::MAX, sender: None, path });
+            let (bytes, precision) = (u64::MAX, Precision::Exact);
+            story = story.with(What::UnixUnread { by, bytes, precision, sender: None, path });
             story = story.with(What::Dropped { events: u64::MAX });
         }
         let mut doctor = Doctor::new();

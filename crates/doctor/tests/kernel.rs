@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use lastbyte_bpf::Kernel;
 use lastbyte_core::sample::State;
 use lastbyte_doctor::event::{
     Again, Changed, Counts, Ending, Io, Process, ResetSent, Role, Socket, SocketId,
@@ -51,7 +52,9 @@ impl Watch {
             Ok((observer, _)) => Some(Self { observer, events: Vec::new(), _alone: alone }),
             Err(why) => {
                 eprintln!("left out: {why}");
-                assert!(lastbyte_sys::process::effective_user() != 0, "root is refused: {why}");
+                let is_expected = why.to_string().contains("too old")
+                    || lastbyte_sys::process::effective_user() != 0;
+                assert!(is_expected, "root is refused: {why}");
                 None
             }
         }
@@ -175,6 +178,30 @@ impl Watch {
 }
 
 /// Two ends of one connection, the connecting one first.
+/// Whether the running kernel tells of all resets, with their reasons (Linux 6.10).
+fn has_reasons() -> bool {
+    Kernel::look().unwrap().arguments_at("tcp_send_reset") == Some(3)
+}
+
+/// As [`has_reasons`], aloud; where nothing is known of the kernel, the test finds out.
+fn tells_all_resets() -> bool {
+    let tells = Kernel::look().is_err() || has_reasons();
+    if !tells {
+        eprintln!("NOT TESTED: this kernel tells of no reset by what is closed entirely");
+    }
+    tells
+}
+
+/// Whether it tells how much of a Unix socket's packets was read before the close (Linux 6.14).
+fn tells_unix_reads() -> bool {
+    Kernel::look().unwrap().has_value("skb_drop_reason", "SKB_DROP_REASON_SOCKET_CLOSE")
+}
+
+/// Whether it tells of reads and writes (Linux 6.3).
+fn tells_io() -> bool {
+    Kernel::look().unwrap().arguments_at("sock_send_length").is_some()
+}
+
 fn pair(address: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(address).unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -218,7 +245,8 @@ fn a_lossy_close_has_its_numbers() {
         assert_eq!(closed.by.map(|by| (by.pid, by.ending)), Some((std::process::id(), None)));
         assert_eq!((closed.held, closed.errno), (Some(false), 0));
         let reset = watch.until("its reset", |watch| watch.reset_sent(id));
-        assert_eq!(reset.reason.as_deref(), Some("TCP_ABORT_ON_CLOSE"));
+        let expected = has_reasons().then_some("TCP_ABORT_ON_CLOSE");
+        assert_eq!(reset.reason.as_deref(), expected);
         assert!(reset.active && reset.by.is_some());
         assert!(watch.holders(id).contains(&std::process::id()));
         // What the other end has is what was acked.
@@ -295,9 +323,13 @@ fn everything_of_a_port_is_told() {
     }
     watch.until("the server's last ACK", |watch| watch.changed(accepted.id, State::LastAck));
     watch.look_for(Duration::from_millis(1200));
-    let io = watch.io(id);
-    assert_eq!((io.writes, io.written_bytes, io.tiny_writes), (10, 1000, 10));
-    assert_eq!(watch.io(accepted.id).read_bytes, 1000);
+    if tells_io() {
+        let io = watch.io(id);
+        assert_eq!((io.writes, io.written_bytes, io.tiny_writes), (10, 1000, 10));
+        assert_eq!(watch.io(accepted.id).read_bytes, 1000);
+    } else {
+        eprintln!("NOT TESTED: reads and writes, of which this kernel does not tell");
+    }
     let opened = watch.changed(id, State::SynSent).unwrap();
     assert_eq!(opened.by.map(|by| by.pid), Some(std::process::id()));
     let shut = watch.changed(id, State::FinWait1).unwrap();
@@ -316,7 +348,8 @@ fn an_abort_by_linger_and_unread_bytes_of_a_unix_socket() {
     let own = watch.until("its own end", |watch| watch.id(local, peer));
     let reset = watch.until("the reset sent", |watch| watch.reset_sent(own));
     // Nothing was unsent; else it is TCP_DISCONNECT_WITH_DATA.
-    assert_eq!(reset.reason.as_deref(), Some("TCP_STATE"));
+    let expected = has_reasons().then_some("TCP_STATE");
+    assert_eq!(reset.reason.as_deref(), expected);
     drop(server);
 
     let (mut one, other) = UnixStream::pair().unwrap();
@@ -330,7 +363,8 @@ fn an_abort_by_linger_and_unread_bytes_of_a_unix_socket() {
             _ => None,
         })
     });
-    assert_eq!(found, 707);
+    // Before Linux 6.14 it does not tell how much of the first was read.
+    assert_eq!(found, if tells_unix_reads() { 707 } else { 777 });
 }
 
 /// Who closed a Unix socket with bytes unread, and who had sent them, of the first such close
@@ -392,7 +426,9 @@ sys.stdin.read(1)";
     ];
     for (bytes, sender) in senders {
         let found = watch.until("a close", |watch| unread_of(watch, bytes));
-        assert_eq!(found, (own, Some(sender)), "{bytes}");
+        // Where the kernel tells of no writes, who sent it is known of connections that are open alone.
+        let is_known = tells_io() || found.1.is_some();
+        assert_eq!(found, (own, is_known.then_some(sender)), "{bytes}");
     }
 }
 
@@ -655,6 +691,9 @@ fn data_after_a_close_are_the_closers() {
 
 #[test]
 fn data_after_the_end_of_a_socket_are_its_closers() {
+    if !tells_all_resets() {
+        return;
+    }
     let Some(mut watch) = Watch::machine() else { return };
     let (mut client, server) = pair("127.0.0.1:0");
     let (local, peer) = names(&server);
@@ -672,6 +711,9 @@ fn data_after_the_end_of_a_socket_are_its_closers() {
 
 #[test]
 fn the_other_end_that_closed_in_order_is_told_with_its_numbers() {
+    if !tells_all_resets() {
+        return;
+    }
     const SCRIPT: &str = "
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 s.sendall(b'x' * 1000)
@@ -711,7 +753,7 @@ sys.stdin.read(1)";
 }
 
 #[test]
-fn families_namespaces_and_shared_sockets() {
+fn namespaces_and_shared_sockets() {
     const SCRIPT: &str = "
 import ctypes, fcntl, struct
 ctypes.CDLL(None).unshare(0x40000000)
@@ -751,18 +793,24 @@ sys.stdin.read(1)";
     assert_eq!(socket.network, Some(network));
     assert!(socket.local.is_ipv6() && !socket.mapped);
     let pid = patient.pid();
-    let child = watch.until("the child", |watch| {
-        watch.holders(socket.id).into_iter().find(|holder| *holder != pid)
-    });
-    let process = watch.process(child).unwrap();
-    assert_eq!(process.parent, pid);
-    assert_eq!(watch.until("its end", |watch| watch.exited(child)), Ending::Exit(0));
+    if tells_io() {
+        let child = watch.until("the child", |watch| {
+            watch.holders(socket.id).into_iter().find(|holder| *holder != pid)
+        });
+        let process = watch.process(child).unwrap();
+        assert_eq!(process.parent, pid);
+        assert_eq!(watch.until("its end", |watch| watch.exited(child)), Ending::Exit(0));
+    } else {
+        eprintln!("NOT TESTED: who reads, of which this kernel does not tell");
+    }
     patient.go();
     let closed = watch.until("the close", |watch| watch.changed(socket.id, State::Close));
     assert_eq!(closed.counts.unwrap().unread(), 3);
     assert_eq!(closed.by.map(|by| by.pid), Some(pid));
+}
 
-    drop(watch);
+#[test]
+fn mapped_addresses_are_told_to_be_such() {
     let Some(mut watch) = Watch::machine() else { return };
     let listener = TcpListener::bind("[::]:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -1048,6 +1096,10 @@ fn strangers_leave_room_for_what_is_asked_about() {
 
 #[test]
 fn bytes_that_nagle_holds_back_are_timed() {
+    if Kernel::look().is_ok() && !tells_io() {
+        eprintln!("NOT TESTED: this kernel tells of no writes");
+        return;
+    }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let Some(mut watch) = Watch::port(at.port()) else { return };

@@ -40,6 +40,10 @@ enum Line<'a> {
         why: &'a str,
         adds: &'a str,
     },
+    /// What cannot be seen for want of rights, or because the kernel does not tell.
+    Blind {
+        why: &'a str,
+    },
     /// As soon as it is found; `finding` at the end has all that is alike together.
     New(&'a Finding),
     Finding(&'a Finding),
@@ -73,6 +77,18 @@ impl Answer {
         talk(&format!("doctor: watches {}, {}", words_of(scope), tier.words()));
         for Shortfall { tier, why, adds } in shortfalls {
             talk(&format!("doctor: not {}: {why}; {adds}", tier.words()));
+        }
+        Ok(())
+    }
+
+    /// What is not seen from there, in sentences.
+    pub(super) fn say_blind(&mut self, blind: &[String]) -> Result<()> {
+        for why in blind {
+            if self.json {
+                self.json(&Line::Blind { why })?;
+            } else {
+                talk(&format!("doctor: {why}"));
+            }
         }
         Ok(())
     }

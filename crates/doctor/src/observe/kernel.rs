@@ -12,10 +12,12 @@
 mod calls;
 mod programs;
 mod record;
+mod symbols;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use lastbyte_bpf::{BpfError, Iterated, Kernel, Linked, Loaded, Object, Ring};
@@ -29,7 +31,7 @@ use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
-    Actor, Again, Changed, Ending, Event, ResetSent, Role, Scope, Socket, SocketId, What,
+    Actor, Again, Changed, Ending, Event, Precision, ResetSent, Role, Scope, Socket, SocketId, What,
 };
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
@@ -48,11 +50,13 @@ const SOCKETS: &[Program] = &[
     ("socket_gone", "tcp_destroy_sock", "the end of sockets"),
     ("written", "sock_send_length", "what programs write"),
     ("read", "sock_recv_length", "what programs read"),
-    ("packet_dropped", "kfree_skb", "what is unread in Unix sockets"),
+    ("packet_dropped", UNIX_TRACEPOINT, "what is unread in Unix sockets"),
     ("executed", "sched_process_exec", "what processes run"),
     ("forked", "sched_process_fork", "children of processes"),
     ("exited", "sched_process_exit", "how processes end"),
 ];
+/// Where packets that are thrown away are seen.
+const UNIX_TRACEPOINT: &str = "kfree_skb";
 /// What ended is told after what it closed by that: so much later, nanoseconds.
 const EXIT_DELAY_NS: u64 = 20_000_000;
 /// How often counts are asked for of sockets on which nothing happens, nanoseconds.
@@ -221,14 +225,17 @@ fn load_sockets(
     roots: &Roots,
     lacks: &mut Vec<String>,
 ) -> Result<(Loaded, Vec<Linked>), String> {
-    let is_there = |tracepoint| kernel.arguments_at(tracepoint).is_some();
+    let given = Given::of(plan, kernel, roots);
+    let is_there = |program: &Program| {
+        kernel.arguments_at(program.1).is_some()
+            && (program.1 != UNIX_TRACEPOINT || given.knows_closes())
+    };
     let (mut there, mut left): (Vec<Program>, Vec<Program>) =
-        SOCKETS.iter().copied().partition(|(_, tracepoint, _)| is_there(tracepoint));
-    let given = given(plan, kernel);
+        SOCKETS.iter().copied().partition(is_there);
     let loaded = loop {
         let mut object =
             Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
-        object.give(".rodata.given", &given).map_err(sentence)?;
+        object.give(".rodata.given", &given.bytes()).map_err(sentence)?;
         object.give(".rodata.numbering", &numbering(roots)).map_err(sentence)?;
         for (program, ..) in &left {
             object.leave_out(program).map_err(sentence)?;
@@ -255,6 +262,7 @@ fn load_sockets(
         }
         lacks.push(format!("the kernel has no tracepoint {tracepoint} for it: not seen is {what}"));
     }
+    lacks.extend(given.lack());
     Ok((loaded, links))
 }
 
@@ -289,22 +297,65 @@ fn load_calls(
 }
 
 /// As `struct given` of `bpf/sockets.bpf.c` has it.
-fn given(plan: &Plan, kernel: &Kernel) -> [u8; 16] {
-    let (scope, port) = match plan.scope {
-        Scope::Machine => (0, 0),
-        Scope::Process(_) => (1, 0),
-        Scope::Port(port) => (2, u32::from(port)),
-    };
-    let drops = kernel.names_of("skb_drop_reason");
-    let close = drops.iter().find(|(_, name)| name == "SKB_DROP_REASON_SOCKET_CLOSE");
-    // Where it has no such reason, no drop has this one.
-    let close = close.and_then(|(number, _)| u32::try_from(*number).ok()).unwrap_or(u32::MAX);
-    let has_reason = u32::from(kernel.arguments_at("tcp_send_reset") == Some(3));
-    let mut given = [0; 16];
-    for (place, number) in given.chunks_exact_mut(4).zip([scope, port, close, has_reason]) {
-        place.copy_from_slice(&number.to_ne_bytes());
+struct Given {
+    scope: u32,
+    port: u32,
+    /// The number of the reason for which packets of a closed socket are thrown away.
+    socket_close: Option<u32>,
+    reset_has_reason: bool,
+    /// Where that is done, for a kernel without that reason.
+    unix_release: Option<Range<u64>>,
+}
+
+impl Given {
+    fn of(plan: &Plan, kernel: &Kernel, roots: &Roots) -> Self {
+        let (scope, port) = match plan.scope {
+            Scope::Machine => (0, 0),
+            Scope::Process(_) => (1, 0),
+            Scope::Port(port) => (2, u32::from(port)),
+        };
+        let drops = kernel.names_of("skb_drop_reason");
+        let close = drops.iter().find(|(_, name)| name == "SKB_DROP_REASON_SOCKET_CLOSE");
+        let socket_close = close.and_then(|(number, _)| u32::try_from(*number).ok());
+        Self {
+            scope,
+            port,
+            socket_close,
+            reset_has_reason: kernel.arguments_at("tcp_send_reset") == Some(3),
+            unix_release: match socket_close {
+                Some(_) => None,
+                None => symbols::function(&roots.proc, "unix_release_sock"),
+            },
+        }
     }
-    given
+
+    /// Whether a packet that is thrown away with its socket can be told from others.
+    fn knows_closes(&self) -> bool {
+        self.socket_close.is_some() || self.unix_release.is_some()
+    }
+
+    /// What this kernel does not tell of resets, if so.
+    fn lack(&self) -> Option<String> {
+        let why = "the kernel tells of no reset by what is closed entirely, and of none its reason \
+                   (Linux 6.10 does): data that come after a close are seen at their sender's end alone";
+        (!self.reset_has_reason).then(|| why.to_owned())
+    }
+
+    fn bytes(&self) -> [u8; 32] {
+        // Where it has no such reason, no drop has this one.
+        let close = self.socket_close.unwrap_or(u32::MAX);
+        let mut bytes = [0; 32];
+        let numbers = [self.scope, self.port, close, u32::from(self.reset_has_reason)];
+        for (place, number) in bytes.chunks_exact_mut(4).zip(numbers) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        let code = self.unix_release.clone().unwrap_or_default();
+        let numbers = [code.start, code.end - code.start];
+        for (place, number) in bytes[16..].chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        bytes
+    }
 }
 
 /// As `struct numbering` of `bpf/watch.h` has it: the PID namespace whose numbers `/proc` shows, so that
@@ -348,6 +399,7 @@ struct UnixUnread {
     /// The cookie of the sender's end.
     from: u64,
     bytes: u64,
+    precision: Precision,
     sender: Option<u32>,
     path: Option<String>,
 }
@@ -438,7 +490,8 @@ impl Translator {
     fn add_unread(&mut self, record: &Record<'_>, each: Each<'_>) {
         let (bytes, sender, path) = record.unread();
         let by = record.actor().unwrap_or(Actor { pid: 0, tid: 0, ending: None });
-        let found = UnixUnread { by, from: record.socket(), bytes: 0, sender, path };
+        let precision = record.precision();
+        let found = UnixUnread { by, from: record.socket(), bytes: 0, precision, sender, path };
         let is_same = self.unread.as_ref().is_some_and(|(_, one)| {
             (one.by, one.from, one.sender) == (found.by, found.from, found.sender)
         });
@@ -450,9 +503,9 @@ impl Translator {
     }
 
     fn end_unread(&mut self, each: Each<'_>) {
-        if let Some((at_ns, UnixUnread { by, bytes, sender, path, .. })) = self.unread.take() {
-            each(Event { at_ns, what: What::UnixUnread { by, bytes, sender, path } });
-        }
+        let Some((at_ns, unread)) = self.unread.take() else { return };
+        let UnixUnread { by, bytes, precision, sender, path, .. } = unread;
+        each(Event { at_ns, what: What::UnixUnread { by, bytes, precision, sender, path } });
     }
 
     /// Tells of processes that have ended, if anything was told of them before.
@@ -499,5 +552,34 @@ fn changed(record: &Record<'_>) -> Changed {
         counts: record.counts(),
         errno: record.number(),
         held: record.is_held(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_has_is_given_and_what_it_lacks_is_said() {
+        let new = Given {
+            scope: 2,
+            port: 443,
+            socket_close: Some(7),
+            reset_has_reason: true,
+            unix_release: None,
+        };
+        assert!(new.knows_closes() && new.lack().is_none());
+        let words = |given: &Given| {
+            let bytes = given.bytes();
+            let number = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|next| bytes[at + next]));
+            [0, 4, 8, 12, 16, 24].map(number)
+        };
+        assert_eq!(words(&new), [2, 443, 7, 1, 0, 0]);
+        // As Linux 6.1.
+        let code = Some(0x4000..0x4123);
+        let old = Given { socket_close: None, reset_has_reason: false, unix_release: code, ..new };
+        assert!(old.knows_closes() && old.lack().unwrap().contains("Linux 6.10"));
+        assert_eq!(words(&old), [2, 443, u32::MAX, 0, 0x4000, 0x123]);
+        assert!(!Given { unix_release: None, ..old }.knows_closes());
     }
 }

@@ -85,8 +85,8 @@ impl Facts {
 
     /// What stands in the way, in a sentence.
     fn refusal(&self) -> Option<String> {
-        /// The first with a ring buffer for programs, and rights of their own.
-        const FIRST: (u32, u32) = (5, 8);
+        /// The first in which such programs may ask for a socket's cookie.
+        const FIRST: (u32, u32) = (5, 12);
         let release = &self.release;
         if version(release).is_some_and(|version| version < FIRST) {
             return Some(format!(
@@ -156,6 +156,10 @@ mod tests {
             (
                 Facts { release: "4.19.0-27-amd64".to_owned(), ..fine() },
                 "Linux 4.19.0-27-amd64 is too old",
+            ),
+            (
+                Facts { release: "5.10.0-32-amd64".to_owned(), ..fine() },
+                "Linux 5.10.0-32-amd64 is too old for it: it needs 5.12",
             ),
             (Facts { rights: CAP_PERFMON, ..fine() }, "CAP_BPF is lacking"),
             (Facts { rights: 0, ..fine() }, "CAP_BPF and CAP_PERFMON are lacking"),

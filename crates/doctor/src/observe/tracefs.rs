@@ -23,7 +23,8 @@ use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
-    Actor, Again, Changed, Ending, Event, Process, ResetSent, Role, Scope, SocketId, What,
+    Actor, Again, Changed, Ending, Event, Precision, Process, ResetSent, Role, Scope, SocketId,
+    What,
 };
 use calls::Calls;
 use instance::Instance;
@@ -311,7 +312,8 @@ impl Trace {
         }
         for (_, (at_ns, by, buffers)) in std::mem::take(&mut self.unread) {
             // Each holds a byte at least; the kernel does not say more here.
-            let what = What::UnixUnread { by, bytes: buffers, sender: None, path: None };
+            let (bytes, precision) = (buffers, Precision::AtLeast);
+            let what = What::UnixUnread { by, bytes, precision, sender: None, path: None };
             each(Event { at_ns, what });
         }
     }
@@ -382,12 +384,7 @@ impl Told {
                 let (from, to) = (state(fields.get("oldstate")?)?, state(fields.get("newstate")?)?);
                 Word::State { names: (local, peer), mapped, from, to }
             }
-            "tcp_send_reset" => Word::Sent {
-                names: (fields.address("src")?, fields.address("dest")?),
-                is_active: is_null(fields.get("skbaddr")?),
-                is_of_socket: !is_null(fields.get("skaddr")?),
-                reason: fields.get("reason").map(str::to_owned),
-            },
+            "tcp_send_reset" => sent(line)?,
             "tcp_receive_reset" => Word::Received { names: names(line)? },
             "tcp_retransmit_skb" => {
                 let state = fields.get("state").and_then(state).unwrap_or(State::Established);
@@ -415,6 +412,29 @@ impl Told {
         let actor = Actor { pid: self.pid.unwrap_or(self.tid), tid: self.tid, ending };
         (self.in_call && self.tid != 0).then_some(actor)
     }
+}
+
+/// A reset that is sent.
+fn sent(line: &Line<'_>) -> Option<Word> {
+    let fields = line.fields;
+    let (Some(local), Some(peer)) = (fields.address("src"), fields.address("dest")) else {
+        // Before Linux 6.10: of sockets alone, without the packet that is answered and without a reason.
+        let (state, names) = (state(fields.get("state")?)?, names(line)?);
+        let is_active = match state {
+            State::Listen | State::SynSent | State::SynRecv | State::Other(_) => false,
+            // A call that aborts; or a packet that came for what is closed.
+            State::Close => line.in_call,
+            // A timer gives up.
+            _ => true,
+        };
+        return Some(Word::Sent { names, is_active, is_of_socket: true, reason: None });
+    };
+    Some(Word::Sent {
+        names: (local, peer),
+        is_active: is_null(fields.get("skbaddr")?),
+        is_of_socket: !is_null(fields.get("skaddr")?),
+        reason: fields.get("reason").map(str::to_owned),
+    })
 }
 
 fn names(line: &Line<'_>) -> Option<Addresses> {
@@ -484,4 +504,32 @@ fn state(name: &str) -> Option<State> {
 /// An address in the kernel that is none.
 fn is_null(address: &str) -> bool {
     address == "(null)" || address.bytes().all(|byte| byte == b'0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resets_that_older_kernels_tell_of() {
+        const ADDRESSES: &str = "sport=37015 dport=51054 saddr=127.0.0.1 daddr=127.0.0.1 \
+             saddrv6=::ffff:127.0.0.1 daddrv6=::ffff:127.0.0.1";
+        let cases = [
+            // 5.10, closed with unread input; 6.1, data after a close; a timer; a stray packet.
+            ("....    10.293332: tcp_send_reset: ", "TCP_CLOSE", true),
+            ("..s2.     7.310641: tcp_send_reset: family=AF_INET ", "TCP_CLOSE", false),
+            ("..s2.     7.310641: tcp_send_reset: family=AF_INET ", "TCP_FIN_WAIT1", true),
+            ("..s2.     7.310641: tcp_send_reset: family=AF_INET ", "TCP_LISTEN", false),
+        ];
+        for (head, state, expected) in cases {
+            let text =
+                format!("         python3-120     (    120) [000] {head}{ADDRESSES} state={state}");
+            let told = Told::of(&Line::parse(&text).unwrap()).unwrap();
+            let Word::Sent { names, is_active, is_of_socket, reason } = told.what else {
+                panic!("{text}");
+            };
+            assert_eq!(names.0.to_string(), "127.0.0.1:37015");
+            assert_eq!((is_active, is_of_socket, reason), (expected, true, None), "{text}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::event::{Actor, Counts, Ending, Io, SocketId};
+use crate::event::{Actor, Counts, Ending, Io, Precision, SocketId};
 
 /// The bytes of one.
 pub(super) const LENGTH: usize = 192;
@@ -28,6 +28,7 @@ const IS_HELD: u8 = 2;
 const IS_ACTIVE: u8 = 4;
 const HAS_HELD: u8 = 8;
 const IS_SUBFLOW: u8 = 16;
+const AT_MOST: u8 = 32;
 /// Of the ending of an actor: it is one, and the rest is as wait(2) gives it.
 const BY_ENDING: u32 = 1 << 31;
 /// Where what differs from kind to kind begins.
@@ -97,6 +98,11 @@ impl Record<'_> {
 
     pub(super) fn is_subflow(&self) -> bool {
         self.0[44] & IS_SUBFLOW != 0
+    }
+
+    /// Of the bytes of [`Record::unread`].
+    pub(super) fn precision(&self) -> Precision {
+        if self.0[44] & AT_MOST == 0 { Precision::Exact } else { Precision::AtMost }
     }
 
     pub(super) fn is_held(&self) -> Option<bool> {

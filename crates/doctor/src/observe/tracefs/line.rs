@@ -91,7 +91,9 @@ impl<'a> Fields<'a> {
 
     /// Both addresses of a socket, its own first, and whether it is IPv6 that speaks IPv4.
     pub(super) fn addresses(self) -> Option<(SocketAddr, SocketAddr, bool)> {
-        let is_six = self.get("family")? == "AF_INET6";
+        // Older kernels (5.10) do not say it in each event. Those of IPv4 have mapped addresses too.
+        let family = self.get("family");
+        let is_six = family.is_none_or(|family| family == "AF_INET6");
         let ip = |four: &str, six: &str| -> Option<IpAddr> {
             if is_six {
                 Some(self.number::<Ipv6Addr>(six)?.to_canonical())
@@ -101,7 +103,7 @@ impl<'a> Fields<'a> {
         };
         let local = SocketAddr::new(ip("saddr", "saddrv6")?, self.number("sport")?);
         let peer = SocketAddr::new(ip("daddr", "daddrv6")?, self.number("dport")?);
-        Some((local, peer, is_six && local.is_ipv4()))
+        Some((local, peer, family.is_some() && is_six && local.is_ipv4()))
     }
 
     /// An address with its port, such as `[::1]:80`.
@@ -175,6 +177,18 @@ mod tests {
             ("127.0.0.1:56869".into(), "[::]:0".into())
         );
         assert!(mapped);
+        // Of Linux 5.10.
+        for (own, expected) in [("::ffff:127.0.0.1", "127.0.0.1:51054"), ("::1", "[::1]:51054")] {
+            let text = format!(
+                "sport=51054 dport=37015 saddr=127.0.0.1 daddr=127.0.0.1 saddrv6={own} daddrv6={own} \
+                 sock_cookie=1"
+            );
+            let (local, peer, mapped) = Fields(&text).addresses().unwrap();
+            assert_eq!(
+                (local.to_string(), peer.port(), mapped),
+                (expected.to_owned(), 37015, false)
+            );
+        }
         let fields =
             Fields("skbaddr=0 src=127.0.0.1:48275 dest=[::1]:47788 state=TCP_CLOSE reason=FLAGS");
         assert_eq!(fields.address("src"), "127.0.0.1:48275".parse().ok());

@@ -2,7 +2,8 @@ use lastbyte_core::sample::State::{self, Close, CloseWait, Established, FinWait1
 use proptest::prelude::*;
 
 use crate::event::{
-    Actor, Changed, Counters, Counts, Ending, Event, Process, Scope, SocketId, Tier, What,
+    Actor, Changed, Counters, Counts, Ending, Event, Precision, Process, Scope, SocketId, Tier,
+    What,
 };
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::rules::Doctor;
@@ -450,12 +451,19 @@ fn lb106_waits_for_an_answer_that_does_not_come() {
 #[test]
 fn lb107_a_unix_socket() {
     let by = Actor { pid: 9, tid: 9, ending: None };
-    let unread =
-        |bytes| What::UnixUnread { by, bytes, sender: Some(7), path: Some("/run/a\nb".into()) };
+    let measured = |bytes, precision| {
+        let path = Some("/run/a\nb".into());
+        What::UnixUnread { by, bytes, precision, sender: Some(7), path }
+    };
+    let unread = |bytes| measured(bytes, Precision::Exact);
     let finding = both(Scope::Process(7)).with(unread(300)).finding();
     assert_eq!(of_code(&finding), (107, Class::Loss, false, Some(300)));
     assert!(finding.sentence.contains("at /run/a b with 300 bytes that sender (7)"), "{finding:?}");
     assert_eq!(both(Scope::Process(5)).with(unread(300)).findings(), []);
+    // A kernel that does not tell how much of it was read.
+    let finding = both(Scope::Process(7)).with(measured(300, Precision::AtMost)).finding();
+    assert_eq!(word(&finding, "exact"), "at most".into());
+    assert!(finding.sentence.contains("with at most 300 bytes that sender (7)"), "{finding:?}");
 }
 
 #[test]
@@ -467,7 +475,9 @@ fn lb107_within_a_program_is_a_note() {
             What::Process(Process { pid, parent, name: name.clone(), ..Process::default() })
         };
         let story = Story::new(scope).with(of(7, parent, &name)).with(of(9, child, &name));
-        let finding = story.with(What::UnixUnread { by, bytes: 29, sender, path }).finding();
+        let (bytes, precision) = (29, Precision::Exact);
+        let unread = What::UnixUnread { by, bytes, precision, sender, path };
+        let finding = story.with(unread).finding();
         let is_loss = finding.class == Class::Loss;
         assert_eq!(finding.sentence.contains(OTHERS), is_loss, "{}", finding.sentence);
         (finding.class, finding.harmless)
@@ -488,7 +498,8 @@ fn lb107_within_a_program_is_a_note() {
             What::Process(Process { pid, parent: 5, name: name.to_owned(), ..Process::default() })
         };
         let sent = (Some(7), path.map(str::to_owned));
-        let sent = What::UnixUnread { by: calls, bytes: 29, sender: sent.0, path: sent.1 };
+        let (precision, sender, path) = (Precision::Exact, sent.0, sent.1);
+        let sent = What::UnixUnread { by: calls, bytes: 29, precision, sender, path };
         let story = Story::new(Scope::Machine).with(of(7, "client")).with(of(9, "server"));
         let finding = story.with(sent).finding();
         (finding.class, finding.harmless)

@@ -1,7 +1,7 @@
 //! LB107: a Unix socket closed with bytes in it that nobody had read.
 
 use crate::book::Book;
-use crate::event::{Actor, Event, Scope, What};
+use crate::event::{Actor, Event, Precision, Scope, What};
 use crate::finding::{Class, Code, Finding};
 use crate::rules::Rule;
 use crate::words::{bytes, one_line, who};
@@ -12,7 +12,9 @@ pub(super) struct Unread;
 
 impl Rule for Unread {
     fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
-        let What::UnixUnread { by, bytes: unread, sender, path } = &event.what else { return };
+        let What::UnixUnread { by, bytes: unread, precision, sender, path } = &event.what else {
+            return;
+        };
         let is_wanted =
             book.wants_process(by.pid) || sender.is_some_and(|pid| book.wants_process(pid));
         if !is_wanted || *unread == 0 {
@@ -26,8 +28,13 @@ impl Rule for Unread {
             None => String::new(),
         };
         let at = path.as_deref().map(|path| format!(" at {}", one_line(path)));
+        let (exact, about_so_many) = match precision {
+            Precision::Exact => ("yes", ""),
+            Precision::AtMost => ("at most", "at most "),
+            Precision::AtLeast => ("at least", "at least "),
+        };
         let sentence = format!(
-            "{} closed a Unix socket{} with {}{from} unread: {}.",
+            "{} closed a Unix socket{} with {about_so_many}{}{from} unread: {}.",
             who(&about),
             at.unwrap_or_default(),
             bytes(*unread),
@@ -35,7 +42,7 @@ impl Rule for Unread {
         );
         let mut evidence = std::collections::BTreeMap::new();
         evidence.insert("unread_bytes".to_owned(), (*unread).into());
-        evidence.insert("exact".to_owned(), "yes".into());
+        evidence.insert("exact".to_owned(), exact.into());
         if let Some(pid) = sender {
             evidence.insert("sender_pid".to_owned(), (*pid).into());
         }
