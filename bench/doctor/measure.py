@@ -112,10 +112,10 @@ def memory(samples):
     yield "20,000 sockets (10,000 connections), after 15 s; MB (10^6 bytes), pages that are mapped twice counted once (Pss)"
     for arm in [arm for arm in ARMS if ARMS[arm] is not None]:
         with Server() as server, Doctor(arm, server.pid) as doctor:
-            empty = doctor.resident()
+            empty = doctor.pss()
             with Held(server.address, 9_900):
                 time.sleep(15)
-                full = doctor.resident()
+                full = doctor.pss()
                 kernel = doctor.maps()
         print(json.dumps({"test": "memory", "arm": arm, "empty_bytes": empty, "full_bytes": full,
                           "maps_bytes": kernel, "end": doctor.told}), file=samples, flush=True)
@@ -178,7 +178,7 @@ class Doctor:
         fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def resident(self):
+    def pss(self):
         for line in open(f"/proc/{self.process.pid}/smaps_rollup"):
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024

@@ -532,7 +532,7 @@ pub(crate) struct UndoArgs {
 ///
 /// Act 1 loses bytes and saves them, over loopback. Acts 2 to 6, which need root or user namespaces,
 /// send over an emulated path from the USA to Malaysia, find what fills it, connect to a name whose
-/// first address is dead, and put a gate beside a server.
+/// first address is dead, put a gate beside a server, and let the doctor say what act 1 lost.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Seconds per run in acts 2 and 3

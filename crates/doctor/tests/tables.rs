@@ -160,16 +160,23 @@ fn children_are_followed_with_their_sockets_to_their_end() {
     assert_eq!(child.wait().unwrap().code(), Some(3));
 }
 
+/// Gives this thread a network of its own, not its process; or says why not.
+fn has_own_network() -> bool {
+    if let Err(error) = namespace::unshare_network() {
+        eprintln!("NOT TESTED: a network namespace: {error}");
+        return false;
+    }
+    Interface::named("lo").unwrap().set_up().unwrap();
+    true
+}
+
 #[test]
 fn another_network_namespace_is_looked_into() {
     const CHILD: &str = "LASTBYTE_TEST_NAMESPACE";
     if std::env::var_os(CHILD).is_some() {
-        // This thread's alone, and not its process's.
-        if let Err(error) = namespace::unshare_network() {
-            eprintln!("NOT TESTED: a network namespace: {error}");
+        if !has_own_network() {
             return;
         }
-        Interface::named("lo").unwrap().set_up().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -213,11 +220,9 @@ fn a_namespace_that_its_last_thread_has_left_is_looked_into_while_there_are_sock
     let (give, made) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let inside = std::thread::spawn(move || {
-        if let Err(error) = namespace::unshare_network() {
-            eprintln!("NOT TESTED: a network namespace: {error}");
+        if !has_own_network() {
             return;
         }
-        Interface::named("lo").unwrap().set_up().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let server = listener.accept().unwrap().0;
