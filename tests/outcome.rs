@@ -35,7 +35,7 @@ fn measuring() -> MutexGuard<'static, ()> {
 fn over_loopback_finish_delivers_and_close_loses() {
     let told = answer(&mut lastbyte(["quiz", "--runs", "5", "--json"])).with_code(0);
     let runs = told.json_lines();
-    assert_eq!(runs.len(), 4 * 5, "four ways, five runs of each");
+    assert_eq!(runs.len(), 5 * 5, "five ways, five runs of each");
     for run in runs_ended_by(&runs, "finish", 5) {
         assert_delivered(run, 1_000_000);
     }

@@ -103,11 +103,14 @@ fn losses() -> Vec<Case> {
     let exit = Case { disease: Some("LB102"), ..late };
     let late = Case { disease: Some("LB104"), ..late };
     let server = Case { role: Role::Server, ..unread };
+    let early = Case { peer: "read:1000 hold wait:350 send:100 wait:200 read", ..unread };
     let upload = Case { peer: "send:100 hold wait:350 send:100000 wait:200 read", ..server };
     vec![
         named("unread input, server in C", "c/lb101_unread.c", server),
         named("unread body, web server in Python", "python/lb101_body.py", upload),
         named("unread input, client in Go", "go/lb101_close.go", unread),
+        named("unread input, server of files in C", "c/lb101_sendfile.c", server),
+        named("unread answer that came early, client in Python", "python/lb101_early.py", early),
         named("exit, dropped", "c/lb102_exit.c", exit),
         named("killed, dropped", "python/lb102_kill.py", Case { code: 137, ..exit }),
         named("linger 0 in C", "c/lb103_linger.c", linger),

@@ -200,6 +200,8 @@ pub(crate) enum MethodWord {
     Close,
     /// SO_LINGER of 30 s, then close()
     Linger,
+    /// sendfile() of a file, then close()
+    Sendfile,
     /// shutdown(SHUT_WR), read to the end, close()
     Shutdown,
     /// Stream::finish of this library

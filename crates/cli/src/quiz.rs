@@ -56,6 +56,7 @@ fn methods(words: &[MethodWord]) -> Vec<Method> {
     let method = |word: &MethodWord| match word {
         MethodWord::Close => Method::Close,
         MethodWord::Linger => Method::Linger,
+        MethodWord::Sendfile => Method::SendFile,
         MethodWord::Shutdown => Method::ShutdownRead,
         MethodWord::Finish => Method::Finish,
     };

@@ -24,6 +24,9 @@ pub enum LabError {
     /// The receiver never saw the connection's end.
     #[error("the receiver: {0}")]
     Receiver(std::io::Error),
+    /// A file to be sent could not be made.
+    #[error("a file in memory: {0}")]
+    File(std::io::Error),
     /// The far host could not do its part.
     #[error("the far host: {0}")]
     Far(String),

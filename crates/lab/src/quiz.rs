@@ -2,13 +2,16 @@
 //! other greets with a line that the first never reads, and counts. How many bytes arrive?
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_link::Host;
-use lastbyte_socket::{End, FinishOptions, Listener, Receipt, SocketError, Stream, Tune};
+use lastbyte_socket::{End, FinishOptions, Listener, Receipt, Stream, Tune};
+use lastbyte_sys::file;
 
 use crate::error::LabError;
 use crate::path::PathUp;
@@ -29,13 +32,16 @@ pub enum Method {
     /// `shutdown(SHUT_WR)`, read to the end, `close()`: complete, where the peer plays along; it
     /// proves nothing and may wait for ever.
     ShutdownRead,
+    /// The bytes are a file's: `sendfile()`, then `close()`, as servers of files do.
+    SendFile,
     /// [`Stream::finish`].
     Finish,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Close, Self::Linger, Self::ShutdownRead, Self::Finish];
+    pub const ALL: [Self; 5] =
+        [Self::Close, Self::Linger, Self::SendFile, Self::ShutdownRead, Self::Finish];
 }
 
 impl fmt::Display for Method {
@@ -44,6 +50,7 @@ impl fmt::Display for Method {
             Self::Close => "close",
             Self::Linger => "SO_LINGER",
             Self::ShutdownRead => "shutdown + read",
+            Self::SendFile => "sendfile, close",
             Self::Finish => "finish",
         })
     }
@@ -132,14 +139,21 @@ struct Sent {
     took: Duration,
 }
 
-fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, SocketError> {
+fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, LabError> {
     let mut stream = Stream::connect(address, &Tune::default(), PATIENCE)?;
     let content = vec![0x5A; bytes];
+    let mut file = file::in_memory().map_err(LabError::File)?;
+    if method == Method::SendFile {
+        file.write_all(&content).map_err(LabError::File)?;
+    }
     let started = Instant::now();
-    let wrote = stream.write_all(&content);
-    let written = stream.written();
+    let (wrote, written) = if method == Method::SendFile {
+        send_file(&file, &stream, bytes)
+    } else {
+        (stream.write_all(&content), stream.written())
+    };
     let (ended, receipt) = match method {
-        Method::Close => {
+        Method::Close | Method::SendFile => {
             drop(stream);
             (Ok(()), None)
         }
@@ -155,6 +169,20 @@ fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, Socke
     };
     let sender_was_told = wrote.is_err() || ended.is_err();
     Ok(Sent { written, sender_was_told, receipt, took: started.elapsed() })
+}
+
+/// Sends what a file holds, which the kernel takes without a copy. Returns how many bytes it took.
+fn send_file(file: &File, tcp: &impl AsFd, most: usize) -> (io::Result<()>, u64) {
+    let mut offset = 0;
+    let sent = loop {
+        match file::send(file, tcp, &mut offset, most) {
+            Ok(0) => break Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break Err(error),
+        }
+    };
+    (sent, u64::try_from(offset).unwrap_or_default())
 }
 
 fn linger_and_close(tcp: TcpStream) -> io::Result<()> {

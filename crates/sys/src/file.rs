@@ -1,15 +1,16 @@
-//! Files: locks, files that do not make one wait, and what file system a path lies on.
+//! Files: locks, files that do not make one wait, files in memory, files sent to a socket, and what
+//! file system a path lies on.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::check;
+use crate::{check, check_size};
 
 /// Waits for the exclusive advisory lock of an open file (`flock(2)`, `LOCK_EX`).
 ///
@@ -44,6 +45,29 @@ pub fn try_lock_exclusive(file: &File) -> io::Result<bool> {
 /// The kernel's: `ENOENT`, `EACCES`.
 pub fn open_nonblocking(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+/// Makes a file without a name, in memory (`memfd_create(2)`).
+///
+/// # Errors
+/// The kernel's: `EMFILE`, `ENOMEM`.
+pub fn in_memory() -> io::Result<File> {
+    // SAFETY: the name is a C string.
+    let made = check(unsafe { libc::memfd_create(c"lastbyte".as_ptr(), libc::MFD_CLOEXEC) })?;
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    let owned = unsafe { OwnedFd::from_raw_fd(made) };
+    Ok(File::from(owned))
+}
+
+/// Sends at most `most` bytes of a file to a socket, from `offset` on, which it moves
+/// (`sendfile(2)`). Returns how many bytes the kernel took; 0 is the end of the file.
+///
+/// # Errors
+/// The connection's; `EAGAIN` where a non-blocking socket has no room.
+pub fn send(file: &File, socket: &impl AsFd, offset: &mut i64, most: usize) -> io::Result<usize> {
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: `offset` is a number that the kernel reads and writes during the call.
+    check_size(unsafe { libc::sendfile(socket, file.as_raw_fd(), offset, most) })
 }
 
 /// Whether a path lies on a file system for BPF objects (`statfs(2)`, `BPF_FS_MAGIC`).
