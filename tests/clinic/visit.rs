@@ -266,7 +266,7 @@ fn watched(
     let mut doctor: Vec<_> = doctor.into_iter().chain(more).map(str::to_owned).collect();
     if let Ok(directory) = std::env::var("LASTBYTE_CLINIC_RECORD") {
         let state = words.iter().find(|word| *word == "sick" || *word == "well").unwrap();
-        let file = format!("{directory}/{tier} {} {state}.jsonl", case.name);
+        let file = format!("{directory}/{tier} {} {state}.jsonl.zst", case.name);
         doctor.extend(["--record".to_owned(), file]);
     }
     doctor.push("--".to_owned());

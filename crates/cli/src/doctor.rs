@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lastbyte_doctor::{
-    Doctor, Event, Finding, Observer, Plan, Reader, Scope, Summary, Tier, Traced, Writer,
+    Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary, Tier, Traced,
+    Writer,
 };
 use lastbyte_sys::process;
 
@@ -151,6 +152,10 @@ fn replay(args: &DoctorArgs, file: &Path) -> Result<Verdict> {
     let mut answer = Answer::open(args)?;
     let mut span: Option<(u64, u64)> = None;
     for event in reader {
+        if let Err(cut @ RecordingError::Cut { .. }) = event {
+            talk(&format!("doctor: {name}: {cut}; this is what came before"));
+            break;
+        }
         let event = event.with_context(|| format!("{name}"))?;
         let first = span.map_or(event.at_ns, |span| span.0);
         span = Some((first, event.at_ns.max(first)));
@@ -170,6 +175,7 @@ struct Session<'a> {
     observer: Observer,
     doctor: Doctor,
     record: Option<Writer<BufWriter<File>>>,
+    flushed: Instant,
     answer: Answer,
     began: Instant,
 }
@@ -179,15 +185,15 @@ impl<'a> Session<'a> {
         // Before anything is watched: a file that cannot be written is misuse.
         let answer = Answer::open(args)?;
         let record = args.record.as_deref().map(create).transpose()?;
-        let record = record.map(|file| Writer::begin(BufWriter::new(file))).transpose()?;
+        let record = record.map(|file| Writer::packed(BufWriter::new(file))).transpose()?;
         if let Some(report) = &args.report {
             create(report)?;
         }
         let (observer, shortfalls) = Observer::start(&plan(args, scope))?;
         // The kernel's description of its types has been read, and is not needed any more.
         process::give_memory_back();
-        let mut session =
-            Self { args, observer, doctor: Doctor::new(), record, answer, began: Instant::now() };
+        let (doctor, began) = (Doctor::new(), Instant::now());
+        let mut session = Self { args, observer, doctor, record, flushed: began, answer, began };
         session.answer.say_begun(session.observer.tier(), scope, &shortfalls)?;
         session.answer.say_blind(&session.observer.blind())?;
         Ok(session)
@@ -197,7 +203,9 @@ impl<'a> Session<'a> {
     fn turn(&mut self, wait: Duration) -> Result<Vec<Finding>> {
         /// From so many events on their memory is worth being given back.
         const MANY: u64 = 10_000;
-        let Self { observer, doctor, record, .. } = self;
+        /// What a killed doctor leaves of a recording is no older than this.
+        const FLUSH: Duration = Duration::from_secs(1);
+        let Self { observer, doctor, record, flushed, .. } = self;
         let mut new = Vec::new();
         let mut taken = 0_u64;
         let mut failed = None;
@@ -210,6 +218,13 @@ impl<'a> Session<'a> {
         })?;
         if taken >= MANY {
             process::give_memory_back();
+        }
+        if let Some(record) = record
+            && failed.is_none()
+            && flushed.elapsed() >= FLUSH
+        {
+            *flushed = Instant::now();
+            failed = record.flush().err();
         }
         if let Some(error) = failed {
             return Err(error).context("cannot write the recording");

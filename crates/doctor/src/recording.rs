@@ -1,7 +1,9 @@
 //! Recordings: events as JSON Lines, the first line a header, so that what was seen once can be looked
-//! at again, by other rules, elsewhere.
+//! at again, by other rules, elsewhere. A file may be compressed with zstd (RFC 8878), as `--record`
+//! does: a busy machine writes megabytes of lines a second. `zstdcat FILE` shows the lines.
 
-use std::io::{self, BufRead, Write};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,13 @@ const FORMAT: u32 = 1;
 const RECORDING: &str = "lastbyte doctor";
 /// A line is no longer than this, bytes.
 const LONGEST: u64 = 1 << 20;
+/// How a zstd frame begins: RFC 8878, section 3.1.1.
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// zstd's own default: the next levels take twice the time for a tenth less.
+const LEVEL: i32 = 3;
+/// A reader spends no more than 2^23 bytes, 8 MiB, on the window of a file from elsewhere: RFC 8878,
+/// section 3.1.1.1.2. The writer's level asks for 2^21.
+const WINDOW_LOG: u32 = 23;
 
 #[derive(Serialize, Deserialize)]
 struct Header {
@@ -34,6 +43,12 @@ pub enum RecordingError {
         #[source]
         error: io::Error,
     },
+    /// The file stops in the middle: what wrote it was killed, or it was not copied whole.
+    #[error("line {line}: the recording stops here, without its end")]
+    Cut {
+        /// The line that is not there, from 1.
+        line: u64,
+    },
     /// A line is no event of this version.
     #[error("line {line} is no event: {why}")]
     NoEvent {
@@ -50,15 +65,35 @@ pub enum RecordingError {
 /// Writes a recording.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
-    to: W,
+    to: Sink<W>,
+}
+
+enum Sink<W: Write> {
+    Plain(W),
+    Packed(zstd::Encoder<'static, W>),
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the header.
+    /// Writes the header of a recording that is plain text.
     ///
     /// # Errors
     /// Those of the file.
-    pub fn begin(mut to: W) -> io::Result<Self> {
+    pub fn plain(to: W) -> io::Result<Self> {
+        Self::begin(Sink::Plain(to))
+    }
+
+    /// Writes the header of a recording that is compressed with zstd.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn packed(to: W) -> io::Result<Self> {
+        let mut encoder = zstd::Encoder::new(to, LEVEL)?;
+        // What was damaged on the way is noticed.
+        encoder.include_checksum(true)?;
+        Self::begin(Sink::Packed(encoder))
+    }
+
+    fn begin(mut to: Sink<W>) -> io::Result<Self> {
         let header = Header { recording: RECORDING.to_owned(), format: FORMAT };
         line(&mut to, &header)?;
         Ok(Self { to })
@@ -72,13 +107,51 @@ impl<W: Write> Writer<W> {
         line(&mut self.to, event)
     }
 
-    /// Hands everything to the file.
+    /// Hands what was written so far to the file, so that it can be read should the writer be killed.
+    /// Compressed, each call costs some bytes: once a second is often enough.
     ///
     /// # Errors
     /// Those of the file.
-    pub fn finish(mut self) -> io::Result<W> {
-        self.to.flush()?;
-        Ok(self.to)
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+
+    /// Hands everything to the file, with the end of it.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn finish(self) -> io::Result<W> {
+        let mut to = match self.to {
+            Sink::Plain(to) => to,
+            Sink::Packed(encoder) => encoder.finish()?,
+        };
+        to.flush()?;
+        Ok(to)
+    }
+}
+
+impl<W: Write> Write for Sink<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(to) => to.write(bytes),
+            Self::Packed(encoder) => encoder.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(to) => to.flush(),
+            Self::Packed(encoder) => encoder.flush(),
+        }
+    }
+}
+
+impl<W: Write> fmt::Debug for Sink<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Plain",
+            Self::Packed(_) => "Packed",
+        })
     }
 }
 
@@ -87,14 +160,18 @@ fn line(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     to.write_all(b"\n")
 }
 
-/// Reads a recording, event by event.
-#[derive(Debug)]
+/// Reads a recording, plain or compressed, event by event.
 pub struct Reader<R: BufRead> {
-    from: R,
+    from: Source<R>,
     line: u64,
     text: Vec<u8>,
     /// After an error nothing more is read: where the next line begins is not known.
     has_failed: bool,
+}
+
+enum Source<R: BufRead> {
+    Plain(R),
+    Packed(BufReader<zstd::Decoder<'static, R>>),
 }
 
 impl<R: BufRead> Reader<R> {
@@ -103,6 +180,7 @@ impl<R: BufRead> Reader<R> {
     /// # Errors
     /// [`RecordingError::NoRecording`], [`RecordingError::Io`].
     pub fn begin(from: R) -> Result<Self, RecordingError> {
+        let from = Source::of(from).map_err(|error| RecordingError::Io { line: 1, error })?;
         let mut reader = Self { from, line: 0, text: Vec::new(), has_failed: false };
         let none = |why: String| RecordingError::NoRecording(why);
         if !reader.next_line()? {
@@ -122,14 +200,52 @@ impl<R: BufRead> Reader<R> {
     fn next_line(&mut self) -> Result<bool, RecordingError> {
         self.line += 1;
         self.text.clear();
-        let mut limited = io::Read::take(&mut self.from, LONGEST);
-        let read = limited.read_until(b'\n', &mut self.text);
-        let read = read.map_err(|error| RecordingError::Io { line: self.line, error })?;
-        if read as u64 == LONGEST && self.text.last() != Some(&b'\n') {
+        let line = self.line;
+        let read = match &mut self.from {
+            Source::Plain(from) => bounded_line(from, &mut self.text),
+            Source::Packed(from) => bounded_line(from, &mut self.text),
+        };
+        let read = read.map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => RecordingError::Cut { line },
+            _ => RecordingError::Io { line, error },
+        })?;
+        if read as u64 == LONGEST && !self.is_whole() {
             let why = "it is longer than 1 MiB".to_owned();
-            return Err(RecordingError::NoEvent { line: self.line, why });
+            return Err(RecordingError::NoEvent { line, why });
         }
         Ok(read > 0)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.text.last() == Some(&b'\n')
+    }
+
+    fn event(&self) -> Result<Event, RecordingError> {
+        serde_json::from_slice(&self.text).map_err(|error| match self.is_whole() {
+            true => RecordingError::NoEvent { line: self.line, why: error.to_string() },
+            false => RecordingError::Cut { line: self.line },
+        })
+    }
+}
+
+fn bounded_line(from: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<usize> {
+    io::Read::take(from, LONGEST).read_until(b'\n', text)
+}
+
+impl<R: BufRead> Source<R> {
+    fn of(mut from: R) -> io::Result<Self> {
+        if !from.fill_buf()?.starts_with(&ZSTD) {
+            return Ok(Self::Plain(from));
+        }
+        let mut decoder = zstd::Decoder::with_buffer(from)?;
+        decoder.window_log_max(WINDOW_LOG)?;
+        Ok(Self::Packed(BufReader::new(decoder)))
+    }
+}
+
+impl<R: BufRead> fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("line", &self.line).finish_non_exhaustive()
     }
 }
 
@@ -142,9 +258,7 @@ impl<R: BufRead> Iterator for Reader<R> {
         }
         let event = match self.next_line() {
             Ok(false) => return None,
-            Ok(true) => serde_json::from_slice(&self.text).map_err(|error| {
-                RecordingError::NoEvent { line: self.line, why: error.to_string() }
-            }),
+            Ok(true) => self.event(),
             Err(error) => Err(error),
         };
         self.has_failed = event.is_err();

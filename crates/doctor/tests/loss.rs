@@ -174,7 +174,7 @@ fn look(observer: &mut Observer, events: &mut Vec<Event>, time: Duration) {
 fn keep(name: &str, events: &[Event]) {
     let Some(folder) = std::env::var_os("LASTBYTE_RECORDINGS") else { return };
     let file = File::create(PathBuf::from(folder).join(format!("loss-{name}.jsonl"))).unwrap();
-    let mut writer = Writer::begin(file).unwrap();
+    let mut writer = Writer::plain(file).unwrap();
     events.iter().for_each(|event| writer.add(event).unwrap());
     writer.finish().unwrap();
 }

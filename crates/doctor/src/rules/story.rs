@@ -197,7 +197,7 @@ impl Story {
     pub(crate) fn record(&self, name: &str) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
         let file = std::fs::File::create(format!("{folder}/{name}.jsonl")).unwrap();
-        let mut writer = crate::Writer::begin(file).unwrap();
+        let mut writer = crate::Writer::plain(file).unwrap();
         for event in &self.events {
             writer.add(event).unwrap();
         }
