@@ -231,7 +231,7 @@ fn what_is_saved_is_shown_and_compared() {
 #[track_caller]
 fn assert_keys_have_units(line: &Value) {
     /// Counts, whose key is the unit.
-    const COUNTS: [&str; 14] = [
+    const COUNTS: [&str; 15] = [
         "schema",
         "round",
         "rounds",
@@ -240,6 +240,7 @@ fn assert_keys_have_units(line: &Value) {
         "runs",
         "complete_runs",
         "parallel",
+        "repeated",
         "seed",
         "subject",
         "stream",

@@ -13,15 +13,17 @@ pub enum BpfError {
          CONFIG_DEBUG_INFO_BTF"
     )]
     NoBtf,
-    /// A right is missing.
-    #[error(
-        "{operation} {name}: the kernel wants CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; root has them"
-    )]
+    /// The kernel does not permit it: a capability is lacking, or a policy forbids it.
+    #[error("{operation} {name}: {}", not_allowed(.lacking))]
     NotAllowed {
         /// What was tried.
         operation: &'static str,
         /// With what.
         name: String,
+        /// Capabilities that such programs need and this process lacks; empty where it has them all.
+        lacking: Vec<&'static str>,
+        /// What was said meanwhile.
+        said: Vec<String>,
     },
     /// Something of that name is there already.
     #[error("{operation} {name}: there is one of that name already")]
@@ -59,6 +61,16 @@ pub enum BpfError {
         /// The kernel's word.
         error: io::Error,
     },
+}
+
+fn not_allowed(lacking: &[&str]) -> String {
+    match lacking {
+        [] => "the kernel does not permit it, although this process has CAP_BPF, CAP_PERFMON and \
+               CAP_NET_ADMIN: most likely a policy of this kernel, a security module or seccomp"
+            .to_owned(),
+        [one] => format!("{one} is lacking; root has it"),
+        several => format!("{} are lacking; root has them", several.join(", ")),
+    }
 }
 
 fn indented(said: &[String]) -> String {

@@ -9,6 +9,8 @@ use libbpf_rs::{
     ErrorKind, Link, MapCore, MapFlags, MapType, ObjectBuilder, OpenObject, PrintLevel,
 };
 
+use lastbyte_sys::process::{self, CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN};
+
 use crate::error::BpfError;
 use crate::ring::Ring;
 
@@ -157,6 +159,17 @@ impl Loaded {
         Ok(Iterated { program: program.to_owned(), link })
     }
 
+    /// Makes an iterator of a program whose section says over what it goes, such as `iter/tcp`: the
+    /// sockets of the network namespace in which it is run.
+    ///
+    /// # Errors
+    /// As [`Loaded::link`].
+    pub fn iterate_all(&self, program: &str) -> Result<Iterated, BpfError> {
+        let found = self.program(program)?;
+        let link = hearing("attach", program, || found.attach())?;
+        Ok(Iterated { program: program.to_owned(), link })
+    }
+
     /// Takes what programs write to a ring buffer; records of this length, bytes.
     ///
     /// # Errors
@@ -236,14 +249,14 @@ pub struct Linked {
     _link: Link,
 }
 
-/// A program that is run once for each entry of a map, when asked.
+/// A program that is run once for each of what it goes over, when asked.
 pub struct Iterated {
     program: String,
     link: Link,
 }
 
 impl Iterated {
-    /// Runs it over all entries.
+    /// Runs it over all of them.
     ///
     /// # Errors
     /// [`BpfError::Refused`].
@@ -341,16 +354,47 @@ pub(crate) fn hearing<T>(
     outcome.map_err(|error| {
         let name = name.to_owned();
         match error.kind() {
-            ErrorKind::PermissionDenied => BpfError::NotAllowed { operation, name },
+            // With a log it was the verifier, which says EACCES too.
+            ErrorKind::PermissionDenied if !said.iter().any(|line| line.contains(LOG)) => {
+                let rights = process::effective_capabilities().unwrap_or_default();
+                BpfError::NotAllowed { operation, name, lacking: lacking(rights), said: last(said) }
+            }
             ErrorKind::AlreadyExists => BpfError::Exists { operation, name },
             _ => BpfError::Refused { operation, name, error: error.to_string(), said: last(said) },
         }
     })
 }
 
+/// The capabilities of [`BpfError::NotAllowed`] that are not among these.
+fn lacking(rights: u64) -> Vec<&'static str> {
+    // CAP_SYS_ADMIN stands for the first two (capabilities(7)).
+    let needed = [
+        (CAP_BPF | CAP_SYS_ADMIN, "CAP_BPF"),
+        (CAP_PERFMON | CAP_SYS_ADMIN, "CAP_PERFMON"),
+        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+    ];
+    let lacking = needed.iter().filter(|(any_of, _)| rights & any_of == 0);
+    lacking.map(|(_, name)| *name).collect()
+}
+
+/// What frames the verifier's words.
+const LOG: &str = "PROG LOAD LOG --";
+
 /// The last words, without those that only frame them.
 fn last(said: Vec<String>) -> Vec<String> {
-    let is_frame = |line: &String| line.trim().is_empty() || line.contains("PROG LOAD LOG --");
+    let is_frame = |line: &String| line.trim().is_empty() || line.contains(LOG);
     let mut words: Vec<String> = said.into_iter().filter(|line| !is_frame(line)).collect();
     words.split_off(words.len().saturating_sub(LAST_WORDS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_that_are_lacking_are_named() {
+        assert!(lacking(CAP_BPF | CAP_PERFMON | CAP_NET_ADMIN).is_empty());
+        assert_eq!(lacking(CAP_SYS_ADMIN), ["CAP_NET_ADMIN"]);
+        assert_eq!(lacking(0), ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"]);
+    }
 }

@@ -1322,20 +1322,16 @@ struct bpf_iter__bpf_sk_storage_map {
 	struct story *value;
 } FROM_KERNEL;
 
-/* Tells what was counted and not told, because nothing came after it. Run by the loader. */
-SEC("iter/bpf_sk_storage_map")
-int tell_counts(struct bpf_iter__bpf_sk_storage_map *ctx)
-{
-	struct sock *sk = ctx->sk;
-	struct story *story;
-	u64 now;
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+} FROM_KERNEL;
 
-	if (!sk)
-		return 0;
-	story = bpf_sk_storage_get(&stories, sk, NULL, 0);
-	if (!story)
-		return 0;
-	now = bpf_ktime_get_ns();
+/* Tells what was counted of a socket and not told, because nothing came after it. */
+INLINE void tell_counted(struct sock *sk, struct story *story)
+{
+	u64 now = bpf_ktime_get_ns();
+
 	if (now - story->losses_since_ns > SELDOM_NS) {
 		story->losses_since_ns = now;
 		if (story->flags & TOLD)
@@ -1343,6 +1339,43 @@ int tell_counts(struct bpf_iter__bpf_sk_storage_map *ctx)
 	}
 	if (now - story->io_since_ns > SELDOM_NS)
 		tell_io(sk, story, now);
+}
+
+/* Of all sockets that have a story. Run by the loader. */
+SEC("iter/bpf_sk_storage_map")
+int tell_counts(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct sock *sk = ctx->sk;
+	struct story *story;
+
+	if (!sk)
+		return 0;
+	story = bpf_sk_storage_get(&stories, sk, NULL, 0);
+	if (story)
+		tell_counted(sk, story);
+	return 0;
+}
+
+/*
+ * Of the sockets of one network namespace: for a kernel whose policy refuses the program above. It looks at
+ * every TCP socket there, with a story or without. Run by the loader, in each namespace.
+ */
+SEC("iter/tcp")
+int tell_counts_of_network(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tp;
+	struct story *story;
+
+	if (!common)
+		return 0;
+	/* Of TIME-WAIT and of a SYN that is not answered yet there is none. */
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
+		return 0;
+	story = story_of((struct sock *)tp);
+	if (story)
+		tell_counted((struct sock *)tp, story);
 	return 0;
 }
 

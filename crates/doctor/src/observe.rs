@@ -94,11 +94,15 @@ pub struct Roots {
     pub proc: PathBuf,
     /// `/sys`.
     pub sys: PathBuf,
+    /// Programs of tier 3 that are taken for refused by the kernel, with the error number: so tests see
+    /// what is left without them.
+    #[doc(hidden)]
+    pub refused: Vec<(&'static str, i32)>,
 }
 
 impl Default for Roots {
     fn default() -> Self {
-        Self { proc: PathBuf::from("/proc"), sys: PathBuf::from("/sys") }
+        Self { proc: PathBuf::from("/proc"), sys: PathBuf::from("/sys"), refused: Vec::new() }
     }
 }
 

@@ -345,7 +345,7 @@ fn what_is_not_there_is_said_and_the_next_tier_taken() {
     std::fs::create_dir_all(folder.join("proc/sys/kernel")).unwrap();
     std::fs::write(folder.join("proc/sys/kernel/osrelease"), "4.14.1\n").unwrap();
     let start = |proc: &str| {
-        let roots = Roots { proc: proc.into(), sys: folder.join("sys") };
+        let roots = Roots { proc: proc.into(), sys: folder.join("sys"), refused: Vec::new() };
         let any = Plan { tier: None, ..plan(Scope::Machine) };
         let (mut observer, shortfalls) = Observer::start_in(&any, &roots).unwrap();
         let mut kernel = String::new();

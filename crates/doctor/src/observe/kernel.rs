@@ -55,6 +55,14 @@ const SOCKETS: &[Program] = &[
     ("forked", "sched_process_fork", "children of processes"),
     ("exited", "sched_process_exit", "how processes end"),
 ];
+/// Tells what was counted of sockets on which nothing happens, when asked.
+const COUNTS: Program = (
+    "tell_counts",
+    "",
+    "what was read and written on a connection, until it is read or written again or ends",
+);
+/// Does what [`COUNTS`] does, one network namespace after the other, where the kernel refuses that.
+const COUNTS_OF_NETWORK: Program = ("tell_counts_of_network", "", COUNTS.2);
 /// Where packets that are thrown away are seen.
 const UNIX_TRACEPOINT: &str = "kfree_skb";
 /// What ended is told after what it closed by that: so much later, nanoseconds.
@@ -70,7 +78,7 @@ const TAKES_AT_ONCE: usize = 3;
 pub(super) struct KernelSource {
     sockets: Loaded,
     ring: Ring,
-    counts: Option<Iterated>,
+    counts: Option<Asked>,
     /// They keep the programs attached.
     _links: Vec<Linked>,
     translator: Translator,
@@ -97,10 +105,8 @@ impl KernelSource {
         let objects = OBJECTS.map_err(str::to_owned)?;
         let kernel = Kernel::look().map_err(sentence)?;
         let mut lacks = Vec::new();
-        let (sockets, links) = load_sockets(plan, (objects, &kernel), roots, &mut lacks)?;
+        let (sockets, links, counts) = load_sockets(plan, (objects, &kernel), roots, &mut lacks)?;
         let ring = sockets.ring("records", record::LENGTH).map_err(sentence)?;
-        // Without it what was counted is told by the next read or write.
-        let counts = sockets.iterate("tell_counts", "stories").ok();
         let translator = Translator {
             is_port: matches!(plan.scope, Scope::Port(_)),
             reasons: reasons(&kernel),
@@ -140,8 +146,8 @@ impl Source for KernelSource {
         let now_ns = process::monotonic_ns();
         if now_ns >= self.counts_ns + COUNTS_NS {
             self.counts_ns = now_ns;
-            if let Some(Err(error)) = self.counts.as_ref().map(Iterated::run) {
-                self.lacks.push(sentence(error));
+            if let Some(Err(why)) = self.counts.as_ref().map(|counts| counts.run(tables)) {
+                self.lacks.push(lack(&COUNTS, &why));
                 self.counts = None;
             }
         }
@@ -218,34 +224,79 @@ fn image(objects: Objects, name: &str) -> Result<&'static [u8], String> {
     found.map(|(_, image)| *image).ok_or_else(|| format!("it was built without {name}.bpf.c"))
 }
 
-/// Loads and attaches what this kernel has tracepoints for and does not refuse.
+/// The program that tells what was counted, when asked.
+enum Asked {
+    /// Over all sockets that are remembered.
+    All(Iterated),
+    /// Over the sockets of the namespace in which it is run.
+    OfNetwork(Iterated),
+}
+
+impl Asked {
+    fn run(&self, tables: &Tables) -> Result<(), String> {
+        match self {
+            Self::All(all) => all.run().map_err(sentence),
+            Self::OfNetwork(one) => {
+                let run = || one.run().map_err(std::io::Error::other);
+                tables.in_each_network(&run).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+/// Loads and attaches what this kernel has tracepoints for and does not refuse, program by program.
 fn load_sockets(
     plan: &Plan,
     (objects, kernel): (Objects, &Kernel),
     roots: &Roots,
     lacks: &mut Vec<String>,
-) -> Result<(Loaded, Vec<Linked>), String> {
+) -> Result<(Loaded, Vec<Linked>, Option<Asked>), String> {
     let given = Given::of(plan, kernel, roots);
-    let is_there = |program: &Program| {
-        kernel.arguments_at(program.1).is_some()
-            && (program.1 != UNIX_TRACEPOINT || given.knows_closes())
-    };
-    let (mut there, mut left): (Vec<Program>, Vec<Program>) =
-        SOCKETS.iter().copied().partition(is_there);
+    let mut left: Vec<(Program, String)> = Vec::new();
+    let mut there = Vec::new();
+    for program in SOCKETS {
+        if kernel.arguments_at(program.1).is_none() {
+            left.push((*program, format!("this kernel has no tracepoint {}", program.1)));
+        } else if program.1 == UNIX_TRACEPOINT && !given.knows_closes() {
+            let why = "this kernel does not say which packets are thrown away by a close";
+            left.push((*program, why.to_owned()));
+        } else {
+            there.push(*program);
+        }
+    }
+    // The second is only asked for where the first is refused.
+    let mut counting = vec![COUNTS_OF_NETWORK, COUNTS];
     let loaded = loop {
+        let asked = counting.last().copied();
         let mut object =
             Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
         object.give(".rodata.given", &given.bytes()).map_err(sentence)?;
         object.give(".rodata.numbering", &numbering(roots)).map_err(sentence)?;
-        for (program, ..) in &left {
+        let without = left.iter().map(|(program, _)| *program);
+        let unasked = [COUNTS, COUNTS_OF_NETWORK].into_iter().filter(|one| Some(*one) != asked);
+        for (program, ..) in without.chain(unasked) {
             object.leave_out(program).map_err(sentence)?;
         }
-        match object.load() {
+        let tried: Vec<Program> = there.iter().copied().chain(asked).collect();
+        let outcome = match made_up_refusal(roots, &tried) {
+            Some(error) => Err(error),
+            None => object.load(),
+        };
+        match outcome {
             Ok(loaded) => break loaded,
             // One that this kernel refuses is left to others.
-            Err(error) => match there.iter().position(|(name, ..)| is_about(&error, name)) {
-                Some(place) => left.push(there.remove(place)),
-                None => return Err(sentence(error)),
+            Err(error) => match tried.iter().find(|(name, ..)| is_about(&error, name)).copied() {
+                Some(program) if Some(program) == asked => {
+                    counting.pop();
+                    if counting.is_empty() {
+                        left.push((program, refusal(error)));
+                    }
+                }
+                Some(program) if program != SOCKETS[0] => {
+                    there.retain(|one| *one != program);
+                    left.push((program, refusal(error)));
+                }
+                _ => return Err(refusal(error)),
             },
         }
     };
@@ -253,22 +304,65 @@ fn load_sockets(
     for program in there {
         match loaded.link(program.0) {
             Ok(link) => links.push(link),
-            Err(_) => left.push(program),
+            Err(error) => left.push((program, refusal(error))),
         }
     }
-    for (program, tracepoint, what) in left {
-        if program == SOCKETS[0].0 {
-            return Err(format!("this kernel lets no program see its tracepoint {tracepoint}"));
+    let counts = counting.last().and_then(|program| {
+        let asked = if *program == COUNTS {
+            loaded.iterate(program.0, "stories").map(Asked::All)
+        } else {
+            loaded.iterate_all(program.0).map(Asked::OfNetwork)
+        };
+        asked.map_err(|error| left.push((*program, refusal(error)))).ok()
+    });
+    for (program, why) in left {
+        if program == SOCKETS[0] {
+            return Err(format!("program {}: {why}", program.0));
         }
-        lacks.push(format!("the kernel has no tracepoint {tracepoint} for it: not seen is {what}"));
+        lacks.push(lack(&program, &why));
     }
     lacks.extend(given.lack());
-    Ok((loaded, links))
+    Ok((loaded, links, counts))
+}
+
+/// What is not seen without a program, and why not, in a sentence.
+fn lack((name, _, what): &Program, why: &str) -> String {
+    format!("not seen is {what} (program {name}: {why})")
+}
+
+/// Why the kernel refused a program, in one line: with the verifier's last word, where it has one.
+fn refusal(error: BpfError) -> String {
+    let is_word = |line: &&String| !line.starts_with("libbpf:") && !line.starts_with("processed ");
+    let word = match &error {
+        BpfError::Refused { said, .. } => said.iter().rev().find(is_word).cloned(),
+        _ => None,
+    };
+    let text = sentence(error);
+    match word {
+        Some(word) => format!("{text}: {}", word.trim()),
+        None => text,
+    }
+}
+
+/// The error for the first of these programs that is to be taken for refused ([`Roots::refused`]).
+fn made_up_refusal(roots: &Roots, tried: &[Program]) -> Option<BpfError> {
+    let is_tried = |refused: &&(&str, i32)| tried.iter().any(|(name, ..)| *name == refused.0);
+    let (name, errno) = roots.refused.iter().find(is_tried)?;
+    let error = std::io::Error::from_raw_os_error(*errno);
+    let said = vec![format!("libbpf: prog '{name}': BPF program load failed: {error}")];
+    let (operation, name) = ("load", "lb_sockets".to_owned());
+    Some(if error.kind() == std::io::ErrorKind::PermissionDenied {
+        BpfError::NotAllowed { operation, name, lacking: Vec::new(), said }
+    } else {
+        BpfError::Refused { operation, name, error: error.to_string(), said }
+    })
 }
 
 /// Whether an error is about a program: the loader names it as `prog 'NAME'`.
 fn is_about(error: &BpfError, program: &str) -> bool {
-    let BpfError::Refused { said, .. } = error else { return false };
+    let (BpfError::Refused { said, .. } | BpfError::NotAllowed { said, .. }) = error else {
+        return false;
+    };
     let name = format!("prog '{program}'");
     said.iter().any(|line| line.contains(&name))
 }

@@ -140,6 +140,12 @@ impl Network {
         Ok(Self { inode, door, dump, destroyed, may_hear, netstat, last: None, is_own: false })
     }
 
+    /// Does something in it.
+    #[cfg(feature = "bpf")]
+    pub(super) fn within(&self, act: &(dyn Fn() -> io::Result<()> + Sync)) -> io::Result<()> {
+        within(&self.door, self.inode, act)
+    }
+
     /// Listens to ends again, after that was given up.
     pub(super) fn hear_ends(&mut self) {
         if self.destroyed.is_none() && self.may_hear {

@@ -281,6 +281,18 @@ impl Tables {
         blind
     }
 
+    /// Does something in each network namespace that is looked into.
+    ///
+    /// # Errors
+    /// The first that it returned; the rest of the namespaces are left out then.
+    #[cfg(feature = "bpf")]
+    pub(super) fn in_each_network(
+        &self,
+        act: &(dyn Fn() -> std::io::Result<()> + Sync),
+    ) -> std::io::Result<()> {
+        self.networks.open.values().try_for_each(|network| network.within(act))
+    }
+
     pub(super) fn proc(&self) -> &Proc {
         &self.proc
     }
