@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Answer, LATER, Running, SOON, Scratch, answer, answer_within, lastbyte};
+use support::{Answer, LASTBYTE, LATER, Running, SOON, Scratch, answer, answer_within, lastbyte};
 use support::{signal_to, wait_for};
 
 /// Writes until nothing more is taken, and closes with 5 bytes unread: what has not arrived is lost. The
@@ -298,4 +298,57 @@ fn each_tier_can_be_asked_for() {
         }
         assert_eq!((told.code(), self::tier(&told).as_str()), (0, tier), "{told:#?}");
     }
+}
+
+/// Builds what has the kernel refuse kinds of BPF programs; `None`, said aloud, where that cannot be.
+fn refuser(scratch: &Scratch) -> Option<String> {
+    if lastbyte_sys::process::effective_user() != 0 {
+        eprintln!("NOT TESTED: it needs root");
+        return None;
+    }
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/doctor/refuse.c");
+    let program = scratch.path().join("refuse").display().to_string();
+    match Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o", &program, source])
+        .status()
+    {
+        Ok(status) => assert!(status.success(), "cc: {status}"),
+        Err(error) => {
+            eprintln!("NOT TESTED: there is no cc: {error}");
+            return None;
+        }
+    }
+    Some(program)
+}
+
+/// The quiz closes with a greeting unread; whether the doctor, with eBPF and nothing less, reports that
+/// on a kernel that refuses programs of these kinds. What it could not see.
+fn not_seen_where_refused(refuser: &str, kinds: &str) -> Vec<String> {
+    let doctor = ["doctor", "--tier", "bpf", "--fail-on", "loss", "--"];
+    let quiz = [LASTBYTE, "quiz", "--method", "close", "--runs", "1"];
+    let mut command = Command::new(refuser);
+    command.args([kinds, LASTBYTE]).args(doctor).args(quiz).stdin(Stdio::null());
+    command.env("LASTBYTE_STATE_DIR", "/dev/null/no-ledger-in-this-test");
+    let answer = answer_within(&mut command, LATER).with_code(1);
+    assert!(answer.stderr.contains("\nLB10"), "{answer:#?}");
+    let lines = answer.stderr.lines().filter(|line| line.contains("not seen is"));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn kernels_that_refuse_iterators_by_policy_cost_no_loss() {
+    if lastbyte_sys::process::effective_user() == 0
+        && !Path::new("/sys/kernel/btf/vmlinux").exists()
+    {
+        eprintln!("NOT TESTED: the kernel does not describe its types");
+        return;
+    }
+    let scratch = Scratch::new();
+    let Some(refuser) = refuser(&scratch) else { return };
+    let kinds = "iter/bpf_sk_storage_map,iter/bpf_map_elem,iter/sockmap";
+    assert_eq!(not_seen_where_refused(&refuser, kinds), Vec::<String>::new());
+    let lacks = not_seen_where_refused(&refuser, "iter");
+    let [lack] = &lacks[..] else { panic!("{lacks:#?}") };
+    assert!(lack.contains("tell_counts_of_network") && lack.contains("policy"), "{lack}");
+    assert!(!lack.contains("root has"), "{lack}");
 }

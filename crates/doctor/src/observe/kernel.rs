@@ -296,7 +296,8 @@ fn load_sockets(
                     there.retain(|one| *one != program);
                     left.push((program, refusal(error)));
                 }
-                _ => return Err(refusal(error)),
+                Some((name, ..)) => return Err(format!("program {name}: {}", refusal(error))),
+                None => return Err(refusal(error)),
             },
         }
     };
