@@ -137,6 +137,25 @@ fn a_loss_is_found_counted_and_ends_a_build() {
     assert!(again.stdout.contains("LB101") && again.stdout.contains("fix: "), "{again:#?}");
 }
 
+/// Whatever the tier: a loss that it cannot see is not taken for none.
+#[test]
+fn a_loss_never_ends_a_build_as_a_success() {
+    if !has_python() {
+        return;
+    }
+    let bad = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/bad.py");
+    let options = ["--tier", "procfs", "--fail-on", "loss"];
+    for _ in 0..10 {
+        let told = watched(&options, &["python3", bad]);
+        assert!([1, 2].contains(&told.code()), "{told:#?}");
+        // It ran, and was watched to its end.
+        assert!(told.stderr.contains("; watched for "), "{told:#?}");
+        assert!(!told.stderr.contains("nothing found;"), "{told:#?}");
+    }
+    let told = watched(&options, &["true"]).with_code(2);
+    assert!(told.stderr.contains("nothing found, but a loss could have been missed"), "{told:#?}");
+}
+
 #[test]
 fn a_hostile_name_commands_no_terminal_and_no_page() {
     if !has_python() {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lastbyte_doctor::{
-    Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary, Tier, Traced,
-    Writer,
+    Class, Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary, Tier,
+    Traced, Writer,
 };
 use lastbyte_sys::process;
 
@@ -151,9 +151,11 @@ fn replay(args: &DoctorArgs, file: &Path) -> Result<Verdict> {
     let mut doctor = Doctor::new();
     let mut answer = Answer::open(args)?;
     let mut span: Option<(u64, u64)> = None;
+    let mut is_cut = false;
     for event in reader {
         if let Err(cut @ RecordingError::Cut { .. }) = event {
             talk(&format!("doctor: {name}: {cut}; this is what came before"));
+            is_cut = true;
             break;
         }
         let event = event.with_context(|| format!("{name}"))?;
@@ -163,8 +165,16 @@ fn replay(args: &DoctorArgs, file: &Path) -> Result<Verdict> {
     }
     doctor.end();
     let watched = span.map_or(0, |(first, last)| last - first);
-    let summary = Summary::of(&doctor, Duration::from_nanos(watched));
-    close(args, &mut answer, &doctor, &summary)
+    let mut summary = Summary::of(&doctor, Duration::from_nanos(watched));
+    summary.sees_each_loss &= !is_cut;
+    let verdict = close(args, &mut answer, &doctor, &summary)?;
+    if is_cut && args.fail_on.is_some() && verdict == Verdict::Done {
+        talk(
+            "doctor: the recording was cut off: whether there was what --fail-on names is not known",
+        );
+        return Ok(Verdict::Failed);
+    }
+    Ok(verdict)
 }
 
 // --- all of these ----------------------------------------------------------------------------------
@@ -316,6 +326,13 @@ fn close(
         Verdict::No
     } else if summary.dropped > 0 {
         talk("doctor: whether there was what --fail-on names is not known");
+        Verdict::Failed
+    } else if fail_on.means(Class::Loss) && !summary.sees_each_loss {
+        talk(&format!(
+            "doctor: whether bytes were lost is not known: short connections are missed {}; root with \
+             eBPF (--tier bpf) sees them",
+            summary.tier.words()
+        ));
         Verdict::Failed
     } else {
         Verdict::Done

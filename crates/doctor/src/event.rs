@@ -161,6 +161,13 @@ impl Tier {
             Self::Bpf => "from within the kernel (eBPF)",
         }
     }
+
+    /// Whether no connection is too short-lived to be seen. Tables show what there is at a look; trace
+    /// points do not tell whose a connection was that ended before it was looked for.
+    #[must_use]
+    pub fn sees_short(self) -> bool {
+        self == Self::Bpf
+    }
 }
 
 /// What is asked about: findings are given for these alone.
@@ -264,9 +271,43 @@ pub enum Precision {
     AtMost,
     /// It is no less.
     AtLeast,
+    /// It may be more, or less.
+    About,
 }
 
 impl Precision {
+    /// As the evidence says it (`exact`); of a number that is not known at all, [`Self::AtLeast`], as
+    /// nothing is counted of it.
+    pub(crate) fn of_word(word: &str) -> Self {
+        match word {
+            "yes" => Self::Exact,
+            "at most" => Self::AtMost,
+            "about" => Self::About,
+            _ => Self::AtLeast,
+        }
+    }
+
+    /// Of a sum: what is bounded on both sides is bounded on none.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (one, other) if one == other => one,
+            (Self::Exact, other) => other,
+            (one, Self::Exact) => one,
+            _ => Self::About,
+        }
+    }
+
+    /// Before the number: `at most `; nothing where it is exact.
+    #[must_use]
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Exact => "",
+            Self::AtMost => "at most ",
+            Self::AtLeast => "at least ",
+            Self::About => "about ",
+        }
+    }
+
     /// Whether it is just that number.
     #[must_use]
     pub fn is_exact(&self) -> bool {

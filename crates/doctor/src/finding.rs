@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::SocketId;
+use crate::event::{Precision, SocketId};
 
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -102,6 +102,33 @@ pub struct Finding {
     pub heal: Option<String>,
     /// The numbers that the sentence rests on, each with its unit in the name.
     pub evidence: BTreeMap<String, Evidence>,
+}
+
+impl Finding {
+    /// How well `bytes` is known, by the word `exact` of its evidence.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        match self.evidence.get("exact") {
+            Some(Evidence::Word(word)) => Precision::of_word(word),
+            _ if self.bytes.is_some() => Precision::Exact,
+            _ => Precision::AtLeast,
+        }
+    }
+
+    /// The evidence speaks for all that are put together.
+    fn sum_precision(&mut self, other: &Self) {
+        let words = [self, other].map(|one| one.evidence.get("exact"));
+        if words[0] == words[1] {
+            return;
+        }
+        let word = match self.precision().and(other.precision()) {
+            Precision::Exact => "yes",
+            Precision::AtMost => "at most",
+            Precision::AtLeast => "at least",
+            Precision::About => "about",
+        };
+        self.evidence.insert("exact".to_owned(), word.into());
+    }
 }
 
 /// Whom a finding is about.
@@ -207,6 +234,7 @@ impl Findings {
         let key = key(finding);
         if let Some(known) = self.all.get_mut(&key) {
             known.times = known.times.saturating_add(finding.times);
+            known.sum_precision(finding);
             known.bytes = match (known.bytes, finding.bytes) {
                 (Some(one), Some(other)) => Some(one.saturating_add(other)),
                 (one, other) => one.or(other),

@@ -24,7 +24,7 @@ mod rules;
 mod summary;
 mod words;
 
-pub use event::{Event, Scope, Tier, What};
+pub use event::{Event, Precision, Scope, Tier, What};
 pub use explain::{Page, explain, pages};
 pub use finding::{Class, Code, Finding};
 pub use observe::{Intervals, ObserveError, Observer, Plan, Roots, Shortfall, Traced};

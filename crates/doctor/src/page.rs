@@ -87,9 +87,15 @@ fn answer(summary: &Summary) -> String {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     match (parts.is_empty(), summary.bytes_lost) {
+        (true, _) if !summary.sees_each_loss => {
+            "Nothing was found, but a loss could have been missed.".to_owned()
+        }
         (true, _) => "Nothing was found.".to_owned(),
         (false, 0) => format!("Found {}.", parts.join(", ")),
-        (false, lost) => format!("Found {}; {} did not arrive.", parts.join(", "), bytes(lost)),
+        (false, lost) => {
+            let about = summary.bytes_lost_precision.prefix();
+            format!("Found {}; {about}{} did not arrive.", parts.join(", "), bytes(lost))
+        }
     }
 }
 
@@ -180,7 +186,7 @@ fn meanings(findings: &[Finding]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Tier;
+    use crate::event::{Precision, Tier};
     use crate::finding::{About, Code};
 
     #[test]
@@ -210,6 +216,8 @@ mod tests {
             sockets: 1,
             loss: 1,
             bytes_lost: 7,
+            bytes_lost_precision: Precision::About,
+            sees_each_loss: false,
             slow: 0,
             cpu: 0,
             connect: 0,
@@ -222,7 +230,8 @@ mod tests {
         assert!(!page.contains(['\u{1b}', '\u{202e}']) && page.contains("7 bytes &amp; more"));
         assert!(page.contains("<b>Fix: </b><code>a&lt;b&gt;</code> does"), "{page}");
         assert!(
-            page.contains("Found 1 loss; 7 bytes did not arrive.") && page.contains("3 events")
+            page.contains("Found 1 loss; about 7 bytes did not arrive.")
+                && page.contains("3 events")
         );
     }
 }

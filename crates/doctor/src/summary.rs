@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Scope, Tier};
+use crate::event::{Precision, Scope, Tier};
 use crate::finding::{Class, Finding};
 use crate::rules::Doctor;
 
@@ -25,6 +25,12 @@ pub struct Summary {
     pub loss: u64,
     /// The bytes of those, as far as they are known.
     pub bytes_lost: u64,
+    /// How well that number is known.
+    #[serde(default)]
+    pub bytes_lost_precision: Precision,
+    /// Whether each loss would have been seen: where this is false, none found is no answer.
+    #[serde(default)]
+    pub sees_each_loss: bool,
     /// How often it was slow.
     pub slow: u64,
     /// How often processor time was burnt.
@@ -63,6 +69,13 @@ impl Summary {
             sockets: book.sockets().count() as u64,
             loss: of_class(Class::Loss),
             bytes_lost: sum(&|one| one.class == Class::Loss, &|one| one.bytes.unwrap_or(0)),
+            bytes_lost_precision: findings
+                .iter()
+                .filter(|one| one.class == Class::Loss && !one.harmless)
+                .map(Finding::precision)
+                .reduce(Precision::and)
+                .unwrap_or_default(),
+            sees_each_loss: book.tier().sees_short() && book.dropped() == 0,
             slow: of_class(Class::Slow),
             cpu: of_class(Class::Cpu),
             connect: of_class(Class::Connect),
@@ -97,5 +110,21 @@ mod tests {
         let summary = Summary::of(&doctor, Duration::MAX);
         assert_eq!((summary.loss, summary.bytes_lost), (4, u64::MAX));
         assert_eq!(summary.dropped, u64::MAX);
+        assert!(!summary.sees_each_loss);
+    }
+
+    #[test]
+    fn a_sum_is_as_sure_as_its_parts() {
+        use Precision::{About, AtLeast, AtMost, Exact};
+        for (one, other, sum) in [
+            (Exact, Exact, Exact),
+            (Exact, AtMost, AtMost),
+            (AtLeast, Exact, AtLeast),
+            (AtLeast, AtMost, About),
+            (About, AtMost, About),
+        ] {
+            assert_eq!(one.and(other), sum, "{one:?} {other:?}");
+            assert_eq!(other.and(one), sum, "{other:?} {one:?}");
+        }
     }
 }

@@ -4,7 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lastbyte_doctor::{Class, Doctor, Event, Finding, Observer, Plan, Scope, Tier, Traced};
+use lastbyte_doctor::{
+    Class, Doctor, Event, Finding, Observer, Plan, Precision, Scope, Summary, Traced,
+};
 use lastbyte_lab::quiz::{self, Method, Outcome};
 use lastbyte_lab::{Path, PathUp};
 use lastbyte_units::grouped;
@@ -13,7 +15,7 @@ use super::QUIZ_BYTES;
 use crate::doctor::lines;
 use crate::output::{say, width};
 
-/// Returns whether the doctor saw the loss, where its tier lets it see each.
+/// Returns whether what the doctor says is what the reader counted.
 pub(super) fn what_no_call_says(path: &Path) -> Result<bool> {
     say("Act 6. The program of act 1 closes once more, over the path of the others, and no");
     say("call fails. The doctor looks on.");
@@ -23,7 +25,7 @@ pub(super) fn what_no_call_says(path: &Path) -> Result<bool> {
     let plan = Plan { scope, tier: None, traced: Traced::Never, every: TURN };
     let (observer, _) = Observer::start(&plan).context("starting to watch")?;
     let tier = observer.tier();
-    let (outcome, findings) = watch(observer, &path)?;
+    let (outcome, findings, summary) = watch(observer, &path)?;
     path.down()?;
     say(&format!(
         "the reader got {} of {} bytes; the doctor says:",
@@ -36,7 +38,29 @@ pub(super) fn what_no_call_says(path: &Path) -> Result<bool> {
     if findings.is_empty() {
         say(&format!("nothing, with no more than {}", tier.words()));
     }
-    Ok(tier != Tier::Bpf || outcome.is_complete() || !findings.is_empty())
+    let lost = outcome.written.saturating_sub(outcome.arrived);
+    let agrees = agrees(&summary, lost);
+    if !agrees {
+        say(&format!(
+            "That differs from what the reader counted: {} bytes did not arrive.",
+            grouped(lost)
+        ));
+    } else if summary.bytes_lost_precision == Precision::About {
+        say("The number is an estimate, and was not checked.");
+    }
+    Ok(agrees)
+}
+
+/// Whether a sum is so many bytes, or bounds them as it says.
+fn agrees(summary: &Summary, lost: u64) -> bool {
+    let said = summary.bytes_lost;
+    (summary.loss > 0) == (lost > 0)
+        && match summary.bytes_lost_precision {
+            Precision::Exact => said == lost,
+            Precision::AtMost => said >= lost,
+            Precision::AtLeast => said <= lost,
+            Precision::About => true,
+        }
 }
 
 /// Two looks are no farther apart.
@@ -45,8 +69,8 @@ const TURN: Duration = Duration::from_millis(100);
 const FOLLOWED: Duration = Duration::from_millis(1_500);
 
 /// Plays the quiz once, watched. Returns what came of it, and what was found to be lost.
-fn watch(mut observer: Observer, path: &PathUp) -> Result<(Outcome, Vec<Finding>)> {
-    let mut doctor = Doctor::new();
+fn watch(mut observer: Observer, path: &PathUp) -> Result<(Outcome, Vec<Finding>, Summary)> {
+    let (mut doctor, began) = (Doctor::new(), Instant::now());
     let mut turn = |observer: &mut Observer| {
         observer.take(TURN, &mut |event: Event| {
             doctor.take(&event);
@@ -67,5 +91,27 @@ fn watch(mut observer: Observer, path: &PathUp) -> Result<(Outcome, Vec<Finding>
     let is_loss = |finding: &Finding| finding.class == Class::Loss && !finding.harmless;
     let findings = doctor.findings().into_iter().filter(is_loss).collect();
     let outcome = played.into_iter().next().context("the quiz was not played")?;
-    Ok((outcome, findings))
+    let summary = Summary::of(&doctor, began.elapsed());
+    Ok((outcome, findings, summary))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_agrees_with_what_was_counted_as_it_says() {
+        let nothing = Summary::of(&Doctor::new(), Duration::ZERO);
+        assert!(agrees(&nothing, 0) && !agrees(&nothing, 1));
+        for (precision, at) in [
+            (Precision::Exact, [false, true, false]),
+            (Precision::AtMost, [true, true, false]),
+            (Precision::AtLeast, [false, true, true]),
+        ] {
+            let (loss, bytes_lost, bytes_lost_precision) = (1, 7, precision);
+            let said = Summary { loss, bytes_lost, bytes_lost_precision, ..nothing.clone() };
+            assert_eq!([6, 7, 8].map(|lost| agrees(&said, lost)), at, "{precision:?}");
+            assert!(!agrees(&said, 0));
+        }
+    }
 }

@@ -203,13 +203,19 @@ pub(super) fn summary_words(summary: &Summary) -> String {
     let found = classes.iter().filter(|(_, count)| *count > 0);
     let found: Vec<String> =
         found.map(|(class, count)| format!("{class} {}", grouped(*count))).collect();
-    let mut words = if found.is_empty() {
+    let mut words = if found.is_empty() && !summary.sees_each_loss {
+        "nothing found, but a loss could have been missed".to_owned()
+    } else if found.is_empty() {
         "nothing found".to_owned()
     } else {
         format!("found {}", found.join(", "))
     };
     if summary.bytes_lost > 0 {
-        words += &format!("; {} bytes lost", grouped(summary.bytes_lost));
+        words += &format!(
+            "; {}{} bytes lost",
+            summary.bytes_lost_precision.prefix(),
+            grouped(summary.bytes_lost)
+        );
     }
     if summary.harmless > 0 {
         words += &format!("; {} harmless", grouped(summary.harmless));

@@ -17,8 +17,8 @@ use lastbyte_units::Span;
 /// with a tracefs instance of its own. It says which, and what the better one would add.
 ///
 /// Exit code: the program's own after `-- CMD`; otherwise 0, and 130 when Ctrl-C ended it. 1 when
-/// --fail-on found what it names. 2: misuse or failure, also when --fail-on found nothing and events
-/// were missed.
+/// --fail-on found what it names. 2: misuse or failure, also when --fail-on found nothing and could
+/// have missed it: events were missed, a recording was cut off, or loss was looked for without eBPF.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Watch this process, and what it starts from now on

@@ -32,6 +32,7 @@ impl Rule for Unread {
             Precision::Exact => ("yes", ""),
             Precision::AtMost => ("at most", "at most "),
             Precision::AtLeast => ("at least", "at least "),
+            Precision::About => ("about", "about "),
         };
         let sentence = format!(
             "{} closed a Unix socket{} with {about_so_many}{}{from} unread: {}.",
