@@ -275,10 +275,11 @@ impl<'a> Session<'a> {
             record.finish().context("cannot write the recording")?;
         }
         let looks = self.observer.intervals().tables;
-        let summary = Summary {
+        let mut summary = Summary {
             looks_per_s: looks.map(|every| 1.0 / every.as_secs_f64()),
             ..Summary::of(&self.doctor, self.began.elapsed())
         };
+        summary.sees_each_loss &= self.observer.sees_each_loss();
         close(self.args, &mut self.answer, &self.doctor, &summary)
     }
 }

@@ -137,6 +137,11 @@ trait Source: std::fmt::Debug + Send {
     /// Traces the system calls of all processes, or no more.
     fn window(&mut self, is_open: bool);
 
+    /// Whether no loss is missed for want of what this kernel refuses or lacks.
+    fn sees_each_loss(&self) -> bool {
+        true
+    }
+
     /// What this kernel does not let it see, in sentences.
     fn blind(&self) -> Vec<String> {
         Vec::new()
@@ -229,6 +234,13 @@ impl Observer {
         if let Some(source) = &mut self.source {
             source.watch(pid, &self.tables);
         }
+    }
+
+    /// Whether a loss could not have been missed: the tier sees short connections too, and nothing that
+    /// tells of losses was refused.
+    #[must_use]
+    pub fn sees_each_loss(&self) -> bool {
+        self.tier.sees_short() && self.source.iter().all(|source| source.sees_each_loss())
     }
 
     /// What cannot be seen for want of rights, or because this kernel does not tell, in sentences.

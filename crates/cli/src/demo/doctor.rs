@@ -91,7 +91,8 @@ fn watch(mut observer: Observer, path: &PathUp) -> Result<(Outcome, Vec<Finding>
     let is_loss = |finding: &Finding| finding.class == Class::Loss && !finding.harmless;
     let findings = doctor.findings().into_iter().filter(is_loss).collect();
     let outcome = played.into_iter().next().context("the quiz was not played")?;
-    let summary = Summary::of(&doctor, began.elapsed());
+    let mut summary = Summary::of(&doctor, began.elapsed());
+    summary.sees_each_loss &= observer.sees_each_loss();
     Ok((outcome, findings, summary))
 }
 

@@ -63,6 +63,9 @@ const COUNTS: Program = (
 );
 /// Does what [`COUNTS`] does, one network namespace after the other, where the kernel refuses that.
 const COUNTS_OF_NETWORK: Program = ("tell_counts_of_network", "", COUNTS.2);
+/// Those without which a loss may not be seen.
+const LOSSES: [&str; 5] =
+    ["reset_sent", "reset_received", "socket_failed", "socket_gone", "packet_dropped"];
 /// Where packets that are thrown away are seen.
 const UNIX_TRACEPOINT: &str = "kfree_skb";
 /// What ended is told after what it closed by that: so much later, nanoseconds.
@@ -84,6 +87,7 @@ pub(super) struct KernelSource {
     translator: Translator,
     calls: Option<CallSource>,
     lacks: Vec<String>,
+    sees_each_loss: bool,
     counts_ns: u64,
     dropped: u64,
     /// What was counted of calls, and is not handed out yet.
@@ -106,6 +110,9 @@ impl KernelSource {
         let kernel = Kernel::look().map_err(sentence)?;
         let mut lacks = Vec::new();
         let (sockets, links, counts) = load_sockets(plan, (objects, &kernel), roots, &mut lacks)?;
+        let names_one =
+            |line: &String| LOSSES.iter().any(|name| line.contains(&format!("(program {name}:")));
+        let sees_each_loss = !lacks.iter().any(names_one);
         let ring = sockets.ring("records", record::LENGTH).map_err(sentence)?;
         let translator = Translator {
             is_port: matches!(plan.scope, Scope::Port(_)),
@@ -126,6 +133,7 @@ impl KernelSource {
             translator,
             calls,
             lacks,
+            sees_each_loss,
             counts_ns,
             dropped: 0,
             of_calls: Vec::new(),
@@ -206,6 +214,10 @@ impl Source for KernelSource {
         }
     }
 
+    fn sees_each_loss(&self) -> bool {
+        self.sees_each_loss
+    }
+
     fn blind(&self) -> Vec<String> {
         self.lacks.clone()
     }
@@ -252,18 +264,7 @@ fn load_sockets(
     lacks: &mut Vec<String>,
 ) -> Result<(Loaded, Vec<Linked>, Option<Asked>), String> {
     let given = Given::of(plan, kernel, roots);
-    let mut left: Vec<(Program, String)> = Vec::new();
-    let mut there = Vec::new();
-    for program in SOCKETS {
-        if kernel.arguments_at(program.1).is_none() {
-            left.push((*program, format!("this kernel has no tracepoint {}", program.1)));
-        } else if program.1 == UNIX_TRACEPOINT && !given.knows_closes() {
-            let why = "this kernel does not say which packets are thrown away by a close";
-            left.push((*program, why.to_owned()));
-        } else {
-            there.push(*program);
-        }
-    }
+    let (mut there, mut left) = known_to(kernel, &given);
     // The second is only asked for where the first is refused.
     let mut counting = vec![COUNTS_OF_NETWORK, COUNTS];
     let loaded = loop {
@@ -324,6 +325,23 @@ fn load_sockets(
     }
     lacks.extend(given.lack());
     Ok((loaded, links, counts))
+}
+
+/// The programs for which this kernel has what they hang on, and the others with the reason.
+fn known_to(kernel: &Kernel, given: &Given) -> (Vec<Program>, Vec<(Program, String)>) {
+    let mut left: Vec<(Program, String)> = Vec::new();
+    let mut there = Vec::new();
+    for program in SOCKETS {
+        if kernel.arguments_at(program.1).is_none() {
+            left.push((*program, format!("this kernel has no tracepoint {}", program.1)));
+        } else if program.1 == UNIX_TRACEPOINT && !given.knows_closes() {
+            let why = "this kernel does not say which packets are thrown away by a close";
+            left.push((*program, why.to_owned()));
+        } else {
+            there.push(*program);
+        }
+    }
+    (there, left)
 }
 
 /// What is not seen without a program, and why not, in a sentence.
