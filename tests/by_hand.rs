@@ -5,7 +5,7 @@
 //! C and Python are quick. Go, Node and Java are looked for and never installed: `make test-real`
 //! runs these three. What is not here is said, and passes.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
 
@@ -446,7 +446,7 @@ fn pattern(bytes: u64) -> Vec<u8> {
 fn is_here(what: &str, probe: &mut Command) -> bool {
     let there = probe.output().is_ok() && answer(probe).code() == 0;
     if !there {
-        eprintln!("NOT TESTED: there is no {what} or later here");
+        lastbyte_testing::not_tested!("there is no {what} or later here");
     }
     there
 }
@@ -458,7 +458,7 @@ fn go_is_here() -> bool {
     let minor = version.strip_prefix("go1.").and_then(|rest| rest.trim().split('.').next());
     let enough = minor.and_then(|minor| minor.parse().ok()).is_some_and(|minor: u32| minor >= 21);
     if !enough {
-        eprintln!("NOT TESTED: there is no Go 1.21 or later here");
+        lastbyte_testing::not_tested!("there is no Go 1.21 or later here");
     }
     enough
 }

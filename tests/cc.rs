@@ -5,7 +5,7 @@
 //! others that do (see `support/names.rs`), in a world of their own (see `support/world.rs`), so that
 //! what is mounted and kept is seen there alone.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
 
@@ -349,16 +349,16 @@ fn status_of(world: &World) -> Value {
 /// The turn to load `lb_reno`, if it can be loaded here; says so if not.
 fn turn() -> Option<Turn> {
     if process::effective_user() != 0 {
-        eprintln!("NOT TESTED: only root may load a congestion control");
+        lastbyte_testing::not_tested!("only root may load a congestion control");
         return None;
     }
     if let Err(error) = lastbyte_congestion::ability() {
-        eprintln!("NOT TESTED: {error}");
+        lastbyte_testing::not_tested!("{error}");
         return None;
     }
     let turn = names::turn()?;
     if is_available() {
-        eprintln!("NOT TESTED: somebody has loaded {NAME}");
+        lastbyte_testing::not_tested!("somebody has loaded {NAME}");
         return None;
     }
     Some(turn)

@@ -4,7 +4,7 @@
 //! Images are not needed: a container sees the machine's own `/usr`. Each has a network of its own that
 //! nobody else is in. A runtime that is missing, or may not start a container here, is said to be.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
 
@@ -167,7 +167,7 @@ fn who_is_gone_was_in_a_container_too() {
         return;
     }
     let Some(groups) = groups_of_version_2() else {
-        eprintln!("NOT TESTED: there is no cgroup2");
+        lastbyte_testing::not_tested!("there is no cgroup2");
         return;
     };
     let mut doctor = Talking::start(
@@ -175,7 +175,7 @@ fn who_is_gone_was_in_a_container_too() {
         &scratch,
     );
     if doctor.line().is_none() {
-        eprintln!("NOT TESTED: {}", doctor.talk().trim());
+        lastbyte_testing::not_tested!("{}", doctor.talk().trim());
         return;
     }
     // A name as docker gives, of a container that is not there.
@@ -253,7 +253,7 @@ impl Patient {
         }
         let talk = doctor.talk();
         assert!(doctor.child.wait().unwrap().code() == Some(2), "{tier} found nothing: {talk}");
-        eprintln!("NOT TESTED: {}", talk.trim());
+        lastbyte_testing::not_tested!("{}", talk.trim());
         None
     }
 }
@@ -358,18 +358,18 @@ fn fill(root: &Path) -> Vec<(String, String)> {
 /// Whether a command does what it is told; why not is said.
 fn runs(command: &mut Command) -> bool {
     if lastbyte_sys::process::effective_user() != 0 {
-        eprintln!("NOT TESTED: needs root");
+        lastbyte_testing::not_tested!("needs root");
         return false;
     }
     let program = command.get_program().to_string_lossy().into_owned();
     let is_there = Command::new(&program).arg("--version").output().is_ok();
     if !is_there {
-        eprintln!("NOT TESTED: there is no {program}");
+        lastbyte_testing::not_tested!("there is no {program}");
         return false;
     }
     let told = answer_within(command, LATER);
     if told.code() != 0 {
-        eprintln!("NOT TESTED: {program} does not work here: {}", told.stderr.trim());
+        lastbyte_testing::not_tested!("{program} does not work here: {}", told.stderr.trim());
     }
     told.code() == 0
 }

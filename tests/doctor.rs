@@ -3,7 +3,7 @@
 //! What it finds is tested beside its rules and in the clinic. The patients here are in Python; without
 //! it a test says so and passes.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
 
@@ -69,7 +69,7 @@ fn watched(options: &[&str], program: &[&str]) -> Answer {
 fn has_python() -> bool {
     let has = Command::new("python3").arg("-V").output().is_ok_and(|told| told.status.success());
     if !has {
-        eprintln!("NOT TESTED: there is no python3");
+        lastbyte_testing::not_tested!("there is no python3");
     }
     has
 }
@@ -118,7 +118,7 @@ fn a_loss_is_found_counted_and_ends_a_build() {
     let json = Answer { stdout: fs::read_to_string(answer).unwrap(), ..told };
     let missing = number_after("written", &told.stdout) - number_after("got", &told.stdout);
     if tier(&json) != "bpf" {
-        eprintln!("NOT TESTED: exact counts need tier bpf");
+        lastbyte_testing::not_tested!("exact counts need tier bpf");
         return;
     }
     let lost: Vec<Value> =
@@ -292,7 +292,7 @@ fn without_rights_there_is_a_lower_tier_and_a_sentence() {
         answer_within(&mut command, SOON)
     };
     if lastbyte_sys::process::effective_user() != 0 {
-        eprintln!("NOT TESTED: needs root to become another user");
+        lastbyte_testing::not_tested!("needs root to become another user");
         return;
     }
     let told = nobody(&["doctor", "--json", "--for", "300ms"]).with_code(0);
@@ -312,7 +312,7 @@ fn each_tier_can_be_asked_for() {
     for tier in ["bpf", "tracefs", "procfs"] {
         let told = watched(&["--tier", tier, "--json"], &["true"]);
         if told.code() == 2 {
-            eprintln!("NOT TESTED: {}", told.stderr.trim());
+            lastbyte_testing::not_tested!("{}", told.stderr.trim());
             continue;
         }
         assert_eq!((told.code(), self::tier(&told).as_str()), (0, tier), "{told:#?}");
@@ -322,7 +322,7 @@ fn each_tier_can_be_asked_for() {
 /// Builds what has the kernel refuse kinds of BPF programs; `None`, said aloud, where that cannot be.
 fn refuser(scratch: &Scratch) -> Option<String> {
     if lastbyte_sys::process::effective_user() != 0 {
-        eprintln!("NOT TESTED: it needs root");
+        lastbyte_testing::not_tested!("it needs root");
         return None;
     }
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/doctor/refuse.c");
@@ -333,7 +333,7 @@ fn refuser(scratch: &Scratch) -> Option<String> {
     {
         Ok(status) => assert!(status.success(), "cc: {status}"),
         Err(error) => {
-            eprintln!("NOT TESTED: there is no cc: {error}");
+            lastbyte_testing::not_tested!("there is no cc: {error}");
             return None;
         }
     }
@@ -359,7 +359,7 @@ fn kernels_that_refuse_iterators_by_policy_cost_no_loss() {
     if lastbyte_sys::process::effective_user() == 0
         && !Path::new("/sys/kernel/btf/vmlinux").exists()
     {
-        eprintln!("NOT TESTED: the kernel does not describe its types");
+        lastbyte_testing::not_tested!("the kernel does not describe its types");
         return;
     }
     let scratch = Scratch::new();

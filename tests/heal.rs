@@ -63,7 +63,7 @@ fn buffers_that_root_has_fixed_come_back_too() {
     let Some(bench) = Bench::new() else { return };
     let (near, _far) = connection();
     if socket::force_send_buffer(&near, 40 << 20).is_err() {
-        eprintln!("NOT TESTED: SO_SNDBUFFORCE needs CAP_NET_ADMIN");
+        lastbyte_testing::not_tested!("SO_SNDBUFFORCE needs CAP_NET_ADMIN");
         return;
     }
     socket::force_receive_buffer(&near, 35 << 20).unwrap();
@@ -351,7 +351,7 @@ fn other_network_namespaces_are_looked_into() {
 #[test]
 fn another_users_connection_is_not_for_everybody() {
     if process::effective_user() != 0 {
-        eprintln!("NOT TESTED: only root can be another user for a moment");
+        lastbyte_testing::not_tested!("only root can be another user for a moment");
         return;
     }
     let bench = Bench::new().unwrap();
@@ -388,7 +388,7 @@ fn without_a_terminal_it_says_what_it_would_do_and_refuses() {
 fn on_a_terminal_it_asks() {
     let Some(bench) = Bench::new() else { return };
     if Command::new("script").arg("--version").output().is_err() {
-        eprintln!("NOT TESTED: `script` of util-linux makes the terminal");
+        lastbyte_testing::not_tested!("`script` of util-linux makes the terminal");
         return;
     }
     let (near, _far) = connection();
@@ -488,7 +488,7 @@ fn a_live_transfer_over_a_long_path_grows_its_buffer() {
     let link = match Link::up(&spec, 1) {
         Ok(link) => link,
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             return;
         }
         Err(error) => panic!("{error}"),
@@ -528,7 +528,9 @@ impl Bench {
     fn new() -> Option<Self> {
         let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
         if process::effective_user() != 0 && !matches!(yama.trim(), "" | "0") {
-            eprintln!("NOT TESTED: kernel.yama.ptrace_scope does not let a child have our sockets");
+            lastbyte_testing::not_tested!(
+                "kernel.yama.ptrace_scope does not let a child have our sockets"
+            );
             return None;
         }
         Some(Self { scratch: Scratch::new() })
@@ -644,7 +646,9 @@ fn two_congestion_controls() -> Option<[String; 2]> {
     match names.as_slice() {
         [one, two, ..] => Some([one.clone(), two.clone()]),
         _ => {
-            eprintln!("NOT TESTED: this kernel lets one congestion control be chosen: {names:?}");
+            lastbyte_testing::not_tested!(
+                "this kernel lets one congestion control be chosen: {names:?}"
+            );
             None
         }
     }
@@ -655,7 +659,7 @@ fn namespace() -> Option<Namespace> {
     match Namespace::create() {
         Ok(space) => Some(space),
         Err(error) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
     }

@@ -117,6 +117,28 @@ fn no_file_names_a_directory_of_one_machine() {
     assert_no_complaints(&complaints);
 }
 
+#[test]
+fn what_could_not_be_tested_is_said_in_one_way() {
+    let mut complaints = Vec::new();
+    for file in files_below(&root()) {
+        let name = shown(&file);
+        let is_rust = file.extension().is_some_and(|extension| extension == "rs");
+        let may = name == "tests/house.rs" || name.starts_with("crates/testing/");
+        if !is_rust || may {
+            continue;
+        }
+        let is_test = format!("/{name}").contains("/tests");
+        for (number, line) in text_lines(&source(&file).into_bytes()) {
+            if let Some(words) = skip_said_otherwise(&line, is_test) {
+                complaints.push(format!(
+                    "{name}:{number}: `{words}`: use `lastbyte_testing::not_tested!(\"why\")`"
+                ));
+            }
+        }
+    }
+    assert_no_complaints(&complaints);
+}
+
 /// The door to the kernel, and the one to programs in C.
 const CRATES_WITH_UNSAFE_CODE: [&str; 2] = ["sys", "capi"];
 
@@ -361,6 +383,18 @@ fn text_lines(bytes: &[u8]) -> Vec<(usize, String)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line.to_string())).collect()
 }
 
+/// Words of a print of its own by which a test says that it did not look.
+fn skip_said_otherwise(line: &str, is_test: bool) -> Option<&'static str> {
+    if line.trim_start().starts_with("//") {
+        return None;
+    }
+    let prints = ["print!(", "println!("].into_iter().any(|print| line.contains(print));
+    let lower = line.to_lowercase();
+    let said = ["not tested", "skipped", "skipping", "left out", "too busy"];
+    let said = said.into_iter().find(|words| lower.contains(words))?;
+    (line.contains("\"NOT TESTED") || line.contains("\"VOID:") || is_test && prints).then_some(said)
+}
+
 /// A machine path that begins in this line. One inside of a longer path (`src/home/`) is none.
 fn machine_path_in(line: &str) -> Option<&'static str> {
     let begins = |at: usize| {
@@ -560,6 +594,21 @@ fn texts_are_searched() {
     assert_eq!(machine_path_in("see /home/me"), Some("/home/"));
     assert_eq!(machine_path_in("file:///root/x"), Some("/root/"));
     assert_eq!(machine_path_in("src/home/mod.rs and https://example.org/work/"), None);
+}
+
+#[test]
+fn ways_to_say_that_nothing_was_tested_are_known() {
+    for (line, is_test, said) in [
+        ("    eprintln!(\"NOT TESTED: {error}\");", false, Some("not tested")),
+        ("    eprintln!(\"skipped: no root\");", true, Some("skipped")),
+        ("    println!(\"left out: {why}\")", true, Some("left out")),
+        ("    eprintln!(\"left out: {why}\")", false, None),
+        ("    not_tested!(\"{why}\")", true, None),
+        ("    // eprintln!(\"NOT TESTED: \")", true, None),
+        ("    eprintln!(\"{count} flows\")", true, None),
+    ] {
+        assert_eq!(skip_said_otherwise(line, is_test), said, "{line}");
+    }
 }
 
 /// Arrows written short.

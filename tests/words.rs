@@ -1,7 +1,7 @@
 //! What the program says: bad input gets one clear sentence and exit code 2, and leaves nothing
 //! half-done; help and lists go to stdout; who lacks rights is told which, and what works without.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
 
@@ -471,7 +471,7 @@ impl Unprivileged {
         let lacks_rights = tried.stderr.contains("making a path needs");
         assert!(tried.code() == 0 || lacks_rights, "{tried:#?}");
         if lacks_rights {
-            eprintln!("NOT TESTED: {}", tried.stderr.trim());
+            lastbyte_testing::not_tested!("{}", tried.stderr.trim());
         }
         !lacks_rights
     }
@@ -484,7 +484,7 @@ impl Unprivileged {
         let tried = self.lastbyte_without_user_namespaces(&["--version"]).output();
         let works = tried.is_ok_and(|tried| tried.status.success() && tried.stderr.is_empty());
         if !works {
-            eprintln!("NOT TESTED: util-linux cannot forbid user namespaces here");
+            lastbyte_testing::not_tested!("util-linux cannot forbid user namespaces here");
         }
         works
     }
@@ -495,7 +495,7 @@ impl Unprivileged {
 fn was_believed(told: &Answer) -> bool {
     let late = told.code() != 0 && told.stderr.contains("ms late");
     if late {
-        eprintln!("NOT TESTED: this machine is too busy: {}", told.stderr.trim());
+        lastbyte_testing::not_tested!("this machine is too busy: {}", told.stderr.trim());
     }
     !late
 }
@@ -558,7 +558,7 @@ fn without_rights_a_program_runs_on_a_path_as_its_own_root() {
 
     let told = run(&["ping", "-c", "2", "far"]);
     if [126, 127].contains(&told.code()) {
-        eprintln!("NOT TESTED: no ping here: {}", told.stderr.trim());
+        lastbyte_testing::not_tested!("no ping here: {}", told.stderr.trim());
         return;
     }
     assert!(told.stdout.contains(" 0% packet loss"), "{told:#?}");
@@ -660,7 +660,7 @@ fn without_rights_a_path_is_recorded_by_tcp_and_by_echo_where_that_is_allowed() 
     }
     let told = answer(&mut nobody.lastbyte(&words[..5]));
     if told.code() == 0 {
-        eprintln!("NOT TESTED: here everybody may open ICMP echo sockets");
+        lastbyte_testing::not_tested!("here everybody may open ICMP echo sockets");
         return;
     }
     let told = told.with_code(2);
@@ -703,7 +703,9 @@ fn without_rights_the_lab_says_what_it_leaves_out() {
         assert!(told.stderr.contains("tcp_allowed_congestion_control"), "{told:#?}");
     }
     if left_out.is_empty() {
-        eprintln!("NOT TESTED: every congestion control of this kernel is open to everybody");
+        lastbyte_testing::not_tested!(
+            "every congestion control of this kernel is open to everybody"
+        );
     }
 }
 

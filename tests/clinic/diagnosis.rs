@@ -61,7 +61,7 @@ fn complaint_after_tries(case: &Case, state: State, tier: &str, judge: Judge) ->
             }
             Err(Failure::Broken(why)) => Some(why),
             Err(Failure::NotHere(why)) => {
-                eprintln!("NOT TESTED: {} ({state:?}): {why}", case.name);
+                lastbyte_testing::not_tested!("{} ({state:?}): {why}", case.name);
                 None
             }
         };
@@ -79,7 +79,7 @@ fn complaint_after_tries(case: &Case, state: State, tier: &str, judge: Judge) ->
 pub(super) fn has_tier(tier: &str) -> bool {
     let tried = answer(&mut lastbyte(["doctor", "--tier", tier, "--", "true"]));
     if tried.code() != 0 {
-        eprintln!("NOT TESTED: no {tier} here: {}", tried.stderr.trim());
+        lastbyte_testing::not_tested!("no {tier} here: {}", tried.stderr.trim());
     }
     tried.code() == 0
 }

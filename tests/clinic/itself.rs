@@ -98,7 +98,7 @@ fn complaint_about(case: &Case, state: State) -> Option<String> {
         Ok(seen) if promise(&seen) => None,
         Ok(seen) => Some(format!("{} ({state:?}): {} {}", case.name, seen.patient, seen.peer)),
         Err(Failure::NotHere(why)) => {
-            eprintln!("NOT TESTED: {} ({state:?}): {why}", case.name);
+            lastbyte_testing::not_tested!("{} ({state:?}): {why}", case.name);
             None
         }
         Err(Failure::Broken(why)) => Some(format!("{} ({state:?}): {why}", case.name)),

@@ -212,7 +212,7 @@ fn iperf3(watched: Watched) -> Option<(u64, Vec<Value>)> {
     let link = match Link::up(&spec, 9).map_err(Failure::of_link) {
         Ok(link) => link,
         Err(Failure::NotHere(why)) => {
-            eprintln!("NOT TESTED: {why}");
+            lastbyte_testing::not_tested!("{why}");
             return None;
         }
         Err(Failure::Broken(why)) => panic!("{why}"),
@@ -255,7 +255,7 @@ fn at_work(test: &str, work: impl FnOnce()) {
     }
     let place = match Namespace::create().map_err(Failure::of_link) {
         Ok(place) => place,
-        Err(why) => return eprintln!("NOT TESTED: {why:?}"),
+        Err(why) => return lastbyte_testing::not_tested!("{why:?}"),
     };
     let scratch = Scratch::new();
     let me = std::env::current_exe().unwrap();
@@ -278,7 +278,7 @@ const INSIDE: &str = "LASTBYTE_TEST_AT_WORK";
 
 fn under_doctor(words: Vec<String>, scratch: &Scratch) -> Vec<String> {
     if !has_doctor() {
-        eprintln!("NOT TESTED: this program has no doctor, so that nobody looks on");
+        lastbyte_testing::not_tested!("this program has no doctor, so that nobody looks on");
         return words;
     }
     let answer = scratch.path().join("answer").display().to_string();

@@ -36,7 +36,7 @@ pub(crate) fn alone(test: &str, body: impl FnOnce(&World)) {
         told.stdout,
         told.stderr
     );
-    eprint!("{}", told.stderr);
+    lastbyte_testing::pass_on(&told.stderr);
 }
 
 fn unshare() -> Command {
@@ -51,7 +51,7 @@ fn can_unshare() -> bool {
     let works = Command::new("unshare").arg("--version").output().is_ok()
         && answer(unshare().arg("true")).code() == 0;
     if !works {
-        eprintln!("NOT TESTED: `unshare` of util-linux cannot make namespaces here");
+        lastbyte_testing::not_tested!("`unshare` of util-linux cannot make namespaces here");
     }
     works
 }

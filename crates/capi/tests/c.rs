@@ -379,7 +379,7 @@ fn is_there(tool: &str) -> bool {
     command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     let found = command.status().is_ok();
     if !found {
-        eprintln!("NOT TESTED: {tool} is missing");
+        lastbyte_testing::not_tested!("{tool} is missing");
     }
     found
 }

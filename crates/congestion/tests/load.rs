@@ -1,6 +1,6 @@
 //! Algorithms in the running kernel: each can be loaded, chosen and used, and leaves nothing behind.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test tells what it did")]
+#![allow(clippy::unwrap_used, reason = "a test tells what it did")]
 #![cfg(feature = "bpf")]
 
 #[path = "../../../tests/support/names.rs"]
@@ -23,11 +23,11 @@ const BYTES: usize = 3_000_000;
 /// Whether this can be tried here, one test at a time; says so if not.
 fn machine() -> Option<Turn> {
     if lastbyte_sys::process::effective_user() != 0 {
-        eprintln!("NOT TESTED: only root may load a congestion control");
+        lastbyte_testing::not_tested!("only root may load a congestion control");
         return None;
     }
     if let Err(error) = ability() {
-        eprintln!("NOT TESTED: {error}");
+        lastbyte_testing::not_tested!("{error}");
         return None;
     }
     names::turn()
@@ -38,7 +38,7 @@ fn loaded(algorithm: &Algorithm) -> Option<Registered> {
     match load(algorithm, Given::default()) {
         Ok(registered) => Some(registered),
         Err(CongestionError::Loaded { name, holder }) => {
-            eprintln!("NOT TESTED: {name} is {holder}");
+            lastbyte_testing::not_tested!("{name} is {holder}");
             None
         }
         Err(error) => panic!("{error}"),

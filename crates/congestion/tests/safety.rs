@@ -118,7 +118,7 @@ fn a_flow_of_another_process_outlives_the_loader() {
     );
     let started = Command::new("python3").args(["-c", &program]).stdin(Stdio::null()).spawn();
     let Ok(mut child) = started else {
-        eprintln!("NOT TESTED: there is no python3 here");
+        lastbyte_testing::not_tested!("there is no python3 here");
         return;
     };
     let (mut far, _) = listener.accept().unwrap();
@@ -138,11 +138,11 @@ fn a_flow_of_another_process_outlives_the_loader() {
 /// An algorithm that may be loaded here and that nobody else has loaded; says so if not.
 fn subject(plain: &str) -> Option<(names::Turn, &'static Algorithm)> {
     if lastbyte_sys::process::effective_user() != 0 {
-        eprintln!("NOT TESTED: only root may load a congestion control");
+        lastbyte_testing::not_tested!("only root may load a congestion control");
         return None;
     }
     if let Err(error) = ability() {
-        eprintln!("NOT TESTED: {error}");
+        lastbyte_testing::not_tested!("{error}");
         return None;
     }
     Some((names::turn()?, find(plain).unwrap()))

@@ -3,7 +3,7 @@
 //! The names of algorithms are those of the whole machine: this one has a name of its own, and is loaded
 //! beside all others.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test tells what it did")]
+#![allow(clippy::unwrap_used, reason = "a test tells what it did")]
 #![cfg(feature = "bpf")]
 
 use std::env;
@@ -75,7 +75,7 @@ fn a_file_keeps_it_and_goes_with_it() {
     let Some(_alone) = machine() else { return };
     let folder = Path::new(BPFFS).join(format!("lastbyte-test-{}", std::process::id()));
     if !keeps() || fs::create_dir(&folder).is_err() {
-        eprintln!("NOT TESTED: no bpffs at {BPFFS}, or not for us");
+        lastbyte_testing::not_tested!("no bpffs at {BPFFS}, or not for us");
         return;
     }
     let file = load().keep(&folder).unwrap();
@@ -97,16 +97,16 @@ fn a_file_keeps_it_and_goes_with_it() {
 fn machine() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     if process::effective_user() != 0 {
-        eprintln!("NOT TESTED: only root may load a congestion control");
+        lastbyte_testing::not_tested!("only root may load a congestion control");
         return None;
     }
     if let Err(error) = ability() {
-        eprintln!("NOT TESTED: {error}");
+        lastbyte_testing::not_tested!("{error}");
         return None;
     }
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if is_available() && unregister(NAME).is_err() {
-        eprintln!("NOT TESTED: another test of another tree has {NAME}");
+        lastbyte_testing::not_tested!("another test of another tree has {NAME}");
         return None;
     }
     Some(turn)

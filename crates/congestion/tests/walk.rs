@@ -1,7 +1,7 @@
 //! Each algorithm, built for the host, on random walks through what a kernel may ask of it: see
 //! `native/walk.c`.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test tells what it did")]
+#![allow(clippy::unwrap_used, reason = "a test tells what it did")]
 
 use std::env;
 use std::fs;
@@ -46,7 +46,7 @@ fn built(plain: &str) -> Option<PathBuf> {
     command.arg(format!("-DBOUNDED={}", u8::from(!UNBOUNDED.contains(&plain))));
     match command.arg(folder.join("tests/native/walk.c")).output() {
         Err(error) => {
-            eprintln!("NOT TESTED: no C compiler for the host: {error}");
+            lastbyte_testing::not_tested!("no C compiler for the host: {error}");
             None
         }
         Ok(told) => {

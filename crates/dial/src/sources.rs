@@ -113,7 +113,7 @@ mod tests {
         let host = match Namespace::create() {
             Ok(host) => host,
             Err(error @ LinkError::Rights { .. }) => {
-                eprintln!("NOT TESTED: {error}");
+                lastbyte_testing::not_tested!("{error}");
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -127,7 +127,7 @@ mod tests {
         let said = Command::new("ip").args(command.split_whitespace()).output();
         let done = said.as_ref().is_ok_and(|said| said.status.success());
         if !done {
-            eprintln!("NOT TESTED: ip {command}: {said:?}");
+            lastbyte_testing::not_tested!("ip {command}: {said:?}");
         }
         done
     }

@@ -49,7 +49,7 @@ fn flooded_by(cause: fn(&AtomicBool)) {
     let mut observer = match Observer::start(&plan) {
         Ok((observer, _)) => observer,
         Err(why) => {
-            eprintln!("left out: {why}");
+            lastbyte_testing::not_tested!("{why}");
             assert!(lastbyte_sys::process::effective_user() != 0, "root is refused: {why}");
             return;
         }

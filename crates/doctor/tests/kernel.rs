@@ -51,7 +51,7 @@ impl Watch {
         match Observer::start(&plan) {
             Ok((observer, _)) => Some(Self { observer, events: Vec::new(), _alone: alone }),
             Err(why) => {
-                eprintln!("left out: {why}");
+                lastbyte_testing::not_tested!("{why}");
                 let is_expected = why.to_string().contains("too old")
                     || lastbyte_sys::process::effective_user() != 0;
                 assert!(is_expected, "root is refused: {why}");
@@ -187,7 +187,7 @@ fn has_reasons() -> bool {
 fn tells_all_resets() -> bool {
     let tells = Kernel::look().is_err() || has_reasons();
     if !tells {
-        eprintln!("NOT TESTED: this kernel tells of no reset by what is closed entirely");
+        lastbyte_testing::not_tested!("this kernel tells of no reset by what is closed entirely");
     }
     tells
 }
@@ -328,7 +328,7 @@ fn everything_of_a_port_is_told() {
         assert_eq!((io.writes, io.written_bytes, io.tiny_writes), (10, 1000, 10));
         assert_eq!(watch.io(accepted.id).read_bytes, 1000);
     } else {
-        eprintln!("NOT TESTED: reads and writes, of which this kernel does not tell");
+        lastbyte_testing::not_tested!("reads and writes, of which this kernel does not tell");
     }
     let opened = watch.changed(id, State::SynSent).unwrap();
     assert_eq!(opened.by.map(|by| by.pid), Some(std::process::id()));
@@ -458,7 +458,7 @@ fn numbers_are_those_of_our_pid_namespace() {
     command.args(["numbers_are_those_of_our_pid_namespace", "--exact", "--nocapture"]);
     command.env(OUTER_PORT, listener.local_addr().unwrap().port().to_string());
     let Ok(mut inner) = command.spawn() else {
-        eprintln!("left out: there is no unshare");
+        lastbyte_testing::not_tested!("there is no unshare");
         return;
     };
     listener.set_nonblocking(true).unwrap();
@@ -474,7 +474,7 @@ fn numbers_are_those_of_our_pid_namespace() {
         std::thread::sleep(Duration::from_millis(5));
     };
     if !ended.success() && lastbyte_sys::process::effective_user() != 0 {
-        eprintln!("left out: no PID namespace can be had");
+        lastbyte_testing::not_tested!("no PID namespace can be had");
         return;
     }
     assert!(ended.success());
@@ -556,7 +556,7 @@ impl Patient {
         command.args(["-c", &script, &argument.to_string()]).stdin(Stdio::piped());
         let child = command.stdout(Stdio::piped()).spawn();
         if child.is_err() {
-            eprintln!("left out: there is no python3");
+            lastbyte_testing::not_tested!("there is no python3");
         }
         child.ok().map(Self)
     }
@@ -801,7 +801,7 @@ sys.stdin.read(1)";
         assert_eq!(process.parent, pid);
         assert_eq!(watch.until("its end", |watch| watch.exited(child)), Ending::Exit(0));
     } else {
-        eprintln!("NOT TESTED: who reads, of which this kernel does not tell");
+        lastbyte_testing::not_tested!("who reads, of which this kernel does not tell");
     }
     patient.go();
     let closed = watch.until("the close", |watch| watch.changed(socket.id, State::Close));
@@ -1043,7 +1043,7 @@ sys.stdin.read(1)";
     patient.go();
     let said = patient.said();
     if said == "0 0" {
-        eprintln!("left out: this kernel has no MPTCP");
+        lastbyte_testing::not_tested!("this kernel has no MPTCP");
         return;
     }
     let (several, one) = said.split_once(' ').unwrap();
@@ -1097,7 +1097,7 @@ fn strangers_leave_room_for_what_is_asked_about() {
 #[test]
 fn bytes_that_nagle_holds_back_are_timed() {
     if Kernel::look().is_ok() && !tells_io() {
-        eprintln!("NOT TESTED: this kernel tells of no writes");
+        lastbyte_testing::not_tested!("this kernel tells of no writes");
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

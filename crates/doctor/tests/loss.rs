@@ -4,7 +4,6 @@
 #![cfg(feature = "bpf")]
 #![allow(
     clippy::unwrap_used,
-    clippy::print_stderr,
     reason = "a test fails by panicking, and says aloud what it leaves out"
 )]
 
@@ -141,7 +140,7 @@ fn watched<T>(
     let mut observer = match Observer::start(&plan) {
         Ok((observer, _)) => observer,
         Err(why) => {
-            eprintln!("left out: {why}");
+            lastbyte_testing::not_tested!("{why}");
             let is_expected =
                 why.to_string().contains("too old") || lastbyte_sys::process::effective_user() != 0;
             assert!(is_expected, "root is refused: {why}");

@@ -17,7 +17,7 @@ fn observer(scope: Scope, tier: Tier) -> Option<Observer> {
     match Observer::start(&plan) {
         Ok((observer, _)) => Some(observer),
         Err(error) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
     }
@@ -28,7 +28,7 @@ fn pairs(count: usize) -> Option<Vec<(TcpStream, TcpStream)>> {
     let (_, most) = process::descriptor_limits().unwrap();
     let needed = u64::try_from(2 * count + 200).unwrap();
     if most < needed {
-        eprintln!("NOT TESTED: {needed} descriptors, {most} are allowed");
+        lastbyte_testing::not_tested!("{needed} descriptors, {most} are allowed");
         return None;
     }
     process::set_descriptor_limit(most, most).unwrap();

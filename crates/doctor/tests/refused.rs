@@ -4,7 +4,6 @@
 #![cfg(feature = "bpf")]
 #![allow(
     clippy::unwrap_used,
-    clippy::print_stderr,
     reason = "a test fails by panicking, and says aloud what it leaves out"
 )]
 
@@ -45,7 +44,7 @@ fn programs() -> Vec<&'static str> {
 fn has_rights() -> bool {
     let is_root = lastbyte_sys::process::effective_user() == 0;
     if !is_root {
-        eprintln!("NOT TESTED: it needs root");
+        lastbyte_testing::not_tested!("it needs root");
     }
     is_root
 }
@@ -114,13 +113,13 @@ fn without_any_one_program_the_others_go_on_and_the_lack_is_said() {
     let port = listener.local_addr().unwrap().port();
     let without_refusal = match Watch::start(port, &[]) {
         Ok(watch) if !watch.observer.sees_each_loss() => {
-            eprintln!("NOT TESTED: this kernel does not tell of each loss");
+            lastbyte_testing::not_tested!("this kernel does not tell of each loss");
             return;
         }
         Ok(watch) => watch.observer.blind(),
         Err(why) => {
             assert!(why.contains("too old"), "root is refused: {why}");
-            eprintln!("NOT TESTED: {why}");
+            lastbyte_testing::not_tested!("{why}");
             return;
         }
     };
@@ -170,12 +169,12 @@ fn what_was_counted_is_told_with_either_program_and_lacking_without_both() {
             Ok(watch) => watch,
             Err(why) => {
                 assert!(why.contains("too old"), "root is refused: {why}");
-                eprintln!("NOT TESTED: {why}");
+                lastbyte_testing::not_tested!("{why}");
                 return;
             }
         };
         if watch.observer.blind().iter().any(|line| line.contains("what programs write")) {
-            eprintln!("NOT TESTED: this kernel tells of no write (Linux 6.3)");
+            lastbyte_testing::not_tested!("this kernel tells of no write (Linux 6.3)");
             return;
         }
         let mut client = TcpStream::connect(address).unwrap();

@@ -163,7 +163,7 @@ fn children_are_followed_with_their_sockets_to_their_end() {
 /// Gives this thread a network of its own, not its process; or says why not.
 fn has_own_network() -> bool {
     if let Err(error) = namespace::unshare_network() {
-        eprintln!("NOT TESTED: a network namespace: {error}");
+        lastbyte_testing::not_tested!("a network namespace: {error}");
         return false;
     }
     Interface::named("lo").unwrap().set_up().unwrap();
@@ -253,7 +253,7 @@ fn a_connection_that_lived_between_two_looks_is_told_of_with_its_last_numbers() 
     let mut events = Vec::new();
     until(&mut observer, &mut events, |events| socket(events, port, 0).is_some());
     if !observer.blind().is_empty() {
-        eprintln!("NOT TESTED: {:?}", observer.blind());
+        lastbyte_testing::not_tested!("{:?}", observer.blind());
         return;
     }
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -282,7 +282,7 @@ fn fixed_buffers_are_told_of() {
     let (_server, peer) = listener.accept().unwrap();
     options::set_send_buffer(&client, 65_536).unwrap();
     if let Err(error) = options::buffer_lock(&client) {
-        eprintln!("NOT TESTED: SO_BUF_LOCK needs Linux 5.14: {error}");
+        lastbyte_testing::not_tested!("SO_BUF_LOCK needs Linux 5.14: {error}");
         return;
     }
     client.write_all(&[0; 10_000]).unwrap();
@@ -298,7 +298,7 @@ fn nobody_sees_their_own() {
     const CHILD: &str = "LASTBYTE_TEST_NOBODY";
     if std::env::var_os(CHILD).is_none() {
         if lastbyte_sys::process::effective_user() != 0 {
-            eprintln!("NOT TESTED: only root can become nobody");
+            lastbyte_testing::not_tested!("only root can become nobody");
             return;
         }
         // Where nobody can reach it.

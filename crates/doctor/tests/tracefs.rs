@@ -22,7 +22,7 @@ fn observer(scope: Scope, traced: Traced) -> Option<Observer> {
     match Observer::start(&plan) {
         Ok((observer, _)) => Some(observer),
         Err(ObserveError::Unavailable(why)) => {
-            eprintln!("NOT TESTED: {why}");
+            lastbyte_testing::not_tested!("{why}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -155,7 +155,7 @@ fn unread_bytes_of_a_unix_socket_are_told_of() {
         observer.take(SECOND, &mut |event| events.push(event)).unwrap();
     }
     if !events.iter().any(is_unread) {
-        eprintln!("NOT TESTED: this kernel names no reason for it (before Linux 6.14)");
+        lastbyte_testing::not_tested!("this kernel names no reason for it (before Linux 6.14)");
     }
 }
 
@@ -170,7 +170,7 @@ fn a_spin_on_poll_is_counted() {
         .stdin(Stdio::piped())
         .spawn();
     let Ok(child) = &mut child else {
-        eprintln!("NOT TESTED: there is no python3");
+        lastbyte_testing::not_tested!("there is no python3");
         return;
     };
     let seen = spin(child);

@@ -41,7 +41,7 @@ fn two_flows_share_what_the_link_carries() {
         let one = match beside(&plan, subject, queue, 0) {
             Ok(one) => one,
             Err(LabError::Link(error @ LinkError::Rights { .. })) => {
-                return eprintln!("NOT TESTED: {error}");
+                return lastbyte_testing::not_tested!("{error}");
             }
             Err(error) => panic!("{error}"),
         };
@@ -70,7 +70,7 @@ fn who_takes_what_at_which_queue() {
     let all = match fairness(&plan, &[0, 1], &mut watch) {
         Ok(all) => all,
         Err(LabError::Link(error @ LinkError::Rights { .. })) => {
-            return eprintln!("NOT TESTED: {error}");
+            return lastbyte_testing::not_tested!("{error}");
         }
         Err(error) => panic!("{error}"),
     };
@@ -88,7 +88,9 @@ fn who_takes_what_at_which_queue() {
 #[ignore = "takes minutes: figures to look at"]
 fn table() {
     if std::env::var_os("LASTBYTE_TABLES").is_none() {
-        return eprintln!("NOT TESTED: figures to look at, by LASTBYTE_TABLES=1 or make bench-lab");
+        return lastbyte_testing::not_tested!(
+            "figures to look at, by LASTBYTE_TABLES=1 or make bench-lab"
+        );
     }
     let subjects = ["cubic", "reno", "bbr"].map(named);
     for (path, seconds, rounds) in [
@@ -108,7 +110,7 @@ fn table() {
         let all = match fairness(&plan, &[0, 1, 2], &mut watch) {
             Ok(all) => all,
             Err(LabError::Link(error @ LinkError::Rights { .. })) => {
-                return eprintln!("NOT TESTED: {error}");
+                return lastbyte_testing::not_tested!("{error}");
             }
             Err(error) => panic!("{error}"),
         };

@@ -24,7 +24,7 @@ fn link(toml: &str) -> Option<Link> {
     match Link::up(&Scenario::parse("test", toml).unwrap().spec, 1) {
         Ok(link) => Some(link),
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -132,7 +132,7 @@ fn a_far_program_is_waited_for_and_ended() {
         ))
     };
     let foreign = match run(&link, &InNamespace, &command, 60 * SECOND) {
-        Err(error @ ForeignError::Launch(_)) => return eprintln!("NOT TESTED: {error}"),
+        Err(error @ ForeignError::Launch(_)) => return lastbyte_testing::not_tested!("{error}"),
         result => result.unwrap(),
     };
     let far = foreign.far.as_ref().unwrap();
@@ -246,7 +246,7 @@ fn a_receiver_that_is_killed_has_what_its_kernel_had() {
         ..bash(&script)
     };
     let foreign = match run(&link, &InNamespace, &command, 60 * SECOND) {
-        Err(error @ ForeignError::Launch(_)) => return eprintln!("NOT TESTED: {error}"),
+        Err(error @ ForeignError::Launch(_)) => return lastbyte_testing::not_tested!("{error}"),
         result => result.unwrap(),
     };
     assert_eq!((foreign.far_ended, foreign.far.as_ref().unwrap().code), (true, 137));
@@ -306,7 +306,7 @@ fn short_connections_are_counted_to_the_byte() {
         ))
     };
     let foreign = match run(&link, &InNamespace, &command, 60 * SECOND) {
-        Err(error @ ForeignError::Launch(_)) => return eprintln!("NOT TESTED: {error}"),
+        Err(error @ ForeignError::Launch(_)) => return lastbyte_testing::not_tested!("{error}"),
         result => result.unwrap(),
     };
     let inexact: Vec<_> = foreign.connections.iter().filter(|pair| !pair.up.exact).collect();
@@ -376,7 +376,7 @@ fn iperf3(arguments: &str, toml: &str) -> Option<(Foreign, serde_json::Value)> {
     let command = ForeignCommand::parse(&near, Some(&far)).unwrap();
     let foreign = match run(&link, &InNamespace, &command, 60 * SECOND) {
         Err(error @ ForeignError::Launch(_)) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             return None;
         }
         result => result.unwrap(),

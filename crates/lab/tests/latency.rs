@@ -45,7 +45,7 @@ fn runs(path: &str, settings: &[Settings], seconds: f64, latency: bool) -> Optio
             Some(done.runs)
         }
         Err(LabError::Link(error @ LinkError::Rights { .. })) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -65,7 +65,7 @@ fn with_echo<T>(path: &Path, work: impl FnOnce(&PathUp, Echo) -> T) -> Option<(T
     let path = match path.up(1) {
         Ok(path) => path,
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             return None;
         }
         Err(error) => panic!("{error}"),
@@ -245,7 +245,9 @@ fn show(name: &str, run: &Run) {
 #[ignore = "takes minutes: figures to look at"]
 fn table() {
     if std::env::var_os("LASTBYTE_TABLES").is_none() {
-        return eprintln!("NOT TESTED: figures to look at, by LASTBYTE_TABLES=1 or make bench-lab");
+        return lastbyte_testing::not_tested!(
+            "figures to look at, by LASTBYTE_TABLES=1 or make bench-lab"
+        );
     }
     let bbr = Settings::new("bbr", Buffers::Auto);
     let low = Settings { notsent_lowat: Some("16KiB".parse().unwrap()), ..cubic() };
@@ -288,7 +290,9 @@ fn table() {
 #[ignore = "takes minutes: ten runs of eight seconds and five of iperf3, on each of two links"]
 fn probing_costs_less_than_a_hundredth() {
     if std::env::var_os("LASTBYTE_TABLES").is_none() {
-        return eprintln!("NOT TESTED: figures to look at, by LASTBYTE_TABLES=1 or make bench-lab");
+        return lastbyte_testing::not_tested!(
+            "figures to look at, by LASTBYTE_TABLES=1 or make bench-lab"
+        );
     }
     let Some(_) = runs("rate = '20mbit'", &[cubic()], 0.1, false) else { return };
     thread::scope(|scope| {

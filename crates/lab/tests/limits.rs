@@ -223,7 +223,7 @@ fn run(case: &Case, congestion: &str, time: Duration) -> Option<Vec<Seen>> {
     let link = match Link::up(&scenario.spec, 7) {
         Ok(link) => link,
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             return None;
         }
         Err(error) => panic!("{error}"),

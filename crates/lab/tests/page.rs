@@ -221,7 +221,7 @@ fn a_large_experiment_makes_a_page_of_two_megabytes_at_most() {
 #[ignore = "starts a browser: make test-real"]
 fn a_browser_shows_it_whole_and_has_no_complaint() {
     let Some(browser) = Browser::find() else {
-        return eprintln!("NOT TESTED: there is no chromium here");
+        return lastbyte_testing::not_tested!("there is no chromium here");
     };
     let many = experiment(&Made { subjects: 12, rounds: 10, samples: 300 });
     let mut odd = experiment(&Made::default());
@@ -258,7 +258,7 @@ fn a_browser_shows_it_whole_and_has_no_complaint() {
 #[ignore = "starts a browser: make test-real"]
 fn a_browser_prints_it() {
     let Some(browser) = Browser::find() else {
-        return eprintln!("NOT TESTED: there is no chromium here");
+        return lastbyte_testing::not_tested!("there is no chromium here");
     };
     let pdf = browser.directory.join("page.pdf");
     let print = format!("--print-to-pdf={}", pdf.display());

@@ -1,6 +1,6 @@
 //! Senders whose peer goes away: what they report is never more than the peer's kernel had.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -73,7 +73,7 @@ fn a_path_that_vanishes_leaves_the_sender_with_less_than_it_wrote() {
     let scenario = Scenario::parse("test", "rtt = '20ms'\nrate = '8mbit'").unwrap();
     let link = match Link::up(&scenario.spec, 1) {
         Ok(link) => link,
-        Err(error @ LinkError::Rights { .. }) => return eprintln!("NOT TESTED: {error}"),
+        Err(error @ LinkError::Rights { .. }) => return lastbyte_testing::not_tested!("{error}"),
         Err(error) => panic!("{error}"),
     };
     // A minute of silence is the kernel's to wait; this test has its own limit.

@@ -3,7 +3,7 @@
 //!
 //! These build the examples and take their time: `make test-real` runs them.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 #![cfg(all(feature = "tls", feature = "tokio"))]
 
 use std::fs;
@@ -150,7 +150,7 @@ fn a_client_that_sends_too_much_gets_every_byte_by_gemini() {
 fn thousands_at_once_are_answered() {
     let most = descriptors().saturating_sub(200).min(3000);
     if most < 1500 {
-        eprintln!("NOT TESTED: only {} descriptors are allowed here", descriptors());
+        lastbyte_testing::not_tested!("only {} descriptors are allowed here", descriptors());
         return;
     }
     let folder = folder("thousands");
@@ -309,7 +309,7 @@ fn output(command: &mut Command) -> Output {
 fn is_there(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok();
     if !there {
-        eprintln!("NOT TESTED: there is no {program}");
+        lastbyte_testing::not_tested!("there is no {program}");
     }
     there
 }
@@ -333,7 +333,7 @@ fn python_with(package: &str) -> Option<PathBuf> {
         }
     }
     if !has(&python) {
-        eprintln!("NOT TESTED: {package} cannot be installed here");
+        lastbyte_testing::not_tested!("{package} cannot be installed here");
         return None;
     }
     Some(python)

@@ -210,7 +210,6 @@ impl Drop for Link {
 }
 
 #[cfg(test)]
-#[allow(clippy::print_stderr, reason = "a test that was left out says so")]
 mod tests {
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -227,7 +226,7 @@ mod tests {
         match up() {
             Ok(link) => Some(link),
             Err(error @ LinkError::Rights { .. }) => {
-                eprintln!("NOT TESTED: {error}");
+                lastbyte_testing::not_tested!("{error}");
                 None
             }
             Err(error) => panic!("{error}"),

@@ -256,7 +256,6 @@ fn has_ipv6() -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::print_stderr, reason = "a test that was left out says so")]
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
@@ -283,7 +282,7 @@ mod tests {
             let network = match up {
                 Ok(network) => network,
                 Err(error @ LinkError::Rights { .. }) => {
-                    eprintln!("NOT TESTED: {error}");
+                    lastbyte_testing::not_tested!("{error}");
                     continue;
                 }
                 Err(error) => panic!("{kind:?}: {error}"),

@@ -26,7 +26,7 @@ fn found(toml: &str) -> Option<Findings> {
     match measured {
         Ok(findings) => Some(findings),
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -172,7 +172,9 @@ fn every_scenario_is_checked_whole() {
         for attempt in 1..=TRIES {
             let findings = match measure(&scenario.spec, 1, &mut |_| {}) {
                 Ok(findings) => findings,
-                Err(error @ LinkError::Rights { .. }) => return eprintln!("NOT TESTED: {error}"),
+                Err(error @ LinkError::Rights { .. }) => {
+                    return lastbyte_testing::not_tested!("{error}");
+                }
                 Err(error) => panic!("{}: {error}", scenario.name),
             };
             let unchecked = |one: &&Finding| matches!(one.outcome, Outcome::NotChecked(_));

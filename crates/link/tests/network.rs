@@ -32,7 +32,7 @@ fn or_say_why<T>(made: Result<T, LinkError>) -> Option<T> {
     match made {
         Ok(made) => Some(made),
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
         Err(error) => panic!("{error}"),

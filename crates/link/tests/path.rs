@@ -1,6 +1,6 @@
 //! Real kernel TCP and UDP over real links. Without the rights these tests say so and pass.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -19,7 +19,7 @@ fn link(spec: &Spec) -> Option<Link> {
     match Link::up(spec, 1) {
         Ok(link) => Some(link),
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
         Err(error) => panic!("{error}"),

@@ -30,7 +30,7 @@ fn link(spec: &Spec, seed: u64) -> Option<Link> {
     match Link::up(spec, seed) {
         Ok(link) => Some(link),
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -72,7 +72,9 @@ fn tried(toml: &str, plan: &Plan, wrong: impl Fn(&Recorded, &Spec) -> Option<Str
 /// Fails where something is wrong, unless the link did not do what was asked of it either.
 fn is_right_or_too_busy(link: Link, wrong: &[String]) {
     match link.down().unwrap().broken_promise() {
-        Some(why) if !wrong.is_empty() => eprintln!("NOT TESTED: this machine is too busy: {why}"),
+        Some(why) if !wrong.is_empty() => {
+            lastbyte_testing::not_tested!("this machine is too busy: {why}");
+        }
         _ => assert!(wrong.is_empty(), "{}", wrong.join("\n")),
     }
 }

@@ -510,7 +510,7 @@ fn host(sysctls: &[(&str, &str)]) -> Option<Namespace> {
     match made {
         Ok(host) => Some(host),
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -522,7 +522,7 @@ fn multipath_host() -> Option<Namespace> {
     if host.sysctl("mptcp/enabled").is_ok_and(|enabled| enabled == "1") {
         return Some(host);
     }
-    eprintln!("NOT TESTED: this kernel has no multipath TCP");
+    lastbyte_testing::not_tested!("this kernel has no multipath TCP");
     None
 }
 

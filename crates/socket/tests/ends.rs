@@ -239,7 +239,7 @@ fn multipath_tcp_is_unknown_and_loses_nothing() {
     for (native, reset) in [(true, true), (true, false), (false, true), (false, false)] {
         let (near, far) = match mptcp_pair(native) {
             Ok(pair) => pair,
-            Err(error) => return eprintln!("NOT TESTED: no Multipath TCP here: {error}"),
+            Err(error) => return lastbyte_testing::not_tested!("no Multipath TCP here: {error}"),
         };
         let mut near = Stream::adopt_new(near).unwrap();
         assert_eq!(near.kind(), Kind::Mptcp);

@@ -1,6 +1,6 @@
 //! Bytes that leave with the first packet, before there is a connection (RFC 7413).
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says what it could not test")]
+#![allow(clippy::unwrap_used, reason = "a test says what it could not test")]
 
 mod support;
 
@@ -33,7 +33,7 @@ fn host() -> Option<Namespace> {
     match made {
         Ok(host) => Some(host),
         Err(error @ LinkError::Rights { .. }) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
         Err(error) => panic!("{error}"),

@@ -121,7 +121,7 @@ fn each_connection_of_a_multipath_listener_has_a_kind_of_its_own() {
     let how = ListenOptions { mptcp: true, first_buffer: Some(MIB), ..ListenOptions::default() };
     let listener = listen(&how);
     if socket::protocol(&listener).unwrap() != socket::PROTOCOL_MPTCP {
-        eprintln!("NOT TESTED: this kernel has no MPTCP");
+        lastbyte_testing::not_tested!("this kernel has no MPTCP");
         return;
     }
     let _plain = TcpStream::connect(listener.local_addr()).unwrap();
@@ -143,7 +143,9 @@ fn a_million_bytes_fit_before_the_greeting_turns_the_close_into_a_reset() {
     let how = ListenOptions { first_buffer: Some(MIB), ..ListenOptions::default() };
     let listener = listen(&how);
     if socket::receive_buffer(&listener).unwrap().unsigned_abs() < 2 * MIB {
-        eprintln!("NOT TESTED: the kernel gives no buffer of 1 MiB, or cannot hand it back");
+        lastbyte_testing::not_tested!(
+            "the kernel gives no buffer of 1 MiB, or cannot hand it back"
+        );
         return;
     }
     for _ in 0..20 {
@@ -180,7 +182,7 @@ fn a_first_buffer_grows_over_a_long_path() {
         let link = match Link::up(&scenario.spec, 7) {
             Ok(link) => link,
             Err(error @ LinkError::Rights { .. }) => {
-                eprintln!("NOT TESTED: {error}");
+                lastbyte_testing::not_tested!("{error}");
                 return None;
             }
             Err(error) => panic!("{error}"),

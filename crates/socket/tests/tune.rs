@@ -55,7 +55,7 @@ fn a_running_connection_is_granted_what_was_asked_and_gives_it_back() {
     tune.apply_to(&near).unwrap();
     assert_granted(&near, &tune);
     match back.apply_to(&near) {
-        Err(error) if lacks_rights(&error) => eprintln!("NOT TESTED: {error}"),
+        Err(error) if lacks_rights(&error) => lastbyte_testing::not_tested!("{error}"),
         result => {
             result.unwrap();
             assert_granted(&near, &back);
@@ -91,7 +91,7 @@ fn a_pacing_rate_holds_a_cubic_flow() {
     let free = Tune { congestion: Some("cubic".into()), ..Tune::default() };
     let paced = Tune { max_pacing_rate: Some(RATE), ..free.clone() };
     if let Err(error) = free.apply_to(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()) {
-        eprintln!("NOT TESTED: {error}");
+        lastbyte_testing::not_tested!("{error}");
         return;
     }
 
@@ -177,7 +177,7 @@ fn everything() -> Tune {
     let mark = Tune { mark: Some(7), ..Tune::default() };
     let mark = match mark.apply_to(&TcpListener::bind(any_port()).unwrap()) {
         Err(error) if lacks_rights(&error) => {
-            eprintln!("NOT TESTED: {error}");
+            lastbyte_testing::not_tested!("{error}");
             None
         }
         result => result.map(|()| mark.mark).unwrap(),

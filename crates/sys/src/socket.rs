@@ -805,7 +805,7 @@ mod tests {
     fn may(call: &str, result: io::Result<()>) -> bool {
         match result {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                eprintln!("NOT TESTED: {call} needs a capability: {error}");
+                lastbyte_testing::not_tested!("{call} needs a capability: {error}");
                 false
             }
             result => result.map(|()| true).unwrap(),
@@ -855,7 +855,7 @@ mod tests {
         let tcp = open_tcp_nonblocking(to).unwrap();
         match take_any_port(&tcp) {
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
-                eprintln!("NOT TESTED: this kernel is older than Linux 6.3");
+                lastbyte_testing::not_tested!("this kernel is older than Linux 6.3");
                 return;
             }
             taken => taken.unwrap(),
@@ -897,7 +897,7 @@ mod tests {
         let mptcp = open_mptcp_nonblocking(to).unwrap();
         match &mptcp {
             Some(fd) => assert_eq!(protocol(fd).unwrap(), PROTOCOL_MPTCP),
-            None => eprintln!("NOT TESTED: this kernel has no MPTCP, or it is off"),
+            None => lastbyte_testing::not_tested!("this kernel has no MPTCP, or it is off"),
         }
         for fd in [Some(tcp), mptcp].into_iter().flatten() {
             listen(&fd, 1).unwrap();
@@ -1020,7 +1020,7 @@ mod tests {
         set_send_buffer(&tcp, 65_536).unwrap();
         set_receive_buffer(&tcp, 65_536).unwrap();
         if refused(buffer_lock(&tcp)) == Some(libc::ENOPROTOOPT) {
-            eprintln!("NOT TESTED: SO_BUF_LOCK needs Linux 5.14");
+            lastbyte_testing::not_tested!("SO_BUF_LOCK needs Linux 5.14");
             return;
         }
         assert_eq!(buffer_lock(&tcp).unwrap(), SEND_BUFFER_LOCKED | RECEIVE_BUFFER_LOCKED);
@@ -1047,7 +1047,7 @@ mod tests {
     fn what_is_accepted_does_not_wait() {
         for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
             let Ok(listener) = TcpListener::bind((ip, 0)) else {
-                eprintln!("NOT TESTED: there is no {ip}");
+                lastbyte_testing::not_tested!("there is no {ip}");
                 continue;
             };
             listener.set_nonblocking(true).unwrap();

@@ -423,7 +423,9 @@ mod tests {
             assert_eq!(queue.unsigned_abs(), granted);
         }
         if sysctl("ipv4/tcp_fastopen") & 1 == 0 {
-            eprintln!("NOT TESTED: net.ipv4.tcp_fastopen forbids fast open to those who connect");
+            lastbyte_testing::not_tested!(
+                "net.ipv4.tcp_fastopen forbids fast open to those who connect"
+            );
             return;
         }
         set_fast_open_connect(&closed, true).unwrap();
@@ -440,12 +442,12 @@ mod tests {
         assert_eq!(refused(mptcp_flags(&tcp())), Some(libc::EOPNOTSUPP));
         let to = (Ipv4Addr::LOCALHOST, 0).into();
         let Some(mptcp) = crate::socket::open_mptcp_nonblocking(to).unwrap() else {
-            eprintln!("NOT TESTED: this kernel has no MPTCP, or it is off");
+            lastbyte_testing::not_tested!("this kernel has no MPTCP, or it is off");
             return;
         };
         match mptcp_flags(&mptcp) {
             Ok(flags) => assert_eq!(flags & (MPTCP_FELL_BACK | MPTCP_KEY_RECEIVED), 0),
-            Err(error) => eprintln!("NOT TESTED: MPTCP_INFO needs Linux 5.16: {error}"),
+            Err(error) => lastbyte_testing::not_tested!("MPTCP_INFO needs Linux 5.16: {error}"),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Plain TCP over a link: waits follow the round trip, so that a slow path is no fault.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 
@@ -14,7 +14,7 @@ fn plain_tcp_holds_every_case_over_a_link() {
     let scenario = Scenario::parse("far", "rtt = '50ms'").unwrap();
     let link = match Link::up(&scenario.spec, 1) {
         Ok(link) => link,
-        Err(error @ LinkError::Rights { .. }) => return eprintln!("NOT TESTED: {error}"),
+        Err(error @ LinkError::Rights { .. }) => return lastbyte_testing::not_tested!("{error}"),
         Err(error) => panic!("{error}"),
     };
     // A namespace of the link's own: its ports are free.

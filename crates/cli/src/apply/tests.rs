@@ -50,7 +50,7 @@ impl Host {
         let namespace = match Namespace::create() {
             Ok(namespace) => namespace,
             Err(error @ LinkError::Rights { .. }) => {
-                eprintln!("NOT TESTED: {error}");
+                lastbyte_testing::not_tested!("{error}");
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -63,7 +63,7 @@ impl Host {
         let host = Self { namespace, scratch, ledger };
         for command in setup.lines().map(str::trim).filter(|command| !command.is_empty()) {
             if let Err(refused) = host.try_ip(command) {
-                eprintln!("NOT TESTED: ip {command}: {refused}");
+                lastbyte_testing::not_tested!("ip {command}: {refused}");
                 return None;
             }
         }
@@ -170,7 +170,7 @@ fn without_rights_it_is_one_sentence() {
         return;
     }
     if lastbyte_sys::process::effective_user() != 0 {
-        eprintln!("NOT TESTED: only root can become nobody");
+        lastbyte_testing::not_tested!("only root can become nobody");
         return;
     }
     let scratch = Scratch::new();
@@ -189,7 +189,7 @@ fn without_rights_it_is_one_sentence() {
         let text = [said.stdout, said.stderr].concat();
         let text = String::from_utf8_lossy(&text);
         if !before.is_empty() && !text.contains("running 1 test") {
-            eprintln!("NOT TESTED: users may not make namespaces here: {text}");
+            lastbyte_testing::not_tested!("users may not make namespaces here: {text}");
             continue;
         }
         assert!(said.status.success() && text.contains("1 passed"), "{text}");
