@@ -1,10 +1,11 @@
 //! Recording over real links, and through real kernels: what comes out is what was asked of the link.
 //! Without the rights these tests say so and pass.
 //!
-//! They measure, and a machine that is busy with other things is late: what depends on the clock is
-//! tried a few times, and has to come out right once.
+//! What holds whatever the machine does is in the first tests. How well a path is recorded depends on the
+//! clock: that is in `soak`, where most runs have to come out right, of those in which the link kept its
+//! promise; and without kernel and clock in `src/record/simulated.rs`, where all have to.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +17,6 @@ use lastbyte_link::record::{
 use lastbyte_link::{FAR, FAR_V6, Link, LinkError, Scenario, Spec};
 use lastbyte_units::ByteSize;
 
-const TRIES: u32 = 3;
 const MS: Duration = Duration::from_millis(1);
 /// One at a time: they are about time.
 static MEASURING: Mutex<()> = Mutex::new(());
@@ -54,99 +54,9 @@ fn recorded(link: &Link, target: &Target, plan: &Plan) -> Result<Recorded, Recor
     recorded
 }
 
-/// Records a path a few times until it comes out right; `wrong` says what is not.
-fn tried(toml: &str, plan: &Plan, wrong: impl Fn(&Recorded, &Spec) -> Option<String>) {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
-    let asked = spec(toml);
-    for attempt in 1..=TRIES {
-        let Some(link) = link(&asked, attempt.into()) else { return };
-        let got = recorded(&link, &echo(FAR), plan).unwrap();
-        let Some(wrong) = wrong(&got, &asked) else { return };
-        eprintln!("attempt {attempt}, {asked}: {wrong}: {:#?}", got.figures);
-        if attempt == TRIES {
-            is_right_or_too_busy(link, &[wrong]);
-        }
-    }
-}
-
-/// Fails where something is wrong, unless the link did not do what was asked of it either.
-fn is_right_or_too_busy(link: Link, wrong: &[String]) {
-    match link.down().unwrap().broken_promise() {
-        Some(why) if !wrong.is_empty() => {
-            lastbyte_testing::not_tested!("this machine is too busy: {why}");
-        }
-        _ => assert!(wrong.is_empty(), "{}", wrong.join("\n")),
-    }
-}
-
 fn outcome(recorded: &Recorded, subject: Subject) -> Option<Outcome> {
     let figure = recorded.figures.iter().find(|figure| figure.subject == subject);
     figure.map(|figure| figure.outcome)
-}
-
-fn ms_off(got: Duration, asked: Duration) -> f64 {
-    (got.as_secs_f64() - asked.as_secs_f64()).abs() * 1e3
-}
-
-fn off(what: &str, got: f64, asked: f64, allowed: f64) -> Option<String> {
-    ((got - asked).abs() > allowed).then(|| format!("{what}: {got} instead of {asked}"))
-}
-
-fn delay(got: &Recorded, asked: &Spec, allowed_ms: f64) -> Option<String> {
-    let off = ms_off(got.spec.rtt(), asked.rtt());
-    (off > allowed_ms).then(|| format!("round trip: {off:.2} ms off"))
-}
-
-fn rate(got: &Recorded, asked: &Spec) -> Option<String> {
-    let asked = [&asked.up, &asked.down].into_iter().filter_map(|one| one.rate).min().unwrap();
-    let asked = asked.bytes_per_s();
-    let got = got.spec.up.rate.map_or(0.0, |rate| rate.bytes_per_s());
-    off("rate", got, asked, asked * 0.03)
-}
-
-fn queue(got: &Recorded, asked: &Spec) -> Option<String> {
-    let asked = asked.queue_bytes(&asked.up).unwrap() as f64;
-    match outcome(got, Subject::Queue) {
-        Some(Outcome::Known { got, .. }) => off("queue", got, asked, asked * 0.1),
-        other => Some(format!("queue: {other:?}")),
-    }
-}
-
-fn loss(got: &Recorded, asked: f64) -> Option<String> {
-    match outcome(got, Subject::Loss) {
-        Some(Outcome::Known { low, high, .. }) if low <= asked && asked <= high => None,
-        Some(Outcome::Below(limit)) if asked < limit => None,
-        other => Some(format!("loss: {other:?}")),
-    }
-}
-
-#[test]
-fn a_rate_with_a_queue_is_recorded_and_can_be_emulated() {
-    tried("rtt = '30ms'\nrate = '20mbit'\nqueue = '100ms'", &for_ms(1000), |got, asked| {
-        let toml = got.to_toml(&echo(FAR), "far", "2026-01-02");
-        assert_eq!(Scenario::parse("recorded", &toml).unwrap().spec, got.spec, "{toml}");
-        let jitter = got.spec.up.jitter.as_ref().map(|jitter| format!("{jitter:?}"));
-        jitter
-            .or_else(|| delay(got, asked, 0.5))
-            .or_else(|| rate(got, asked))
-            .or_else(|| queue(got, asked))
-    });
-}
-
-#[test]
-fn jitter_with_reordering_is_recorded() {
-    let toml = "rtt = '30ms'\njitter = '2ms'\njitter_shape = 'normal'\nreorder = true\n\
-                rate = '20mbit'\nqueue = '100ms'";
-    tried(toml, &for_ms(2000), |got, asked| {
-        let jitter = got.spec.up.jitter.as_ref()?;
-        let size = jitter.shape.deviation().as_secs_f64() * 1e3;
-        off("jitter", size, 2.0, 0.4)
-            .or_else(|| (!jitter.reorders).then(|| "order was kept".to_owned()))
-            .or_else(|| delay(got, asked, 1.0))
-            .or_else(|| loss(got, 0.0))
-            .or_else(|| rate(got, asked))
-            .or_else(|| queue(got, asked))
-    });
 }
 
 #[test]
@@ -155,17 +65,17 @@ fn each_family_and_kind_of_socket_can_ask() {
     let Some(link) = link(&spec("rtt = '10ms'\nrate = '50mbit'"), 1) else { return };
     let plan = Plan { train_budget: ByteSize::from_bytes(100_000), ..for_ms(200) };
     // A new namespace lets no group open datagram sockets: the first round is a raw one's.
-    let mut wrong = Vec::new();
     for groups in ["1 0", "0 0"] {
         link.near().set_sysctl("ipv4/ping_group_range", groups).unwrap();
         for far in [IpAddr::V4(FAR), IpAddr::V6(FAR_V6)] {
             let got = recorded(&link, &echo(far), &plan).unwrap();
-            let is_off = ms_off(got.spec.rtt(), 10 * MS) > 2.0 || got.spec.up.rate.is_none();
-            wrong.extend(is_off.then(|| format!("{far}: {:#?}", got.figures)));
+            // No answer comes before its time; how late it is, and so the rate, is the machine's matter too.
+            assert!(got.spec.rtt() >= 9 * MS, "{far}: {:#?}", got.figures);
+            let rate = outcome(&got, Subject::Rate);
+            assert!(rate.is_some_and(|rate| rate != Outcome::Unknown), "{far}: {:#?}", got.figures);
             assert!(got.bytes < 110_000, "{} bytes were sent", got.bytes);
         }
     }
-    is_right_or_too_busy(link, &wrong);
 }
 
 #[test]
@@ -178,19 +88,17 @@ fn connects_record_delay_and_loss_by_answers_of_either_kind() {
         let gone = link.far().run(|| TcpListener::bind((FAR, 0)).unwrap()).unwrap();
         gone.local_addr().unwrap()
     };
-    let mut wrong = Vec::new();
     for address in [open, closed] {
         let target = Target { address, method: Method::Connect };
         let got = recorded(&link, &target, &for_ms(500)).unwrap();
-        let is_off = ms_off(got.spec.rtt(), 20 * MS) > 2.0;
-        wrong.extend(is_off.then(|| format!("{address}: {:#?}", got.figures)));
+        assert!(got.spec.rtt() >= 19 * MS, "{address}: {:#?}", got.figures);
+        assert!(outcome(&got, Subject::Loss).is_some(), "{address}: {:#?}", got.figures);
         assert_eq!(outcome(&got, Subject::Rate), Some(Outcome::Unknown));
         assert_eq!(outcome(&got, Subject::Queue), Some(Outcome::Unknown));
     }
     // Nothing waits for its end afterwards.
     let left = link.near().run(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap();
     assert_eq!(left.unwrap().lines().count(), 1, "the heading alone");
-    is_right_or_too_busy(link, &wrong);
 }
 
 #[test]
@@ -229,46 +137,152 @@ fn what_is_not_one_host_gets_no_packet() {
     assert_eq!(link.down().unwrap().up.packets, 0);
 }
 
-#[test]
-#[ignore = "takes two minutes"]
-fn scenarios_are_recorded_as_they_are() {
-    let jittery = "rtt = '50ms'\njitter = '8ms'\njitter_shape = 'normal'\nqueue = '400ms'\n\
+mod soak {
+    use lastbyte_testing::{Run, mostly};
+
+    use super::*;
+
+    /// Records a path until most recordings came out right; `wrong` says what is not. Void is a run in which
+    /// the link did not do what was asked of it either.
+    fn recorded_mostly(
+        toml: &str,
+        plan: &Plan,
+        wrong: impl Fn(&Recorded, &Spec) -> Option<String>,
+    ) {
+        let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = spec(toml);
+        mostly(toml, |seed| {
+            let link = match Link::up(&asked, seed) {
+                Ok(link) => link,
+                Err(error @ LinkError::Rights { .. }) => return Run::NotHere(error.to_string()),
+                Err(error) => panic!("{error}"),
+            };
+            let got = recorded(&link, &echo(FAR), plan).unwrap();
+            match (link.down().unwrap().broken_promise(), wrong(&got, &asked)) {
+                (Some(why), _) => Run::Void(why),
+                (None, None) => Run::Right,
+                (None, Some(wrong)) => Run::Wrong(format!("{wrong}: {:?}", got.figures)),
+            }
+        });
+    }
+
+    fn ms_off(got: Duration, asked: Duration) -> f64 {
+        (got.as_secs_f64() - asked.as_secs_f64()).abs() * 1e3
+    }
+
+    fn off(what: &str, got: f64, asked: f64, allowed: f64) -> Option<String> {
+        ((got - asked).abs() > allowed).then(|| format!("{what}: {got} instead of {asked}"))
+    }
+
+    fn delay(got: &Recorded, asked: &Spec, allowed_ms: f64) -> Option<String> {
+        let off = ms_off(got.spec.rtt(), asked.rtt());
+        (off > allowed_ms).then(|| format!("round trip: {off:.2} ms off"))
+    }
+
+    fn rate(got: &Recorded, asked: &Spec) -> Option<String> {
+        let asked = [&asked.up, &asked.down].into_iter().filter_map(|one| one.rate).min().unwrap();
+        let asked = asked.bytes_per_s();
+        let got = got.spec.up.rate.map_or(0.0, |rate| rate.bytes_per_s());
+        off("rate", got, asked, asked * 0.03)
+    }
+
+    fn queue(got: &Recorded, asked: &Spec) -> Option<String> {
+        let asked = asked.queue_bytes(&asked.up).unwrap() as f64;
+        match outcome(got, Subject::Queue) {
+            Some(Outcome::Known { got, .. }) => off("queue", got, asked, asked * 0.1),
+            other => Some(format!("queue: {other:?}")),
+        }
+    }
+
+    fn loss(got: &Recorded, asked: f64) -> Option<String> {
+        match outcome(got, Subject::Loss) {
+            Some(Outcome::Known { low, high, .. }) if low <= asked && asked <= high => None,
+            Some(Outcome::Below(limit)) if asked < limit => None,
+            other => Some(format!("loss: {other:?}")),
+        }
+    }
+
+    #[test]
+    #[ignore = "records a path for a minute"]
+    fn a_rate_with_a_queue_is_recorded_and_can_be_emulated() {
+        recorded_mostly(
+            "rtt = '30ms'\nrate = '20mbit'\nqueue = '100ms'",
+            &for_ms(1000),
+            |got, asked| {
+                let toml = got.to_toml(&echo(FAR), "far", "2026-01-02");
+                assert_eq!(Scenario::parse("recorded", &toml).unwrap().spec, got.spec, "{toml}");
+                let jitter = got.spec.up.jitter.as_ref().map(|jitter| format!("{jitter:?}"));
+                jitter
+                    .or_else(|| delay(got, asked, 0.5))
+                    .or_else(|| rate(got, asked))
+                    .or_else(|| queue(got, asked))
+            },
+        );
+    }
+
+    #[test]
+    #[ignore = "records a path for a minute"]
+    fn jitter_with_reordering_is_recorded() {
+        let toml = "rtt = '30ms'\njitter = '2ms'\njitter_shape = 'normal'\nreorder = true\n\
+                rate = '20mbit'\nqueue = '100ms'";
+        recorded_mostly(toml, &for_ms(2000), |got, asked| {
+            let Some(jitter) = got.spec.up.jitter.as_ref() else {
+                return Some("no jitter was found".to_owned());
+            };
+            let size = jitter.shape.deviation().as_secs_f64() * 1e3;
+            off("jitter", size, 2.0, 0.4)
+                .or_else(|| (!jitter.reorders).then(|| "order was kept".to_owned()))
+                .or_else(|| delay(got, asked, 1.0))
+                .or_else(|| loss(got, 0.0))
+                .or_else(|| rate(got, asked))
+                .or_else(|| queue(got, asked))
+        });
+    }
+
+    #[test]
+    #[ignore = "takes ten minutes"]
+    fn scenarios_are_recorded_as_they_are() {
+        let jittery = "rtt = '50ms'\njitter = '8ms'\njitter_shape = 'normal'\nqueue = '400ms'\n\
                    rate = '10mbit'";
-    tried(jittery, &Plan::default(), |got, asked| {
-        let rate_off = rate(got, asked).or_else(|| queue(got, asked));
-        rate_off.or_else(|| delay(got, asked, 2.5))
-    });
-    let losing = "rtt = '30ms'\nloss = '2%'\nrate = '20mbit'\nqueue = '100ms'";
-    tried(losing, &Plan::default(), |got, asked| {
-        let is_alone = got.spec.up.loss.is_some();
-        (!is_alone)
-            .then(|| "losses in bursts".to_owned())
-            .or_else(|| loss(got, 0.02))
-            .or_else(|| delay(got, asked, 0.5))
-            .or_else(|| rate(got, asked))
-            .or_else(|| queue(got, asked))
-    });
-    let bursts = "rtt = '40ms'\nburst_loss = { share = '3%', packets = 5.0 }\nrate = '50mbit'\n\
+        recorded_mostly(jittery, &Plan::default(), |got, asked| {
+            if got.spec.up.jitter.is_none() {
+                return Some("no jitter was found".to_owned());
+            }
+            let rate_off = rate(got, asked).or_else(|| queue(got, asked));
+            rate_off.or_else(|| delay(got, asked, 2.5))
+        });
+        let losing = "rtt = '30ms'\nloss = '2%'\nrate = '20mbit'\nqueue = '100ms'";
+        recorded_mostly(losing, &Plan::default(), |got, asked| {
+            let is_alone = got.spec.up.loss.is_some();
+            (!is_alone)
+                .then(|| "losses in bursts".to_owned())
+                .or_else(|| loss(got, 0.02))
+                .or_else(|| delay(got, asked, 0.5))
+                .or_else(|| rate(got, asked))
+                .or_else(|| queue(got, asked))
+        });
+        let bursts = "rtt = '40ms'\nburst_loss = { share = '3%', packets = 5.0 }\nrate = '50mbit'\n\
                   queue = '200kB'";
-    tried(bursts, &Plan::default(), |got, asked| {
-        let bursts = got.spec.up.burst_loss.map_or(0.0, |bursts| bursts.packets);
-        off("bursts", bursts, 5.0, 3.0)
-            .or_else(|| loss(got, 0.03))
-            .or_else(|| delay(got, asked, 0.5))
-            .or_else(|| rate(got, asked))
-            .or_else(|| queue(got, asked))
-    });
-    let long = "rtt = '217ms'\nloss = '0.034%'\nrate = '95mbit'\nqueue = '1bdp'";
-    tried(long, &Plan::default(), |got, asked| {
-        let found = outcome(got, Subject::Queue);
-        let is_bound = matches!(found, Some(Outcome::Above(bound)) if bound < 2.6e6);
-        (!is_bound)
-            .then(|| format!("queue: {found:?}"))
-            .or_else(|| delay(got, asked, 0.5))
-            .or_else(|| rate(got, asked))
-            .or_else(|| loss(got, 0.000_34))
-    });
-    // The queue too, with as many bytes as that takes.
-    let plan = Plan { train_budget: ByteSize::from_bytes(30_000_000), ..for_ms(2000) };
-    tried(long, &plan, queue);
+        recorded_mostly(bursts, &Plan::default(), |got, asked| {
+            let bursts = got.spec.up.burst_loss.map_or(0.0, |bursts| bursts.packets);
+            off("bursts", bursts, 5.0, 3.0)
+                .or_else(|| loss(got, 0.03))
+                .or_else(|| delay(got, asked, 0.5))
+                .or_else(|| rate(got, asked))
+                .or_else(|| queue(got, asked))
+        });
+        let long = "rtt = '217ms'\nloss = '0.034%'\nrate = '95mbit'\nqueue = '1bdp'";
+        recorded_mostly(long, &Plan::default(), |got, asked| {
+            let found = outcome(got, Subject::Queue);
+            let is_bound = matches!(found, Some(Outcome::Above(bound)) if bound < 2.6e6);
+            (!is_bound)
+                .then(|| format!("queue: {found:?}"))
+                .or_else(|| delay(got, asked, 0.5))
+                .or_else(|| rate(got, asked))
+                .or_else(|| loss(got, 0.000_34))
+        });
+        // The queue too, with as many bytes as that takes.
+        let plan = Plan { train_budget: ByteSize::from_bytes(30_000_000), ..for_ms(2000) };
+        recorded_mostly(long, &plan, queue);
+    }
 }

@@ -169,6 +169,18 @@ fn jitter_is_found_with_its_shape_and_order() {
     assert!(matches!(jitter.shape, Shape::Normal(_)) && jitter.reorders, "{jitter:?}");
     rate_and_queue_are_as_asked(&got, &spec(toml));
 
+    let toml = "rtt = '30ms'\njitter = '2ms'\njitter_shape = 'normal'\nreorder = true\n\
+                rate = '20mbit'\nqueue = '100ms'";
+    for seed in 0..10 {
+        let got = recorded(toml, seed);
+        let jitter = got.spec.up.jitter.as_ref().unwrap();
+        is_near(jitter.shape.deviation().as_secs_f64(), 2e-3, 0.2e-3);
+        assert!(matches!(jitter.shape, Shape::Normal(_)) && jitter.reorders, "{jitter:?}");
+        assert!(matches!(outcome(&got, Subject::Loss), Outcome::Below(_)), "seed {seed}: {got:#?}");
+        is_near(got.spec.rtt().as_secs_f64(), 30e-3, 1e-3);
+        rate_and_queue_are_as_asked(&got, &spec(toml));
+    }
+
     let toml = "rtt = '8ms'\njitter = '2ms'\nburst_loss = { share = '2%', packets = 3.0 }\n\
                 rate = '40mbit'\nqueue = '100ms'";
     let got = recorded(toml, 7);
