@@ -64,6 +64,24 @@ pub fn bpffs(source: &str, target: &Path) -> io::Result<()> {
     mount_with(Some(Path::new(source)), target, Some("bpf"), flags, c"mode=0700")
 }
 
+/// Gives the calling thread, and what it starts from then on, its own copy of the mount table, with
+/// tracefs at its place if it is not there (`mount(2)`, type `tracefs`). The machine's own table stays
+/// as it is; what is made in a tracefs is the machine's in either.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `ENODEV` where the kernel has no tracing, `ENOENT`
+/// where there is no place for it.
+pub fn own_tracefs() -> io::Result<()> {
+    const PLACE: &str = "/sys/kernel/tracing";
+    if Path::new(PLACE).join("instances").is_dir() {
+        return Ok(());
+    }
+    crate::namespace::unshare_mounts()?;
+    make_all_private()?;
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    mount(Some(Path::new("tracefs")), Path::new(PLACE), Some("tracefs"), flags)
+}
+
 /// Takes the mount at `target` out of the tree at once, and ends it when its last user is gone
 /// (`umount2(2)`, `MNT_DETACH`).
 ///
