@@ -12,6 +12,8 @@ use crate::event::{Cpu, Ending, Event, Process, What};
 /// Threads whose children are asked for at each look; of the others once a second.
 const THREADS_AT_ONCE: usize = 16;
 const SECOND_NS: u64 = 1_000_000_000;
+/// How long it is known of a process that it was watched: what it did is told later than that it ended.
+const ENDED_NS: u64 = 10_000_000_000;
 /// Processor time is told of threads that use at least so many hundredths of a processor.
 const BUSY_PERCENT: u64 = 20;
 /// A tick of `/proc`'s clock (`USER_HZ`), nanoseconds.
@@ -23,6 +25,8 @@ const MOST_THREADS: usize = 256;
 pub(super) struct Processes {
     proc: Proc,
     known: BTreeMap<u32, Known>,
+    /// Watched ones that were lately found to have ended, and when.
+    ended: BTreeMap<u32, u64>,
     /// Whether ends are told of; otherwise a higher tier does.
     tells_ends: bool,
     sees_all: bool,
@@ -46,7 +50,14 @@ impl Processes {
     pub(super) fn new(proc: Proc, tells_ends: bool) -> Self {
         let has = process::effective_capabilities().unwrap_or_default();
         let sees_all = has & CAP_SYS_PTRACE != 0;
-        Self { proc, known: BTreeMap::new(), tells_ends, sees_all, second_ns: 0 }
+        Self {
+            proc,
+            known: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            tells_ends,
+            sees_all,
+            second_ns: 0,
+        }
     }
 
     /// Tells of a process and follows what it starts.
@@ -96,6 +107,11 @@ impl Processes {
         self.known.get(&pid).is_some_and(|known| known.is_watched)
     }
 
+    /// Whether it was watched when it did what is told of now: it may have ended since.
+    pub(super) fn was_watched(&self, pid: u32, at_ns: u64) -> bool {
+        self.is_watched(pid) || self.ended.get(&pid).is_some_and(|end_ns| at_ns <= *end_ns)
+    }
+
     /// The network namespaces of those that are asked about, each with a process and a thread in it.
     pub(super) fn networks(&self) -> impl Iterator<Item = (u64, (u32, u32))> {
         let watched = self.known.iter().filter(|(_, known)| known.is_watched);
@@ -109,6 +125,7 @@ impl Processes {
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         if is_second {
             self.second_ns = now_ns;
+            self.ended.retain(|_, end_ns| *end_ns + ENDED_NS > now_ns);
         }
         let pids: Vec<u32> = self.known.keys().copied().collect();
         for pid in pids {
@@ -142,7 +159,9 @@ impl Processes {
             }
             ended => {
                 let ending = ended.map_or(Ending::Unknown, |stat| stat.ending(own));
-                self.known.remove(&pid);
+                if self.known.remove(&pid).is_some_and(|known| known.is_watched) {
+                    self.ended.insert(pid, now_ns);
+                }
                 if self.tells_ends {
                     each(Event { at_ns: now_ns, what: What::Exited { pid, ending } });
                 }

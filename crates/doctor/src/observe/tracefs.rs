@@ -266,7 +266,7 @@ impl Trace {
         let Some(actor) = told.actor(&self.exiting) else { return };
         let is_asked = match tables.scope() {
             Scope::Machine => true,
-            Scope::Process(_) => tables.processes().is_watched(actor.pid),
+            Scope::Process(_) => tables.processes().was_watched(actor.pid, told.at_ns),
             Scope::Port(_) => false,
         };
         if is_asked {
@@ -322,9 +322,13 @@ impl Trace {
 impl Source for Trace {
     fn take(&mut self, tables: &mut Tables, each: Each<'_>) -> Result<(), ObserveError> {
         let now_ns = process::monotonic_ns();
-        let (waiting, mut dropped) = (&mut self.waiting, 0);
+        let (waiting, proc, mut dropped) = (&mut self.waiting, tables.proc(), 0);
         let mut on = |text: &str| {
-            let Some(told) = Line::parse(text).and_then(|line| Told::of(&line)) else { return };
+            let Some(mut told) = Line::parse(text).and_then(|line| Told::of(&line)) else { return };
+            // The kernel notes whose thread it is when another runs: not of one that ran all the time.
+            if told.pid.is_none() && told.tid != 0 {
+                told.pid = proc.group(told.tid);
+            }
             if waiting.len() < MOST_WAITING {
                 waiting.push_back(told);
             } else {
