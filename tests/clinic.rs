@@ -17,5 +17,6 @@ mod clinic {
     mod diagnosis;
     mod itself;
     mod normal;
+    mod tiers;
     mod visit;
 }

@@ -39,6 +39,11 @@ pub(super) struct Case {
 }
 
 impl Case {
+    /// Whether the doctor is to find a loss.
+    pub(super) fn loses_bytes(&self) -> bool {
+        !matches!(self.loses, Loses::Nothing)
+    }
+
     /// The exit code that the patient has to end with.
     pub(super) fn code_of(&self, state: State) -> i32 {
         if state == State::Sick { self.code } else { 0 }

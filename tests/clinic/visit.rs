@@ -49,6 +49,8 @@ pub(super) struct Seen {
     pub(super) findings: Vec<Value>,
     /// The doctor's page.
     pub(super) page: String,
+    /// Why how fast things went tells nothing: the path between the two did not keep its promise.
+    pub(super) late: Option<String>,
 }
 
 impl Seen {
@@ -113,7 +115,11 @@ pub(super) fn visit(case: &Case, state: State, tier: Option<&str>) -> Result<See
     }
     let findings = if tier.is_some() { answer_in(&scratch, tier)? } else { Vec::new() };
     let page = fs::read_to_string(scratch.path().join(PAGE)).unwrap_or_default();
-    Ok(Seen { patient: patient_said, peer: peer_said, findings, page })
+    let late = match ward {
+        Ward::One(_) => None,
+        Ward::Two(link) => link.down().map_err(Failure::of_link)?.broken_promise(),
+    };
+    Ok(Seen { patient: patient_said, peer: peer_said, findings, page, late })
 }
 
 /// The lines of the doctor's answer, which has to be whole and by the tier that was asked for.

@@ -7,7 +7,7 @@
 
 mod runs;
 
-pub use runs::{COUNTED, MOST_VOID, RIGHT, Run, first_that_counts, mostly};
+pub use runs::{COUNTED, MOST_VOID, RIGHT, Rule, Run, Verdict, first_that_counts, judged, mostly};
 
 use std::fmt::Arguments;
 use std::io::{self, Write};

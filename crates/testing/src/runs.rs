@@ -57,7 +57,7 @@ impl Display for Run {
 /// If the run that counts is wrong, and if [`MOST_VOID`] runs were void: then nothing was tested.
 #[track_caller]
 pub fn first_that_counts(what: &str, run: impl FnMut(u64) -> Run) {
-    say_verdict(judge(what, 1, 1, said_if_void(what, run)));
+    say_verdict(judged(what, Rule::FirstThatCounts, run));
 }
 
 /// Runs until [`RIGHT`] runs were right or it cannot come to that any more, of at most [`COUNTED`] that
@@ -68,7 +68,7 @@ pub fn first_that_counts(what: &str, run: impl FnMut(u64) -> Run) {
 /// If too many runs were wrong, and if [`MOST_VOID`] runs were void. The message has all runs.
 #[track_caller]
 pub fn mostly(what: &str, run: impl FnMut(u64) -> Run) {
-    say_verdict(judge(what, RIGHT, COUNTED, said_if_void(what, run)));
+    say_verdict(judged(what, Rule::Mostly, run));
 }
 
 /// One line on stderr for each void run, `VOID: reason`.
@@ -82,11 +82,33 @@ fn said_if_void(what: &str, mut run: impl FnMut(u64) -> Run) -> impl FnMut(u64) 
     }
 }
 
-enum Verdict {
+/// What came of the runs of a test that goes on afterwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
     /// With all runs.
     Passed(String),
+    /// With all runs.
     Failed(String),
+    /// Why it cannot be run here.
     NotHere(String),
+}
+
+/// How many runs have to be right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// As by [`first_that_counts`].
+    FirstThatCounts,
+    /// As by [`mostly`].
+    Mostly,
+}
+
+/// As [`first_that_counts`] and [`mostly`], for a test of many things that tells of all that are wrong.
+pub fn judged(what: &str, rule: Rule, run: impl FnMut(u64) -> Run) -> Verdict {
+    let (needed, counted) = match rule {
+        Rule::FirstThatCounts => (1, 1),
+        Rule::Mostly => (RIGHT, COUNTED),
+    };
+    judge(what, needed, counted, said_if_void(what, run))
 }
 
 #[track_caller]

@@ -1,0 +1,63 @@
+//! What each tier of the doctor has to find in the clinic. Tier bpf finds every disease; of the lower ones
+//! it is said here what they have no view of. All else has to be found by them too, so that a disease that a
+//! tier does not find any more is a failure.
+
+use super::catalogue::Case;
+
+/// What has to be in the doctor's answer about a patient that is sick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// The disease by its code, and its bytes.
+    Found,
+    /// The code; no loss, since whether anybody waited for the bytes cannot be seen.
+    Noted,
+    /// This tier has no view of it. If it is found all the same, its bytes have to be right.
+    Unseen,
+}
+
+pub(super) fn expected(tier: &str, case: &Case) -> Expected {
+    let Some(disease) = case.disease else {
+        // A note is of what only the kernel itself tells: who let go of a connection at its end.
+        return if tier == "bpf" { Expected::Found } else { Expected::Unseen };
+    };
+    let is_of = |list: &[&str]| list.contains(&disease) || list.contains(&case.name);
+    match tier {
+        "bpf" => Expected::Found,
+        "tracefs" if is_of(&NOTED_BY_TRACEFS) => Expected::Noted,
+        "tracefs" if is_of(&UNSEEN_BY_TRACEFS) => Expected::Unseen,
+        "tracefs" => Expected::Found,
+        _ if is_of(&UNSEEN_BY_TRACEFS) || is_of(&UNSEEN_BY_PROCFS) => Expected::Unseen,
+        _ => Expected::Found,
+    }
+}
+
+/// Of these the bytes, or who waited for them, are in tables that it does not read.
+const NOTED_BY_TRACEFS: [&str; 2] = ["LB107", "unread input, other network"];
+
+/// Diseases, and single cases by their names.
+const UNSEEN_BY_TRACEFS: [&str; 10] = [
+    // What an orphan still had is told by no trace point.
+    "LB102",
+    "receiver closes early, in Python",
+    // Text is read, and tables are looked at, some times in a second: it is gone before.
+    "linger 0, gone in milliseconds",
+    // Calls of the program, and what its sockets waited for.
+    "LB205",
+    "LB303",
+    "LB304",
+    // Connects that come about in the end.
+    "LB401",
+    "LB402",
+    "LB403",
+    "LB405",
+];
+
+/// Besides these.
+const UNSEEN_BY_PROCFS: [&str; 4] = [
+    // In no table there is who closed what, and how.
+    "LB104",
+    "LB107",
+    "LB305",
+    // Another network's tables are read where the doctor is told of a process in it.
+    "unread input, other network",
+];
