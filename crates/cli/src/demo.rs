@@ -115,9 +115,11 @@ fn an_unchanged_sender(path: &Path, seconds: Duration) -> Result<()> {
     let plan = plan(path, std::slice::from_ref(&name), seconds, 1);
     say(&lab::heading(&plan));
     say("");
-    let findings = Findings::of(&lab::make(&plan, &mut |_| ControlFlow::Continue(()))?);
+    let experiment = lab::make(&plan, &mut |_| ControlFlow::Continue(()))?;
+    let findings = Findings::of(&experiment);
     let Some(row) = findings.rows.first() else {
-        anyhow::bail!("no run over {SCENARIO} kept its promise: this machine is too busy");
+        let why: Vec<&str> = experiment.void.iter().map(|void| void.why.as_str()).collect();
+        anyhow::bail!("no run over {SCENARIO} counts: {}", why.join("; "));
     };
     let limit = row.limit_bits_per_s.unwrap_or(f64::INFINITY);
     let received = row.received.median;
@@ -146,6 +148,9 @@ fn the_path_filled(path: &Path, seconds: Duration) -> Result<bool> {
         advice.say();
     }
     let proven = is_proven(&experiment);
+    if !proven {
+        lab::warn(&experiment, &findings);
+    }
     if proven {
         let bytes: u64 = findings.rows.iter().map(|row| row.received_bytes).sum();
         say("");

@@ -374,7 +374,7 @@ fn short(release: &str) -> &str {
 }
 
 /// What should be known before the figures are believed.
-fn warn(experiment: &Experiment, findings: &Findings) {
+pub(crate) fn warn(experiment: &Experiment, findings: &Findings) {
     for void in &experiment.void {
         let (subject, why) = (&experiment.about.subjects[void.subject], &void.why);
         let beside = if void.beside { " beside a flow of cubic" } else { "" };
