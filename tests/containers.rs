@@ -9,7 +9,7 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -175,8 +175,7 @@ fn who_is_gone_was_in_a_container_too() {
         &scratch,
     );
     if doctor.line().is_none() {
-        lastbyte_testing::not_tested!("{}", doctor.talk().trim());
-        return;
+        return was_refused(&mut doctor);
     }
     // A name as docker gives, of a container that is not there.
     let id = format!("{:064x}", std::process::id());
@@ -251,9 +250,7 @@ impl Patient {
                 return Some(line);
             }
         }
-        let talk = doctor.talk();
-        assert!(doctor.child.wait().unwrap().code() == Some(2), "{tier} found nothing: {talk}");
-        lastbyte_testing::not_tested!("{}", talk.trim());
+        was_refused(&mut doctor);
         None
     }
 }
@@ -355,23 +352,47 @@ fn fill(root: &Path) -> Vec<(String, String)> {
     mounts
 }
 
-/// Whether a command does what it is told; why not is said.
+/// Whether a command does what it is told. Not, aloud, where it is not installed or this machine refuses what
+/// a container needs; that it fails for another reason is a failure.
+#[track_caller]
 fn runs(command: &mut Command) -> bool {
     if lastbyte_sys::process::effective_user() != 0 {
         lastbyte_testing::not_tested!("needs root");
         return false;
     }
     let program = command.get_program().to_string_lossy().into_owned();
-    let is_there = Command::new(&program).arg("--version").output().is_ok();
-    if !is_there {
-        lastbyte_testing::not_tested!("there is no {program}");
-        return false;
+    match Command::new(&program).arg("--version").output() {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            lastbyte_testing::not_tested!("there is no {program}");
+            return false;
+        }
+        Err(error) => panic!("{program}: {error}"),
     }
     let told = answer_within(command, LATER);
-    if told.code() != 0 {
-        lastbyte_testing::not_tested!("{program} does not work here: {}", told.stderr.trim());
+    if told.code() == 0 {
+        return true;
     }
-    told.code() == 0
+    let said = told.stderr.to_lowercase();
+    assert!(REFUSALS.iter().any(|refusal| said.contains(refusal)), "{command:?}: {told:#?}");
+    lastbyte_testing::not_tested!("{program} is refused here: {}", told.stderr.trim());
+    false
+}
+
+/// What the kernel says, by its runtimes, where a machine does not allow what a container needs: `EPERM`,
+/// `EACCES`, `EROFS` of `/sys/fs/cgroup`.
+const REFUSALS: [&str; 3] =
+    ["operation not permitted", "permission denied", "read-only file system"];
+
+/// The doctor has ended without a finding: it has to have been refused this tier, by one sentence, which is
+/// passed on.
+#[track_caller]
+fn was_refused(doctor: &mut Talking) {
+    let talk = doctor.talk();
+    assert_eq!(doctor.child.wait().unwrap().code(), Some(2), "{talk}");
+    let is_one_sentence = talk.lines().count() == 1 && talk.starts_with("lastbyte: ");
+    assert!(is_one_sentence, "{talk}");
+    lastbyte_testing::not_tested!("{}", talk.trim());
 }
 
 // --- programs --------------------------------------------------------------------------------------

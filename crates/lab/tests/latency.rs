@@ -289,11 +289,6 @@ fn table() {
 #[test]
 #[ignore = "takes minutes: ten runs of eight seconds and five of iperf3, on each of two links"]
 fn probing_costs_less_than_a_hundredth() {
-    if std::env::var_os("LASTBYTE_TABLES").is_none() {
-        return lastbyte_testing::not_tested!(
-            "figures to look at, by LASTBYTE_TABLES=1 or make bench-lab"
-        );
-    }
     let Some(_) = runs("rate = '20mbit'", &[cubic()], 0.1, false) else { return };
     thread::scope(|scope| {
         for path in ["rtt = '30ms'\nrate = '20mbit'", "rtt = '30ms'\nrate = '95mbit'"] {

@@ -259,14 +259,19 @@ impl Drop for Server {
     }
 }
 
-/// The program of an example, which cargo builds for a test of everything, but not for one alone.
+/// The program of an example. Cargo builds them with the tests of a package, but not with a test that is named
+/// alone: then there is none, or an old one, and that is a failure.
 fn built(example: &str) -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    let said = output(cargo.args(["build", "-p", "lastbyte", "--locked", "--example", example]));
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     // This test is in `deps`, beside `examples`.
     let here = std::env::current_exe().unwrap();
-    here.ancestors().nth(2).unwrap().join("examples").join(example)
+    let program = here.ancestors().nth(2).unwrap().join("examples").join(example);
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(format!("{example}.rs"));
+    let changed = |file: &Path| fs::metadata(file).and_then(|it| it.modified());
+    let source = changed(&source).unwrap();
+    let is_new = changed(&program).is_ok_and(|program| program >= source);
+    assert!(is_new, "{}: `cargo build -p lastbyte --examples` first", program.display());
+    program
 }
 
 /// A folder of this test alone: `site` is served, and `outside` lies beside it.

@@ -569,9 +569,6 @@ mod tests {
         const TIMES: usize = if cfg!(debug_assertions) { 1 } else { 10 };
         const NINE: [f64; 9] = [1.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
         const STAIRS: [f64; 9] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76];
-        if std::env::var_os("LASTBYTE_TABLES").is_none() {
-            return;
-        }
         let cases: [(&str, &'static [f64], usize); 7] = [
             ("2 equal", &[1.0; 2], 400),
             ("9 equal", &[1.0; 9], 100),
