@@ -243,7 +243,8 @@ fn a_process_is_watched_to_its_end_and_the_machine_for_a_time() {
     let told = running.answer_within(SOON).with_code(0);
     assert_eq!(told.json_lines().last().unwrap()["type"], "end", "{told:#?}");
     let told = answer(&mut doctor(&["--for", "300ms"])).with_code(0);
-    assert!(told.stdout.starts_with("doctor: "), "{told:#?}");
+    // What others on this machine lose meanwhile stands before it.
+    assert!(told.stdout.lines().any(|line| line.starts_with("doctor: ")), "{told:#?}");
     let told = answer(&mut doctor(&["--for", "300ms", "--port", "9", "--json"])).with_code(0);
     assert_eq!(told.json_lines()[0]["scope"]["port"], 9, "{told:#?}");
 }
