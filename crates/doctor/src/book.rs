@@ -253,6 +253,28 @@ impl Book {
         self.began.as_ref().map_or("", |began| &began.kernel)
     }
 
+    /// Whether no loss can have been missed: the programs that tell of losses all work, and no event was
+    /// dropped.
+    #[must_use]
+    pub fn sees_each_loss(&self) -> bool {
+        let began = self.began.as_ref().and_then(|began| began.sees_each_loss);
+        began.unwrap_or_else(|| self.tier().sees_short()) && self.dropped == 0
+    }
+
+    /// The observer's own network namespace, an inode number; `None` until told.
+    #[must_use]
+    pub fn own_network(&self) -> Option<u64> {
+        self.own_network
+    }
+
+    /// The network namespaces of processes that are watched, inode numbers; the observer's own for one of
+    /// which that is not known.
+    #[must_use]
+    pub fn networks_watched(&self) -> BTreeSet<u64> {
+        let watched = self.processes.values().filter(|patient| patient.is_watched);
+        watched.filter_map(|patient| patient.process.network.or(self.own_network)).collect()
+    }
+
     /// Whether a socket that is asked about has bytes in it that are not acked, and nobody that holds it.
     #[must_use]
     pub fn has_orphans(&self) -> bool {
@@ -354,6 +376,12 @@ impl Book {
             ..About::default()
         };
         self.about_network(about, process.and_then(|process| process.network))
+    }
+
+    /// Whom a finding about a network namespace is about.
+    #[must_use]
+    pub fn about_only_network(&self, network: u64) -> About {
+        self.about_network(About::default(), Some(network))
     }
 
     fn about_network(&self, about: About, network: Option<u64>) -> About {

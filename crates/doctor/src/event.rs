@@ -137,6 +137,10 @@ pub struct Began {
     pub scope: Scope,
     /// Whether system calls are traced all the time; `None`: in windows.
     pub calls: Option<bool>,
+    /// Whether each loss is seen, if no event is dropped; `None` in recordings that do not say so: as the
+    /// tier does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sees_each_loss: Option<bool>,
 }
 
 /// From where is watched. A higher one knows all that a lower one knows, and more.
@@ -626,6 +630,14 @@ pub struct Counters {
     pub timeouts: u64,
     /// `TCPReqQFullDrop` and `TCPReqQFullDoCookies`: half-open connections that found no room.
     pub requests_full: u64,
+    /// `EstabResets`: connections that were reset, by either end.
+    pub established_resets: u64,
+    /// `OutRsts`: resets that were sent.
+    pub resets_sent: u64,
+    /// `ActiveOpens`: calls of `connect` that sent a SYN.
+    pub active_opens: u64,
+    /// `PassiveOpens`: SYNs that a listening socket took.
+    pub passive_opens: u64,
 }
 
 /// States by the standard's names, such as `FIN-WAIT-1`; an unknown one by its number.

@@ -38,6 +38,7 @@ const PAGES: &[Page] = &[
     page(107, Class::Loss, include_str!("../pages/LB107.md")),
     page(108, Class::Loss, include_str!("../pages/LB108.md")),
     page(109, Class::Loss, include_str!("../pages/LB109.md")),
+    page(110, Class::Loss, include_str!("../pages/LB110.md")),
     page(201, Class::Slow, include_str!("../pages/LB201.md")),
     page(202, Class::Slow, include_str!("../pages/LB202.md")),
     page(203, Class::Slow, include_str!("../pages/LB203.md")),

@@ -222,7 +222,7 @@ pub(crate) struct Findings {
     pub(crate) left_out: u64,
 }
 
-type Key = (Class, Code, bool, Option<u32>, Option<SocketAddr>, Option<u16>);
+type Key = (Class, Code, bool, Option<u32>, Option<SocketAddr>, Option<u16>, Option<u64>);
 
 impl Findings {
     /// Adds findings; returns those that are the first of their kind.
@@ -263,5 +263,7 @@ fn key(finding: &Finding) -> Key {
     let about = &finding.about;
     let local = about.local.map(|local| local.port()).filter(|port| *port < EPHEMERAL);
     let peer = about.peer.filter(|peer| peer.port() < EPHEMERAL && local.is_none());
-    (finding.class, finding.code, finding.harmless, about.pid, peer, local)
+    // What is about no socket and no process is about its namespace.
+    let network = about.network.filter(|_| about.socket.is_none() && about.pid.is_none());
+    (finding.class, finding.code, finding.harmless, about.pid, peer, local, network)
 }

@@ -201,6 +201,7 @@ impl Observer {
                 (Tier::Tracefs, Traced::Windows { .. }) => Some(false),
                 (Tier::Bpf, Traced::Windows { .. }) => None,
             },
+            sees_each_loss: Some(sees_each_loss(tier, source.as_deref())),
         };
         let mut observer = Self {
             tier,
@@ -240,7 +241,7 @@ impl Observer {
     /// tells of losses was refused.
     #[must_use]
     pub fn sees_each_loss(&self) -> bool {
-        self.tier.sees_short() && self.source.iter().all(|source| source.sees_each_loss())
+        sees_each_loss(self.tier, self.source.as_deref())
     }
 
     /// What cannot be seen for want of rights, or because this kernel does not tell, in sentences.
@@ -374,6 +375,10 @@ impl Observer {
         let next = if self.is_window { length } else { every.saturating_sub(length) };
         self.window_ns = now_ns + u64::try_from(next.as_nanos()).unwrap_or(u64::MAX / 2);
     }
+}
+
+fn sees_each_loss(tier: Tier, source: Option<&dyn Source>) -> bool {
+    tier.sees_short() && source.is_none_or(|source| source.sees_each_loss())
 }
 
 /// That the tables can find the sockets of a process; one that is gone is no fault.

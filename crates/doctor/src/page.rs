@@ -91,6 +91,9 @@ fn answer(summary: &Summary) -> String {
             "Nothing was found, but a loss could have been missed.".to_owned()
         }
         (true, _) => "Nothing was found.".to_owned(),
+        (false, 0) if summary.loss > 0 => {
+            format!("Found {}; how many bytes did not arrive is not known.", parts.join(", "))
+        }
         (false, 0) => format!("Found {}.", parts.join(", ")),
         (false, lost) => {
             let about = summary.bytes_lost_precision.prefix();

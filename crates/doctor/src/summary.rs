@@ -75,7 +75,7 @@ impl Summary {
                 .map(Finding::precision)
                 .reduce(Precision::and)
                 .unwrap_or_default(),
-            sees_each_loss: book.tier().sees_short() && book.dropped() == 0,
+            sees_each_loss: book.sees_each_loss(),
             slow: of_class(Class::Slow),
             cpu: of_class(Class::Cpu),
             connect: of_class(Class::Connect),

@@ -216,6 +216,8 @@ pub(super) fn summary_words(summary: &Summary) -> String {
             summary.bytes_lost_precision.prefix(),
             grouped(summary.bytes_lost)
         );
+    } else if summary.loss > 0 {
+        words += "; how many bytes were lost is not known";
     }
     if summary.harmless > 0 {
         words += &format!("; {} harmless", grouped(summary.harmless));

@@ -1,26 +1,32 @@
-//! `/proc/net/netstat` (`proc_pid_net(5)`): pairs of lines, names and numbers.
+//! `/proc/net/netstat` and `/proc/net/snmp` (`proc_pid_net(5)`): pairs of lines, names and numbers.
 
 use crate::event::Counters;
 
-/// Reads the lines that begin with `TcpExt:`; what is not there is 0.
+/// Reads the lines that begin with `TcpExt:` and `Tcp:`; what is not there is 0.
 pub(super) fn parse(text: &str, network: u64) -> Counters {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
-    let names = lines.next().unwrap_or_default().split_ascii_whitespace();
-    let numbers = lines.next().unwrap_or_default().split_ascii_whitespace();
     let mut counters = Counters { network, ..Counters::default() };
-    for (name, number) in names.zip(numbers) {
-        let Ok(number) = number.parse::<u64>() else { continue };
-        match name {
-            "ListenOverflows" => counters.listen_overflows = number,
-            "ListenDrops" => counters.listen_drops = number,
-            "TCPAbortOnClose" => counters.aborts_on_close = number,
-            "TCPAbortOnData" => counters.aborts_on_data = number,
-            "TCPAbortOnLinger" => counters.aborts_on_linger = number,
-            "TCPAbortOnMemory" => counters.aborts_on_memory = number,
-            "TCPAbortOnTimeout" => counters.aborts_on_timeout = number,
-            "TCPTimeouts" => counters.timeouts = number,
-            "TCPReqQFullDrop" | "TCPReqQFullDoCookies" => counters.requests_full += number,
-            _ => {}
+    for group in ["TcpExt:", "Tcp:"] {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(group));
+        let names = lines.next().unwrap_or_default().split_ascii_whitespace();
+        let numbers = lines.next().unwrap_or_default().split_ascii_whitespace();
+        for (name, number) in names.zip(numbers) {
+            let Ok(number) = number.parse::<u64>() else { continue };
+            match name {
+                "ListenOverflows" => counters.listen_overflows = number,
+                "ListenDrops" => counters.listen_drops = number,
+                "TCPAbortOnClose" => counters.aborts_on_close = number,
+                "TCPAbortOnData" => counters.aborts_on_data = number,
+                "TCPAbortOnLinger" => counters.aborts_on_linger = number,
+                "TCPAbortOnMemory" => counters.aborts_on_memory = number,
+                "TCPAbortOnTimeout" => counters.aborts_on_timeout = number,
+                "TCPTimeouts" => counters.timeouts = number,
+                "TCPReqQFullDrop" | "TCPReqQFullDoCookies" => counters.requests_full += number,
+                "EstabResets" => counters.established_resets = number,
+                "OutRsts" => counters.resets_sent = number,
+                "ActiveOpens" => counters.active_opens = number,
+                "PassiveOpens" => counters.passive_opens = number,
+                _ => {}
+            }
         }
     }
     counters
@@ -40,6 +46,10 @@ pub(super) fn grown(before: &Counters, now: &Counters) -> Option<Counters> {
         aborts_on_timeout: now.aborts_on_timeout.saturating_sub(before.aborts_on_timeout),
         timeouts: now.timeouts.saturating_sub(before.timeouts),
         requests_full: now.requests_full.saturating_sub(before.requests_full),
+        established_resets: now.established_resets.saturating_sub(before.established_resets),
+        resets_sent: now.resets_sent.saturating_sub(before.resets_sent),
+        active_opens: now.active_opens.saturating_sub(before.active_opens),
+        passive_opens: now.passive_opens.saturating_sub(before.passive_opens),
     };
     (grown != nothing).then_some(grown)
 }
@@ -59,6 +69,10 @@ mod tests {
         let grown = grown(&counters, &more).unwrap();
         assert_eq!((grown.network, grown.listen_overflows, grown.requests_full), (7, 3, 0));
         assert_eq!(parse("TcpExt: ListenDrops\nTcpExt: many", 1).listen_drops, 0);
+        let text = "Tcp: ActiveOpens PassiveOpens EstabResets OutRsts\nTcp: 1 2 3 4\n";
+        let counters = parse(text, 7);
+        assert_eq!((counters.active_opens, counters.passive_opens), (1, 2));
+        assert_eq!((counters.established_resets, counters.resets_sent), (3, 4));
         assert_eq!(parse("", 1), Counters { network: 1, ..Counters::default() });
     }
 }

@@ -38,7 +38,8 @@ pub(super) struct Network {
     /// Is told of sockets that end, where that is allowed.
     pub(super) destroyed: Option<Destroyed>,
     may_hear: bool,
-    netstat: Option<File>,
+    /// `netstat` and `snmp`, each a file of counters.
+    counters: Option<[File; 2]>,
     last: Option<Counters>,
     /// It is the observer's own, which stays.
     is_own: bool,
@@ -132,12 +133,13 @@ impl Network {
         let open = || {
             let destroyed = if hears_ends { Destroyed::open(BUFFER).ok() } else { None };
             // It stays this namespace's, whoever reads it.
-            let netstat = File::open("/proc/thread-self/net/netstat").ok();
-            Ok((Dump::open()?, destroyed, netstat))
+            let file = |name: &str| File::open(format!("/proc/thread-self/net/{name}"));
+            let counters = file("netstat").and_then(|netstat| Ok([netstat, file("snmp")?])).ok();
+            Ok((Dump::open()?, destroyed, counters))
         };
-        let (dump, destroyed, netstat) = within(&door, inode, open)?;
+        let (dump, destroyed, counters) = within(&door, inode, open)?;
         let may_hear = destroyed.is_some() || !hears_ends;
-        Ok(Self { inode, door, dump, destroyed, may_hear, netstat, last: None, is_own: false })
+        Ok(Self { inode, door, dump, destroyed, may_hear, counters, last: None, is_own: false })
     }
 
     /// Does something in it.
@@ -157,9 +159,13 @@ impl Network {
 
     /// What has grown since the last call; nothing at the first.
     pub(super) fn counters(&mut self, inode: u64) -> Option<Counters> {
-        let mut text = vec![0; 16 * 1024];
-        let length = self.netstat.as_ref()?.read_at(&mut text, 0).ok()?;
-        let now = counters::parse(&String::from_utf8_lossy(&text[..length]), inode);
+        let mut bytes = vec![0; 16 * 1024];
+        let mut text = String::new();
+        for file in self.counters.as_ref()? {
+            let length = file.read_at(&mut bytes, 0).ok()?;
+            text += &String::from_utf8_lossy(&bytes[..length]);
+        }
+        let now = counters::parse(&text, inode);
         let before = self.last.replace(now)?;
         counters::grown(&before, &now)
     }

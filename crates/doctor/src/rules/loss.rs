@@ -1,9 +1,10 @@
-//! Bytes that did not arrive: LB101 to LB109.
+//! Bytes that did not arrive: LB101 to LB110.
 //!
 //! All but two of them are about how a connection ended, so that one rule hears the evidence of an end
 //! ([`Ends`]), and gives it one name.
 
 mod end;
+mod grown;
 mod half_close;
 mod tell;
 #[cfg(test)]
@@ -14,7 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use lastbyte_core::sample::State;
 
-use self::end::{Cause, Exit, Grown, Hints, Lost, lost};
+use self::end::{Cause, Exit, Hints, Lost, lost};
+use self::grown::Grown;
 use super::Rule;
 use crate::book::{Book, Known};
 use crate::event::{Changed, Event, ResetSent, SocketId, Tier, What};
@@ -87,6 +89,7 @@ impl Rule for Ends {
                 found.extend(tell::still_open(book, id, &exit));
             }
         }
+        found.extend(self.grown.left(book));
     }
 }
 
@@ -225,7 +228,9 @@ impl Ends {
         if hints.is_attempt(known) {
             return None;
         }
-        hints.cause(known).or_else(|| self.grown.cause(known, book.other_end(id)))
+        let cause = hints.cause(known).or_else(|| self.grown.cause(known, book.other_end(id)))?;
+        self.grown.explain(book, known, cause);
+        Some(cause)
     }
 
     /// The finding of a judged end, if it is asked for and not told with the other end's.

@@ -29,7 +29,7 @@ impl Story {
 
     pub(crate) fn of_tier(tier: Tier, scope: Scope) -> Self {
         let kernel = "6.18.0".to_owned();
-        let began = Began { tier, kernel, scope, calls: None };
+        let began = Began { tier, kernel, scope, calls: None, sees_each_loss: None };
         Self { events: Vec::new(), now_ms: 1_000 }.with(What::Began(began))
     }
 

@@ -1,12 +1,10 @@
 //! How a connection ended, by what was seen of it, and what that cost.
 
-use std::collections::BTreeMap;
-
 use lastbyte_core::sample::State;
 
 use super::{OTHER_END_NS, SETTLE_NS};
 use crate::book::{Book, Known, Last};
-use crate::event::{Actor, Changed, Counters, Ending, ResetSent, SocketId, Tier};
+use crate::event::{Actor, Changed, Ending, ResetSent, SocketId, Tier};
 use crate::finding::Code;
 
 /// Why a connection did not end in order.
@@ -24,6 +22,8 @@ pub(super) enum Cause {
     NoAnswer,
     /// The kernel had no memory for it, or too many orphans.
     Memory,
+    /// It was gone with bytes not acked, and nothing that was seen says why.
+    Unknown,
 }
 
 impl Cause {
@@ -35,6 +35,7 @@ impl Cause {
             Self::PeerReset => 105,
             Self::NoAnswer => 108,
             Self::Memory => 109,
+            Self::Unknown => 110,
         })
     }
 }
@@ -185,7 +186,7 @@ pub(super) fn aborts(reason: Option<&str>, active: bool) -> bool {
 }
 
 /// Counters are read once a second, so that one that grew with an end is told of within this.
-const COUNTED_NS: u64 = 1_200_000_000;
+pub(super) const COUNTED_NS: u64 = 1_200_000_000;
 
 /// What stood where at the end, data alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,64 +302,6 @@ fn written_after_fin(known: &Known) -> u32 {
         at_fin.map(|counts| crate::event::distance(counts.write_seq, last.written_to()))
     };
     known.last().and_then(written).unwrap_or(0)
-}
-
-/// Counters that grew and explain an end of which nothing but the last look is known. Each count
-/// explains one.
-#[derive(Debug, Default)]
-pub(super) struct Grown {
-    /// By namespace.
-    all: BTreeMap<u64, (u64, Counters)>,
-}
-
-impl Grown {
-    pub(super) fn add(&mut self, at_ns: u64, counters: &Counters) {
-        self.all.insert(counters.network, (at_ns, *counters));
-    }
-
-    /// What the counters of a socket's namespace say of its end, if they grew about then. Where both ends
-    /// are on this machine, and both had input, the one that had bytes under way is taken for the one that
-    /// closed: a program that is reset goes on to read what had come.
-    pub(super) fn cause(&mut self, known: &Known, other: Option<&Known>) -> Option<Cause> {
-        /// The end of a socket may be seen so much later than it was counted.
-        const BEFORE_NS: u64 = 300_000_000;
-        let ended_ns = known.gone_ns.or_else(|| known.changed().map(|(at_ns, _)| *at_ns))?;
-        let numbers = Numbers::of(known)?;
-        let mut nothing = Counters::default();
-        let counters = match self.all.get_mut(&known.socket.network?) {
-            Some((at_ns, counters))
-                if at_ns.saturating_add(BEFORE_NS) >= ended_ns
-                    && *at_ns <= ended_ns.saturating_add(COUNTED_NS) =>
-            {
-                counters
-            }
-            _ => &mut nothing,
-        };
-        let take = |left: &mut u64| std::mem::replace(left, left.saturating_sub(1)) > 0;
-        let has_left = numbers.unacked > 0;
-        let has_input = |numbers: &Numbers| numbers.unread.is_some_and(|unread| unread > 0);
-        let is_others = !has_left
-            && other
-                .and_then(Numbers::of)
-                .is_some_and(|other| has_input(&other) && other.unacked > 0);
-        if has_input(&numbers) && !is_others && take(&mut counters.aborts_on_close) {
-            return Some(Cause::Unread);
-        }
-        if has_left && take(&mut counters.aborts_on_timeout) {
-            return Some(Cause::NoAnswer);
-        }
-        if (known.closed().is_some() || known.fin_sent) && take(&mut counters.aborts_on_data) {
-            return Some(Cause::DataAfterClose);
-        }
-        // A linger of zero is counted there too.
-        if has_left && take(&mut counters.aborts_on_data) {
-            return Some(Cause::Abort);
-        }
-        // Nothing else leaves bytes that were not acked in a socket that is destroyed.
-        let is_last_look =
-            known.sample.as_ref().is_some_and(|(_, sample)| sample.state == State::Close);
-        (has_left && is_last_look).then_some(Cause::PeerReset)
-    }
 }
 
 /// The states before a connection is established (RFC 9293 section 3.3.2).

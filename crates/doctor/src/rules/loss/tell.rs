@@ -62,7 +62,11 @@ impl End<'_> {
     fn code(&self) -> Code {
         let follows_exit = matches!(
             self.cause,
-            Cause::DataAfterClose | Cause::PeerReset | Cause::NoAnswer | Cause::Memory
+            Cause::DataAfterClose
+                | Cause::PeerReset
+                | Cause::NoAnswer
+                | Cause::Memory
+                | Cause::Unknown
         );
         if self.exit.is_some() && follows_exit && self.lost != Lost::Exactly(0) {
             return Code(102);
@@ -204,6 +208,10 @@ impl End<'_> {
                 "The kernel reset the connection of {who} to {peer}, for want of memory or with too many \
                  orphans (tcp_mem, tcp_max_orphans): {ours}."
             ),
+            Cause::Unknown => format!(
+                "The connection of {who} to {peer} did not end in order, and how it ended was not seen: \
+                 {ours}."
+            ),
         }
     }
 
@@ -215,6 +223,7 @@ impl End<'_> {
             }
             Cause::PeerReset => "the peer reset the connection",
             Cause::Memory => "the kernel gave it up for want of memory",
+            Cause::Unknown => "it did not end in order",
             _ => "the kernel gave it up, as no answer came",
         }
     }
@@ -365,6 +374,10 @@ impl End<'_> {
             (Cause::Memory, _) => {
                 "Raise net.ipv4.tcp_max_orphans or net.ipv4.tcp_mem, or have programs wait for their acks \
                  before they close."
+            }
+            (Cause::Unknown, _) => {
+                "Run as root for the cause: with eBPF, or else the kernel's trace points, each close is \
+                 seen with its process and its bytes."
             }
         }
     }

@@ -579,7 +579,8 @@ fn tables_alone_need_a_counter_that_grew() {
     let none = Counters { network: NETWORK, ..Counters::default() };
     assert_eq!(vanished(none, None).findings(), []);
     let elsewhere = Counters { network: 1, aborts_on_close: 1, ..none };
-    assert_eq!(vanished(elsewhere, None).findings(), []);
+    let finding = vanished(elsewhere, None).finding();
+    assert_eq!((finding.code, finding.about.network), (Code(110), Some(1)), "{finding:#?}");
     let finding = vanished(Counters { aborts_on_close: 1, ..none }, None).finding();
     assert_eq!(of_code(&finding), (101, Class::Loss, false, Some(4_000)));
     let finding = vanished(Counters { aborts_on_timeout: 1, ..none }, None).finding();
@@ -589,14 +590,97 @@ fn tables_alone_need_a_counter_that_grew() {
 #[test]
 fn a_last_look_at_a_destroyed_socket_counts_more() {
     let none = Counters { network: NETWORK, ..Counters::default() };
-    let aborted = Counters { aborts_on_close: 1, aborts_on_data: 1, ..none };
-    // An orderly end: at most the FINs are left.
-    assert_eq!(vanished(aborted, Some((0, 0))).findings(), []);
-    assert_eq!(vanished(aborted, Some((1, 0))).findings(), []);
+    let aborted = Counters { aborts_on_close: 1, established_resets: 1, ..none };
+    // An orderly end: at most the FINs are left. Another one was counted.
+    for orderly in [(0, 0), (1, 0)] {
+        let finding = vanished(aborted, Some(orderly)).finding();
+        assert_eq!(of_code(&finding), (110, Class::Loss, false, None));
+    }
     let finding = vanished(aborted, Some((6, 5_000))).finding();
     assert_eq!(of_code(&finding), (101, Class::Loss, false, Some(5_000)));
-    let finding = vanished(none, Some((0, 5_000))).finding();
+    let reset = Counters { established_resets: 1, ..none };
+    let finding = vanished(reset, Some((0, 5_000))).finding();
     assert_eq!(of_code(&finding), (105, Class::Loss, false, Some(5_000)));
+    // Nothing says how: no cause is made up.
+    let finding = vanished(none, Some((6, 5_000))).finding();
+    assert_eq!(of_code(&finding), (110, Class::Loss, false, Some(5_000)));
+    assert!(finding.sentence.contains("how it ended was not seen: about 5,000"), "{finding:#?}");
+}
+
+/// A program in the story's namespace, and counters that grew while no connection was seen.
+fn unseen(tier: Tier, scope: Scope, counters: &[Counters]) -> Story {
+    let story = Story::of_tier(tier, scope).process(7, "a").after(200);
+    let add = |story: Story, grown: &Counters| story.with(What::Counters(*grown)).after(1_000);
+    counters.iter().fold(story, add).after(500)
+}
+
+#[test]
+fn lb110_counts_what_no_table_showed() {
+    let closed = |times, resets| Counters {
+        network: NETWORK,
+        aborts_on_close: times,
+        established_resets: resets,
+        ..Counters::default()
+    };
+    // Both ends are here; and it goes on for some seconds.
+    let grown = [closed(3, 6), closed(1, 2), closed(0, 0), closed(1, 2)];
+    for scope in [Scope::Process(7), Scope::Machine] {
+        let finding = unseen(Tier::Procfs, scope, &grown).finding();
+        assert_eq!(of_code(&finding), (110, Class::Loss, false, None));
+        assert_eq!((finding.times, finding.about.network), (5, Some(NETWORK)));
+        assert_eq!(word(&finding, "tcp_abort_on_close"), 5_u64.into());
+        assert_eq!(finding.precision(), Precision::AtLeast);
+        assert_eq!(
+            finding.sentence,
+            "5 connections in this network namespace were reset locally with unread input \
+             (TCPAbortOnClose +5) while this ran; too short-lived for the tables to show whose, or \
+             whether bytes were lost."
+        );
+    }
+    let finding = unseen(Tier::Procfs, Scope::Machine, &[closed(0, 2)]).finding();
+    assert_eq!(of_code(&finding), (110, Class::Note, false, None));
+    assert!(finding.sentence.contains("were reset by the peer (EstabResets +2)"), "{finding:#?}");
+    let both = Counters { aborts_on_data: 2, ..closed(1, 0) };
+    let finding = unseen(Tier::Tracefs, Scope::Machine, &[both]).finding();
+    assert!(finding.sentence.contains("were reset, 1 reset locally with unread"), "{finding:#?}");
+    assert!(finding.fix.contains("--tier bpf"), "{finding:#?}");
+}
+
+#[test]
+fn lb110_is_about_namespaces_that_are_asked_about() {
+    let grown = |network| Counters { network, aborts_on_close: 1, ..Counters::default() };
+    let others = unseen(Tier::Procfs, Scope::Process(7), &[grown(1)]);
+    assert_eq!(others.findings(), []);
+    let two = unseen(Tier::Procfs, Scope::Machine, &[grown(1), grown(2)]).findings();
+    assert_eq!(two.iter().map(|one| one.about.network).collect::<Vec<_>>(), [Some(1), Some(2)]);
+}
+
+#[test]
+fn lb110_is_not_told_where_each_loss_is_seen() {
+    let grown = Counters { network: NETWORK, aborts_on_close: 1, ..Counters::default() };
+    let story = unseen(Tier::Bpf, Scope::Process(7), &[grown]);
+    assert_eq!(story.findings(), []);
+    let finding = story.with(What::Dropped { events: 1 }).finding();
+    assert_eq!((finding.code, finding.class), (Code(110), Class::Loss));
+    let mut refused = unseen(Tier::Bpf, Scope::Process(7), &[grown]);
+    let What::Began(began) = &mut refused.events[0].what else { panic!("no beginning") };
+    began.sees_each_loss = Some(false);
+    assert_eq!(refused.finding().code, Code(110));
+}
+
+#[test]
+fn each_count_explains_one_end_whenever_it_is_judged() {
+    let grown = |times| Counters {
+        network: NETWORK,
+        aborts_on_close: times,
+        established_resets: 2 * times,
+        ..Counters::default()
+    };
+    // The count of this end comes before a second one, and the end is judged after that.
+    let story = vanished(grown(1), Some((6, 5_000)));
+    let found = story.with(What::Counters(grown(2))).after(2_000).findings();
+    let told: Vec<_> = found.iter().map(|one| (one.code.0, one.times)).collect();
+    assert_eq!(told, [(101, 1), (110, 2)], "{found:#?}");
 }
 
 #[test]
