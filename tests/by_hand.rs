@@ -246,8 +246,9 @@ fn honours_its_deadline_without_spinning(program: &Program) {
             wait_for("the deadline", LATER, || ticks(pid).is_none_or(|at_end| at_end.is_over));
             let spent = ticks(pid).unwrap_or(before).count - before.count;
             // One that spins spends all that it is given, of an idle processor 100; a virtual
-            // machine that has just begun still compiles (12 seen), the others hardly any (5).
-            let most = if program.exact { 25 } else { 50 };
+            // machine that has just begun still compiles (12 seen, and 50 where others compile
+            // beside it), the others hardly any (5).
+            let most = if program.exact { 25 } else { 75 };
             assert!(spent < most, "it used the processor for {spent} of 100 ticks while it waited");
             running.answer_within(LATER)
         });

@@ -559,6 +559,7 @@ fn without_rights_a_program_runs_on_a_path_as_its_own_root() {
 }
 
 #[test]
+#[ignore = "slow: a link that is not late needs the machine for itself"]
 fn without_rights_the_lab_works_over_a_path_with_every_congestion_control() {
     let nobody = Unprivileged::new();
     if !nobody.may_make_links() {
@@ -588,6 +589,7 @@ fn without_rights_the_lab_works_over_a_path_with_every_congestion_control() {
 }
 
 #[test]
+#[ignore = "slow: a link that is not late needs the machine for itself"]
 fn without_rights_the_lab_sets_the_buffers_of_its_hosts() {
     let nobody = Unprivileged::new();
     if !nobody.may_make_links() {
@@ -695,6 +697,7 @@ fn without_rights_the_lab_says_what_it_leaves_out() {
 }
 
 #[test]
+#[ignore = "slow: a link that is not late needs the machine for itself"]
 fn without_rights_the_demo_plays_all_acts() {
     let nobody = Unprivileged::new();
     if !nobody.may_make_links() {
