@@ -125,6 +125,7 @@ fn a_loss_is_found_counted_and_ends_a_build() {
         findings(&json).into_iter().filter(|one| one["class"] == "loss").collect();
     assert_eq!((json.code(), lost[0]["code"].as_str()), (1, Some("LB101")), "{json:#?}");
     assert_eq!(lost[0]["bytes"], missing, "{json:#?}");
+    assert_eq!(lost[0]["bytes_precision"], "exact", "{json:#?}");
     assert_eq!(lost[0]["name"], "python3");
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("LB101") && page.contains("What the codes mean"));
@@ -155,7 +156,18 @@ fn a_loss_never_ends_a_build_as_a_success() {
         assert!(!told.stderr.contains("nothing found"), "{told:#?}");
         // The connection itself where a look met it, and what the kernel counted where none did.
         assert!(told.stderr.contains("LB1"), "{told:#?}");
+        assert!(
+            told.stderr.contains(" looks (") && told.stderr.contains("between two"),
+            "{told:#?}"
+        );
     }
+    let json = watched(&[&options[..], &["--json"]].concat(), &["python3", BAD]);
+    let end = json.json_lines().pop().unwrap();
+    assert!(end["looks"].as_u64() >= Some(5) && end["unseen_connections"].is_u64(), "{json:#?}");
+    let losses = findings(&json).into_iter().filter(|one| one["class"] == "loss");
+    let precisions = losses.map(|one| one["bytes_precision"].clone()).collect::<Vec<_>>();
+    let is_known = |precision: &Value| ["at_least", "about"].contains(&precision.as_str().unwrap());
+    assert!(!precisions.is_empty() && precisions.iter().all(is_known), "{json:#?}");
     let told = watched(&options, &["true"]).with_code(2);
     assert!(told.stderr.contains("nothing found, but a loss could have been missed"), "{told:#?}");
 }
@@ -306,6 +318,10 @@ fn without_rights_there_is_a_lower_tier_and_a_sentence() {
     assert!(lines.iter().any(|line| line["type"] == "shortfall" && line["tier"] == "bpf"));
     let told = nobody(&["doctor", "--", "sh", "-c", "exit 3"]).with_code(3);
     assert!(told.stderr.contains("not from within the kernel (eBPF): "), "{told:#?}");
+    // Two better ones in one line; all of it where it is asked for.
+    let lines = |told: &Answer| told.stderr.matches("\ndoctor: not ").count();
+    assert_eq!(lines(&told), 1, "{told:#?}");
+    assert_eq!(lines(&nobody(&["doctor", "--verbose", "--", "true"]).with_code(0)), 2);
     for tier in ["bpf", "tracefs"] {
         let told = nobody(&["doctor", "--tier", tier, "--for", "300ms"]).with_code(2);
         assert!(!told.stderr.is_empty() && told.stdout.is_empty(), "{told:#?}");

@@ -277,9 +277,10 @@ impl<'a> Session<'a> {
         if let Some(record) = self.record.take() {
             record.finish().context("cannot write the recording")?;
         }
-        let looks = self.observer.intervals().tables;
+        let every = self.observer.intervals().tables;
         let mut summary = Summary {
-            looks_per_s: looks.map(|every| 1.0 / every.as_secs_f64()),
+            looks: Some(self.observer.looks()),
+            looks_per_s: every.map(|every| 1.0 / every.as_secs_f64()),
             ..Summary::of(&self.doctor, self.began.elapsed())
         };
         summary.sees_each_loss &= self.observer.sees_each_loss();

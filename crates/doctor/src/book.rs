@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use lastbyte_core::sample::{State, TcpInfo};
 
 use crate::event::{
-    Changed, Counts, Ending, Event, Info, Network, Process, Role, Sample, Scope, Socket, SocketId,
-    Tier, What, distance,
+    Changed, Counters, Counts, Ending, Event, Info, Network, Process, Role, Sample, Scope, Socket,
+    SocketId, Tier, What, distance,
 };
 use crate::finding::About;
 use crate::pair::Pair;
@@ -47,6 +47,10 @@ pub struct Book {
     own_network: Option<u64>,
     /// The names of others.
     network_names: BTreeMap<u64, String>,
+    /// By namespace, ends of connections that were opened while it was looked into, by its counters.
+    opened: BTreeMap<u64, u64>,
+    /// Such ends that were told of.
+    seen: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +185,8 @@ impl Book {
             dropped: 0,
             own_network: None,
             network_names: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            seen: 0,
         }
     }
 
@@ -196,6 +202,7 @@ impl Book {
                     self.ended.push_back((event.at_ns, Ended::Process(*pid)));
                 }
             }
+            What::Counters(counters) => self.note_counters(counters),
             What::Socket(socket) => self.note_socket(event.at_ns, socket),
             What::Holds { socket, pid, fd } => self.note_holder(*socket, *pid, *fd),
             What::Changed(changed) => self.note_change(event.at_ns, changed),
@@ -410,6 +417,33 @@ impl Book {
         }
     }
 
+    fn note_counters(&mut self, counters: &Counters) {
+        let network = counters.network;
+        if self.opened.len() < MOST_NETWORKS || self.opened.contains_key(&network) {
+            let opened = self.opened.entry(network).or_default();
+            let more = counters.active_opens.saturating_add(counters.passive_opens);
+            *opened = opened.saturating_add(more);
+        }
+    }
+
+    /// Ends of connections that were opened and that no look at tables has shown, at most; `None` where
+    /// the tier does not depend on looks, and of a port, of which no counter is.
+    #[must_use]
+    pub fn unseen_connections(&self) -> Option<u64> {
+        let asked: Option<BTreeSet<u64>> = match self.scope() {
+            Scope::Machine => None,
+            Scope::Process(_) => Some(self.networks_watched()),
+            Scope::Port(_) => return None,
+        };
+        if self.tier() != Tier::Procfs || asked.as_ref().is_some_and(BTreeSet::is_empty) {
+            return None;
+        }
+        let is_asked = |network: &u64| asked.as_ref().is_none_or(|asked| asked.contains(network));
+        let opened = self.opened.iter().filter(|(network, _)| is_asked(network));
+        let opened = opened.map(|(_, opened)| *opened).fold(0, u64::saturating_add);
+        Some(opened.saturating_sub(self.seen))
+    }
+
     fn note_process(&mut self, process: &Process) {
         let pid = process.pid;
         let former = self.processes.get(&pid);
@@ -445,6 +479,7 @@ impl Book {
             self.forget_name(&former);
         } else {
             self.sockets.insert(socket.id, Box::new(Known::new(at_ns, socket)));
+            self.seen += u64::from(matches!(socket.role, Role::Connected | Role::Accepted));
         }
         self.by_addresses.insert(Pair::of(socket.local, socket.peer), socket.id);
         if self.sockets.len() > MOST_SOCKETS {
@@ -762,6 +797,29 @@ mod tests {
         let known = book(&story.socket(1, (HERE, THERE), 7));
         assert!(known.wants_process(7));
         assert_eq!(known.by_addresses.len(), 1);
+    }
+
+    #[test]
+    fn connections_between_two_looks_are_those_that_were_counted_and_not_seen() {
+        let opened = |network| {
+            let (active_opens, passive_opens) = (3, 2);
+            What::Counters(Counters { network, active_opens, passive_opens, ..Counters::default() })
+        };
+        let story = |tier, scope| {
+            let story = Story::of_tier(tier, scope).process(7, "a");
+            let story = story.socket(1, ("192.0.2.1:40000", "192.0.2.2:80"), 7);
+            let mut story = story.with(opened(crate::rules::story::NETWORK)).with(opened(1));
+            for event in &mut story.events {
+                if let What::Socket(socket) = &mut event.what {
+                    socket.role = Role::Connected;
+                }
+            }
+            book(&story).unseen_connections()
+        };
+        assert_eq!(story(Tier::Procfs, Scope::Process(7)), Some(4));
+        assert_eq!(story(Tier::Procfs, Scope::Machine), Some(9));
+        assert_eq!(story(Tier::Procfs, Scope::Port(80)), None);
+        assert_eq!(story(Tier::Bpf, Scope::Process(7)), None);
     }
 
     #[test]

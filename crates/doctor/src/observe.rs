@@ -258,6 +258,12 @@ impl Observer {
         Intervals { tables: self.tables.pace.interval(), holders: self.tables.holders.interval() }
     }
 
+    /// How many looks at tables of sockets there were.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.tables.looks()
+    }
+
     /// Waits for events for at most so long, and hands out what has come, in the order of time; the
     /// first of all is [`What::Began`].
     ///

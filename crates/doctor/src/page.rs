@@ -7,7 +7,7 @@ use crate::event::Scope;
 use crate::explain::explain;
 use crate::finding::{Class, Evidence, Finding};
 use crate::summary::Summary;
-use crate::words::bytes;
+use crate::words::{bytes, count};
 
 /// The page. It stands alone: write it to a file that ends in `.html`. Names that programs gave
 /// themselves are shown without what would turn text around.
@@ -65,6 +65,15 @@ fn head(summary: &Summary) -> Markup {
                 "Watched: " (scope) ", for " (format!("{:.1}", summary.watched_s)) " s, "
                 (summary.tier.words()) ", Linux " (summary.kernel) "."
             }
+            @if let Some(looks) = summary.looks {
+                p.meta {
+                    (count(looks)) " looks at tables of sockets."
+                    @if let Some(unseen) = summary.unseen_connections {
+                        " At most " (count(unseen)) " ends of connections came and went between two of them."
+                    }
+                }
+            }
+            @if !summary.sees_each_loss { p.warn { "A loss could have been missed from there." } }
             @if summary.dropped > 0 {
                 p.warn { (summary.dropped) " events came faster than they could be taken: something may be missing." }
             }
@@ -155,6 +164,9 @@ fn who(finding: &Finding) -> Markup {
                 @if peer.port() != 0 { " to " (peer) }
             }
             @if finding.times > 1 { ", " (finding.times) " times" }
+            @if let (Class::Loss, Some(lost)) = (finding.class, finding.bytes) {
+                ", " (finding.precision().prefix()) (bytes(lost))
+            }
         }
     }
 }
@@ -226,6 +238,8 @@ mod tests {
             connect: 0,
             harmless: 0,
             dropped: 3,
+            looks: Some(9),
+            unseen_connections: Some(2),
             looks_per_s: None,
         };
         let page = page(&[finding], &summary);

@@ -41,6 +41,14 @@ pub struct Summary {
     pub harmless: u64,
     /// Events that came faster than they could be taken.
     pub dropped: u64,
+    /// How often tables of sockets were looked at; `None` where nobody looked, as in a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks: Option<u64>,
+    /// By tables alone: ends of connections that the counters of the namespaces which are asked about
+    /// have (`ActiveOpens`, `PassiveOpens`), and no look. At most so many are of what is asked about;
+    /// `None` where the tier does not depend on looks, or no namespace is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen_connections: Option<u64>,
     /// How often in a second tables of sockets were really looked at; `None` where nobody looked, as in
     /// a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,6 +89,8 @@ impl Summary {
             connect: of_class(Class::Connect),
             harmless: sum(&|one| one.harmless || one.class == Class::Note, &times),
             dropped: book.dropped(),
+            looks: None,
+            unseen_connections: book.unseen_connections(),
             looks_per_s: None,
         }
     }

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result};
 use lastbyte_core::text::plain;
-use lastbyte_doctor::{Class, Finding, Scope, Shortfall, Summary, Tier};
+use lastbyte_doctor::{Class, Finding, Precision, Scope, Shortfall, Summary, Tier};
 use lastbyte_units::grouped;
 use serde::Serialize;
 
@@ -18,6 +18,8 @@ pub(super) struct Answer {
     json: bool,
     /// Harmless ones too.
     all: bool,
+    /// Of better tiers all that is known, not one line.
+    verbose: bool,
     to: To,
 }
 
@@ -45,9 +47,26 @@ enum Line<'a> {
         why: &'a str,
     },
     /// As soon as it is found; `finding` at the end has all that is alike together.
-    New(&'a Finding),
-    Finding(&'a Finding),
+    New(Measured<'a>),
+    Finding(Measured<'a>),
     End(&'a Summary),
+}
+
+/// A finding, and how well its bytes are known.
+#[derive(Serialize)]
+struct Measured<'a> {
+    #[serde(flatten)]
+    finding: &'a Finding,
+    /// Of those that are about bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_precision: Option<Precision>,
+}
+
+impl<'a> From<&'a Finding> for Measured<'a> {
+    fn from(finding: &'a Finding) -> Self {
+        let is_about_bytes = finding.bytes.is_some() || finding.class == Class::Loss;
+        Self { finding, bytes_precision: is_about_bytes.then(|| finding.precision()) }
+    }
 }
 
 impl Answer {
@@ -57,7 +76,7 @@ impl Answer {
             None if args.command.is_empty() || args.json => To::Stdout,
             None => To::Stderr,
         };
-        Ok(Self { json: args.json, all: args.all, to })
+        Ok(Self { json: args.json, all: args.all, verbose: args.verbose, to })
     }
 
     /// From where is watched, and why not from higher up.
@@ -75,8 +94,14 @@ impl Answer {
             return Ok(());
         }
         talk(&format!("doctor: watches {}, {}", words_of(scope), tier.words()));
-        for Shortfall { tier, why, adds } in shortfalls {
+        for Shortfall { tier, why, adds } in shortfalls.iter().filter(|_| self.verbose) {
             talk(&format!("doctor: not {}: {why}; {adds}", tier.words()));
+        }
+        if let ([best, others @ ..], false) = (shortfalls, self.verbose) {
+            let others: Vec<String> =
+                others.iter().map(|other| format!(", nor {}", other.tier.words())).collect();
+            let (others, tier) = (others.concat(), best.tier.words());
+            talk(&format!("doctor: not {tier}: {}{others} (--verbose says more)", best.why));
         }
         Ok(())
     }
@@ -100,13 +125,13 @@ impl Answer {
             return Ok(());
         }
         let mut told = new.iter().filter(|finding| all || !finding.harmless);
-        told.try_for_each(|finding| self.json(&Line::New(finding)))
+        told.try_for_each(|finding| self.json(&Line::New(finding.into())))
     }
 
     /// What was found, and in what.
     pub(super) fn say_all(&mut self, findings: &[Finding], summary: &Summary) -> Result<()> {
         if self.json {
-            findings.iter().try_for_each(|finding| self.json(&Line::Finding(finding)))?;
+            findings.iter().try_for_each(|finding| self.json(&Line::Finding(finding.into())))?;
             self.json(&Line::End(summary))?;
         } else {
             let all = self.all;
@@ -189,6 +214,11 @@ pub(super) fn heading(finding: &Finding) -> String {
     if finding.times > 1 {
         words.push(format!("{} times", grouped(finding.times)));
     }
+    if finding.class == Class::Loss
+        && let Some(bytes) = finding.bytes
+    {
+        words.push(format!("{}{} bytes", finding.precision().prefix(), grouped(bytes)));
+    }
     words.join("  ")
 }
 
@@ -223,5 +253,24 @@ pub(super) fn summary_words(summary: &Summary) -> String {
         words += &format!("; {} harmless", grouped(summary.harmless));
     }
     words += &format!("; watched for {:.1} s, {}", summary.watched_s, summary.tier.words());
+    if let Some(looks) = summary.looks {
+        words += &format!(", {} looks", grouped(looks));
+        if let Some(rate) = summary.looks_per_s {
+            words += &format!(" ({rate:.1} a second)");
+        }
+    }
+    words += &match summary.unseen_connections {
+        None => String::new(),
+        Some(0) => "; no connection came and went between two looks".to_owned(),
+        Some(1) => "; at most 1 connection end came and went between two looks".to_owned(),
+        Some(ends) => {
+            format!("; at most {} connection ends came and went between two looks", grouped(ends))
+        }
+    };
+    if summary.sees_each_loss {
+        words += "; each loss is seen from there";
+    } else if summary.loss > 0 {
+        words += "; others could have been missed";
+    }
     words
 }

@@ -40,6 +40,9 @@ pub(crate) struct DoctorArgs {
     /// Print harmless findings too, each
     #[arg(long)]
     pub(crate) all: bool,
+    /// Say of each better tier why it cannot be had and what it would add
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// Print JSON Lines
     #[arg(long)]
     pub(crate) json: bool,

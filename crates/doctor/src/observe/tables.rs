@@ -122,6 +122,11 @@ impl Tables {
         self.processes.watch(pid, now_ns, each);
     }
 
+    /// How often the tables were looked at.
+    pub(super) fn looks(&self) -> u64 {
+        self.round.into()
+    }
+
     /// When the tables were looked at last.
     pub(super) fn looked_ns(&self) -> u64 {
         self.looked_ns
