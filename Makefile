@@ -20,8 +20,8 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real test-kernels test-loom test-miri test-python python fuzz ci msrv header \
-  bench-cc bench-dial bench-doctor bench-engines bench-finish bench-gate bench-lab bench-link bench-replication \
-  bench-torture reports install uninstall clean
+  bench-cc bench-dial bench-doctor bench-doctor-matrix bench-engines bench-finish bench-gate bench-lab bench-link \
+  bench-replication bench-torture reports install uninstall clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s  %s\n", $$1, $$2 }' Makefile
@@ -147,6 +147,14 @@ bench-dial: build ## Measure dials beside curl, Python, Go and Node (20 minutes,
 bench-doctor: build ## Measure what the doctor costs those it watches, and itself (20 minutes, root)
 	cargo build --release --locked -p lastbyte-socket --example gate_load
 	bench/doctor.sh
+
+bench-doctor-matrix: ## Try what the doctor finds where it is refused something (12 minutes, root)
+	@scripts/ensure.sh bpf
+	@scripts/ensure.sh real
+	cargo build --locked -p lastbyte-cli
+	bench/doctor/matrix.py build
+	bench/doctor/matrix.py run --output target/matrix/runs
+	bench/doctor/matrix.py render target/matrix/runs
 
 bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, root)
 	@scripts/ensure.sh gate
