@@ -19,7 +19,7 @@ VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo build test check test-real test-kernels test-loom test-miri test-python python fuzz ci msrv header \
+.PHONY: help demo build test check test-real soak test-kernels test-loom test-miri test-python python fuzz ci msrv header \
   bench-cc bench-dial bench-doctor bench-doctor-matrix bench-engines bench-finish bench-gate bench-lab bench-link \
   bench-replication bench-torture reports install uninstall clean
 
@@ -43,9 +43,11 @@ build: ## Build the release binary, target/release/lastbyte, and the C library
 	  cargo build --release --locked -p lastbyte-capi; \
 	fi
 
+# Which tests these are, and which of them run alone: .config/nextest.toml.
 test: ## Run the quick tests (some in namespaces of their own)
-	@scripts/ensure.sh bpf
-	cargo test --workspace --locked
+	@scripts/ensure.sh test
+	scripts/tests.py test
+	cargo test --workspace --doc --locked
 
 # The documentation of the program comes first and by itself: the library `lastbyte` has the same
 # name, so its pages replace those of the binary.
@@ -67,12 +69,20 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 	cargo test -p lastbyte-cli --locked --test house
 	@$(MAKE) --no-print-directory msrv
 
-test-real: ## Run the slow tests, against iperf3 and real links, and those of the Python package
+# Those of soak apart, which rest on how fast this machine is just then.
+test-real: ## Run the quick and the slow tests, against iperf3 and real links, in C and in Python
 	@scripts/ensure.sh real
-	cargo test --workspace --locked --no-fail-fast -- --ignored --test-threads=1
-	@$(MAKE) --no-print-directory test-loom test-miri test-python
+	scripts/tests.py gate
+	cargo test --workspace --doc --locked
+	@$(MAKE) --no-print-directory test-loom test-python
 
-# Not part of ci: a kernel takes minutes, more of them where its processors are emulated.
+soak: ## Run everything, with what judges rates and times; keeps what came of it (2 hours, root)
+	@scripts/ensure.sh real
+	@$(MAKE) --no-print-directory test-miri
+	scripts/tests.py soak
+	@$(MAKE) --no-print-directory test-kernels
+
+# Part of soak alone: a kernel takes minutes, more of them where its processors are emulated.
 test-kernels: ## Run the doctor on Debian's kernels, in qemu (5 to 15 minutes for each, root)
 	@scripts/ensure.sh kernels
 	scripts/kernels.sh
@@ -113,8 +123,9 @@ fuzz: ## Feed random bytes to what decides and what parses (FUZZ_SECONDS=60 for 
 	    -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048; \
 	done
 
-ci: ## Run check, test and test-real, as the build server does
-	@for stage in check test test-real; do \
+ci: ## Run check and test-real, as the build server does
+	@scripts/tests.py last-soak
+	@for stage in check test-real; do \
 	  printf '\n=== %s (after %d s) ===\n' "$$stage" "$$SECONDS"; \
 	  $(MAKE) --no-print-directory "$$stage"; \
 	done; \

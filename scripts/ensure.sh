@@ -8,7 +8,7 @@
 #   scripts/ensure.sh test     those of bpf and python, and cargo-nextest in target/tools, which runs the tests
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
 #   scripts/ensure.sh real     those of test, and iperf3, a C++ compiler, valgrind, chromium,
-#                              ssh and sshd, the programs that the tests send through a gate, those of
+#                              ssh and sshd, ping, the programs that the tests send through a gate, those of
 #                              the clinic, and runc, which starts containers
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh kernels  those of bpf and python, and what other kernels are run with: qemu, busybox,
@@ -39,6 +39,7 @@ main() {
     look_for_program valgrind
     look_for_program chromium
     look_for_program ssh openssh-client
+    look_for_program ping iputils-ping
     look_for_sshd
     look_for_programs_of_tests
     look_for_programs_of_clinic
@@ -189,7 +190,6 @@ look_for_bench_programs() {
   look_for_program ethtool
   look_for_program less
   look_for_program vim
-  look_for_program ping iputils-ping
   look_for_program top procps
 }
 

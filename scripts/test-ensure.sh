@@ -56,7 +56,7 @@ nothing_missing_prints_nothing() {
     with_rustup 1.95.0 stable
     with_rust 1.95.0
     with_python
-    with_program shellcheck iperf3 g++ valgrind chromium ssh sshd strace tmux ethtool less vim ip ping \
+    with_program shellcheck iperf3 g++ valgrind chromium ssh ping sshd strace tmux ethtool less vim ip ping \
       top curl go node haproxy nginx socat qemu-system-x86_64 busybox cpio depmod xz apt-get
     with_peers
     with_nextest
@@ -158,17 +158,17 @@ nothing_there_without_rights() {
     machine "nothing there, no rights: sudo $sudo"
     with_user 1000
     with_apt gcc libc6-dev rustup curl ca-certificates clang libelf-dev zlib1g-dev pkg-config iperf3 g++ \
-      valgrind openssh-client openssh-server \
+      valgrind openssh-client iputils-ping openssh-server \
       python3 python3-venv git rsync redis-tools mariadb-server-core mariadb-client postgresql \
       python3-websockets python3-grpcio python3-prometheus-client
     if [[ $sudo == refuses ]]; then with_sudo 1; fi
     run real
     ends_with 2
     says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, clang, gelf.h, zlib.h, pkg-config, iperf3, g++, \
-valgrind, chromium, ssh, sshd, curl, git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
+valgrind, chromium, ssh, ping, sshd, curl, git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
 Python's module prometheus_client, go, node, wget, openssl, nsenter, nginx, haproxy, runc, ip, python3 with venv, cargo-nextest $nextest;"
     says "apt-get install -y --no-install-recommends gcc libc6-dev clang libelf-dev zlib1g-dev pkg-config iperf3 g++ \
-valgrind chromium openssh-client openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
+valgrind chromium openssh-client iputils-ping openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
 python3-prometheus-client golang-go nodejs wget openssl util-linux nginx-light haproxy runc iproute2 python3 python3-venv curl ca-certificates'"
     says_lines 1
     did_nothing
@@ -303,7 +303,7 @@ check_adds_components_and_shellcheck() {
 }
 
 real_adds_programs_without_a_question() {
-  machine "real: iperf3, g++, valgrind, chromium, ssh and sshd"
+  machine "real: iperf3, g++, valgrind, chromium, ssh, ping and sshd"
   with_cc
   with_bpf
   with_rust 1.95.0
@@ -311,10 +311,10 @@ real_adds_programs_without_a_question() {
   with_programs_of_tests
   with_programs_of_clinic
   with_programs_of_containers
-  with_apt iperf3 g++ valgrind chromium openssh-client openssh-server
+  with_apt iperf3 g++ valgrind chromium openssh-client iputils-ping openssh-server
   run real
   ends_with 0
-  did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind chromium openssh-client openssh-server .frontend \
+  did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind chromium openssh-client iputils-ping openssh-server .frontend \
 noninteractive."
 }
 
@@ -326,7 +326,7 @@ real_adds_what_goes_through_a_gate() {
   with_bpf
   with_rust 1.95.0
   with_python_without websockets grpc prometheus_client
-  with_program iperf3 g++ valgrind chromium ssh sshd curl git systemctl
+  with_program iperf3 g++ valgrind chromium ssh ping sshd curl git systemctl
   with_programs_of_clinic
   with_programs_of_containers
   with_apt rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
@@ -346,7 +346,7 @@ real_adds_the_programs_of_the_clinic() {
   with_bpf
   with_rust 1.95.0
   with_python
-  with_program iperf3 g++ valgrind chromium ssh sshd openssl nsenter service
+  with_program iperf3 g++ valgrind chromium ssh ping sshd openssl nsenter service
   with_programs_of_tests
   with_programs_of_containers
   with_apt golang-go nodejs wget nginx-light haproxy
@@ -364,7 +364,7 @@ real_adds_what_starts_containers() {
   with_bpf
   with_rust 1.95.0
   with_python
-  with_program iperf3 g++ valgrind chromium ssh sshd
+  with_program iperf3 g++ valgrind chromium ssh ping sshd
   with_programs_of_tests
   with_programs_of_clinic
   with_apt runc iproute2
@@ -387,21 +387,21 @@ python_without_venv_gets_it() {
 }
 
 bench_names_packages_that_are_not_named_as_their_program() {
-  machine "bench: ip, ping and top"
+  machine "bench: ip and top"
   with_user 1000
   with_cc
   with_bpf
   with_rust 1.95.0
-  with_apt iproute2 iputils-ping procps
+  with_apt iproute2 procps
   with_python
   with_nextest
   with_programs_of_tests
   with_programs_of_clinic
-  with_program iperf3 g++ valgrind chromium ssh sshd runc strace tmux ethtool less vim
+  with_program iperf3 g++ valgrind chromium ssh ping sshd runc strace tmux ethtool less vim
   run bench
   ends_with 2
-  says "missing: ip, ping, top;"
-  says "apt-get install -y --no-install-recommends iproute2 iputils-ping procps'"
+  says "missing: ip, top;"
+  says "apt-get install -y --no-install-recommends iproute2 procps'"
 }
 
 dial_names_packages_that_are_not_named_as_their_program() {

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::{
-    Answer, LATER, Running, SOON, answer, answer_that_counts, answer_within, can_make_links,
-    holds_within, lastbyte, processes_with_argument, unique, wait_for,
+    Answer, LATER, Running, SOON, answer, answer_within, can_make_links, holds_within, lastbyte,
+    lateness, processes_with_argument, unique, wait_for,
 };
 
 /// Held by tests that need the links of this machine to keep their promise: one at a time.
@@ -475,14 +475,19 @@ fn a_recording_that_is_interrupted_leaves_no_file() {
 // --- demo ---------------------------------------------------------------------------------------
 
 #[test]
-#[ignore = "slow: a link that is not late needs the machine for itself"]
+#[ignore = "half a minute"]
 fn the_demo_plays_six_acts() {
     if !can_make_links() {
         return;
     }
     let _alone = measuring();
-    let play = || answer_within(&mut lastbyte(["demo", "--seconds", "2"]), LATER);
-    let told = answer_that_counts("the demo", play).with_code(0);
+    let told = answer_within(&mut lastbyte(["demo", "--seconds", "2"]), LATER);
+    // Where the machine is busy, and a link late, what the lab measured does not count and the demo ends.
+    if let Some(why) = lateness(&told) {
+        assert!(told.stdout.contains("finish       100 of 100"), "{told:#?}");
+        return lastbyte_testing::pass_on(&format!("VOID: the demo after act 1: {why}"));
+    }
+    let told = told.with_code(0);
     let acts: Vec<&str> = told.stdout.split("Act ").collect();
     let [_, one, two, three, four, five, six] = acts[..] else { panic!("not six acts: {told:#?}") };
     assert!(one.starts_with("1. ") && one.contains("Over loopback"), "{one}");

@@ -44,6 +44,28 @@ pub(crate) fn lastbyte<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> C
     command
 }
 
+/// What runs the program and the words that are added to it in a network namespace of its own, with nothing but
+/// a loopback interface. `None`, and said aloud, where there may be none.
+#[track_caller]
+pub(crate) fn own_network() -> Option<impl Fn() -> Command> {
+    let make = || {
+        let mut unshare = Command::new("unshare");
+        if lastbyte_sys::process::effective_user() != 0 {
+            unshare.args(["--user", "--map-root-user"]);
+        }
+        unshare.args(["--net", "--", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+        unshare
+    };
+    let tried = make().arg("true").output();
+    if let Ok(tried) = &tried
+        && tried.status.success()
+    {
+        return Some(make);
+    }
+    lastbyte_testing::not_tested!("no network namespace of its own: {tried:?}");
+    None
+}
+
 /// What a program answered.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -108,16 +130,20 @@ pub(crate) fn answer_that_counts(what: &str, mut play: impl FnMut() -> Answer) -
     let mut counted = None;
     first_that_counts(what, |_| {
         let told = play();
-        let is_late = |line: &&str| line.contains("ms late") || line.contains("dropped unasked");
-        if told.code() != 0
-            && let Some(why) = told.stderr.lines().find(is_late)
-        {
-            return Run::Void(why.to_owned());
+        if let Some(why) = lateness(&told) {
+            return Run::Void(why);
         }
         counted = Some(told);
         Run::Right
     });
     counted.expect("one counts, or it has failed")
+}
+
+/// What a program that failed said of links that were late.
+pub(crate) fn lateness(told: &Answer) -> Option<String> {
+    let is_late = |line: &&str| line.contains("ms late") || line.contains("dropped unasked");
+    let line = told.stderr.lines().find(is_late).filter(|_| told.code() != 0);
+    line.map(str::to_owned)
 }
 
 /// A program that runs, and is killed when dropped.

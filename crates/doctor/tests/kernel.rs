@@ -453,6 +453,7 @@ fn numbers_are_those_of_our_pid_namespace() {
     command.arg(std::env::current_exe().unwrap());
     command.args(["numbers_are_those_of_our_pid_namespace", "--exact", "--nocapture"]);
     command.env(OUTER_PORT, listener.local_addr().unwrap().port().to_string());
+    command.stdout(Stdio::piped());
     let Ok(mut inner) = command.spawn() else {
         lastbyte_testing::not_tested!("there is no unshare");
         return;
@@ -473,7 +474,9 @@ fn numbers_are_those_of_our_pid_namespace() {
         lastbyte_testing::not_tested!("no PID namespace can be had");
         return;
     }
-    assert!(ended.success());
+    let mut said = String::new();
+    inner.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(ended.success() && said.contains("1 passed"), "{said}");
 }
 
 fn in_a_pid_namespace(outer_port: u16) {

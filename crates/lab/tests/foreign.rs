@@ -348,9 +348,10 @@ fn nothing_is_left_open() {
         let test = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "nothing_is_left_open", "--nocapture"])
             .env("LASTBYTE_TEST_COUNTS", "1")
-            .status()
+            .output()
             .unwrap();
-        return assert!(test.success());
+        let said = String::from_utf8_lossy(&test.stdout);
+        return assert!(test.status.success() && said.contains("1 passed"), "{test:?}");
     }
     let Some(link) = link("rtt = '1ms'") else { return };
     let before = open();

@@ -501,6 +501,8 @@ fn over_tokio(to: SocketAddr, how: &ConnectOptions) -> Result<Stream, SocketErro
 
 /// A host of its own, so that nobody else opens sockets there.
 fn host(sysctls: &[(&str, &str)]) -> Option<Namespace> {
+    // The first event loop of a process opens a pair of sockets for good, for signals: not in there.
+    run(async {});
     let made = Namespace::create().and_then(|host| {
         for (name, value) in sysctls {
             host.set_sysctl(name, value)?;

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Runs the tests with cargo-nextest, and says what was not tested, and why.
+
+  scripts/tests.py test    the quick tests
+  scripts/tests.py gate    those, and the slow ones that do not rest on how fast the machine is just then
+  scripts/tests.py soak    everything; writes down what came of it in tests/soak.jsonl
+  scripts/tests.py last-soak    says how old the last of these is, and what came of it
+
+.config/nextest.toml says which tests these are, and which run alone. A test that cannot run here says NOT TESTED and
+why; a run that the machine spoiled is VOID. Both are collected. On a machine that can run all tests (root, a kernel
+that describes its types) a reason that tests/not-tested.txt does not have is a failure.
+
+Ends with 0 if all is well, 1 if a test failed or was left out, 2 if nothing could be run. Needs `make test`'s tools.
+"""
+
+import collections
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TOOLS = ROOT / "target/tools/bin"
+SLOWEST = 20
+# Set where this program runs itself again, among mounts of its own.
+INSIDE = "LASTBYTE_TESTS_INSIDE"
+
+
+def main():
+    kind = sys.argv[1] if len(sys.argv) == 2 else ""
+    if kind == "last-soak":
+        return tell_last_soak()
+    if kind not in ("test", "gate", "soak"):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    enter_mounts_of_our_own()
+    os.environ["PATH"] = f"{TOOLS}:{os.environ['PATH']}"
+    profile = "soak" if kind == "soak" else "default"
+    command = ["cargo", "nextest", "run", "--workspace", "--locked", "--profile", profile]
+    if kind != "test":
+        command += ["--run-ignored", "all"]
+    report = ROOT / "target/nextest" / profile / "junit.xml"
+    report.unlink(missing_ok=True)
+    print(" ".join(command), file=sys.stderr)
+    code = subprocess.run(command, cwd=ROOT).returncode
+    if not report.exists():
+        print("tests: nothing was run", file=sys.stderr)
+        return 2
+    tests = read(report)
+    if kind != "test":
+        tell_slowest(tests)
+    tell("VOID", "runs that the machine spoiled, and that were repeated", tests)
+    tell("NOT TESTED", "what could not be tested here", tests)
+    unexpected = [one for one in said(tests, "NOT TESTED") if not is_expected(one)]
+    if kind == "soak":
+        record(tests)
+    # The quick tests do without the programs that the others install.
+    return judge(code, unexpected if kind != "test" else [])
+
+
+def enter_mounts_of_our_own():
+    """A file system for pinned BPF objects is mounted on most machines; where it is not, it is for the tests alone."""
+    if os.environ.get(INSIDE) or os.geteuid() != 0 or os.path.ismount("/sys/fs/bpf"):
+        return
+    script = 'mount -t bpf bpf /sys/fs/bpf 2> /dev/null; exec "$@"'
+    again = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
+    if subprocess.run([*again, "true"], stderr=subprocess.DEVNULL).returncode == 0:
+        os.environ[INSIDE] = "1"
+        os.execvp(again[0], [*again, sys.executable, *sys.argv])
+
+
+class Test:
+    """One test: its name, seconds, and what it said of itself."""
+
+    def __init__(self, suite, case):
+        self.name = f"{suite.get('name')} {case.get('name')}"
+        self.seconds = float(case.get("time", 0))
+        self.has_failed = any(case.find(kind) is not None for kind in ("failure", "error"))
+        self.is_flaky = case.find("flakyFailure") is not None
+        kinds = ("system-err", "system-out")
+        self.lines = [line for kind in kinds for part in case.iter(kind) for line in (part.text or "").splitlines()]
+
+
+def read(report):
+    root = xml.etree.ElementTree.parse(report).getroot()
+    return [Test(suite, case) for suite in root.iter("testsuite") for case in suite.iter("testcase")]
+
+
+def said(tests, word):
+    """Pairs of a test's name and a reason, each once."""
+    pairs = [
+        (test.name, line.split(f"{word}: ", 1)[1])
+        for test in tests
+        for line in test.lines
+        # After what libtest has printed of the same line.
+        if f"{word}: " in line and (line.startswith(word) or line.startswith("test "))
+    ]
+    return list(dict.fromkeys(pairs))
+
+
+def tell(word, what, tests):
+    pairs = said(tests, word)
+    if pairs:
+        print(f"\n{word}, {what}:")
+    for name, reason in pairs:
+        print(f"  {name}\n      {reason[:400]}")
+
+
+def tell_slowest(tests):
+    print(f"\nThe {SLOWEST} slowest of {len(tests)} tests, {sum(test.seconds for test in tests):.0f} s in all:")
+    for test in sorted(tests, key=lambda test: -test.seconds)[:SLOWEST]:
+        print(f"  {test.seconds:6.1f} s  {test.name}")
+
+
+def is_expected(pair):
+    """Whether tests/not-tested.txt has it: lines of `TEST | a part of the reason | why that is no fault`."""
+    name, reason = pair
+    for line in (ROOT / "tests/not-tested.txt").read_text().splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        listed, part, _ = (word.strip() for word in line.split("|", 2))
+        if listed == name and part in reason:
+            return True
+    return False
+
+
+def judge(code, unexpected):
+    can_all = os.geteuid() == 0 and os.path.exists("/sys/kernel/btf/vmlinux")
+    if unexpected and can_all:
+        print("\nThis machine can run these, or tests/not-tested.txt has to say why it cannot:")
+        for name, reason in unexpected:
+            print(f"  {name} | {reason[:400]}")
+        return 1
+    return 0 if code == 0 else 1
+
+
+def record(tests):
+    """A line for each soak: `make ci` says how old the last one is."""
+
+    def asked(*command):
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    outcome = collections.Counter("failed" if test.has_failed else "passed" for test in tests)
+    line = {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
+        "commit": asked("git", "rev-parse", "--short=12", "HEAD"),
+        "is_clean": not asked("git", "status", "--porcelain", "--untracked-files=no"),
+        "kernel": os.uname().release,
+        "passed": outcome["passed"],
+        "failed": outcome["failed"],
+        "void_runs": len(said(tests, "VOID")),
+        "not_tested": len(said(tests, "NOT TESTED")),
+        "flaky": sum(test.is_flaky for test in tests),
+        "seconds": round(sum(test.seconds for test in tests)),
+        "failures": [test.name for test in tests if test.has_failed],
+    }
+    with (ROOT / "tests/soak.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def tell_last_soak():
+    file = ROOT / "tests/soak.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    if not lines:
+        print("soak: never run: nothing that rests on rates and times was judged (make soak)")
+        return 0
+    last = json.loads(lines[-1])
+    then = datetime.datetime.strptime(last["date"], "%Y-%m-%dT%H:%MZ").replace(tzinfo=datetime.timezone.utc)
+    days = (datetime.datetime.now(datetime.timezone.utc) - then).days
+    print(
+        f"soak: {days} days ago, commit {last['commit']}, Linux {last['kernel']}: {last['passed']} passed, "
+        f"{last['failed']} failed, {last['void_runs']} runs void, {last['not_tested']} not tested (make soak)"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
