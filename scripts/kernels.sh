@@ -17,7 +17,7 @@ set -euo pipefail
 # Series, and the suite of Debian that has it; of the last one the newest kernel.
 series=(5.10:bullseye 6.1:bookworm 6.12:trixie 7:trixie-backports)
 # A kernel has so long for everything, seconds.
-limit=1500
+limit=3600
 
 main() {
   local wanted=("$@")
@@ -212,6 +212,7 @@ start() {
 # Programs are built here: the kernel there has the same files.
 build_tests() {
   cargo build --quiet --locked -p lastbyte-cli
+  bench/doctor/matrix.py build
   local name file
   while read -r name file; do
     tests[$name]=$root_of_tree/$file
@@ -235,10 +236,20 @@ tables 120 ${tests[tables]} --nocapture
 tracefs 180 ${tests[tracefs]} --nocapture$(slow " --skip a_spin_on_poll")
 doctor 300 ${tests[doctor]} --nocapture --test-threads=1
 kernel 500 ${tests[kernel]} --nocapture
+losses_bpf 400 ${tests[clinic]} --exact clinic::diagnosis::each_loss_is_found_with_bpf --nocapture
+losses_tracefs 400 ${tests[clinic]} --exact clinic::diagnosis::each_loss_is_found_with_tracefs --nocapture
+matrix 900 $root_of_tree/bench/doctor/matrix.py run --columns kernel --rounds 1 --output $out/told/matrix.jsonl$(clinic)
 left 10 ls /sys/kernel/tracing/instances; [[ -z \$(ls /sys/kernel/tracing/instances) ]]
 no_types 60 mount -t tmpfs none /sys/kernel/btf; $lastbyte doctor -- true 2>&1 | tee /dev/stderr | grep -q 'by the kernel.s trace points'
 no_tracefs 60 umount /sys/kernel/tracing; $lastbyte doctor -- true 2>&1 | tee /dev/stderr | grep -q 'tracefs is not mounted'
 END
+}
+
+# All of the clinic judges times too, and takes many hours where processors are emulated.
+clinic() {
+  if [[ $accelerator == kvm ]]; then
+    printf '\nclinic 3000 %s --ignored the_doctor_finds --nocapture --test-threads=1' "${tests[clinic]}"
+  fi
 }
 
 # Words for where processors are emulated, and some ten thousand lines a second are too many.
