@@ -214,6 +214,11 @@ impl<'a> Session<'a> {
 
     /// Takes what has come, waiting for at most so long; returns what is newly found.
     fn turn(&mut self, wait: Duration) -> Result<Vec<Finding>> {
+        self.take(Some(wait))
+    }
+
+    /// Takes what comes in this time; `None`: what has come until now, with a last look.
+    fn take(&mut self, wait: Option<Duration>) -> Result<Vec<Finding>> {
         /// From so many events on their memory is worth being given back.
         const MANY: u64 = 10_000;
         /// What a killed doctor leaves of a recording is no older than this.
@@ -222,13 +227,17 @@ impl<'a> Session<'a> {
         let mut new = Vec::new();
         let mut taken = 0_u64;
         let mut failed = None;
-        observer.take(wait, &mut |event: Event| {
+        let mut each = |event: Event| {
             if let Some(Err(error)) = record.as_mut().map(|record| record.add(&event)) {
                 failed = failed.take().or(Some(error));
             }
             new.extend(doctor.take(&event));
             taken += 1;
-        })?;
+        };
+        match wait {
+            Some(wait) => observer.take(wait, &mut each)?,
+            None => observer.take_last(&mut each)?,
+        }
         if taken >= MANY {
             process::give_memory_back();
         }
@@ -272,7 +281,7 @@ impl<'a> Session<'a> {
     }
 
     fn end(mut self) -> Result<Verdict> {
-        self.turn(Duration::ZERO)?;
+        self.take(None)?;
         self.doctor.end();
         if let Some(record) = self.record.take() {
             record.finish().context("cannot write the recording")?;

@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -83,6 +83,8 @@ pub(super) struct Tables {
     /// Sockets that the tables never saw: a number, and when they were closed.
     made_up: HashMap<Addresses, (SocketId, Option<u64>)>,
     next_made_up: u64,
+    /// Of watched ones that were told to listen, by whom: the tables may never see them.
+    listening: HashMap<SocketAddr, u32>,
     looked_ns: u64,
 }
 
@@ -114,6 +116,7 @@ impl Tables {
             claimed: Vec::new(),
             made_up: HashMap::new(),
             next_made_up: MADE_UP,
+            listening: HashMap::new(),
             looked_ns: 0,
         })
     }
@@ -183,7 +186,7 @@ impl Tables {
         }
         row.holders.extend(pid.map(|pid| (pid, None)));
         let (socket, last) = (row.socket.clone(), last.take());
-        if !self.wants(&socket, pid) {
+        if !self.wants(&socket, pid.map(|pid| (pid, at_ns))) {
             return false;
         }
         if let Some((row, _)) = self.rows.buried.get_mut(&(socket.local, socket.peer)) {
@@ -199,6 +202,29 @@ impl Tables {
         self.made_up.get(&names).map(|made_up| made_up.0)
     }
 
+    /// A watched process listens at an address, or no more.
+    pub(super) fn note_listening(&mut self, at: SocketAddr, pid: Option<u32>) {
+        match pid {
+            Some(pid) if self.listening.len() < MOST_MADE_UP => drop(self.listening.insert(at, pid)),
+            _ => drop(self.listening.remove(&at)),
+        }
+    }
+
+    /// Who was told to listen where a connection came to.
+    fn told_listener(&self, local: SocketAddr, network: Option<u64>) -> Option<u32> {
+        if self.listening.is_empty() {
+            return None;
+        }
+        let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+        let mut places = [local.ip()].into_iter().chain(any);
+        let at = |ip| self.listening.get(&SocketAddr::new(ip, local.port())).copied();
+        let pid = places.find_map(at)?;
+        let is_elsewhere = network.is_some_and(|network| {
+            self.processes.network(pid).is_some_and(|listens| listens != network)
+        });
+        (!is_elsewhere).then_some(pid)
+    }
+
     /// Makes up a number for a socket that the tables never saw, if it is asked about, and tells of it.
     pub(super) fn make_up(
         &mut self,
@@ -208,12 +234,19 @@ impl Tables {
         each: Each<'_>,
     ) {
         let id = SocketId(self.next_made_up);
-        let socket = Socket { id, local, peer, mapped, network: None, role, subflow: false };
-        if self.made_up.len() < MOST_MADE_UP && self.wants(&socket, pid) {
-            self.next_made_up += 1;
-            self.made_up.insert((local, peer), (id, None));
-            self.introduce(&socket, pid, at_ns, each);
+        let pid = pid.or_else(|| self.told_listener(local, None));
+        let network = pid.and_then(|pid| self.processes.network(pid));
+        let socket = Socket { id, local, peer, mapped, network, role, subflow: false };
+        if !self.wants(&socket, pid.map(|pid| (pid, at_ns))) {
+            return;
         }
+        if self.made_up.len() >= MOST_MADE_UP {
+            each(Event { at_ns, what: What::Dropped { events: 1 } });
+            return;
+        }
+        self.next_made_up += 1;
+        self.made_up.insert((local, peer), (id, None));
+        self.introduce(&socket, pid, at_ns, each);
     }
 
     /// It was closed; what else belongs to that may still come.
@@ -245,19 +278,32 @@ impl Tables {
         }
     }
 
-    /// Whether a socket that the tables never saw is asked about, by what is known of it.
-    pub(super) fn wants(&self, socket: &Socket, pid: Option<u32>) -> bool {
-        let watched = |pid: u32| self.processes.is_watched(pid);
-        let is_held = |row: &Row| row.holders.iter().any(|holder| watched(holder.0));
+    /// Whether a socket that the tables never saw is asked about, by what is known of it: whose call it
+    /// was, and when.
+    fn wants(&self, socket: &Socket, by: Option<(u32, u64)>) -> bool {
+        let is_held = |row: &Row| self.is_held(row);
         match self.scope {
             Scope::Machine => true,
             Scope::Port(port) => socket.local.port() == port || socket.peer.port() == port,
             Scope::Process(_) => {
-                pid.is_some_and(watched)
+                by.is_some_and(|(pid, at_ns)| self.processes.was_watched(pid, at_ns))
                     || self.rows.listener(socket).is_some_and(is_held)
-                    || self.rows.other_end(socket).is_some_and(|other| other.is_told)
+                    || self.is_other_end_told(socket)
+                    || self.told_listener(socket.local, socket.network).is_some()
             }
         }
+    }
+
+    fn is_held(&self, row: &Row) -> bool {
+        row.holders.iter().any(|one| self.processes.is_remembered(one.0))
+    }
+
+    /// Of a connection with both ends here, where the other may be gone by now.
+    fn is_other_end_told(&self, socket: &Socket) -> bool {
+        let names = (socket.peer, socket.local);
+        self.rows.other_end(socket).is_some_and(|other| other.is_told)
+            || self.rows.buried.get(&names).is_some_and(|(other, _)| other.is_told)
+            || self.made_up.contains_key(&names)
     }
 
     /// Takes leave of those that were asked about only after they had gone.
@@ -313,9 +359,19 @@ impl Tables {
     /// Looks at everything that is due.
     pub(super) fn look(&mut self, now_ns: u64, each: Each<'_>) {
         self.processes.look(now_ns, each);
-        if !self.pace.is_due(now_ns) {
-            return;
+        if self.pace.is_due(now_ns) {
+            self.look_at_all(now_ns, each);
         }
+    }
+
+    /// Looks once more, whether it is due or not, and at the counters too.
+    pub(super) fn look_last(&mut self, now_ns: u64, each: Each<'_>) {
+        self.processes.look(now_ns, each);
+        self.second_ns = 0;
+        self.look_at_all(now_ns, each);
+    }
+
+    fn look_at_all(&mut self, now_ns: u64, each: Each<'_>) {
         let cost = Pace::begin();
         let is_first = self.round == 0;
         self.round = self.round.wrapping_add(1);
@@ -545,7 +601,7 @@ impl Tables {
     }
 
     fn is_wanted(&self, row: &Row) -> bool {
-        let is_held = row.holders.iter().any(|one| self.processes.is_watched(one.0));
+        let is_held = self.is_held(row);
         match (self.scope, row.state) {
             (Scope::Process(_), State::Listen) => is_held,
             (Scope::Process(_), _) if is_held => true,
