@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lastbyte_doctor::{
-    Class, Code, Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary,
+    Class, Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary,
     Tier, Traced, Writer,
 };
 use lastbyte_sys::process;
@@ -46,9 +46,6 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Verdict> {
 const TURN: Duration = Duration::from_millis(100);
 /// Ten times a second.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-
-/// Connections that ended in a way that was not seen.
-const UNSEEN: Code = Code(110);
 
 // --- what runs already ---------------------------------------------------------------------------
 
@@ -336,14 +333,16 @@ fn close(
     }
     let Some(fail_on) = args.fail_on else { return Ok(Verdict::Done) };
     let is_named = |finding: &Finding| !finding.harmless && fail_on.means(finding.class);
-    // It may be another program's, and nothing may have been lost by it.
-    let is_proven = |finding: &&Finding| finding.code != UNSEEN || finding.bytes.is_some();
+    // Nothing may have been lost by it, and one that was not seen may be another program's.
+    let is_unknown = |finding: &Finding| finding.evidence.get("exact") == Some(&"not known".into());
+    let is_proven = |finding: &&Finding| finding.bytes.is_some() || !is_unknown(finding);
     let named: Vec<&Finding> = findings.iter().filter(|finding| is_named(finding)).collect();
     Ok(if named.iter().any(is_proven) {
         Verdict::No
     } else if !named.is_empty() {
         talk(
-            "doctor: whether bytes were lost is not known: connections were reset that were not seen",
+            "doctor: whether bytes were lost is not known: connections were reset, and what was still in \
+             them was not seen",
         );
         Verdict::Failed
     } else if summary.dropped > 0 {

@@ -159,13 +159,13 @@ impl Tables {
     /// of at all.
     pub(super) fn claim(
         &mut self,
-        id: SocketId,
+        (id, names): (SocketId, Addresses),
         pid: Option<u32>,
         at_ns: u64,
         each: Each<'_>,
     ) -> bool {
         let Some(row) = self.rows.all.get_mut(&id) else {
-            return self.claim_buried(id, pid, at_ns, each);
+            return self.claim_buried(names, pid, at_ns, each);
         };
         let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
         if let Some(pid) = is_new {
@@ -178,22 +178,32 @@ impl Tables {
         self.rows.all.get(&id).is_some_and(|row| row.is_told)
     }
 
-    fn claim_buried(&mut self, id: SocketId, pid: Option<u32>, at_ns: u64, each: Each<'_>) -> bool {
-        let mut buried = self.rows.buried.values_mut();
-        let Some((row, last)) = buried.find(|(row, _)| row.socket.id == id) else { return false };
-        if row.is_told {
+    /// As [`Self::claim`], of one that was gone by the last look.
+    fn claim_buried(
+        &mut self,
+        names: Addresses,
+        pid: Option<u32>,
+        at_ns: u64,
+        each: Each<'_>,
+    ) -> bool {
+        let Some((row, _)) = self.rows.buried.get_mut(&names) else { return false };
+        let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
+        row.holders.extend(is_new.map(|pid| (pid, None)));
+        let (id, is_told, socket) = (row.socket.id, row.is_told, row.socket.clone());
+        if is_told {
+            if let Some(pid) = is_new {
+                self.hold((id, pid, None), at_ns, each);
+            }
             return true;
         }
-        row.holders.extend(pid.map(|pid| (pid, None)));
-        let (socket, last) = (row.socket.clone(), last.take());
         if !self.wants(&socket, pid.map(|pid| (pid, at_ns))) {
             return false;
         }
-        if let Some((row, _)) = self.rows.buried.get_mut(&(socket.local, socket.peer)) {
+        if let Some((row, last)) = self.rows.buried.get_mut(&names) {
             row.is_told = true;
+            self.claimed.push((id, last.take()));
         }
         self.introduce(&socket, pid, at_ns, each);
-        self.claimed.push((id, last));
         true
     }
 

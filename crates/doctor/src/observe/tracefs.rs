@@ -24,7 +24,7 @@ use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
-    Actor, Again, Changed, Ending, Event, Precision, Process, ResetSent, Role, Scope, SocketId,
+    Actor, Again, Changed, Event, Precision, Process, ResetSent, Role, Scope, SocketId,
     What,
 };
 use calls::Calls;
@@ -187,7 +187,7 @@ impl Trace {
         each: Each<'_>,
     ) -> Option<SocketId> {
         match tables.at(names.0, names.1).map(|row| row.socket.id) {
-            Some(id) => tables.claim(id, pid, at_ns, each).then_some(id),
+            Some(id) => tables.claim((id, names), pid, at_ns, each).then_some(id),
             None => tables.made_up(names),
         }
     }
