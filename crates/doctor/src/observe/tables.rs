@@ -21,7 +21,7 @@ use super::networks::{self, Network, Networks};
 use super::pace::Pace;
 use super::proc::Proc;
 use super::processes::Processes;
-use super::rows::{Moved, Row, Rows, role, sample};
+use super::rows::{Buried, Moved, Row, Rows, role, sample};
 use super::{Each, ObserveError, Plan};
 use crate::event::{Changed, Event, Role, Sample, Scope, Socket, SocketId, What};
 
@@ -138,7 +138,7 @@ impl Tables {
     /// The socket of these addresses, as the last look saw it, or as it was before that.
     pub(super) fn at(&self, local: SocketAddr, peer: SocketAddr) -> Option<&Row> {
         let row = self.rows.at(local, peer).and_then(|id| self.rows.all.get(&id));
-        let buried = || self.rows.buried.get(&(local, peer)).map(|buried| &buried.0);
+        let buried = || self.rows.buried.get(&(local, peer)).map(|buried| &buried.row);
         row.or_else(buried).map(|row| &**row)
     }
 
@@ -186,7 +186,7 @@ impl Tables {
         at_ns: u64,
         each: Each<'_>,
     ) -> bool {
-        let Some((row, _)) = self.rows.buried.get_mut(&names) else { return false };
+        let Some(Buried { row, .. }) = self.rows.buried.get_mut(&names) else { return false };
         let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
         row.holders.extend(is_new.map(|pid| (pid, None)));
         let (id, is_told, socket) = (row.socket.id, row.is_told, row.socket.clone());
@@ -199,7 +199,7 @@ impl Tables {
         if !self.wants(&socket, pid.map(|pid| (pid, at_ns))) {
             return false;
         }
-        if let Some((row, last)) = self.rows.buried.get_mut(&names) {
+        if let Some(Buried { row, last, .. }) = self.rows.buried.get_mut(&names) {
             row.is_told = true;
             self.claimed.push((id, last.take()));
         }
@@ -312,7 +312,7 @@ impl Tables {
     fn is_other_end_told(&self, socket: &Socket) -> bool {
         let names = (socket.peer, socket.local);
         self.rows.other_end(socket).is_some_and(|other| other.is_told)
-            || self.rows.buried.get(&names).is_some_and(|(other, _)| other.is_told)
+            || self.rows.buried.get(&names).is_some_and(|other| other.row.is_told)
             || self.made_up.contains_key(&names)
     }
 
@@ -386,7 +386,9 @@ impl Tables {
         let is_first = self.round == 0;
         self.round = self.round.wrapping_add(1);
         self.looked_ns = now_ns;
-        self.rows.buried.clear();
+        // What was told between the beginning of a look and its end is read after the next one.
+        let round = self.round;
+        self.rows.buried.retain(|_, buried| buried.round.wrapping_add(1) == round);
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         self.enter(is_second, now_ns);
         for network in self.networks.take_fresh() {
@@ -483,8 +485,11 @@ impl Tables {
     /// Takes those for gone that are not in the `whole` table of their namespace any more. From one that
     /// was interrupted some may be missing.
     fn miss(&self, whole: &[u64], seen: &mut Seen) {
+        // Where changes are told by trace lines it may wait: the kernel takes a socket out of its table
+        // before it tells of its end, with the last numbers.
+        let patience = u32::from(self.tells.ends && !self.tells.changes);
         let is_missing = |row: &&Row| {
-            row.round != self.round
+            self.round.wrapping_sub(row.round) > patience
                 && row.socket.network.is_some_and(|network| whole.contains(&network))
         };
         let missing = self.rows.all.values().map(|row| &**row).filter(is_missing);
@@ -651,7 +656,8 @@ impl Tables {
             };
             if !self.tells.changes {
                 let names = (row.socket.local, row.socket.peer);
-                self.rows.buried.insert(names, (row, later));
+                let buried = Buried { row, last: later, round: self.round };
+                self.rows.buried.insert(names, buried);
             }
         }
     }
