@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lastbyte_doctor::{
-    Class, Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary,
-    Tier, Traced, Writer,
+    Class, Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary, Tier,
+    Traced, Writer,
 };
 use lastbyte_sys::process;
 

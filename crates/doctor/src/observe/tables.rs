@@ -80,8 +80,8 @@ pub(super) struct Tables {
     has_new_listener: bool,
     /// Such as came to be asked about after they had gone.
     claimed: Vec<(SocketId, Option<Sample>)>,
-    /// Sockets that the tables never saw: a number, and when they were closed.
-    made_up: HashMap<Addresses, (SocketId, Option<u64>)>,
+    /// Sockets that the tables never saw.
+    made_up: HashMap<Addresses, MadeUp>,
     next_made_up: u64,
     /// Of watched ones that were told to listen, by whom: the tables may never see them.
     listening: HashMap<SocketAddr, u32>,
@@ -89,6 +89,15 @@ pub(super) struct Tables {
 }
 
 type Addresses = (SocketAddr, SocketAddr);
+
+/// A socket that the tables never saw, and who used it.
+#[derive(Debug)]
+struct MadeUp {
+    id: SocketId,
+    pids: Vec<u32>,
+    /// When it was closed.
+    closed_ns: Option<u64>,
+}
 
 impl Tables {
     pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
@@ -207,16 +216,34 @@ impl Tables {
         true
     }
 
-    /// The number that was made up for a socket of these addresses.
-    pub(super) fn made_up(&self, names: Addresses) -> Option<SocketId> {
-        self.made_up.get(&names).map(|made_up| made_up.0)
+    /// Whether a number was made up for a socket of these addresses.
+    pub(super) fn is_made_up(&self, names: Addresses) -> bool {
+        self.made_up.contains_key(&names)
+    }
+
+    /// The number that was made up for a socket of these addresses, which somebody used.
+    pub(super) fn claim_made_up(
+        &mut self,
+        names: Addresses,
+        pid: Option<u32>,
+        at_ns: u64,
+        each: Each<'_>,
+    ) -> Option<SocketId> {
+        let made_up = self.made_up.get_mut(&names)?;
+        let (id, is_new) = (made_up.id, pid.filter(|pid| !made_up.pids.contains(pid)));
+        made_up.pids.extend(is_new);
+        if let Some(pid) = is_new {
+            self.hold((id, pid, None), at_ns, each);
+        }
+        Some(id)
     }
 
     /// A watched process listens at an address, or no more.
     pub(super) fn note_listening(&mut self, at: SocketAddr, pid: Option<u32>) {
-        match pid {
-            Some(pid) if self.listening.len() < MOST_MADE_UP => drop(self.listening.insert(at, pid)),
-            _ => drop(self.listening.remove(&at)),
+        if let Some(pid) = pid.filter(|_| self.listening.len() < MOST_MADE_UP) {
+            self.listening.insert(at, pid);
+        } else {
+            self.listening.remove(&at);
         }
     }
 
@@ -255,24 +282,25 @@ impl Tables {
             return;
         }
         self.next_made_up += 1;
-        self.made_up.insert((local, peer), (id, None));
+        let pids = pid.into_iter().collect();
+        self.made_up.insert((local, peer), MadeUp { id, pids, closed_ns: None });
         self.introduce(&socket, pid, at_ns, each);
     }
 
     /// It was closed; what else belongs to that may still come.
     pub(super) fn close_made_up(&mut self, names: Addresses, at_ns: u64) {
         if let Some(made_up) = self.made_up.get_mut(&names) {
-            made_up.1 = Some(at_ns);
+            made_up.closed_ns = Some(at_ns);
         }
     }
 
     /// Takes leave of those that were closed a while ago.
     fn end_made_up(&mut self, now_ns: u64, each: Each<'_>) {
         let is_over = |closed: Option<u64>| closed.is_some_and(|at_ns| now_ns > at_ns + LATE_NS);
-        self.made_up.retain(|_, (id, closed)| {
-            let is_over = is_over(*closed);
+        self.made_up.retain(|_, made_up| {
+            let is_over = is_over(made_up.closed_ns);
             if is_over {
-                end_of(*id, None, each);
+                end_of(made_up.id, None, each);
             }
             !is_over
         });
@@ -522,8 +550,8 @@ impl Tables {
         }
         for (socket, info) in heard {
             let id = SocketId(socket.cookie);
-            if let Some((made_up, _)) = self.made_up.remove(&(socket.local, socket.peer)) {
-                end_of(made_up, Some(sample(made_up, socket, info.as_deref())), each);
+            if let Some(MadeUp { id, .. }) = self.made_up.remove(&(socket.local, socket.peer)) {
+                end_of(id, Some(sample(id, socket, info.as_deref())), each);
                 continue;
             }
             // Of one that was aborted by its program nothing is left to read.

@@ -24,8 +24,7 @@ use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
-    Actor, Again, Changed, Event, Precision, Process, ResetSent, Role, Scope, SocketId,
-    What,
+    Actor, Again, Changed, Event, Precision, Process, ResetSent, Role, Scope, SocketId, What,
 };
 use calls::Calls;
 use family::Family;
@@ -188,7 +187,7 @@ impl Trace {
     ) -> Option<SocketId> {
         match tables.at(names.0, names.1).map(|row| row.socket.id) {
             Some(id) => tables.claim((id, names), pid, at_ns, each).then_some(id),
-            None => tables.made_up(names),
+            None => tables.claim_made_up(names, pid, at_ns, each),
         }
     }
 
@@ -213,7 +212,7 @@ impl Trace {
         // What is worked off in a process that is watched, and not in an interrupt, is its own.
         let own = actor.filter(|actor| tables.processes().was_watched(actor.pid, at_ns));
         let pid = by.or(own).map(|by| by.pid).or(caller);
-        if tables.at(names.0, names.1).is_none() && tables.made_up(names).is_none() {
+        if tables.at(names.0, names.1).is_none() && !tables.is_made_up(names) {
             let role = match from {
                 State::SynSent => Role::Connected,
                 State::SynRecv => Role::Accepted,

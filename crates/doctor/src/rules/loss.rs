@@ -75,7 +75,8 @@ impl Rule for Ends {
                 }
             }
             What::Sample(sample) => {
-                let shown = self.left.get(&sample.socket).and_then(|exit| exit.clone().shown(sample));
+                let shown =
+                    self.left.get(&sample.socket).and_then(|exit| exit.clone().shown(sample));
                 if let Some(exit) = shown {
                     self.left.remove(&sample.socket);
                     self.follow(sample.socket, exit);

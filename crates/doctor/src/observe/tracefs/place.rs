@@ -56,7 +56,9 @@ fn refusal(error: &io::Error, place: &Path) -> String {
         }
         _ => format!("`mount -t tracefs nodev {}` may do it", place.display()),
     };
-    format!("tracefs is not mounted, and mounting it for the doctor alone was refused ({error}): {likely}")
+    format!(
+        "tracefs is not mounted, and mounting it for the doctor alone was refused ({error}): {likely}"
+    )
 }
 
 #[cfg(test)]
@@ -69,7 +71,8 @@ mod tests {
         let cases =
             [(1, "CAP_SYS_ADMIN"), (19, "CONFIG_TRACING"), (38, "5.2"), (16, "mount -t tracefs")];
         for (errno, expected) in cases {
-            let why = refusal(&io::Error::from_raw_os_error(errno), Path::new("/sys/kernel/tracing"));
+            let why =
+                refusal(&io::Error::from_raw_os_error(errno), Path::new("/sys/kernel/tracing"));
             assert!(why.contains(expected) && why.contains("not mounted"), "{why}");
         }
     }
