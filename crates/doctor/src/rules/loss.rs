@@ -248,6 +248,17 @@ impl Ends {
             return None;
         }
         let cause = hints.cause(known).or_else(|| self.grown.cause(known, book.other_end(id)))?;
+        if cause == Cause::Abort && book.tier() == Tier::Tracefs {
+            let is_counted = self.grown.take_abort(book, known);
+            if let Some(hints) = self.open.get_mut(&id) {
+                hints.is_counted = is_counted;
+            }
+            if !is_counted {
+                // As a reset it is counted all the same.
+                self.grown.explain(book, known, Cause::PeerReset);
+                return Some(cause);
+            }
+        }
         self.grown.explain(book, known, cause);
         Some(cause)
     }

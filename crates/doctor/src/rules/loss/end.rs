@@ -109,6 +109,8 @@ pub(super) struct Hints {
     pub(super) received: bool,
     /// The error that the program finds, `errno`; 0 if none.
     pub(super) errno: i32,
+    /// Counters say that a program aborted it, where nothing else does.
+    pub(super) is_counted: bool,
 }
 
 impl Hints {
@@ -119,12 +121,23 @@ impl Hints {
             return age_ns >= COUNTED_NS;
         }
         let Some(known) = book.socket(id) else { return true };
+        if self.needs_counters(book, known) && age_ns < COUNTED_NS {
+            return false;
+        }
         let needs_other = self.answered > 0 || known.last().is_some_and(|last| last.unacked() > 0);
         let other_is_open = || {
             let is_open = |other: &Known| other.last().is_none() && other.gone_ns.is_none();
             book.other_end(id).is_some_and(is_open)
         };
         age_ns >= SETTLE_NS && (age_ns >= OTHER_END_NS || !needs_other || !other_is_open())
+    }
+
+    /// Whether it was an abort of which no bytes are known: only counters tell a program's from the
+    /// kernel's, which so ends what nobody had accepted when its listening socket was closed.
+    pub(super) fn needs_counters(&self, book: &Book, known: &Known) -> bool {
+        book.tier() == Tier::Tracefs
+            && self.cause(known) == Some(Cause::Abort)
+            && Numbers::of(known).is_none()
     }
 
     /// Whether the connection was never established, as it turned out after the first sign.

@@ -146,6 +146,15 @@ impl Grown {
         Some(if !is_ours && take_reset() { Cause::PeerReset } else { Cause::Unknown })
     }
 
+    /// Whether a program was counted to have aborted a connection in a socket's namespace, once for each
+    /// call.
+    pub(super) fn take_abort(&mut self, book: &Book, known: &Known) -> bool {
+        let network = known.socket.network.or_else(|| book.own_network());
+        let recent = network.and_then(|network| self.recent.get_mut(&network));
+        let mut left = recent.into_iter().flatten().map(|(_, grown)| &mut grown.aborts_on_data);
+        left.find(|left| **left > 0).map(|left| *left -= 1).is_some()
+    }
+
     /// An end was seen, and this was its cause.
     pub(super) fn explain(&mut self, book: &Book, known: &Known, cause: Cause) {
         let Some(network) = known.socket.network.or_else(|| book.own_network()) else { return };

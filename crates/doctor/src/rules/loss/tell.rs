@@ -144,7 +144,11 @@ impl End<'_> {
 
     /// Whether this end's kernel threw away what there was, by a call or by its own need.
     fn is_abort(&self) -> bool {
-        matches!(self.cause, Cause::Unread | Cause::Abort | Cause::Memory)
+        match self.cause {
+            Cause::Unread | Cause::Memory => true,
+            Cause::Abort => self.hints.is_counted,
+            _ => false,
+        }
     }
 
     /// Whether what the peer sent after our close was its farewell, or the rest of a short answer that

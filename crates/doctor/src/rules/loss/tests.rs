@@ -823,10 +823,15 @@ fn an_abort_whose_bytes_nobody_knows_is_a_loss_of_so_many() {
             .process(7, "sender")
             .socket(1, (HERE, THERE), 7)
             .call(1, (Established, Close), 7, None)
-            .aborts(1, reason, 7, None)
-            .after(3_000);
-        let finding = story.finding();
+            .aborts(1, reason, 7, None);
+        let counters = Counters { network: NETWORK, aborts_on_data: 1, ..Counters::default() };
+        let counted = story.clone().after(900);
+        let counted = if code == 103 { counted.with(What::Counters(counters)) } else { counted };
+        let finding = counted.after(3_000).finding();
         assert_eq!((finding.code, finding.class), (Code(code), Class::Loss), "{finding:?}");
+        // The kernel aborts what nobody accepted, and counts none of those.
+        let class = if code == 103 { Class::Note } else { Class::Loss };
+        assert_eq!(story.after(3_000).finding().class, class);
         assert_eq!((finding.bytes, finding.harmless), (None, false), "{finding:?}");
         assert_eq!(finding.evidence["exact"], "not known".into());
     }
