@@ -31,6 +31,13 @@ impl Place {
                 Err(_) => {}
             }
         }
+        if roots.sys != Roots::default().sys {
+            // Another machine's, or none: a mount of ours would be this kernel's.
+            let place = places[0].display();
+            return Err(format!(
+                "tracefs is not mounted; `mount -t tracefs nodev {place}` does it"
+            ));
+        }
         let own = mount::detached_tracefs().map_err(|error| refusal(&error, &places[0]))?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd()));
         fs::metadata(path.join("instances")).map_err(|error| {
