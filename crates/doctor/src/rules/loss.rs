@@ -248,8 +248,8 @@ impl Ends {
             return None;
         }
         let cause = hints.cause(known).or_else(|| self.grown.cause(known, book.other_end(id)))?;
-        if cause == Cause::Abort && book.tier() == Tier::Tracefs {
-            let is_counted = self.grown.take_abort(book, known);
+        if hints.needs_counters(book, known) {
+            let is_counted = self.grown.counts_abort(book, known);
             if let Some(hints) = self.open.get_mut(&id) {
                 hints.is_counted = is_counted;
             }

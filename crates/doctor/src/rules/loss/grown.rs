@@ -146,13 +146,14 @@ impl Grown {
         Some(if !is_ours && take_reset() { Cause::PeerReset } else { Cause::Unknown })
     }
 
-    /// Whether a program was counted to have aborted a connection in a socket's namespace, once for each
-    /// call.
-    pub(super) fn take_abort(&mut self, book: &Book, known: &Known) -> bool {
-        let network = known.socket.network.or_else(|| book.own_network());
-        let recent = network.and_then(|network| self.recent.get_mut(&network));
-        let mut left = recent.into_iter().flatten().map(|(_, grown)| &mut grown.aborts_on_data);
-        left.find(|left| **left > 0).map(|left| *left -= 1).is_some()
+    /// Whether more aborts by programs were counted in a socket's namespace than were seen.
+    pub(super) fn counts_abort(&self, book: &Book, known: &Known) -> bool {
+        let Some(network) = known.socket.network.or_else(|| book.own_network()) else {
+            return false;
+        };
+        let on_data =
+            |tallies: &BTreeMap<u64, Tally>| tallies.get(&network).map_or(0, |tally| tally.on_data);
+        on_data(&self.all) > on_data(&self.explained)
     }
 
     /// An end was seen, and this was its cause.

@@ -868,3 +868,26 @@ fn what_an_exit_left_is_told_by_the_next_look() {
     // The FIN alone: it was no exit that left bytes.
     assert!(left(1).findings().iter().all(|finding| finding.code != Code(102)));
 }
+
+/// An abort with numbers is told before the counter that counts it.
+#[test]
+fn a_counter_that_comes_after_its_abort_is_of_no_other() {
+    let counters = Counters {
+        network: NETWORK,
+        aborts_on_data: 1,
+        established_resets: 1,
+        ..Counters::default()
+    };
+    let finding = Story::of_tier(Tier::Tracefs, Scope::Process(7))
+        .process(7, "sender")
+        .socket(1, (HERE, THERE), 7)
+        .sample(1, Established, (0, 4_000), true)
+        .after(40)
+        .call(1, (Established, Close), 7, None)
+        .aborts(1, "TCP_STATE", 7, None)
+        .after(600)
+        .with(What::Counters(counters))
+        .after(2_000)
+        .finding();
+    assert_eq!(of_code(&finding), (103, Class::Loss, false, Some(4_000)));
+}
