@@ -349,9 +349,13 @@ fn close(
         talk("doctor: whether there was what --fail-on names is not known");
         Verdict::Failed
     } else if fail_on.means(Class::Loss) && !summary.sees_each_loss {
+        let missed = match summary.tier {
+            Tier::Tracefs => "bytes in Unix sockets, and after a close, are not seen",
+            Tier::Procfs | Tier::Bpf => "short connections are missed",
+        };
         talk(&format!(
-            "doctor: whether bytes were lost is not known: short connections are missed {}; root with \
-             eBPF (--tier bpf) sees them",
+            "doctor: whether bytes were lost is not known: {missed} {}; root with eBPF (--tier bpf) sees \
+             them",
             summary.tier.words()
         ));
         Verdict::Failed
