@@ -51,6 +51,12 @@ COLUMNS = {
     "denied": ("BPF refused, tracefs mounted", MOUNT_TRACEFS, ["REFUSE", "all"], []),
     "no-btf": ("no BTF", f"mount -t tmpfs none /sys/kernel/btf; {MOUNT_TRACEFS}", [], []),
     "no-tracefs": ("BPF refused, tracefs not mounted", NO_TRACEFS, ["REFUSE", "all"], []),
+    "no-tracing": (
+        "BPF and tracefs refused (no CAP_SYS_ADMIN)",
+        NO_TRACEFS,
+        ["REFUSE", "all", "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"],
+        [],
+    ),
     "user": ("no root", "", ["setpriv", *NOBODY, "--inh-caps=-all", "--bounding-set=-all"], []),
     "container": (
         "container",

@@ -9,6 +9,8 @@ use super::catalogue::Case;
 pub(super) enum Expected {
     /// The disease by its code, and its bytes.
     Found,
+    /// The disease by its code, as a loss; its bytes, or that they are not known.
+    Told,
     /// The code; no loss, since whether anybody waited for the bytes cannot be seen.
     Noted,
     /// This tier has no view of it. If it is found all the same, its bytes have to be right.
@@ -24,6 +26,7 @@ pub(super) fn expected(tier: &str, case: &Case) -> Expected {
     match tier {
         "bpf" => Expected::Found,
         "tracefs" if is_of(&NOTED_BY_TRACEFS) => Expected::Noted,
+        "tracefs" if is_of(&TOLD_BY_TRACEFS) => Expected::Told,
         "tracefs" if is_of(&UNSEEN_BY_TRACEFS) => Expected::Unseen,
         "tracefs" => Expected::Found,
         _ if is_of(&UNSEEN_BY_TRACEFS) || is_of(&UNSEEN_BY_PROCFS) => Expected::Unseen,
@@ -34,13 +37,13 @@ pub(super) fn expected(tier: &str, case: &Case) -> Expected {
 /// Of these the bytes, or who waited for them, are in tables that it does not read.
 const NOTED_BY_TRACEFS: [&str; 2] = ["LB107", "unread input, other network"];
 
+/// An abort leaves no numbers, and text is read, and tables are looked at, some times in a second.
+const TOLD_BY_TRACEFS: [&str; 1] = ["linger 0, gone in milliseconds"];
+
 /// Diseases, and single cases by their names.
-const UNSEEN_BY_TRACEFS: [&str; 10] = [
-    // What an orphan still had is told by no trace point.
-    "LB102",
+const UNSEEN_BY_TRACEFS: [&str; 8] = [
+    // What the other end sent in vain is told by no trace point, if it is answered but once or twice.
     "receiver closes early, in Python",
-    // Text is read, and tables are looked at, some times in a second: it is gone before.
-    "linger 0, gone in milliseconds",
     // Calls of the program, and what its sockets waited for.
     "LB205",
     "LB303",
@@ -53,9 +56,11 @@ const UNSEEN_BY_TRACEFS: [&str; 10] = [
 ];
 
 /// Besides these.
-const UNSEEN_BY_PROCFS: [&str; 4] = [
+const UNSEEN_BY_PROCFS: [&str; 6] = [
     // In no table there is who closed what, and how.
+    "LB102",
     "LB104",
+    "linger 0, gone in milliseconds",
     "LB107",
     "LB305",
     // Another network's tables are read where the doctor is told of a process in it.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lastbyte_doctor::{
-    Class, Code, Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary,
-    Tier, Traced, Writer,
+    Class, Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary, Tier,
+    Traced, Writer,
 };
 use lastbyte_sys::process;
 
@@ -46,9 +46,6 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Verdict> {
 const TURN: Duration = Duration::from_millis(100);
 /// Ten times a second.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-
-/// Connections that ended in a way that was not seen.
-const UNSEEN: Code = Code(110);
 
 // --- what runs already ---------------------------------------------------------------------------
 
@@ -214,6 +211,11 @@ impl<'a> Session<'a> {
 
     /// Takes what has come, waiting for at most so long; returns what is newly found.
     fn turn(&mut self, wait: Duration) -> Result<Vec<Finding>> {
+        self.take(Some(wait))
+    }
+
+    /// Takes what comes in this time; `None`: what has come until now, with a last look.
+    fn take(&mut self, wait: Option<Duration>) -> Result<Vec<Finding>> {
         /// From so many events on their memory is worth being given back.
         const MANY: u64 = 10_000;
         /// What a killed doctor leaves of a recording is no older than this.
@@ -222,13 +224,17 @@ impl<'a> Session<'a> {
         let mut new = Vec::new();
         let mut taken = 0_u64;
         let mut failed = None;
-        observer.take(wait, &mut |event: Event| {
+        let mut each = |event: Event| {
             if let Some(Err(error)) = record.as_mut().map(|record| record.add(&event)) {
                 failed = failed.take().or(Some(error));
             }
             new.extend(doctor.take(&event));
             taken += 1;
-        })?;
+        };
+        match wait {
+            Some(wait) => observer.take(wait, &mut each)?,
+            None => observer.take_last(&mut each)?,
+        }
         if taken >= MANY {
             process::give_memory_back();
         }
@@ -272,7 +278,7 @@ impl<'a> Session<'a> {
     }
 
     fn end(mut self) -> Result<Verdict> {
-        self.turn(Duration::ZERO)?;
+        self.take(None)?;
         self.doctor.end();
         if let Some(record) = self.record.take() {
             record.finish().context("cannot write the recording")?;
@@ -327,23 +333,29 @@ fn close(
     }
     let Some(fail_on) = args.fail_on else { return Ok(Verdict::Done) };
     let is_named = |finding: &Finding| !finding.harmless && fail_on.means(finding.class);
-    // It may be another program's, and nothing may have been lost by it.
-    let is_proven = |finding: &&Finding| finding.code != UNSEEN || finding.bytes.is_some();
+    // Nothing may have been lost by it, and one that was not seen may be another program's.
+    let is_unknown = |finding: &Finding| finding.evidence.get("exact") == Some(&"not known".into());
+    let is_proven = |finding: &&Finding| finding.bytes.is_some() || !is_unknown(finding);
     let named: Vec<&Finding> = findings.iter().filter(|finding| is_named(finding)).collect();
     Ok(if named.iter().any(is_proven) {
         Verdict::No
     } else if !named.is_empty() {
         talk(
-            "doctor: whether bytes were lost is not known: connections were reset that were not seen",
+            "doctor: whether bytes were lost is not known: connections were reset, and what was still in \
+             them was not seen",
         );
         Verdict::Failed
     } else if summary.dropped > 0 {
         talk("doctor: whether there was what --fail-on names is not known");
         Verdict::Failed
     } else if fail_on.means(Class::Loss) && !summary.sees_each_loss {
+        let missed = match summary.tier {
+            Tier::Tracefs => "bytes in Unix sockets, and after a close, are not seen",
+            Tier::Procfs | Tier::Bpf => "short connections are missed",
+        };
         talk(&format!(
-            "doctor: whether bytes were lost is not known: short connections are missed {}; root with \
-             eBPF (--tier bpf) sees them",
+            "doctor: whether bytes were lost is not known: {missed} {}; root with eBPF (--tier bpf) sees \
+             them",
             summary.tier.words()
         ));
         Verdict::Failed

@@ -166,8 +166,8 @@ impl Tier {
         }
     }
 
-    /// Whether no connection is too short-lived to be seen. Tables show what there is at a look; trace
-    /// points do not tell whose a connection was that ended before it was looked for.
+    /// Whether no connection is too short-lived to be seen with its bytes. Tables show what there is at a
+    /// look; trace points tell how one ended, and not what was in it.
     #[must_use]
     pub fn sees_short(self) -> bool {
         self == Self::Bpf

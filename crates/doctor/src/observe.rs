@@ -274,8 +274,6 @@ impl Observer {
         wait: Duration,
         each: &mut dyn FnMut(Event),
     ) -> Result<(), ObserveError> {
-        /// More room than this, events, is given back.
-        const ROOM: usize = 4096;
         self.wait(wait)?;
         let now_ns = process::monotonic_ns();
         let is_tick = now_ns >= self.tick_ns;
@@ -284,6 +282,31 @@ impl Observer {
         if is_tick {
             self.tables.look(now_ns, &mut |event| events.push(event));
         }
+        self.take_after_look(events, (now_ns, is_tick), each)
+    }
+
+    /// Looks once more before the end of the watch, at everything and at once, and hands out all that came
+    /// until now.
+    ///
+    /// # Errors
+    /// [`ObserveError::Io`]: a source has failed for good.
+    pub fn take_last(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), ObserveError> {
+        let now_ns = process::monotonic_ns();
+        let mut events = std::mem::take(&mut self.waiting);
+        self.tables.look_last(now_ns, &mut |event| events.push(event));
+        let taken = self.take_after_look(events, (now_ns, true), each);
+        self.waiting.drain(..).for_each(each);
+        taken
+    }
+
+    fn take_after_look(
+        &mut self,
+        mut events: Vec<Event>,
+        (now_ns, is_tick): (u64, bool),
+        each: &mut dyn FnMut(Event),
+    ) -> Result<(), ObserveError> {
+        /// More room than this, events, is given back.
+        const ROOM: usize = 4096;
         let mut taken = Ok(());
         if let Some(source) = &mut self.source {
             // After the tables: all that came before what they say is there by now.

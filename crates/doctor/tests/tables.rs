@@ -370,3 +370,23 @@ fn what_is_not_there_is_said_and_the_next_tier_taken() {
     eprintln!("{here:?}");
     assert!(here.0[0] != old.0[0] && here.0.len() == 2, "{here:?}");
 }
+
+#[test]
+fn counters_that_grew_in_the_last_second_are_told_at_the_end() {
+    let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
+    let mut events = Vec::new();
+    observer.take(Duration::ZERO, &mut |event| events.push(event)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    client.write_all(b"unread").unwrap();
+    drop(server);
+    // It is counted by the time that the peer knows of it.
+    assert!(client.read(&mut [0]).is_err());
+    observer.take_last(&mut |event| events.push(event)).unwrap();
+    let has_grown = |event: &Event| {
+        matches!(&event.what, What::Counters(counters)
+        if counters.aborts_on_close >= 1 && counters.established_resets >= 1)
+    };
+    assert!(events.iter().any(has_grown), "{events:#?}");
+}

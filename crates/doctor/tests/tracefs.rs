@@ -11,18 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::State;
-use lastbyte_doctor::event::{Event, Scope, SocketId, Tier, What};
+use lastbyte_doctor::event::{Changed, Event, Scope, SocketId, Tier, What};
 use lastbyte_doctor::{ObserveError, Observer, Plan, Traced};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An observer in this tier; `None`, aloud, where that cannot be. Where tracefs is not mounted, this thread
-/// has one of its own.
+/// An observer in this tier; `None`, aloud, where that cannot be.
 fn observer(scope: Scope, traced: Traced) -> Option<Observer> {
-    if let Err(why) = lastbyte_sys::mount::own_tracefs() {
-        lastbyte_testing::not_tested!("tracefs: {why}");
-        return None;
-    }
     let plan = Plan { scope, tier: Some(Tier::Tracefs), traced, every: Duration::from_millis(100) };
     match Observer::start(&plan) {
         Ok((observer, _)) => Some(observer),
@@ -106,6 +101,164 @@ fn a_close_that_resets_is_told_with_its_reason_and_actor() {
         assert_eq!(changed.by, None);
     }
     assert!(events.is_sorted_by_key(|event| event.at_ns), "{events:#?}");
+}
+
+/// A program that waits for a line, and what it does then to both ends of a connection of its own.
+const BOTH_ENDS: &str = "
+import os, socket, struct, sys, threading
+sys.stdin.readline()
+listener = socket.create_server(('127.0.0.1', 0))
+near = socket.create_connection(listener.getsockname())
+far, _ = listener.accept()
+far.sendall(b'220 welcome')
+near.recv(11, socket.MSG_PEEK | socket.MSG_WAITALL)
+near.send(b'unread')
+";
+
+/// What is seen of such a program, which has ended before anything of it is looked at: all events, and its
+/// number; `None` where nothing can be watched.
+fn seen_of(then: &str) -> Option<(Vec<Event>, u32)> {
+    let script = format!("{BOTH_ENDS}{then}\nos._exit(0)");
+    let child = Command::new("python3").args(["-c", &script]).stdin(Stdio::piped()).spawn();
+    let Ok(mut child) = child else {
+        lastbyte_testing::not_tested!("there is no python3");
+        return None;
+    };
+    let observer = observer(Scope::Process(child.id()), Traced::Watched);
+    let mut events = Vec::new();
+    if let Some(mut observer) = observer {
+        // The program is known; all that it does comes after that.
+        observer.take(Duration::ZERO, &mut |event| events.push(event)).unwrap();
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        child.wait().unwrap();
+        // Both are told of, and taken leave of.
+        let is_gone = |event: &Event| matches!(event.what, What::Gone { .. });
+        until(&mut observer, &mut events, |events| {
+            events.iter().filter(|event| is_gone(event)).count() >= 2 && !closes(events).is_empty()
+        });
+        return Some((events, child.id()));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+/// The changes from ESTABLISHED to CLOSED by a call.
+fn closes(events: &[Event]) -> Vec<&Changed> {
+    let changes = events.iter().filter_map(|event| match &event.what {
+        What::Changed(changed) => Some(changed),
+        _ => None,
+    });
+    let is_close = |changed: &&Changed| {
+        (changed.from, changed.to) == (State::Established, State::Close) && changed.by.is_some()
+    };
+    changes.filter(is_close).collect()
+}
+
+/// Both ends are told with who had them, who closed which, and the reset that the other got.
+#[track_caller]
+fn is_whole_story(events: &[Event], closer: u32) -> SocketId {
+    let closes = closes(events);
+    let &[changed] = &closes[..] else { panic!("{events:#?}") };
+    assert_eq!(changed.by.map(|by| by.pid), Some(closer), "{events:#?}");
+    let near = changed.socket;
+    let is_held = |event: &Event| {
+        matches!(event.what, What::Holds { socket, pid, .. }
+        if (socket, pid) == (near, closer))
+    };
+    let is_sent = |event: &Event| {
+        matches!(&event.what, What::ResetSent(reset)
+        if reset.socket == Some(near) && reset.active && reset.by.map(|by| by.pid) == Some(closer))
+    };
+    let is_received = |event: &Event| {
+        matches!(event.what, What::ResetReceived { socket, .. }
+        if socket != near)
+    };
+    for (what, is_told) in [
+        ("who had it", events.iter().any(is_held)),
+        ("the reset that was sent", events.iter().any(is_sent)),
+        ("the reset that came", events.iter().any(is_received)),
+    ] {
+        assert!(is_told, "{what} is not told: {events:#?}");
+    }
+    assert!(events.is_sorted_by_key(|event| event.at_ns), "{events:#?}");
+    near
+}
+
+#[test]
+fn a_program_that_ends_at_once_with_both_ends_is_seen_with_its_last_numbers() {
+    let Some((events, pid)) = seen_of("near.close()") else { return };
+    let near = is_whole_story(&events, pid);
+    let last = events.iter().rev().find_map(|event| match &event.what {
+        What::Sample(sample) if sample.socket == near => Some(sample),
+        _ => None,
+    });
+    assert!(last.is_some_and(|last| last.receive_queue == 11), "{events:#?}");
+}
+
+#[test]
+fn an_abort_of_a_program_that_ends_at_once_is_seen() {
+    let linger = "near.recv(11)\n\
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\nnear.close()";
+    let Some((events, pid)) = seen_of(linger) else { return };
+    is_whole_story(&events, pid);
+}
+
+#[test]
+fn what_a_child_did_that_nobody_could_look_at_is_its_own() {
+    // The last that has it is the child.
+    let exit = "reader, writer = os.pipe()\nchild = os.fork()\nif child == 0:\n    far.close()\n\x20\x20\
+        \x20\x20os.close(writer)\n    os.read(reader, 1)\n    os._exit(0)\n\
+        near.close()\nos.close(writer)\nos.waitpid(child, 0)";
+    let Some((events, pid)) = seen_of(exit) else { return };
+    let child = closes(&events)[0].by.unwrap();
+    assert!(child.pid != pid && child.ending.is_some(), "{child:?}: {events:#?}");
+    is_whole_story(&events, child.pid);
+    let is_child = |event: &Event| {
+        matches!(&event.what, What::Process(one)
+        if (one.pid, one.parent) == (child.pid, pid) && one.name.starts_with("python"))
+    };
+    let is_over =
+        |event: &Event| matches!(event.what, What::Exited { pid, .. } if pid == child.pid);
+    assert!(events.iter().any(is_child) && events.iter().any(is_over), "{events:#?}");
+}
+
+#[test]
+fn what_a_thread_did_that_nobody_could_look_at_is_its_process_own() {
+    let thread = "thread = threading.Thread(target=near.close)\nthread.start()\nthread.join()";
+    let Some((events, pid)) = seen_of(thread) else { return };
+    let by = closes(&events)[0].by.unwrap();
+    assert!(by.tid != pid, "{by:?}");
+    is_whole_story(&events, pid);
+}
+
+#[test]
+fn tracefs_that_is_not_mounted_is_mounted_for_the_observer_alone() {
+    const PLACE: &str = "/sys/kernel/tracing";
+    let without = || -> std::io::Result<()> {
+        lastbyte_sys::namespace::unshare_mounts()?;
+        lastbyte_sys::mount::make_all_private()?;
+        for place in [PLACE, "/sys/kernel/debug/tracing", "/sys/kernel/debug"] {
+            // What is not mounted need not be taken away.
+            let _ = lastbyte_sys::mount::unmount_detach(Path::new(place));
+        }
+        Ok(())
+    };
+    // This thread has mounts of its own from here on.
+    if let Err(why) = without() {
+        return lastbyte_testing::not_tested!("mounts of one's own: {why}");
+    }
+    let mounts = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+    let Some(mut observer) = observer(own(), Traced::Never) else { return };
+    assert!(!Path::new(PLACE).join("instances").exists());
+    assert_eq!(std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap(), mounts);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop((TcpStream::connect(("127.0.0.1", port)).unwrap(), listener.accept().unwrap()));
+    let mut events = Vec::new();
+    until(&mut observer, &mut events, |events| {
+        events.iter().any(|event| matches!(event.what, What::Changed(_)))
+    });
 }
 
 #[test]

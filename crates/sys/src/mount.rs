@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -80,6 +81,60 @@ pub fn own_tracefs() -> io::Result<()> {
     make_all_private()?;
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     mount(Some(Path::new("tracefs")), Path::new(PLACE), Some("tracefs"), flags)
+}
+
+/// `ENODEV`: what a mount fails with where the kernel has no such file system.
+pub const NO_SUCH_FILE_SYSTEM: i32 = libc::ENODEV;
+
+/// A tracefs that is mounted nowhere, so that it is seen by way of this descriptor alone (its path is
+/// `/proc/self/fd/N`), until that is closed. What is made in it is the machine's, as in any tracefs.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `ENODEV` where the kernel has no tracing, `ENOSYS`
+/// before Linux 5.2.
+pub fn detached_tracefs() -> io::Result<OwnedFd> {
+    let context = open_file_system(c"tracefs")?;
+    create_file_system(&context)?;
+    mount_detached(&context)
+}
+
+/// `fsopen(2)`.
+fn open_file_system(kind: &CStr) -> io::Result<OwnedFd> {
+    /// `FSOPEN_CLOEXEC` (`linux/mount.h`).
+    const CLOSE_ON_EXEC: libc::c_uint = 1;
+    // SAFETY: `kind` is a C string that outlives the call.
+    let fd = unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), CLOSE_ON_EXEC) };
+    owned(fd)
+}
+
+/// `fsconfig(2)`, `FSCONFIG_CMD_CREATE`.
+fn create_file_system(context: &OwnedFd) -> io::Result<()> {
+    /// `FSCONFIG_CMD_CREATE` (`linux/mount.h`).
+    const CREATE: libc::c_uint = 6;
+    let (key, value) = (ptr::null::<libc::c_char>(), ptr::null::<libc::c_void>());
+    let fd = context.as_raw_fd();
+    // SAFETY: `context` is open; this command takes neither key nor value, which are null, and 0.
+    let done = unsafe { libc::syscall(libc::SYS_fsconfig, fd, CREATE, key, value, 0) };
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `fsmount(2)`.
+fn mount_detached(context: &OwnedFd) -> io::Result<OwnedFd> {
+    /// `FSMOUNT_CLOEXEC`, and `MOUNT_ATTR_NOSUID`, `_NODEV` and `_NOEXEC` (`linux/mount.h`).
+    const CLOSE_ON_EXEC: libc::c_uint = 1;
+    const ATTRIBUTES: libc::c_uint = 2 | 4 | 8;
+    let fd = context.as_raw_fd();
+    // SAFETY: `context` is open; the other arguments are numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_fsmount, fd, CLOSE_ON_EXEC, ATTRIBUTES) };
+    owned(fd)
+}
+
+/// The descriptor that a call has returned.
+fn owned(returned: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = i32::try_from(returned).map_err(io::Error::other)?;
+    let fd = check(fd)?;
+    // SAFETY: the call has just made it, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Takes the mount at `target` out of the tree at once, and ends it when its last user is gone

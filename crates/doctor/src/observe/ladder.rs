@@ -122,8 +122,8 @@ fn adds(tier: Tier) -> &'static str {
     match tier {
         Tier::Procfs => "states and queues of sockets, ten times a second",
         Tier::Tracefs => {
-            "each reset with its reason, each change of state and retransmission, processes that live for \
-             less than a tenth of a second"
+            "each reset with its reason and whose call it was, each change of state and retransmission, \
+             processes and connections that live for milliseconds"
         }
         Tier::Bpf => {
             "the bytes unread and unacked at the moment of each close, who closed, and what programs do \

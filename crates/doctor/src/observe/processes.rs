@@ -25,18 +25,34 @@ const MOST_THREADS: usize = 256;
 pub(super) struct Processes {
     proc: Proc,
     known: BTreeMap<u32, Known>,
-    /// Watched ones that were lately found to have ended, and when.
-    ended: BTreeMap<u32, u64>,
+    /// Watched ones that were lately found to have ended.
+    ended: BTreeMap<u32, Past>,
     /// Whether ends are told of; otherwise a higher tier does.
     tells_ends: bool,
     sees_all: bool,
     second_ns: u64,
 }
 
+/// A watched process that has ended.
+#[derive(Debug)]
+struct Past {
+    /// When that was found, and as of when it was told.
+    found_ns: u64,
+    told_ns: u64,
+    ending: Ending,
+    /// As last told.
+    process: Process,
+    /// That it has ended was told.
+    is_over: bool,
+}
+
 #[derive(Debug)]
 struct Known {
+    /// As last told.
+    process: Process,
     stat: Stat,
-    user: Option<u32>,
+    /// Found in this second or the last: where its threads are is asked at each look.
+    since_ns: u64,
     /// The network namespaces that its threads are in, each with one of them: most often one.
     networks: BTreeMap<u64, u32>,
     /// It, or what it descends from, is asked about.
@@ -69,25 +85,60 @@ impl Processes {
         }
     }
 
-    /// A process that was watched from its first moment and has ended before it could be looked at.
-    pub(super) fn tell_late(&self, process: Process, now_ns: u64, each: Each<'_>) {
-        let pid = process.pid;
-        each(Event { at_ns: now_ns, what: What::Process(process) });
-        if self.tells_ends {
-            let ending = Ending::Unknown;
-            each(Event { at_ns: now_ns, what: What::Exited { pid, ending } });
+    /// A watched process has started this one, which may have ended since.
+    pub(super) fn adopt(&mut self, process: Process, now_ns: u64, each: Each<'_>) {
+        self.watch(process.pid, now_ns, each);
+        if self.is_watched(process.pid) {
+            return;
+        }
+        // What it did is told later than this.
+        let parent = self.known.get(&process.parent).map(|known| &known.process);
+        let parent = parent.or_else(|| self.ended.get(&process.parent).map(|past| &past.process));
+        let network = parent.and_then(|parent| parent.network);
+        let process = Process { network, ..process };
+        each(Event { at_ns: now_ns, what: What::Process(process.clone()) });
+        let past = Past {
+            found_ns: process::monotonic_ns(),
+            told_ns: u64::MAX,
+            ending: Ending::Unknown,
+            process,
+            is_over: false,
+        };
+        self.ended.insert(past.process.pid, past);
+    }
+
+    /// By this name a process has ended: it may have run other programs since it was looked at.
+    pub(super) fn name_at_end(&mut self, pid: u32, name: &str, at_ns: u64, each: Each<'_>) {
+        let known = self.known.get_mut(&pid).map(|known| &mut known.process);
+        let past = self.ended.get_mut(&pid).filter(|past| at_ns <= past.told_ns);
+        let (known, is_over) = match (known, past) {
+            (Some(known), _) => (known, None),
+            (None, Some(past)) => (&mut past.process, Some(&mut past.is_over)),
+            (None, None) => return,
+        };
+        if known.name != name {
+            name.clone_into(&mut known.name);
+            each(Event { at_ns, what: What::Process(known.clone()) });
+        }
+        if let Some(is_over) = is_over
+            && !std::mem::replace(is_over, true)
+            && self.tells_ends
+        {
+            each(Event { at_ns, what: What::Exited { pid, ending: Ending::Unknown } });
         }
     }
 
-    /// Tells of a process, unless that was done. Returns whether it is there.
+    /// Tells of a process, unless that was done. Returns whether it was told of.
     pub(super) fn tell(&mut self, pid: u32, now_ns: u64, each: Each<'_>) -> bool {
         if self.known.contains_key(&pid) {
             return true;
         }
-        let Some(stat) = self.proc.stat(pid) else { return false };
+        // A watched one was told of, though it has ended since.
+        let Some(stat) = self.proc.stat(pid) else { return self.ended.contains_key(&pid) };
         let process = self.proc.process(pid, &stat);
         let known = Known {
-            user: process.user,
+            process: process.clone(),
+            since_ns: now_ns,
             networks: process.network.map(|network| (network, pid)).into_iter().collect(),
             stat,
             is_watched: false,
@@ -109,7 +160,26 @@ impl Processes {
 
     /// Whether it was watched when it did what is told of now: it may have ended since.
     pub(super) fn was_watched(&self, pid: u32, at_ns: u64) -> bool {
-        self.is_watched(pid) || self.ended.get(&pid).is_some_and(|end_ns| at_ns <= *end_ns)
+        self.is_watched(pid) || self.ended.get(&pid).is_some_and(|past| at_ns <= past.found_ns)
+    }
+
+    /// Whether it is watched, or was until lately.
+    pub(super) fn is_remembered(&self, pid: u32) -> bool {
+        self.is_watched(pid) || self.ended.contains_key(&pid)
+    }
+
+    /// How one that was watched has ended.
+    pub(super) fn ending(&self, pid: u32) -> Ending {
+        self.ended.get(&pid).map_or(Ending::Unknown, |past| past.ending)
+    }
+
+    /// The network namespace of one that is or was watched, where all its threads are in one.
+    pub(super) fn network(&self, pid: u32) -> Option<u64> {
+        match self.known.get(&pid) {
+            Some(known) if known.networks.len() > 1 => None,
+            Some(known) => known.process.network,
+            None => self.ended.get(&pid)?.process.network,
+        }
     }
 
     /// The network namespaces of those that are asked about, each with a process and a thread in it.
@@ -125,7 +195,7 @@ impl Processes {
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         if is_second {
             self.second_ns = now_ns;
-            self.ended.retain(|_, end_ns| *end_ns + ENDED_NS > now_ns);
+            self.ended.retain(|_, past| past.found_ns + ENDED_NS > now_ns);
         }
         let pids: Vec<u32> = self.known.keys().copied().collect();
         for pid in pids {
@@ -133,6 +203,8 @@ impl Processes {
             let is_there = !(is_watched || is_second) || self.look_at(pid, now_ns, each);
             if is_second && is_there {
                 self.measure(pid, now_ns, each);
+            }
+            if is_there && (is_second || self.is_young(pid, now_ns)) {
                 self.find_networks(pid);
             }
             if is_watched {
@@ -147,20 +219,23 @@ impl Processes {
         let Some(known) = self.known.get_mut(&pid) else { return false };
         let is_same = stat.as_ref().is_some_and(|stat| stat.start == known.stat.start);
         let same = stat.filter(|_| is_same);
-        let own = self.sees_all || known.user == Some(process::effective_user());
+        let own = self.sees_all || known.process.user == Some(process::effective_user());
         match same {
             Some(stat) if !stat.has_ended() => {
                 if stat.name != known.stat.name {
-                    let process = self.proc.process(pid, &stat);
-                    each(Event { at_ns: now_ns, what: What::Process(process) });
+                    known.process = self.proc.process(pid, &stat);
+                    each(Event { at_ns: now_ns, what: What::Process(known.process.clone()) });
                 }
                 known.stat = stat;
                 true
             }
             ended => {
                 let ending = ended.map_or(Ending::Unknown, |stat| stat.ending(own));
-                if self.known.remove(&pid).is_some_and(|known| known.is_watched) {
-                    self.ended.insert(pid, now_ns);
+                if let Some(known) = self.known.remove(&pid).filter(|known| known.is_watched) {
+                    let (found_ns, told_ns) = (process::monotonic_ns(), now_ns);
+                    let (process, is_over) = (known.process, true);
+                    let past = Past { found_ns, told_ns, ending, process, is_over };
+                    self.ended.insert(pid, past);
                 }
                 if self.tells_ends {
                     each(Event { at_ns: now_ns, what: What::Exited { pid, ending } });
@@ -168,6 +243,11 @@ impl Processes {
                 false
             }
         }
+    }
+
+    /// A program that lives for less than two seconds is looked at as often as possible.
+    fn is_young(&self, pid: u32, now_ns: u64) -> bool {
+        self.known.get(&pid).is_some_and(|known| now_ns <= known.since_ns + 2 * SECOND_NS)
     }
 
     /// Threads can be in other network namespaces than their process.

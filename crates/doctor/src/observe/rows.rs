@@ -22,8 +22,18 @@ pub(super) struct Rows {
     listening: HashMap<u16, Vec<SocketId>>,
     /// Whether there is one that a program has, it is not known which.
     pub(super) has_unsearched: bool,
-    /// Those that went at the last look, for whoever hears of them later: with their last numbers.
-    pub(super) buried: HashMap<(SocketAddr, SocketAddr), (Box<Row>, Option<Sample>)>,
+    /// Those that went at the last look or the one before, for whoever hears of them later.
+    pub(super) buried: HashMap<(SocketAddr, SocketAddr), Buried>,
+}
+
+/// One that is gone.
+#[derive(Debug)]
+pub(super) struct Buried {
+    pub(super) row: Box<Row>,
+    /// Its last numbers, if they are still to be told.
+    pub(super) last: Option<Sample>,
+    /// The look that found it gone.
+    pub(super) round: u32,
 }
 
 #[derive(Debug)]

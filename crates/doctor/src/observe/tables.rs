@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::networks::{self, Network, Networks};
 use super::pace::Pace;
 use super::proc::Proc;
 use super::processes::Processes;
-use super::rows::{Moved, Row, Rows, role, sample};
+use super::rows::{Buried, Moved, Row, Rows, role, sample};
 use super::{Each, ObserveError, Plan};
 use crate::event::{Changed, Event, Role, Sample, Scope, Socket, SocketId, What};
 
@@ -80,13 +80,24 @@ pub(super) struct Tables {
     has_new_listener: bool,
     /// Such as came to be asked about after they had gone.
     claimed: Vec<(SocketId, Option<Sample>)>,
-    /// Sockets that the tables never saw: a number, and when they were closed.
-    made_up: HashMap<Addresses, (SocketId, Option<u64>)>,
+    /// Sockets that the tables never saw.
+    made_up: HashMap<Addresses, MadeUp>,
     next_made_up: u64,
+    /// Of watched ones that were told to listen, by whom: the tables may never see them.
+    listening: HashMap<SocketAddr, u32>,
     looked_ns: u64,
 }
 
 type Addresses = (SocketAddr, SocketAddr);
+
+/// A socket that the tables never saw, and who used it.
+#[derive(Debug)]
+struct MadeUp {
+    id: SocketId,
+    pids: Vec<u32>,
+    /// When it was closed.
+    closed_ns: Option<u64>,
+}
 
 impl Tables {
     pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
@@ -114,6 +125,7 @@ impl Tables {
             claimed: Vec::new(),
             made_up: HashMap::new(),
             next_made_up: MADE_UP,
+            listening: HashMap::new(),
             looked_ns: 0,
         })
     }
@@ -135,7 +147,7 @@ impl Tables {
     /// The socket of these addresses, as the last look saw it, or as it was before that.
     pub(super) fn at(&self, local: SocketAddr, peer: SocketAddr) -> Option<&Row> {
         let row = self.rows.at(local, peer).and_then(|id| self.rows.all.get(&id));
-        let buried = || self.rows.buried.get(&(local, peer)).map(|buried| &buried.0);
+        let buried = || self.rows.buried.get(&(local, peer)).map(|buried| &buried.row);
         row.or_else(buried).map(|row| &**row)
     }
 
@@ -156,13 +168,13 @@ impl Tables {
     /// of at all.
     pub(super) fn claim(
         &mut self,
-        id: SocketId,
+        (id, names): (SocketId, Addresses),
         pid: Option<u32>,
         at_ns: u64,
         each: Each<'_>,
     ) -> bool {
         let Some(row) = self.rows.all.get_mut(&id) else {
-            return self.claim_buried(id, pid, at_ns, each);
+            return self.claim_buried(names, pid, at_ns, each);
         };
         let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
         if let Some(pid) = is_new {
@@ -175,28 +187,79 @@ impl Tables {
         self.rows.all.get(&id).is_some_and(|row| row.is_told)
     }
 
-    fn claim_buried(&mut self, id: SocketId, pid: Option<u32>, at_ns: u64, each: Each<'_>) -> bool {
-        let mut buried = self.rows.buried.values_mut();
-        let Some((row, last)) = buried.find(|(row, _)| row.socket.id == id) else { return false };
-        if row.is_told {
+    /// As [`Self::claim`], of one that was gone by the last look.
+    fn claim_buried(
+        &mut self,
+        names: Addresses,
+        pid: Option<u32>,
+        at_ns: u64,
+        each: Each<'_>,
+    ) -> bool {
+        let Some(Buried { row, .. }) = self.rows.buried.get_mut(&names) else { return false };
+        let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
+        row.holders.extend(is_new.map(|pid| (pid, None)));
+        let (id, is_told, socket) = (row.socket.id, row.is_told, row.socket.clone());
+        if is_told {
+            if let Some(pid) = is_new {
+                self.hold((id, pid, None), at_ns, each);
+            }
             return true;
         }
-        row.holders.extend(pid.map(|pid| (pid, None)));
-        let (socket, last) = (row.socket.clone(), last.take());
-        if !self.wants(&socket, pid) {
+        if !self.wants(&socket, pid.map(|pid| (pid, at_ns))) {
             return false;
         }
-        if let Some((row, _)) = self.rows.buried.get_mut(&(socket.local, socket.peer)) {
+        if let Some(Buried { row, last, .. }) = self.rows.buried.get_mut(&names) {
             row.is_told = true;
+            self.claimed.push((id, last.take()));
         }
         self.introduce(&socket, pid, at_ns, each);
-        self.claimed.push((id, last));
         true
     }
 
-    /// The number that was made up for a socket of these addresses.
-    pub(super) fn made_up(&self, names: Addresses) -> Option<SocketId> {
-        self.made_up.get(&names).map(|made_up| made_up.0)
+    /// Whether a number was made up for a socket of these addresses.
+    pub(super) fn is_made_up(&self, names: Addresses) -> bool {
+        self.made_up.contains_key(&names)
+    }
+
+    /// The number that was made up for a socket of these addresses, which somebody used.
+    pub(super) fn claim_made_up(
+        &mut self,
+        names: Addresses,
+        pid: Option<u32>,
+        at_ns: u64,
+        each: Each<'_>,
+    ) -> Option<SocketId> {
+        let made_up = self.made_up.get_mut(&names)?;
+        let (id, is_new) = (made_up.id, pid.filter(|pid| !made_up.pids.contains(pid)));
+        made_up.pids.extend(is_new);
+        if let Some(pid) = is_new {
+            self.hold((id, pid, None), at_ns, each);
+        }
+        Some(id)
+    }
+
+    /// A watched process listens at an address, or no more.
+    pub(super) fn note_listening(&mut self, at: SocketAddr, pid: Option<u32>) {
+        if let Some(pid) = pid.filter(|_| self.listening.len() < MOST_MADE_UP) {
+            self.listening.insert(at, pid);
+        } else {
+            self.listening.remove(&at);
+        }
+    }
+
+    /// Who was told to listen where a connection came to.
+    fn told_listener(&self, local: SocketAddr, network: Option<u64>) -> Option<u32> {
+        if self.listening.is_empty() {
+            return None;
+        }
+        let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+        let mut places = [local.ip()].into_iter().chain(any);
+        let at = |ip| self.listening.get(&SocketAddr::new(ip, local.port())).copied();
+        let pid = places.find_map(at)?;
+        let is_elsewhere = network.is_some_and(|network| {
+            self.processes.network(pid).is_some_and(|listens| listens != network)
+        });
+        (!is_elsewhere).then_some(pid)
     }
 
     /// Makes up a number for a socket that the tables never saw, if it is asked about, and tells of it.
@@ -208,28 +271,36 @@ impl Tables {
         each: Each<'_>,
     ) {
         let id = SocketId(self.next_made_up);
-        let socket = Socket { id, local, peer, mapped, network: None, role, subflow: false };
-        if self.made_up.len() < MOST_MADE_UP && self.wants(&socket, pid) {
-            self.next_made_up += 1;
-            self.made_up.insert((local, peer), (id, None));
-            self.introduce(&socket, pid, at_ns, each);
+        let pid = pid.or_else(|| self.told_listener(local, None));
+        let network = pid.and_then(|pid| self.processes.network(pid));
+        let socket = Socket { id, local, peer, mapped, network, role, subflow: false };
+        if !self.wants(&socket, pid.map(|pid| (pid, at_ns))) {
+            return;
         }
+        if self.made_up.len() >= MOST_MADE_UP {
+            each(Event { at_ns, what: What::Dropped { events: 1 } });
+            return;
+        }
+        self.next_made_up += 1;
+        let pids = pid.into_iter().collect();
+        self.made_up.insert((local, peer), MadeUp { id, pids, closed_ns: None });
+        self.introduce(&socket, pid, at_ns, each);
     }
 
     /// It was closed; what else belongs to that may still come.
     pub(super) fn close_made_up(&mut self, names: Addresses, at_ns: u64) {
         if let Some(made_up) = self.made_up.get_mut(&names) {
-            made_up.1 = Some(at_ns);
+            made_up.closed_ns = Some(at_ns);
         }
     }
 
     /// Takes leave of those that were closed a while ago.
     fn end_made_up(&mut self, now_ns: u64, each: Each<'_>) {
         let is_over = |closed: Option<u64>| closed.is_some_and(|at_ns| now_ns > at_ns + LATE_NS);
-        self.made_up.retain(|_, (id, closed)| {
-            let is_over = is_over(*closed);
+        self.made_up.retain(|_, made_up| {
+            let is_over = is_over(made_up.closed_ns);
             if is_over {
-                end_of(*id, None, each);
+                end_of(made_up.id, None, each);
             }
             !is_over
         });
@@ -245,19 +316,32 @@ impl Tables {
         }
     }
 
-    /// Whether a socket that the tables never saw is asked about, by what is known of it.
-    pub(super) fn wants(&self, socket: &Socket, pid: Option<u32>) -> bool {
-        let watched = |pid: u32| self.processes.is_watched(pid);
-        let is_held = |row: &Row| row.holders.iter().any(|holder| watched(holder.0));
+    /// Whether a socket that the tables never saw is asked about, by what is known of it: whose call it
+    /// was, and when.
+    fn wants(&self, socket: &Socket, by: Option<(u32, u64)>) -> bool {
+        let is_held = |row: &Row| self.is_held(row);
         match self.scope {
             Scope::Machine => true,
             Scope::Port(port) => socket.local.port() == port || socket.peer.port() == port,
             Scope::Process(_) => {
-                pid.is_some_and(watched)
+                by.is_some_and(|(pid, at_ns)| self.processes.was_watched(pid, at_ns))
                     || self.rows.listener(socket).is_some_and(is_held)
-                    || self.rows.other_end(socket).is_some_and(|other| other.is_told)
+                    || self.is_other_end_told(socket)
+                    || self.told_listener(socket.local, socket.network).is_some()
             }
         }
+    }
+
+    fn is_held(&self, row: &Row) -> bool {
+        row.holders.iter().any(|one| self.processes.is_remembered(one.0))
+    }
+
+    /// Of a connection with both ends here, where the other may be gone by now.
+    fn is_other_end_told(&self, socket: &Socket) -> bool {
+        let names = (socket.peer, socket.local);
+        self.rows.other_end(socket).is_some_and(|other| other.is_told)
+            || self.rows.buried.get(&names).is_some_and(|other| other.row.is_told)
+            || self.made_up.contains_key(&names)
     }
 
     /// Takes leave of those that were asked about only after they had gone.
@@ -313,14 +397,26 @@ impl Tables {
     /// Looks at everything that is due.
     pub(super) fn look(&mut self, now_ns: u64, each: Each<'_>) {
         self.processes.look(now_ns, each);
-        if !self.pace.is_due(now_ns) {
-            return;
+        if self.pace.is_due(now_ns) {
+            self.look_at_all(now_ns, each);
         }
+    }
+
+    /// Looks once more, whether it is due or not, and at the counters too.
+    pub(super) fn look_last(&mut self, now_ns: u64, each: Each<'_>) {
+        self.processes.look(now_ns, each);
+        self.second_ns = 0;
+        self.look_at_all(now_ns, each);
+    }
+
+    fn look_at_all(&mut self, now_ns: u64, each: Each<'_>) {
         let cost = Pace::begin();
         let is_first = self.round == 0;
         self.round = self.round.wrapping_add(1);
         self.looked_ns = now_ns;
-        self.rows.buried.clear();
+        // What was told between the beginning of a look and its end is read after the next one.
+        let round = self.round;
+        self.rows.buried.retain(|_, buried| buried.round.wrapping_add(1) == round);
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         self.enter(is_second, now_ns);
         for network in self.networks.take_fresh() {
@@ -417,8 +513,11 @@ impl Tables {
     /// Takes those for gone that are not in the `whole` table of their namespace any more. From one that
     /// was interrupted some may be missing.
     fn miss(&self, whole: &[u64], seen: &mut Seen) {
+        // Where changes are told by trace lines it may wait: the kernel takes a socket out of its table
+        // before it tells of its end, with the last numbers.
+        let patience = u32::from(self.tells.ends && !self.tells.changes);
         let is_missing = |row: &&Row| {
-            row.round != self.round
+            self.round.wrapping_sub(row.round) > patience
                 && row.socket.network.is_some_and(|network| whole.contains(&network))
         };
         let missing = self.rows.all.values().map(|row| &**row).filter(is_missing);
@@ -451,8 +550,8 @@ impl Tables {
         }
         for (socket, info) in heard {
             let id = SocketId(socket.cookie);
-            if let Some((made_up, _)) = self.made_up.remove(&(socket.local, socket.peer)) {
-                end_of(made_up, Some(sample(made_up, socket, info.as_deref())), each);
+            if let Some(MadeUp { id, .. }) = self.made_up.remove(&(socket.local, socket.peer)) {
+                end_of(id, Some(sample(id, socket, info.as_deref())), each);
                 continue;
             }
             // Of one that was aborted by its program nothing is left to read.
@@ -545,7 +644,7 @@ impl Tables {
     }
 
     fn is_wanted(&self, row: &Row) -> bool {
-        let is_held = row.holders.iter().any(|one| self.processes.is_watched(one.0));
+        let is_held = self.is_held(row);
         match (self.scope, row.state) {
             (Scope::Process(_), State::Listen) => is_held,
             (Scope::Process(_), _) if is_held => true,
@@ -585,7 +684,8 @@ impl Tables {
             };
             if !self.tells.changes {
                 let names = (row.socket.local, row.socket.peer);
-                self.rows.buried.insert(names, (row, later));
+                let buried = Buried { row, last: later, round: self.round };
+                self.rows.buried.insert(names, buried);
             }
         }
     }

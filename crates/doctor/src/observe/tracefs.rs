@@ -8,13 +8,14 @@
 //! What a socket held at a moment is not in these lines: that say the samples before and after.
 
 mod calls;
+mod family;
 mod instance;
 mod line;
+mod place;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 
 use lastbyte_core::sample::State;
 use lastbyte_sys::process;
@@ -23,12 +24,13 @@ use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
-    Actor, Again, Changed, Ending, Event, Precision, Process, ResetSent, Role, Scope, SocketId,
-    What,
+    Actor, Again, Changed, Event, Precision, Process, ResetSent, Role, Scope, SocketId, What,
 };
 use calls::Calls;
+use family::Family;
 use instance::Instance;
 use line::Line;
+use place::Place;
 
 /// Lines that are read at a time: more than that, and the buffer may overflow, which is told.
 const LINES: usize = 30_000;
@@ -50,8 +52,9 @@ const EVENTS: [(&str, bool); 8] = [
     ("tcp/tcp_retransmit_synack", false),
     // Linux 5.13.
     ("sock/inet_sk_error_report", false),
-    ("sched/sched_process_fork", false),
-    ("sched/sched_process_exit", false),
+    // It says whether it is a thread, as sched_process_fork does not.
+    ("task/task_newtask", true),
+    ("sched/sched_process_exit", true),
 ];
 
 type Addresses = (SocketAddr, SocketAddr);
@@ -69,8 +72,8 @@ pub(super) struct Trace {
     reset: HashMap<Addresses, u64>,
     /// Threads that are ending.
     exiting: HashSet<u32>,
-    /// Processes that were started by watched ones and not seen: their parents.
-    unseen: BTreeMap<u32, u32>,
+    /// Whom the watched ones have started.
+    family: Family,
     /// So often since the last time, and when first.
     again: HashMap<(SocketId, Again), (u64, u32)>,
     /// What threads threw away with a Unix socket.
@@ -95,14 +98,14 @@ enum Word {
     Again { names: Addresses, state: State },
     Failed { names: Addresses, errno: i32 },
     Unread,
-    Fork { child: u32 },
+    Fork { child: u32, name: String, is_thread: bool },
     Exit { name: String, is_whole: bool },
 }
 
 /// Removes what observers left that were killed.
 pub(super) fn sweep(roots: &Roots) {
-    if let Ok(tracing) = place(roots) {
-        instance::sweep(&tracing, &Proc(roots.proc.clone()));
+    if let Ok(place) = Place::find(roots) {
+        instance::sweep(&place.path, &Proc(roots.proc.clone()));
     }
 }
 
@@ -110,7 +113,7 @@ impl Trace {
     /// Begins to trace. The error is a sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
         let proc = Proc(roots.proc.clone());
-        let tracing = place(roots)?;
+        let tracing = Place::find(roots)?;
         let refused = |error: std::io::Error| {
             format!("making a tracefs instance needs root, or its rights to that folder: {error}")
         };
@@ -139,7 +142,7 @@ impl Trace {
             connecting: HashMap::new(),
             reset: HashMap::new(),
             exiting: HashSet::new(),
-            unseen: BTreeMap::new(),
+            family: Family::default(),
             again: HashMap::new(),
             unread: BTreeMap::new(),
         })
@@ -169,7 +172,7 @@ impl Trace {
                 }
             }
             Word::Unread => self.note_unread(told, tables),
-            Word::Fork { child } => self.fork(told, *child, tables, each),
+            Word::Fork { .. } => self.fork(told, tables, each),
             Word::Exit { name, is_whole } => self.exit(told, (name, *is_whole), tables, each),
         }
     }
@@ -183,29 +186,33 @@ impl Trace {
         each: Each<'_>,
     ) -> Option<SocketId> {
         match tables.at(names.0, names.1).map(|row| row.socket.id) {
-            Some(id) => tables.claim(id, pid, at_ns, each).then_some(id),
-            None => tables.made_up(names),
+            Some(id) => tables.claim((id, names), pid, at_ns, each).then_some(id),
+            None => tables.claim_made_up(names, pid, at_ns, each),
         }
     }
 
     fn tell_state(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
         let Word::State { names, mapped, from, to } = told.what else { return };
         let at_ns = told.at_ns;
+        let actor = self.actor(told, tables);
         if from == State::Listen || to == State::Listen {
+            note_listening((names.0, to), (actor, at_ns), tables);
             return;
         }
         if names.0.port() == 0 {
             // Before it is connected it has no name to be known by.
-            if let (State::SynSent, Some(by)) = (to, told.actor(&self.exiting)) {
+            if let (State::SynSent, Some(by)) = (to, actor) {
                 self.note_connect(names, by.pid);
             }
             return;
         }
         let was_reset = self.reset.get(&names).is_some_and(|reset| at_ns < reset + RESET_NS);
-        let by = told.actor(&self.exiting).filter(|_| is_by_call(from, to, was_reset));
+        let by = actor.filter(|_| is_by_call(from, to, was_reset));
         let caller = if from == State::SynSent { self.caller(names) } else { None };
-        let pid = by.map(|by| by.pid).or(caller);
-        if tables.at(names.0, names.1).is_none() && tables.made_up(names).is_none() {
+        // What is worked off in a process that is watched, and not in an interrupt, is its own.
+        let own = actor.filter(|actor| tables.processes().was_watched(actor.pid, at_ns));
+        let pid = by.or(own).map(|by| by.pid).or(caller);
+        if tables.at(names.0, names.1).is_none() && !tables.is_made_up(names) {
             let role = match from {
                 State::SynSent => Role::Connected,
                 State::SynRecv => Role::Accepted,
@@ -244,7 +251,7 @@ impl Trace {
     fn tell_sent(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
         let Word::Sent { names, is_active, is_of_socket, reason } = &told.what else { return };
         let (at_ns, (local, peer), active) = (told.at_ns, *names, *is_active);
-        let by = told.actor(&self.exiting).filter(|_| active);
+        let by = self.actor(told, tables).filter(|_| active);
         let pid = by.map(|by| by.pid);
         let known = self.known(*names, (pid, at_ns), tables, each);
         let socket = known.filter(|_| *is_of_socket);
@@ -263,7 +270,7 @@ impl Trace {
     }
 
     fn note_unread(&mut self, told: &Told, tables: &mut Tables) {
-        let Some(actor) = told.actor(&self.exiting) else { return };
+        let Some(actor) = self.actor(told, tables) else { return };
         let is_asked = match tables.scope() {
             Scope::Machine => true,
             Scope::Process(_) => tables.processes().was_watched(actor.pid, told.at_ns),
@@ -275,20 +282,21 @@ impl Trace {
     }
 
     /// A watched process has started another, or a thread.
-    fn fork(&mut self, told: &Told, child: u32, tables: &mut Tables, each: Each<'_>) {
+    fn fork(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
+        let Word::Fork { child, name, is_thread } = &told.what else { return };
         let parent = told.pid.unwrap_or(told.tid);
-        if !tables.processes().is_watched(parent) && !self.unseen.contains_key(&parent) {
+        if !tables.processes().was_watched(parent, told.at_ns) {
             return;
         }
-        match tables.proc().group(child) {
-            Some(group) if group == child => tables.processes().watch(child, told.at_ns, each),
-            // A thread.
-            Some(_) => {}
-            None => drop(self.unseen.insert(child, parent)),
+        self.family.add(*child, if *is_thread { parent } else { *child });
+        if !is_thread {
+            let (pid, name) = (*child, name.clone());
+            let process = Process { pid, parent, name, ..Process::default() };
+            tables.processes().adopt(process, told.at_ns, each);
         }
     }
 
-    /// A thread ends, and with the last one its process.
+    /// A thread ends, and with the last one its process. What it held is closed after that.
     fn exit(
         &mut self,
         told: &Told,
@@ -297,12 +305,18 @@ impl Trace {
         each: Each<'_>,
     ) {
         self.exiting.insert(told.tid);
-        let Some(parent) = self.unseen.remove(&told.tid) else { return };
-        if is_whole && told.pid == Some(told.tid) {
-            let process =
-                Process { pid: told.tid, parent, name: name.to_owned(), ..Process::default() };
-            tables.processes().tell_late(process, told.at_ns, each);
+        self.family.end(told.tid, told.at_ns);
+        if is_whole && told.pid.unwrap_or(told.tid) == told.tid {
+            tables.processes().name_at_end(told.tid, name, told.at_ns, each);
         }
+    }
+
+    /// Who did it, if a call did.
+    fn actor(&self, told: &Told, tables: &mut Tables) -> Option<Actor> {
+        let pid = told.pid.unwrap_or(told.tid);
+        let is_ending = self.exiting.contains(&told.tid);
+        let ending = is_ending.then(|| tables.processes().ending(pid));
+        (told.in_call && told.tid != 0).then_some(Actor { pid, tid: told.tid, ending })
     }
 
     /// What was counted, with the time of the first.
@@ -345,7 +359,8 @@ impl Source for Trace {
         let read_ns = self.waiting.back().filter(|_| has_more).map_or(u64::MAX, |told| told.at_ns);
         self.complete_ns = known_ns.min(read_ns).max(self.complete_ns);
         while self.waiting.front().is_some_and(|told| told.at_ns <= known_ns) {
-            let Some(told) = self.waiting.pop_front() else { break };
+            let Some(mut told) = self.waiting.pop_front() else { break };
+            told.pid = self.family.group(told.tid).or(told.pid);
             self.tell(&told, tables, each);
         }
         self.flush(each);
@@ -353,6 +368,7 @@ impl Source for Trace {
         self.reset.retain(|_, at_ns| *at_ns + RESET_NS >= known_ns);
         if self.waiting.is_empty() {
             self.exiting.clear();
+            self.family.forget(known_ns);
         }
         match &mut self.calls {
             Some(calls) => calls.take(now_ns, tables, each).map_err(failed),
@@ -399,7 +415,7 @@ impl Told {
                 Word::Failed { names: names(line)?, errno: fields.number("error")? }
             }
             "kfree_skb" if fields.get("location")?.starts_with("unix_release_sock") => Word::Unread,
-            "sched_process_fork" => Word::Fork { child: fields.number("child_pid")? },
+            "task_newtask" => started(line)?,
             "sched_process_exit" => Word::Exit {
                 name: fields.between("comm=", " pid=")?.to_owned(),
                 // Before Linux 6.16 it does not say.
@@ -409,12 +425,24 @@ impl Told {
         };
         Some(Self { at_ns: line.at_ns, tid: line.tid, pid: line.pid, in_call: line.in_call, what })
     }
+}
 
-    /// Who did it, if a call did.
-    fn actor(&self, exiting: &HashSet<u32>) -> Option<Actor> {
-        let ending = exiting.contains(&self.tid).then_some(Ending::Unknown);
-        let actor = Actor { pid: self.pid.unwrap_or(self.tid), tid: self.tid, ending };
-        (self.in_call && self.tid != 0).then_some(actor)
+/// A socket begins to wait for connections, or does no more.
+fn note_listening(
+    (local, to): (SocketAddr, State),
+    (actor, at_ns): (Option<Actor>, u64),
+    tables: &mut Tables,
+) {
+    match to {
+        State::Listen => {
+            let is_own = |by: &Actor| tables.processes().was_watched(by.pid, at_ns);
+            if let Some(by) = actor.filter(is_own) {
+                tables.note_listening(local, Some(by.pid));
+            }
+        }
+        State::Close => tables.note_listening(local, None),
+        // One that came to it.
+        _ => {}
     }
 }
 
@@ -441,25 +469,21 @@ fn sent(line: &Line<'_>) -> Option<Word> {
     })
 }
 
-fn names(line: &Line<'_>) -> Option<Addresses> {
-    line.fields.addresses().map(|(local, peer, _)| (local, peer))
+/// A process or a thread that is started.
+fn started(line: &Line<'_>) -> Option<Word> {
+    /// `CLONE_THREAD` (`clone(2)`).
+    const THREAD: u64 = 0x1_0000;
+    let (fields, flags) = (line.fields, line.fields.get("clone_flags")?);
+    Some(Word::Fork {
+        // The name after it may look like anything.
+        child: fields.0.strip_prefix("pid=")?.split(' ').next()?.parse().ok()?,
+        name: fields.between("comm=", " clone_flags=")?.to_owned(),
+        is_thread: u64::from_str_radix(flags, 16).ok()? & THREAD != 0,
+    })
 }
 
-/// Where tracefs is mounted; otherwise a sentence.
-fn place(roots: &Roots) -> Result<PathBuf, String> {
-    let places = ["kernel/tracing", "kernel/debug/tracing"].map(|place| roots.sys.join(place));
-    let mut hidden = false;
-    for place in &places {
-        match place.join("instances").metadata() {
-            Ok(_) => return Ok(place.clone()),
-            Err(error) => hidden |= error.kind() == std::io::ErrorKind::PermissionDenied,
-        }
-    }
-    Err(if hidden {
-        "tracefs is for root alone: CAP_SYS_ADMIN is lacking".to_owned()
-    } else {
-        format!("tracefs is not mounted; `mount -t tracefs nodev {}` does it", places[0].display())
-    })
+fn names(line: &Line<'_>) -> Option<Addresses> {
+    line.fields.addresses().map(|(local, peer, _)| (local, peer))
 }
 
 /// Whether a program's call makes this step, when it comes while one is running. Packets that came

@@ -49,6 +49,8 @@ struct Ends {
     open: BTreeMap<SocketId, Hints>,
     /// Sockets that a process left by ending, with bytes not acked.
     exits: BTreeMap<SocketId, Exit>,
+    /// Such of which it is not known how many bytes there were: the next look may show it.
+    left: BTreeMap<SocketId, Exit>,
     /// What was said of an end: it is said once.
     explained: BTreeMap<SocketId, Code>,
     explained_first: VecDeque<SocketId>,
@@ -70,6 +72,14 @@ impl Rule for Ends {
             What::Failed { socket, errno } => {
                 if let Some(hints) = self.open.get_mut(socket) {
                     hints.errno = *errno;
+                }
+            }
+            What::Sample(sample) => {
+                let shown =
+                    self.left.get(&sample.socket).and_then(|exit| exit.clone().shown(sample));
+                if let Some(exit) = shown {
+                    self.left.remove(&sample.socket);
+                    self.follow(sample.socket, exit);
                 }
             }
             What::Gone { socket, .. } => self.on_gone(at_ns, *socket, book, found),
@@ -100,10 +110,8 @@ impl Ends {
         match changed.to {
             State::SynSent => self.forget(id),
             State::FinWait1 | State::LastAck => {
-                if let Some(exit) = Exit::of(at_ns, changed, book)
-                    && self.exits.len() < MOST_FOLLOWED
-                {
-                    self.exits.insert(id, exit);
+                if let Some(exit) = Exit::of(at_ns, changed, book) {
+                    self.follow(id, exit);
                 }
             }
             State::FinWait2 | State::TimeWait => self.delivered(at_ns, id, book, found),
@@ -178,6 +186,14 @@ impl Ends {
         }
     }
 
+    /// A process left a socket by ending, with bytes not acked, as far as is known.
+    fn follow(&mut self, id: SocketId, exit: Exit) {
+        let exits = if exit.unacked > 0 { &mut self.exits } else { &mut self.left };
+        if exits.len() < MOST_FOLLOWED {
+            exits.insert(id, exit);
+        }
+    }
+
     /// The evidence of a bad end; `None` where this end was explained before.
     fn open(&mut self, at_ns: u64, id: SocketId) -> Option<&mut Hints> {
         if self.explained.contains_key(&id) {
@@ -188,6 +204,7 @@ impl Ends {
 
     /// What a process left by ending has been acked.
     fn delivered(&mut self, at_ns: u64, id: SocketId, book: &Book, found: &mut Vec<Finding>) {
+        self.left.remove(&id);
         if let Some(exit) = self.exits.remove(&id)
             && book.wants_socket(id)
         {
@@ -198,6 +215,7 @@ impl Ends {
     fn forget(&mut self, id: SocketId) {
         self.open.remove(&id);
         self.exits.remove(&id);
+        self.left.remove(&id);
         self.explained.remove(&id);
     }
 
@@ -220,6 +238,7 @@ impl Ends {
             }
         }
         self.exits.retain(|id, _| book.socket(*id).is_some());
+        self.left.retain(|id, _| book.socket(*id).is_some());
     }
 
     fn cause(&mut self, book: &Book, id: SocketId) -> Option<Cause> {
@@ -229,6 +248,17 @@ impl Ends {
             return None;
         }
         let cause = hints.cause(known).or_else(|| self.grown.cause(known, book.other_end(id)))?;
+        if hints.needs_counters(book, known) {
+            let is_counted = self.grown.counts_abort(book, known);
+            if let Some(hints) = self.open.get_mut(&id) {
+                hints.is_counted = is_counted;
+            }
+            if !is_counted {
+                // As a reset it is counted all the same.
+                self.grown.explain(book, known, Cause::PeerReset);
+                return Some(cause);
+            }
+        }
         self.grown.explain(book, known, cause);
         Some(cause)
     }

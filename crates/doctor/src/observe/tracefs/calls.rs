@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::Path;
 
 use lastbyte_sys::calls::CALLS;
 
@@ -11,6 +10,7 @@ use super::super::proc::Proc;
 use super::super::tables::Tables;
 use super::instance::Instance;
 use super::line::{Fields, Line};
+use super::place::Place;
 use crate::event::{Calls as CallsEvent, Event, Ready, What};
 
 /// Lines that are read at a time; the kernel drops what comes faster, and it is told how many.
@@ -49,7 +49,7 @@ struct Entered {
 }
 
 impl Calls {
-    pub(super) fn start(tracing: &Path, proc: &Proc) -> io::Result<Self> {
+    pub(super) fn start(tracing: &Place, proc: &Proc) -> io::Result<Self> {
         let instance = Instance::make(tracing, proc, "-calls")?;
         // What the watched ones start is watched too; Linux 4.7.
         instance.set("options/event-fork", "1")?;

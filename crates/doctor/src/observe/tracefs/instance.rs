@@ -9,6 +9,7 @@ use lastbyte_sys::{file, process};
 use super::super::Each;
 use super::super::proc::Proc;
 use super::line::lost;
+use super::place::Place;
 use crate::event::{Event, What};
 
 /// How the names of ours begin; the process and its start follow.
@@ -19,6 +20,8 @@ const LONGEST: usize = 8192;
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
+    /// What the path leads through.
+    _place: Place,
     /// Closed before the folder is removed, which is busy until then.
     pipe: Option<File>,
     room: Vec<u8>,
@@ -28,15 +31,16 @@ pub(super) struct Instance {
 
 impl Instance {
     /// Makes one, empty and with the clock that everybody else here has.
-    pub(super) fn make(tracing: &Path, proc: &Proc, suffix: &str) -> io::Result<Self> {
+    pub(super) fn make(tracing: &Place, proc: &Proc, suffix: &str) -> io::Result<Self> {
         let (pid, _) = process::self_and_parent_in_proc()?;
         let start = proc.stat(pid).map_or(0, |stat| stat.start);
         /// Several observers in one process.
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = tracing.join(format!("instances/{NAME}{pid}-{start}-{count}{suffix}"));
+        let path = tracing.path.join(format!("instances/{NAME}{pid}-{start}-{count}{suffix}"));
         fs::create_dir(&path)?;
-        let mut instance = Self { path, pipe: None, room: vec![0; 64 * 1024], rest: Vec::new() };
+        let (room, rest, _place) = (vec![0; 64 * 1024], Vec::new(), tracing.clone());
+        let mut instance = Self { path, _place, pipe: None, room, rest };
         instance.set("trace_clock", "mono")?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // For each of them.

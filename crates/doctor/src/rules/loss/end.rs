@@ -4,7 +4,7 @@ use lastbyte_core::sample::State;
 
 use super::{OTHER_END_NS, SETTLE_NS};
 use crate::book::{Book, Known, Last};
-use crate::event::{Actor, Changed, Ending, ResetSent, SocketId, Tier};
+use crate::event::{Actor, Changed, Ending, ResetSent, Sample, SocketId, Tier};
 use crate::finding::Code;
 
 /// Why a connection did not end in order.
@@ -45,12 +45,13 @@ impl Cause {
 pub(super) struct Exit {
     pub(super) at_ns: u64,
     pub(super) by: Actor,
-    /// Bytes not acked then.
+    /// Bytes not acked then; 0 where that is not known yet.
     pub(super) unacked: u32,
 }
 
 impl Exit {
-    /// If a change is the orderly close of a socket by the end of its last holder, with bytes not acked.
+    /// If a change is the orderly close of a socket by the end of its last holder, with bytes not acked, or
+    /// with so many as is not known.
     pub(super) fn of(at_ns: u64, changed: &Changed, book: &Book) -> Option<Self> {
         let known = book.socket(changed.socket).filter(|known| !known.socket.subflow)?;
         let by = match changed.by {
@@ -69,9 +70,21 @@ impl Exit {
             let sample = known.sample.as_ref().map(|(_, sample)| sample)?;
             (!is_handshake(sample.state)).then_some(sample.send_queue)
         };
-        let unacked = changed.counts.map(|counts| counts.unacked()).or_else(sampled)?;
-        let is_exit = was_open && by.ending.is_some() && unacked > 0;
+        let told = changed.counts.map(|counts| counts.unacked());
+        let unacked = told.or_else(sampled).unwrap_or(0);
+        let is_exit = was_open && by.ending.is_some() && (unacked > 0 || told.is_none());
         is_exit.then_some(Self { at_ns, by, unacked })
+    }
+
+    /// By what a table showed after that: so much was not acked then, at least.
+    pub(super) fn shown(self, sample: &Sample) -> Option<Self> {
+        let is_left = matches!(
+            sample.state,
+            State::FinWait1 | State::Closing | State::LastAck | State::Close
+        );
+        // The last byte is our FIN.
+        let unacked = sample.send_queue.saturating_sub(1);
+        (is_left && unacked > 0).then_some(Self { unacked, ..self })
     }
 }
 
@@ -96,6 +109,8 @@ pub(super) struct Hints {
     pub(super) received: bool,
     /// The error that the program finds, `errno`; 0 if none.
     pub(super) errno: i32,
+    /// Counters say that a program aborted it, where nothing else does.
+    pub(super) is_counted: bool,
 }
 
 impl Hints {
@@ -106,12 +121,23 @@ impl Hints {
             return age_ns >= COUNTED_NS;
         }
         let Some(known) = book.socket(id) else { return true };
+        if self.needs_counters(book, known) && age_ns < COUNTED_NS {
+            return false;
+        }
         let needs_other = self.answered > 0 || known.last().is_some_and(|last| last.unacked() > 0);
         let other_is_open = || {
             let is_open = |other: &Known| other.last().is_none() && other.gone_ns.is_none();
             book.other_end(id).is_some_and(is_open)
         };
         age_ns >= SETTLE_NS && (age_ns >= OTHER_END_NS || !needs_other || !other_is_open())
+    }
+
+    /// Whether it was an abort of which no bytes are known: only counters tell a program's from the
+    /// kernel's, which so ends what nobody had accepted when its listening socket was closed.
+    pub(super) fn needs_counters(&self, book: &Book, known: &Known) -> bool {
+        book.tier() == Tier::Tracefs
+            && self.cause(known) == Some(Cause::Abort)
+            && Numbers::of(known).is_none()
     }
 
     /// Whether the connection was never established, as it turned out after the first sign.

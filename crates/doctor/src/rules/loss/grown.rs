@@ -146,6 +146,16 @@ impl Grown {
         Some(if !is_ours && take_reset() { Cause::PeerReset } else { Cause::Unknown })
     }
 
+    /// Whether more aborts by programs were counted in a socket's namespace than were seen.
+    pub(super) fn counts_abort(&self, book: &Book, known: &Known) -> bool {
+        let Some(network) = known.socket.network.or_else(|| book.own_network()) else {
+            return false;
+        };
+        let on_data =
+            |tallies: &BTreeMap<u64, Tally>| tallies.get(&network).map_or(0, |tally| tally.on_data);
+        on_data(&self.all) > on_data(&self.explained)
+    }
+
     /// An end was seen, and this was its cause.
     pub(super) fn explain(&mut self, book: &Book, known: &Known, cause: Cause) {
         let Some(network) = known.socket.network.or_else(|| book.own_network()) else { return };

@@ -134,9 +134,20 @@ impl End<'_> {
             };
         }
         match self.lost {
+            // As what is counted and not seen (LB110): most that a peer resets costs nothing.
+            Lost::Unknown if self.is_abort() => loss(None, exact),
             Lost::Unknown => Outcome { class: Class::Note, harmless: false, bytes: None, exact },
             _ if is_ours => loss(most, exact),
             _ => harmless(most, exact),
+        }
+    }
+
+    /// Whether this end's kernel threw away what there was, by a call or by its own need.
+    fn is_abort(&self) -> bool {
+        match self.cause {
+            Cause::Unread | Cause::Memory => true,
+            Cause::Abort => self.hints.is_counted,
+            _ => false,
         }
     }
 

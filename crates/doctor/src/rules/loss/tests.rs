@@ -558,7 +558,7 @@ fn trace_points_without_numbers_take_the_last_sample_and_say_so() {
     assert_eq!(of_code(&finding), (101, Class::Loss, false, Some(4_000)));
     assert_eq!(word(&finding, "exact"), "about".into());
     assert_eq!(word(&finding, "numbers_age_ms"), 40.0.into());
-    assert_eq!(of_code(&story(false)), (101, Class::Note, false, None));
+    assert_eq!(of_code(&story(false)), (101, Class::Loss, false, None));
 }
 
 /// What tables show of a socket with 4,000 bytes unacked and 5 unread that is gone at the next look.
@@ -811,4 +811,83 @@ proptest! {
         doctor.end();
         prop_assert!(doctor.findings().iter().all(|finding| finding.class != Class::Loss));
     }
+}
+
+/// Tier tracefs says how a connection ended, and no bytes, where no look came in between.
+#[test]
+fn an_abort_whose_bytes_nobody_knows_is_a_loss_of_so_many() {
+    for (reason, code) in
+        [("TCP_ABORT_ON_CLOSE", 101), ("TCP_STATE", 103), ("TCP_ABORT_ON_MEMORY", 109)]
+    {
+        let story = Story::of_tier(Tier::Tracefs, Scope::Process(7))
+            .process(7, "sender")
+            .socket(1, (HERE, THERE), 7)
+            .call(1, (Established, Close), 7, None)
+            .aborts(1, reason, 7, None);
+        let counters = Counters { network: NETWORK, aborts_on_data: 1, ..Counters::default() };
+        let counted = story.clone().after(900);
+        let counted = if code == 103 { counted.with(What::Counters(counters)) } else { counted };
+        let finding = counted.after(3_000).finding();
+        assert_eq!((finding.code, finding.class), (Code(code), Class::Loss), "{finding:?}");
+        // The kernel aborts what nobody accepted, and counts none of those.
+        let class = if code == 103 { Class::Note } else { Class::Loss };
+        assert_eq!(story.after(3_000).finding().class, class);
+        assert_eq!((finding.bytes, finding.harmless), (None, false), "{finding:?}");
+        assert_eq!(finding.evidence["exact"], "not known".into());
+    }
+    // What a peer resets has mostly arrived.
+    let story = Story::of_tier(Tier::Tracefs, Scope::Process(7))
+        .process(7, "sender")
+        .socket(1, (HERE, THERE), 7)
+        .with(What::ResetReceived { socket: SocketId(1), counts: None })
+        .change(1, (Established, Close), None)
+        .after(3_000);
+    let finding = story.finding();
+    assert_eq!((finding.code, finding.class, finding.bytes), (Code(105), Class::Note, None));
+}
+
+/// No look came between the last write and the exit; the kernel still sends when the next one does.
+#[test]
+fn what_an_exit_left_is_told_by_the_next_look() {
+    let left = |queue| {
+        Story::of_tier(Tier::Tracefs, Scope::Process(7))
+            .process(7, "sender")
+            .socket(1, (HERE, THERE), 7)
+            .exit(1, (Established, FinWait1), (7, Ending::Exit(0)), None)
+            .after(80)
+            .sample(1, FinWait1, (0, queue), false)
+            .after(300)
+            .answers(1, "TCP_ABORT_ON_DATA")
+            .change(1, (FinWait1, Close), None)
+            .gone(1)
+            .after(3_000)
+    };
+    let finding = left(9_001).finding();
+    assert_eq!((finding.code, finding.class), (Code(102), Class::Loss), "{finding:?}");
+    assert_eq!(finding.bytes, Some(9_000));
+    // The FIN alone: it was no exit that left bytes.
+    assert!(left(1).findings().iter().all(|finding| finding.code != Code(102)));
+}
+
+/// An abort with numbers is told before the counter that counts it.
+#[test]
+fn a_counter_that_comes_after_its_abort_is_of_no_other() {
+    let counters = Counters {
+        network: NETWORK,
+        aborts_on_data: 1,
+        established_resets: 1,
+        ..Counters::default()
+    };
+    let finding = Story::of_tier(Tier::Tracefs, Scope::Process(7))
+        .process(7, "sender")
+        .socket(1, (HERE, THERE), 7)
+        .sample(1, Established, (0, 4_000), true)
+        .after(40)
+        .call(1, (Established, Close), 7, None)
+        .aborts(1, "TCP_STATE", 7, None)
+        .after(600)
+        .with(What::Counters(counters))
+        .after(2_000)
+        .finding();
+    assert_eq!(of_code(&finding), (103, Class::Loss, false, Some(4_000)));
 }

@@ -1,0 +1,69 @@
+//! Which process a thread belongs to, of all that the watched ones have started: by the lines alone, which
+//! say it of those too that have ended before anybody could look at them.
+
+use std::collections::{HashMap, VecDeque};
+
+/// So many threads at most. Of others the kernel's own note of their process has to do, where it has one.
+const MOST: usize = 65_536;
+/// What a thread did is told later than its end, by less than this.
+const ENDED_NS: u64 = 2_000_000_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Family {
+    /// The process of each thread.
+    groups: HashMap<u32, u32>,
+    /// Those that have ended, the first first.
+    ended: VecDeque<(u64, u32)>,
+}
+
+impl Family {
+    pub(super) fn add(&mut self, tid: u32, pid: u32) {
+        if self.groups.len() < MOST {
+            self.groups.insert(tid, pid);
+            // The number was given again.
+            self.ended.retain(|(_, ended)| *ended != tid);
+        }
+    }
+
+    pub(super) fn group(&self, tid: u32) -> Option<u32> {
+        self.groups.get(&tid).copied()
+    }
+
+    pub(super) fn end(&mut self, tid: u32, at_ns: u64) {
+        if self.groups.contains_key(&tid) {
+            self.ended.push_back((at_ns, tid));
+        }
+    }
+
+    /// Forgets those that ended a while ago.
+    pub(super) fn forget(&mut self, now_ns: u64) {
+        while self.ended.front().is_some_and(|(at_ns, _)| at_ns + ENDED_NS < now_ns) {
+            if let Some((_, tid)) = self.ended.pop_front() {
+                self.groups.remove(&tid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_remembered_for_a_while_after_its_end() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut family = Family::default();
+        family.add(8, 7);
+        family.end(8, 0);
+        family.end(9, 0);
+        family.forget(SECOND_NS);
+        assert_eq!((family.group(8), family.group(9)), (Some(7), None));
+        // The number of one that has ended is another's.
+        family.add(8, 8);
+        family.forget(3 * SECOND_NS);
+        assert_eq!(family.group(8), Some(8));
+        family.end(8, 3 * SECOND_NS);
+        family.forget(6 * SECOND_NS);
+        assert_eq!((family.group(8), family.ended.len()), (None, 0));
+    }
+}
