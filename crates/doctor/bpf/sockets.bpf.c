@@ -254,7 +254,7 @@ struct story {
 	struct io io;
 	u64 losses_since_ns;
 	u32 losses;
-	u32 reserved;
+	u32 was_read; /* and nothing was written since */
 };
 
 struct {
@@ -578,6 +578,7 @@ APART void tell_io(struct sock *sk, struct story *story, u64 now)
 	MOVE(not_now);
 	MOVE(held_back);
 	MOVE(held_back_ns);
+	MOVE(turns);
 #undef MOVE
 	story->io_since_ns = now;
 	end(record);
@@ -1275,6 +1276,10 @@ int written(u64 *ctx)
 	}
 	ADD(writes, 1);
 	ADD(written_bytes, bytes);
+	if (story->was_read) {
+		story->was_read = 0;
+		ADD(turns, 1);
+	}
 	if (bytes <= TINY)
 		ADD(tiny_writes, 1);
 	if (is_held_back(tp)) {
@@ -1310,8 +1315,12 @@ int read(u64 *ctx)
 		return 0;
 	}
 	ADD(reads, 1);
-	if (!(flags & MSG_PEEK))
+	if (!(flags & MSG_PEEK)) {
 		ADD(read_bytes, bytes);
+		/* The end of the peer asks for nothing. */
+		if (bytes)
+			story->was_read = 1;
+	}
 	return 0;
 }
 

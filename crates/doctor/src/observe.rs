@@ -314,6 +314,11 @@ impl Observer {
         taken
     }
 
+    /// What was used and is not told yet, at the end of a watch: after the last [`Observer::take`].
+    pub fn finish(&mut self, each: &mut dyn FnMut(Event)) {
+        self.tables.processes().tell_used(process::monotonic_ns(), each);
+    }
+
     /// What the source knows of a socket is said by the tables too.
     fn mark_subflows(&mut self, events: &mut [Event]) {
         /// So many are remembered; then those that are told anew.

@@ -652,6 +652,7 @@ fn told_socket(record: &Record<'_>) -> Option<Socket> {
             _ => Role::Unknown,
         },
         subflow: record.is_subflow(),
+        earlier: false,
     })
 }
 

@@ -208,7 +208,8 @@ impl Tables {
         each: Each<'_>,
     ) {
         let id = SocketId(self.next_made_up);
-        let socket = Socket { id, local, peer, mapped, network: None, role, subflow: false };
+        let (network, subflow, earlier) = (None, false, false);
+        let socket = Socket { id, local, peer, mapped, network, role, subflow, earlier };
         if self.made_up.len() < MOST_MADE_UP && self.wants(&socket, pid) {
             self.next_made_up += 1;
             self.made_up.insert((local, peer), (id, None));
@@ -712,6 +713,7 @@ fn new_row(
         network: Some(network),
         role: Role::Unknown,
         subflow: false,
+        earlier: was_there,
     };
     known.role = role(rows, &known, socket.state, was_there);
     let progress = info.map(Progress::parse).unwrap_or_default();
