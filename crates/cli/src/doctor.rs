@@ -245,6 +245,19 @@ impl<'a> Session<'a> {
         Ok(new)
     }
 
+    /// The processor time since it was told last.
+    fn take_used(&mut self) -> Result<()> {
+        let Self { observer, doctor, record, .. } = self;
+        let mut written = Ok(());
+        observer.finish(&mut |event: Event| {
+            if let (Some(record), Ok(())) = (record.as_mut(), &written) {
+                written = record.add(&event);
+            }
+            doctor.take(&event);
+        });
+        written.context("cannot write the recording")
+    }
+
     fn has_ended(&self, pid: u32) -> bool {
         self.doctor.book().process(pid).is_some_and(|patient| patient.ending.is_some())
             || !Path::new("/proc").join(pid.to_string()).exists()
@@ -273,6 +286,7 @@ impl<'a> Session<'a> {
 
     fn end(mut self) -> Result<Verdict> {
         self.turn(Duration::ZERO)?;
+        self.take_used()?;
         self.doctor.end();
         if let Some(record) = self.record.take() {
             record.finish().context("cannot write the recording")?;
