@@ -900,23 +900,18 @@ INLINE bool tell_of_late(struct sock *sk, struct sk_buff *skb, u64 socket, u64 n
 		word;                                                                          \
 	})
 
-SEC("tp_btf/tcp_send_reset")
-int reset_sent(u64 *ctx)
+/* A reset is sent by a socket, or answers a packet that meets what is left of one, or none. */
+INLINE int tell_reset(struct sock *sk, struct sk_buff *skb, u32 reason)
 {
-	struct sock *sk = (struct sock *)ctx[0];
-	struct sk_buff *skb = (struct sk_buff *)ctx[1];
 	struct tcp_sock *tp = NULL;
 	struct counts late = {};
 	struct actor by = {};
 	struct record *record;
 	u32 flags = skb ? 0 : IS_ACTIVE;
-	u32 reason = 0;
 	u64 socket = 0;
 	u64 now = bpf_ktime_get_ns();
 	bool is_asked;
 
-	if (given.reset_has_reason)
-		reason = (u32)THIRD(ctx);
 	if (sk) {
 		tp = bpf_skc_to_tcp_sock(sk);
 		socket = bpf_get_socket_cookie(sk);
@@ -966,6 +961,46 @@ int reset_sent(u64 *ctx)
 	}
 	end(record);
 	return 0;
+}
+
+SEC("tp_btf/tcp_send_reset")
+int reset_sent(u64 *ctx)
+{
+	u32 reason = 0;
+
+	if (given.reset_has_reason)
+		reason = (u32)THIRD(ctx);
+	return tell_reset((struct sock *)ctx[0], (struct sk_buff *)ctx[1], reason);
+}
+
+/*
+ * Before Linux 6.10 the tracepoint tells of no reset that answers a packet for which there is no whole socket
+ * any more: the functions that send those are looked at themselves. A reset is never answered by one.
+ */
+INLINE int tell_late_reset(struct sock *sk, struct sk_buff *skb)
+{
+	u8 flags = 0;
+
+	if (!skb)
+		return 0;
+	if (sk && sk->__sk_common.skc_state != TCP_TIME_WAIT)
+		return 0;
+	bpf_probe_read_kernel(&flags, 1, skb->head + skb->transport_header + 13);
+	if (flags & 4)
+		return 0;
+	return tell_reset(sk, skb, 0);
+}
+
+SEC("fentry/tcp_v4_send_reset")
+int late_reset_v4(u64 *ctx)
+{
+	return tell_late_reset((struct sock *)ctx[0], (struct sk_buff *)ctx[1]);
+}
+
+SEC("fentry/tcp_v6_send_reset")
+int late_reset_v6(u64 *ctx)
+{
+	return tell_late_reset((struct sock *)ctx[0], (struct sk_buff *)ctx[1]);
 }
 
 INLINE void tell_with_counts(struct sock *sk, struct tcp_sock *tp, u32 kind, u64 now)

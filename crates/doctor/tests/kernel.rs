@@ -183,15 +183,6 @@ fn has_reasons() -> bool {
     Kernel::look().unwrap().arguments_at("tcp_send_reset") == Some(3)
 }
 
-/// As [`has_reasons`], aloud; where nothing is known of the kernel, the test finds out.
-fn tells_all_resets() -> bool {
-    let tells = Kernel::look().is_err() || has_reasons();
-    if !tells {
-        lastbyte_testing::not_tested!("this kernel tells of no reset by what is closed entirely");
-    }
-    tells
-}
-
 /// Whether it tells how much of a Unix socket's packets was read before the close (Linux 6.14).
 fn tells_unix_reads() -> bool {
     Kernel::look().unwrap().has_value("skb_drop_reason", "SKB_DROP_REASON_SOCKET_CLOSE")
@@ -687,9 +678,6 @@ fn data_after_a_close_are_the_closers() {
 
 #[test]
 fn data_after_the_end_of_a_socket_are_its_closers() {
-    if !tells_all_resets() {
-        return;
-    }
     let Some(mut watch) = Watch::machine() else { return };
     let (mut client, server) = pair("127.0.0.1:0");
     let (local, peer) = names(&server);
@@ -707,9 +695,6 @@ fn data_after_the_end_of_a_socket_are_its_closers() {
 
 #[test]
 fn the_other_end_that_closed_in_order_is_told_with_its_numbers() {
-    if !tells_all_resets() {
-        return;
-    }
     const SCRIPT: &str = "
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 s.sendall(b'x' * 1000)

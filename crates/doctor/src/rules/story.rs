@@ -174,6 +174,15 @@ impl Story {
         })))
     }
 
+    /// As [`Story::answers`], by a kernel that says no reasons: by what is left of the socket, or by none.
+    pub(crate) fn answers_unsaid(self, id: u64, by_socket: bool) -> Self {
+        let mut story = self.answers(id, "");
+        if let Some(What::ResetSent(reset)) = story.events.last_mut().map(|event| &mut event.what) {
+            (reset.socket, reset.reason) = (by_socket.then_some(SocketId(id)), None);
+        }
+        story
+    }
+
     pub(crate) fn reset_comes(self, id: u64, counts: Counts) -> Self {
         self.with(What::ResetReceived { socket: SocketId(id), counts: Some(counts) })
     }
