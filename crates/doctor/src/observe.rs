@@ -12,6 +12,7 @@ mod networks;
 mod pace;
 mod proc;
 mod processes;
+mod quiet;
 mod rows;
 mod tables;
 mod tracefs;
