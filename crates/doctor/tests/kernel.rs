@@ -171,6 +171,7 @@ impl Watch {
                 sum.not_now += io.not_now;
                 sum.held_back += io.held_back;
                 sum.held_back_ns += io.held_back_ns;
+                sum.turns += io.turns;
             }
         }
         sum
@@ -1110,6 +1111,10 @@ fn bytes_that_nagle_holds_back_are_timed() {
     eprintln!("{} held back, {held:?} of {took:?}", io.held_back);
     // In all the time nearly nothing else was waited for.
     assert!(io.held_back >= 10 && held <= took && held * 10 >= took * 8, "{io:?} {took:?}");
+    // The server answered each of 20 questions, however often it read; who asked wrote after 19 answers.
+    let server = watch.until("the server", |watch| watch.id(peer, local));
+    watch.until("all answers", |watch| (watch.io(server).writes == 20).then_some(()));
+    assert_eq!((watch.io(server).turns, io.turns), (20, 19));
 }
 
 #[test]
