@@ -2,7 +2,7 @@
 # Measures what the doctor costs those that it watches, and what it costs itself.
 #
 #   make bench-doctor          everything, about ten minutes on a machine that does nothing else
-#   bench/doctor.sh PART...    parts: connects, bulk, own, memory
+#   bench/doctor.sh PART...    parts: connects, bulk, own, memory, start, recording
 #
 # Needs root. It runs in namespaces of its own (mounts, network), so that nothing of it stays, also
 # when it is killed. What it prints is kept in bench/results/doctor.txt, every sample in
@@ -25,6 +25,7 @@ main() {
   fi
   trap 'exit 130' INT TERM
   mount -t tmpfs tmpfs /run
+  mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
   ip link set lo up
   sysctl -q -w net.ipv4.ip_local_port_range="10000 65535" net.ipv4.tcp_tw_reuse=1 \
     net.ipv4.tcp_max_tw_buckets=2000

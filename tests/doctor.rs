@@ -133,6 +133,11 @@ fn a_loss_is_found_counted_and_ends_a_build() {
     // What was recorded says the same again, and fails again.
     let again = answer_within(&mut doctor(&["--replay", record, "--json"]), SOON).with_code(0);
     assert_eq!(findings(&again), findings(&json));
+    let served = |told: &Answer| told.json_lines().pop().unwrap()["served"].clone();
+    assert_eq!(served(&again), served(&json));
+    // The peer accepted one connection, and a short one takes little.
+    assert_eq!(served(&json)[0]["connections"], 1, "{json:#?}");
+    assert!(served(&json)[0].get("cpu_ms_per_connection").is_some(), "{json:#?}");
     let words = ["--replay", record, "--fail-on", "loss"];
     let again = answer_within(&mut doctor(&words), SOON).with_code(1);
     assert!(again.stdout.contains("LB101") && again.stdout.contains("fix: "), "{again:#?}");

@@ -12,6 +12,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 LASTBYTE = os.environ["LASTBYTE"]
@@ -123,7 +124,74 @@ def memory(samples):
     yield ""
 
 
-PARTS = {"connects": connects, "bulk": bulk, "own": own_cpu, "memory": memory}
+# --- how long one waits for it -------------------------------------------------------------------
+
+STARTS = 10
+# A program that says when it began.
+FIRST = ["bash", "-c", "echo $EPOCHREALTIME"]
+
+
+def starts(samples):
+    yield "## From the command to the program's first line"
+    yield f"{STARTS} times in turn, ms; the program is a shell that says what time it is"
+    arms = {"not watched": [], **{tier: ["doctor", "--tier", tier, "--"] for tier in ("bpf", "tracefs", "procfs")}}
+    took = {arm: [] for arm in arms}
+    for number in range(STARTS):
+        for arm, words in arms.items():
+            before = time.time()
+            told = subprocess.run([*([LASTBYTE, *words] if words else []), *FIRST], stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, text=True, check=True, timeout=60)
+            took[arm].append((float(told.stdout) - before) * 1000)
+            print(json.dumps({"test": "start", "round": number + 1, "arm": arm, "ms": took[arm][-1]}),
+                  file=samples, flush=True)
+    for arm, values in took.items():
+        yield f"{arm:15} {statistics.median(values):6.1f} ms at the median, {max(values):.1f} at most"
+    yield ""
+
+
+# --- what it writes down ---------------------------------------------------------------------------
+
+RECORDED_S = 10
+
+
+def recording(samples):
+    yield "## A recording"
+    yield (f"the machine with 1,000 sockets that wait and a server of short connections, as fast as they go, "
+           f"{RECORDED_S} s; MB (10^6 bytes) a second")
+    for name, words in RECORDED.items():
+        with tempfile.NamedTemporaryFile(suffix=".zst") as file:
+            ARMS["recorded"] = [*words, "--record", file.name]
+            with Server() as server, Held(server.address, 500), Doctor("recorded", server.pid) as doctor:
+                began = time.monotonic()
+                told = load("connects", server.address, "at-once=64", f"ms={RECORDED_S * 1000}")
+                over = time.monotonic() - began + 1
+            rate = os.path.getsize(file.name) / over
+            again = subprocess.run([LASTBYTE, "doctor", "--replay", file.name, "--json"], stdout=subprocess.PIPE,
+                                   text=True, check=True).stdout.splitlines()
+        del ARMS["recorded"]
+        same = findings_in(doctor.lines) == findings_in(again)
+        print(json.dumps({"test": "recording", "arm": name, "bytes_per_s": rate, "same": same,
+                          "connections": told["completed"], "end": doctor.told}), file=samples, flush=True)
+        yield (f"{name:15} {rate / 1e6:6.3f} MB/s, {told['completed'] / told['seconds']:.0f} connections a second; "
+               f"a replay finds {'the same' if same else 'SOMETHING ELSE'}")
+    yield ""
+
+
+RECORDED = {
+    "bpf": ["--tier", "bpf"],
+    "bpf, its calls": ["--tier", "bpf", "--pid", "{server}"],
+    "procfs": ["--tier", "procfs"],
+}
+
+
+def findings_in(lines):
+    """What was found, and what servers took."""
+    told = [json.loads(line) for line in lines]
+    return [one for one in told if one["type"] == "finding"], told[-1]["served"]
+
+
+PARTS = {"connects": connects, "bulk": bulk, "own": own_cpu, "memory": memory, "start": starts,
+         "recording": recording}
 
 # --- programs --------------------------------------------------------------------------------------
 
@@ -198,6 +266,7 @@ class Doctor:
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
             lines = self.process.communicate(timeout=20)[0].splitlines()
+            self.lines = lines
             self.told = json.loads(lines[-1]) if lines else None
 
 

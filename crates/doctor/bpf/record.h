@@ -58,6 +58,7 @@ struct io {
 	u64 not_now;
 	u64 held_back;
 	u64 held_back_ns;
+	u64 turns;
 };
 
 struct actor {

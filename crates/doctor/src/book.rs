@@ -1,11 +1,15 @@
 //! What is known at a moment: processes, sockets, who holds what. It is told every event before the
 //! rules are, and is bounded: what ended long ago is forgotten.
 
+mod served;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use lastbyte_core::sample::{State, TcpInfo};
 
+use self::served::{Ledger, Watch};
+pub use self::served::{Served, TopCall};
 use crate::event::{
     Changed, Counters, Counts, Ending, Event, Info, Network, Process, Role, Sample, Scope, Socket,
     SocketId, Tier, What, distance,
@@ -51,6 +55,8 @@ pub struct Book {
     opened: BTreeMap<u64, u64>,
     /// Such ends that were told of.
     seen: u64,
+    ledger: Ledger,
+    began_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +106,8 @@ pub struct Known {
     closed: Option<Box<(u64, Changed)>>,
     fin_received: Option<Box<(u64, Option<Counts>)>>,
     last: Option<Box<Last>>,
+    /// Whether it is counted as accepted by its first holder.
+    is_reckoned: bool,
     /// Whether a process that is asked about has held it: that outlives the process, whose bytes the
     /// kernel may send, and lose, for minutes.
     is_wanted: bool,
@@ -187,6 +195,8 @@ impl Book {
             network_names: BTreeMap::new(),
             opened: BTreeMap::new(),
             seen: 0,
+            ledger: Ledger::default(),
+            began_ns: 0,
         }
     }
 
@@ -194,7 +204,7 @@ impl Book {
     pub fn note(&mut self, event: &Event) {
         self.now_ns = self.now_ns.max(event.at_ns);
         match &event.what {
-            What::Began(began) => self.began = Some(began.clone()),
+            What::Began(began) => (self.began_ns, self.began) = (event.at_ns, Some(began.clone())),
             What::Process(process) => self.note_process(process),
             What::Exited { pid, ending } => {
                 if let Some(patient) = self.processes.get_mut(pid) {
@@ -203,8 +213,14 @@ impl Book {
                 }
             }
             What::Counters(counters) => self.note_counters(counters),
-            What::Socket(socket) => self.note_socket(event.at_ns, socket),
-            What::Holds { socket, pid, fd } => self.note_holder(*socket, *pid, *fd),
+            What::Socket(socket) => {
+                self.note_socket(event.at_ns, socket);
+                self.reckon(socket.id);
+            }
+            What::Holds { socket, pid, fd } => {
+                self.note_holder(*socket, *pid, *fd);
+                self.reckon(*socket);
+            }
             What::Changed(changed) => self.note_change(event.at_ns, changed),
             What::ResetSent(reset) => {
                 if let Some(id) = reset.socket {
@@ -228,7 +244,23 @@ impl Book {
                     self.ended.push_back((event.at_ns, Ended::Socket(*socket)));
                 }
             }
-            What::Io(io) => self.note_holder(io.socket, io.pid, None),
+            What::Io(io) => {
+                self.note_holder(io.socket, io.pid, None);
+                self.reckon(io.socket);
+                let role = self.sockets.get(&io.socket).map(|known| known.socket.role);
+                if role == Some(Role::Accepted) && self.wants_process(io.pid) {
+                    self.ledger.exchanged(io.pid, io.turns);
+                }
+            }
+            What::Calls(calls) => {
+                self.ledger.traced(event.at_ns, calls.over_ns);
+                if self.wants_process(calls.pid) {
+                    self.ledger.called(calls);
+                }
+            }
+            What::Used(used) if self.wants_process(used.pid) => {
+                self.ledger.used(used, name_of(&self.processes, used.pid));
+            }
             What::Network(network) => self.note_network(network),
             What::Dropped { events } => self.dropped = self.dropped.saturating_add(*events),
             _ => {}
@@ -444,6 +476,34 @@ impl Book {
         Some(opened.saturating_sub(self.seen))
     }
 
+    /// What those took that accepted connections, the dearest first.
+    #[must_use]
+    pub fn served(&self) -> Vec<Served> {
+        let is_whole = self.tier() == Tier::Bpf && self.scope() != Scope::Machine;
+        let is_by_tables = self.tier() == Tier::Procfs && self.unseen_connections() == Some(0);
+        self.ledger.served(Watch {
+            calls: self.began.as_ref().map_or(Some(false), |began| began.calls),
+            tells_each_socket: is_whole || is_by_tables,
+            tells_io: is_whole,
+            has_dropped: self.dropped > 0,
+            watched_ns: self.now_ns.saturating_sub(self.began_ns),
+        })
+    }
+
+    /// Counts a socket as accepted by the first that held it, once both are known.
+    fn reckon(&mut self, id: SocketId) {
+        let Some(known) = self.sockets.get(&id) else { return };
+        let socket = &known.socket;
+        let is_new = socket.role == Role::Accepted && !socket.earlier && !known.is_reckoned;
+        let Some(pid) = known.holders.first().map(|one| one.0).filter(|_| is_new) else { return };
+        if let Some(known) = self.sockets.get_mut(&id) {
+            known.is_reckoned = true;
+        }
+        if self.wants_process(pid) {
+            self.ledger.accepted(pid, name_of(&self.processes, pid));
+        }
+    }
+
     fn note_process(&mut self, process: &Process) {
         let pid = process.pid;
         let former = self.processes.get(&pid);
@@ -453,6 +513,7 @@ impl Book {
         }
         if former.is_some_and(|one| one.ending.is_some()) {
             // The number was given again: what the former held is not this one's.
+            self.ledger.close(pid);
             self.drop_holder(pid);
         }
         let is_root = self.scope() == Scope::Process(pid);
@@ -472,6 +533,11 @@ impl Book {
     fn note_socket(&mut self, at_ns: u64, socket: &Socket) {
         if let Some(known) = self.sockets.get_mut(&socket.id) {
             let former = std::mem::replace(&mut known.socket, socket.clone());
+            // Who tells it again may have come later, and know less.
+            known.socket.earlier |= former.earlier;
+            if socket.role == Role::Unknown {
+                known.socket.role = former.role;
+            }
             if matches!(self.scope(), Scope::Port(port) if has_port(socket, port)) {
                 let holders = self.sockets.get(&socket.id).into_iter().flat_map(|one| &one.holders);
                 self.of_port.extend(holders.map(|(pid, _)| *pid));
@@ -587,6 +653,7 @@ impl Book {
         if self.processes.get(&pid).is_none_or(|one| one.ending.is_none()) {
             return;
         }
+        self.ledger.close(pid);
         let held = self.held.get(&pid).cloned().unwrap_or_default();
         for id in &held {
             let Some(known) = self.sockets.get_mut(id) else { continue };
@@ -705,6 +772,7 @@ impl Known {
             sample: None,
             round_trip_us: None,
             gone_ns: None,
+            is_reckoned: false,
             is_wanted: false,
         }
     }
@@ -729,6 +797,10 @@ fn got_fin(state: State) -> bool {
 
 fn is_alive(processes: &BTreeMap<u32, Patient>, pid: u32) -> bool {
     processes.get(&pid).is_some_and(|one| one.ending.is_none())
+}
+
+fn name_of(processes: &BTreeMap<u32, Patient>, pid: u32) -> &str {
+    processes.get(&pid).map_or("", |patient| &patient.process.name)
 }
 
 fn has_port(socket: &Socket, port: u16) -> bool {
@@ -884,6 +956,7 @@ mod tests {
             network: None,
             role: Role::Connected,
             subflow: false,
+            earlier: false,
         };
         let first = SocketId(0);
         for id in 0..200_000 {

@@ -113,6 +113,8 @@ pub enum What {
     },
     /// A thread kept a processor busy.
     Cpu(Cpu),
+    /// Processor time that a process has used.
+    Used(Used),
     /// A network namespace that is looked into from now on.
     Network(Network),
     /// Counters of a network namespace that grew.
@@ -262,6 +264,9 @@ pub struct Socket {
     /// program wrote.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub subflow: bool,
+    /// Whether it was there when watching began.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub earlier: bool,
 }
 
 /// How well a number is known.
@@ -533,6 +538,15 @@ pub struct Io {
     pub held_back: u64,
     /// For how long in all such bytes waited until the program went on, nanoseconds.
     pub held_back_ns: u64,
+    /// Writes that came after a read, with no other write between: so many questions were answered, or
+    /// so many parts of one.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub turns: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// System calls of one kind.
@@ -604,6 +618,19 @@ pub struct Cpu {
     pub system_ns: u64,
     /// The time that it covers, nanoseconds.
     pub over_ns: u64,
+}
+
+/// Processor time that a process has used since the last such event of it, or since it is watched: all its
+/// threads, also those that have ended, and no other process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Used {
+    /// Whose.
+    pub pid: u32,
+    /// Outside of the kernel, nanoseconds; to a hundredth of a second.
+    pub user_ns: u64,
+    /// In the kernel.
+    pub system_ns: u64,
 }
 
 /// Counters of a network namespace (`/proc/net/netstat`, `/proc/net/snmp`) since the last look.

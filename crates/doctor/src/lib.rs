@@ -24,6 +24,7 @@ mod rules;
 mod summary;
 mod words;
 
+pub use book::Served;
 pub use event::{Event, Precision, Scope, Tier, What};
 pub use explain::{Page, explain, pages};
 pub use finding::{Class, Code, Finding};
@@ -32,3 +33,4 @@ pub use page::page;
 pub use recording::{Reader, RecordingError, Writer};
 pub use rules::Doctor;
 pub use summary::Summary;
+pub use words::served as served_words;

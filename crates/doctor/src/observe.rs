@@ -12,6 +12,7 @@ mod networks;
 mod pace;
 mod proc;
 mod processes;
+mod quiet;
 mod rows;
 mod tables;
 mod tracefs;
@@ -286,7 +287,7 @@ impl Observer {
     }
 
     /// Looks once more before the end of the watch, at everything and at once, and hands out all that came
-    /// until now.
+    /// until now, with the processor time that was not told yet.
     ///
     /// # Errors
     /// [`ObserveError::Io`]: a source has failed for good.
@@ -295,7 +296,8 @@ impl Observer {
         let mut events = std::mem::take(&mut self.waiting);
         self.tables.look_last(now_ns, &mut |event| events.push(event));
         let taken = self.take_after_look(events, (now_ns, true), each);
-        self.waiting.drain(..).for_each(each);
+        self.waiting.drain(..).for_each(&mut *each);
+        self.tables.processes().tell_used(process::monotonic_ns(), each);
         taken
     }
 

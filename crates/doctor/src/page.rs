@@ -7,7 +7,7 @@ use crate::event::Scope;
 use crate::explain::explain;
 use crate::finding::{Class, Evidence, Finding};
 use crate::summary::Summary;
-use crate::words::{bytes, count};
+use crate::words::{bytes, count, served};
 
 /// The page. It stands alone: write it to a file that ends in `.html`. Names that programs gave
 /// themselves are shown without what would turn text around.
@@ -41,6 +41,7 @@ pub fn page(findings: &[Finding], summary: &Summary) -> String {
                         p.note { "Looked like trouble; nothing was lost." }
                         @for finding in &harmless { (article(finding)) }
                     }
+                    (servers(summary))
                     (meanings(findings))
                 }
             }
@@ -171,6 +172,18 @@ fn who(finding: &Finding) -> Markup {
     }
 }
 
+/// What a connection took of those that accepted any.
+fn servers(summary: &Summary) -> Markup {
+    html! {
+        @if !summary.served.is_empty() {
+            h2 { "Servers" }
+            @for one in &summary.served {
+                p { bdi { (one.name) } " [" (one.pid) "] " (served(one)) }
+            }
+        }
+    }
+}
+
 fn figure(value: &Evidence) -> String {
     match value {
         Evidence::Count(count) => count.to_string(),
@@ -201,6 +214,7 @@ fn meanings(findings: &[Finding]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Served;
     use crate::event::{Precision, Tier};
     use crate::finding::{About, Code};
 
@@ -241,8 +255,26 @@ mod tests {
             looks: Some(9),
             unseen_connections: Some(2),
             looks_per_s: None,
+            served: vec![Served {
+                pid: 9,
+                name: "<b>".to_owned(),
+                connections: 4,
+                connections_precision: Precision::Exact,
+                user_ms: Some(600.0),
+                system_ms: Some(200.0),
+                cpu_ms_per_connection: Some(200.0),
+                cpu_precision: Precision::Exact,
+                exchanges: None,
+                cpu_ms_per_exchange: None,
+                calls_per_connection: None,
+                top_calls: None,
+            }],
         };
         let page = page(&[finding], &summary);
+        assert!(
+            page.contains("<bdi>&lt;b&gt;</bdi> [9] accepted 4 connections; processor time"),
+            "{page}"
+        );
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");
         assert!(!page.contains(['\u{1b}', '\u{202e}']) && page.contains("7 bytes &amp; more"));
         assert!(page.contains("<b>Fix: </b><code>a&lt;b&gt;</code> does"), "{page}");

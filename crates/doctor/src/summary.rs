@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::book::Served;
 use crate::event::{Precision, Scope, Tier};
 use crate::finding::{Class, Finding};
 use crate::rules::Doctor;
@@ -53,6 +54,9 @@ pub struct Summary {
     /// a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looks_per_s: Option<f64>,
+    /// What servers took for each connection, the dearest first.
+    #[serde(default)]
+    pub served: Vec<Served>,
 }
 
 impl Summary {
@@ -92,6 +96,7 @@ impl Summary {
             looks: None,
             unseen_connections: book.unseen_connections(),
             looks_per_s: None,
+            served: book.served(),
         }
     }
 }

@@ -171,6 +171,7 @@ impl Watch {
                 sum.not_now += io.not_now;
                 sum.held_back += io.held_back;
                 sum.held_back_ns += io.held_back_ns;
+                sum.turns += io.turns;
             }
         }
         sum
@@ -181,15 +182,6 @@ impl Watch {
 /// Whether the running kernel tells of all resets, with their reasons (Linux 6.10).
 fn has_reasons() -> bool {
     Kernel::look().unwrap().arguments_at("tcp_send_reset") == Some(3)
-}
-
-/// As [`has_reasons`], aloud; where nothing is known of the kernel, the test finds out.
-fn tells_all_resets() -> bool {
-    let tells = Kernel::look().is_err() || has_reasons();
-    if !tells {
-        lastbyte_testing::not_tested!("this kernel tells of no reset by what is closed entirely");
-    }
-    tells
 }
 
 /// Whether it tells how much of a Unix socket's packets was read before the close (Linux 6.14).
@@ -690,9 +682,6 @@ fn data_after_a_close_are_the_closers() {
 
 #[test]
 fn data_after_the_end_of_a_socket_are_its_closers() {
-    if !tells_all_resets() {
-        return;
-    }
     let Some(mut watch) = Watch::machine() else { return };
     let (mut client, server) = pair("127.0.0.1:0");
     let (local, peer) = names(&server);
@@ -710,9 +699,6 @@ fn data_after_the_end_of_a_socket_are_its_closers() {
 
 #[test]
 fn the_other_end_that_closed_in_order_is_told_with_its_numbers() {
-    if !tells_all_resets() {
-        return;
-    }
     const SCRIPT: &str = "
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 s.sendall(b'x' * 1000)
@@ -1128,6 +1114,10 @@ fn bytes_that_nagle_holds_back_are_timed() {
     eprintln!("{} held back, {held:?} of {took:?}", io.held_back);
     // In all the time nearly nothing else was waited for.
     assert!(io.held_back >= 10 && held <= took && held * 10 >= took * 8, "{io:?} {took:?}");
+    // The server answered each of 20 questions, however often it read; who asked wrote after 19 answers.
+    let server = watch.until("the server", |watch| watch.id(peer, local));
+    watch.until("all answers", |watch| (watch.io(server).writes == 20).then_some(()));
+    assert_eq!((watch.io(server).turns, io.turns), (20, 19));
 }
 
 #[test]

@@ -14,7 +14,6 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lastbyte_bpf::Kernel;
 use lastbyte_doctor::finding::Evidence;
 use lastbyte_doctor::{Class, Doctor, Event, Finding, Observer, Plan, Scope, Tier, Traced, Writer};
 
@@ -79,10 +78,7 @@ fn data_after_the_close_is_thrown_away() {
     }) else {
         return;
     };
-    // Before Linux 6.10 the kernel does not tell of the reset that the closed end sends, and the other's
-    // end alone is seen.
-    let tells = Kernel::look().unwrap().arguments_at("tcp_send_reset") == Some(3);
-    let finding = only(&findings, if tells { 104 } else { 105 });
+    let finding = only(&findings, 104);
     assert_eq!((finding.class, finding.bytes), (Class::Loss, Some(10_000)), "{finding:#?}");
     assert_eq!(finding.evidence["exact"], Evidence::Word("yes".to_owned()));
 }

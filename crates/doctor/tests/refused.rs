@@ -23,6 +23,8 @@ const LONG: Duration = Duration::from_secs(10);
 const ERRORS: [i32; 3] = [1, 13, 22];
 /// Without it there is no use in the others.
 const NEEDED: &str = "socket_state";
+/// Asked for before Linux 6.10 alone: others have a trace point for it.
+const LATE: [&str; 2] = ["late_reset_v4", "late_reset_v6"];
 /// Without these no loss is missed.
 const NO_LOSS: [&str; 7] =
     ["sent_again", "answered_again", "written", "read", "executed", "forked", "exited"];
@@ -134,12 +136,13 @@ fn without_any_one_program_the_others_go_on_and_the_lack_is_said() {
             let mut watch = started.unwrap_or_else(|why| panic!("{program} {errno}: {why}"));
             assert!(watch.sees_a_lossy_close(&listener), "{program} {errno}");
             let is_counter = COUNTS.contains(&program);
-            let tells_no_loss = is_counter || NO_LOSS.contains(&program);
-            assert_eq!(watch.observer.sees_each_loss(), tells_no_loss, "{program} {errno}");
             let blind = watch.observer.blind();
             let said: Vec<&String> =
                 blind.iter().filter(|line| !without_refusal.contains(line)).collect();
-            if is_counter {
+            let is_needless = LATE.contains(&program) && said.is_empty();
+            let tells_no_loss = is_counter || is_needless || NO_LOSS.contains(&program);
+            assert_eq!(watch.observer.sees_each_loss(), tells_no_loss, "{program} {errno}");
+            if is_counter || is_needless {
                 // The other does it.
                 assert!(said.is_empty(), "{program} {errno}: {said:?}");
             } else if without_refusal.iter().any(|line| line.contains(program)) {

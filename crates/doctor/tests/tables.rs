@@ -216,6 +216,45 @@ fn another_network_namespace_is_looked_into() {
 }
 
 #[test]
+fn a_connection_that_comes_as_its_listener_goes_is_seen_at_the_next_look() {
+    let (give, taken) = std::sync::mpsc::channel();
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let inside = std::thread::spawn(move || {
+        if !has_own_network() {
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        give.send((address.port(), None)).unwrap();
+        gone.recv().unwrap();
+        // As many sockets as before: one end stays, and the listener goes.
+        let client = TcpStream::connect(address).unwrap();
+        let server = listener.accept().unwrap().0;
+        options::set_linger(&server, Some(Duration::ZERO)).unwrap();
+        drop(server);
+        drop(listener);
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        give.send((other.local_addr().unwrap().port(), Some(client))).unwrap();
+        let _ = gone.recv();
+    });
+    let Ok((port, _)) = taken.recv() else { return };
+    let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
+    let mut events = Vec::new();
+    until(&mut observer, &mut events, |events| socket(events, port, 0).is_some());
+    let looks = observer.looks();
+    while observer.looks() < looks + 3 {
+        observer.take(SECOND, &mut |event| events.push(event)).unwrap();
+    }
+    go.send(()).unwrap();
+    let (later, client) = taken.recv().unwrap();
+    let looks = observer.looks();
+    until(&mut observer, &mut events, |events| socket(events, later, 0).is_some());
+    assert!(observer.looks() <= looks + 2, "{} {looks}", observer.looks());
+    drop((client, go));
+    inside.join().unwrap();
+}
+
+#[test]
 fn a_namespace_that_its_last_thread_has_left_is_looked_into_while_there_are_sockets() {
     let (give, made) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();

@@ -140,6 +140,11 @@ impl Answer {
                     self.line(&line)?;
                 }
             }
+            for told in served_words(summary) {
+                for line in wrap(&told, 7, width()) {
+                    self.line(&line)?;
+                }
+            }
             for line in wrap(&format!("doctor: {}", summary_words(summary)), 0, width()) {
                 self.line(&line)?;
             }
@@ -220,6 +225,22 @@ pub(super) fn heading(finding: &Finding) -> String {
         words.push(format!("{}{} bytes", finding.precision().prefix(), grouped(bytes)));
     }
     words.join("  ")
+}
+
+/// What servers took for each connection, a sentence each.
+fn served_words(summary: &Summary) -> Vec<String> {
+    /// More would hide what was found.
+    const MOST: usize = 3;
+    let told = summary.served.iter().take(MOST).map(|one| {
+        let name = one.name.replace(['\n', '\t'], " ");
+        format!("served {name}[{}]  {}", one.pid, lastbyte_doctor::served_words(one))
+    });
+    let mut told: Vec<String> = told.collect();
+    if summary.served.len() > MOST {
+        let more = summary.served.len() - MOST;
+        told.push(format!("served by {more} more, which --json names"));
+    }
+    told
 }
 
 /// One sentence about all.

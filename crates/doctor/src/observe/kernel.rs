@@ -55,6 +55,12 @@ const SOCKETS: &[Program] = &[
     ("forked", "sched_process_fork", "children of processes"),
     ("exited", "sched_process_exit", "how processes end"),
 ];
+/// Resets that answer packets for which there is no whole socket any more, where [`SOCKETS`]' tracepoint does
+/// not tell of them: functions of the kernel's own, before Linux 6.10.
+const LATE: [Program; 2] = [
+    ("late_reset_v4", "tcp_v4_send_reset", "data that come after a close, by IPv4"),
+    ("late_reset_v6", "tcp_v6_send_reset", "data that come after a close, by IPv6"),
+];
 /// Tells what was counted of sockets on which nothing happens, when asked.
 const COUNTS: Program = (
     "tell_counts",
@@ -64,8 +70,15 @@ const COUNTS: Program = (
 /// Does what [`COUNTS`] does, one network namespace after the other, where the kernel refuses that.
 const COUNTS_OF_NETWORK: Program = ("tell_counts_of_network", "", COUNTS.2);
 /// Those without which a loss may not be seen.
-const LOSSES: [&str; 5] =
-    ["reset_sent", "reset_received", "socket_failed", "socket_gone", "packet_dropped"];
+const LOSSES: [&str; 7] = [
+    "reset_sent",
+    "late_reset_v4",
+    "late_reset_v6",
+    "reset_received",
+    "socket_failed",
+    "socket_gone",
+    "packet_dropped",
+];
 /// Where packets that are thrown away are seen.
 const UNIX_TRACEPOINT: &str = "kfree_skb";
 /// What ended is told after what it closed by that: so much later, nanoseconds.
@@ -265,6 +278,10 @@ fn load_sockets(
 ) -> Result<(Loaded, Vec<Linked>, Option<Asked>), String> {
     let given = Given::of(plan, kernel, roots);
     let (mut there, mut left) = known_to(kernel, &given);
+    let needless: &[Program] = if given.reset_has_reason { &LATE } else { &[] };
+    if needless.is_empty() {
+        there.extend(LATE);
+    }
     // The second is only asked for where the first is refused.
     let mut counting = vec![COUNTS_OF_NETWORK, COUNTS];
     let loaded = loop {
@@ -273,7 +290,7 @@ fn load_sockets(
             Object::open("lb_sockets", image(objects, "sockets")?).map_err(sentence)?;
         object.give(".rodata.given", &given.bytes()).map_err(sentence)?;
         object.give(".rodata.numbering", &numbering(roots)).map_err(sentence)?;
-        let without = left.iter().map(|(program, _)| *program);
+        let without = left.iter().map(|(program, _)| *program).chain(needless.iter().copied());
         let unasked = [COUNTS, COUNTS_OF_NETWORK].into_iter().filter(|one| Some(*one) != asked);
         for (program, ..) in without.chain(unasked) {
             object.leave_out(program).map_err(sentence)?;
@@ -449,8 +466,8 @@ impl Given {
 
     /// What this kernel does not tell of resets, if so.
     fn lack(&self) -> Option<String> {
-        let why = "the kernel tells of no reset by what is closed entirely, and of none its reason \
-                   (Linux 6.10 does): data that come after a close are seen at their sender's end alone";
+        let why = "the kernel tells of no reset its reason (Linux 6.10 does): what came after a close is \
+                   known by the closed end's numbers and by how many resets answered it";
         (!self.reset_has_reason).then(|| why.to_owned())
     }
 
@@ -652,6 +669,7 @@ fn told_socket(record: &Record<'_>) -> Option<Socket> {
             _ => Role::Unknown,
         },
         subflow: record.is_subflow(),
+        earlier: false,
     })
 }
 

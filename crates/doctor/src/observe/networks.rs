@@ -10,6 +10,7 @@ use lastbyte_sys::namespace;
 use lastbyte_sys::sock_diag::{Destroyed, Dump};
 
 use super::counters;
+use super::quiet::Quiet;
 use crate::event::{self, Counters};
 
 /// So many namespaces are looked into, at most.
@@ -41,6 +42,7 @@ pub(super) struct Network {
     /// `netstat` and `snmp`, each a file of counters.
     counters: Option<[File; 2]>,
     last: Option<Counters>,
+    pub(super) quiet: Quiet,
     /// It is the observer's own, which stays.
     is_own: bool,
 }
@@ -135,11 +137,12 @@ impl Network {
             // It stays this namespace's, whoever reads it.
             let file = |name: &str| File::open(format!("/proc/thread-self/net/{name}"));
             let counters = file("netstat").and_then(|netstat| Ok([netstat, file("snmp")?])).ok();
-            Ok((Dump::open()?, destroyed, counters))
+            Ok((Dump::open()?, destroyed, counters, Quiet::open()))
         };
-        let (dump, destroyed, counters) = within(&door, inode, open)?;
+        let (dump, destroyed, counters, quiet) = within(&door, inode, open)?;
         let may_hear = destroyed.is_some() || !hears_ends;
-        Ok(Self { inode, door, dump, destroyed, may_hear, counters, last: None, is_own: false })
+        let (last, is_own) = (None, false);
+        Ok(Self { inode, door, dump, destroyed, may_hear, counters, last, quiet, is_own })
     }
 
     /// Does something in it.

@@ -7,7 +7,7 @@ use lastbyte_sys::process::{self, CAP_SYS_PTRACE};
 
 use super::Each;
 use super::proc::{Proc, Stat};
-use crate::event::{Cpu, Ending, Event, Process, What};
+use crate::event::{Cpu, Ending, Event, Process, Used, What};
 
 /// Threads whose children are asked for at each look; of the others once a second.
 const THREADS_AT_ONCE: usize = 16;
@@ -57,6 +57,10 @@ struct Known {
     networks: BTreeMap<u64, u32>,
     /// It, or what it descends from, is asked about.
     is_watched: bool,
+    /// Of its processor time, what was before it was watched or is told of: outside and in the kernel.
+    used: (u64, u64),
+    /// Whether it was told that this is measured, even if it is nothing yet.
+    is_reckoned: bool,
     /// Of the second before: when, and of each thread its processor time.
     at_ns: u64,
     threads: BTreeMap<u32, (u64, u64)>,
@@ -140,6 +144,8 @@ impl Processes {
             process: process.clone(),
             since_ns: now_ns,
             networks: process.network.map(|network| (network, pid)).into_iter().collect(),
+            used: (stat.user, stat.system),
+            is_reckoned: false,
             stat,
             is_watched: false,
             at_ns: 0,
@@ -206,10 +212,22 @@ impl Processes {
             }
             if is_there && (is_second || self.is_young(pid, now_ns)) {
                 self.find_networks(pid);
+                if let Some(known) = self.known.get_mut(&pid) {
+                    known.tell_used(pid, now_ns, each);
+                }
             }
             if is_watched {
                 self.follow(pid, is_second, now_ns, each);
             }
+        }
+    }
+
+    /// Tells what all of them have used until now.
+    pub(super) fn tell_used(&mut self, now_ns: u64, each: Each<'_>) {
+        for (pid, known) in &mut self.known {
+            let stat = self.proc.stat(*pid).filter(|stat| stat.start == known.stat.start);
+            known.stat = stat.unwrap_or_else(|| known.stat.clone());
+            known.tell_used(*pid, now_ns, each);
         }
     }
 
@@ -230,7 +248,10 @@ impl Processes {
                 true
             }
             ended => {
-                let ending = ended.map_or(Ending::Unknown, |stat| stat.ending(own));
+                let ending = ended.as_ref().map_or(Ending::Unknown, |stat| stat.ending(own));
+                // One that nobody has waited for still says what it used in all.
+                known.stat = ended.unwrap_or_else(|| known.stat.clone());
+                known.tell_used(pid, now_ns, each);
                 if let Some(known) = self.known.remove(&pid).filter(|known| known.is_watched) {
                     let (found_ns, told_ns) = (process::monotonic_ns(), now_ns);
                     let (process, is_over) = (known.process, true);
@@ -287,6 +308,10 @@ impl Processes {
             return;
         }
         self.watch(child, now_ns, each);
+        if let Some(known) = self.known.get_mut(&child) {
+            // All of its time is since its parent is watched.
+            known.used = (0, 0);
+        }
         // It may have started others before it was seen.
         let grandchildren = self.proc.children(child, child).unwrap_or_default();
         for grandchild in grandchildren {
@@ -321,5 +346,19 @@ impl Processes {
             }
         }
         known.threads = threads;
+    }
+}
+
+impl Known {
+    /// Tells what it has used since that was told last, by its last `stat`.
+    fn tell_used(&mut self, pid: u32, at_ns: u64, each: Each<'_>) {
+        let now = (self.stat.user, self.stat.system);
+        let before = std::mem::replace(&mut self.used, now);
+        let user_ns = now.0.saturating_sub(before.0) * TICK_NS;
+        let system_ns = now.1.saturating_sub(before.1) * TICK_NS;
+        let is_first = !std::mem::replace(&mut self.is_reckoned, true);
+        if is_first || user_ns + system_ns > 0 {
+            each(Event { at_ns, what: What::Used(Used { pid, user_ns, system_ns }) });
+        }
     }
 }

@@ -21,6 +21,7 @@ use super::networks::{self, Network, Networks};
 use super::pace::Pace;
 use super::proc::Proc;
 use super::processes::Processes;
+use super::quiet::Shown;
 use super::rows::{Buried, Moved, Row, Rows, role, sample};
 use super::{Each, ObserveError, Plan};
 use crate::event::{Changed, Event, Role, Sample, Scope, Socket, SocketId, What};
@@ -273,7 +274,8 @@ impl Tables {
         let id = SocketId(self.next_made_up);
         let pid = pid.or_else(|| self.told_listener(local, None));
         let network = pid.and_then(|pid| self.processes.network(pid));
-        let socket = Socket { id, local, peer, mapped, network, role, subflow: false };
+        let (subflow, earlier) = (false, false);
+        let socket = Socket { id, local, peer, mapped, network, role, subflow, earlier };
         if !self.wants(&socket, pid.map(|pid| (pid, at_ns))) {
             return;
         }
@@ -426,7 +428,7 @@ impl Tables {
         let inodes: Vec<u64> = self.networks.open.keys().copied().collect();
         let mut whole = Vec::new();
         for inode in inodes {
-            whole.extend(self.dump(inode, &mut seen, each).then_some(inode));
+            whole.extend(self.dump(inode, now_ns, &mut seen, each).then_some(inode));
             self.hear(inode, now_ns, &mut seen, each);
         }
         self.miss(&whole, &mut seen);
@@ -490,9 +492,13 @@ impl Tables {
         );
     }
 
-    /// Takes the table of one namespace in. Returns whether it was the whole table.
-    fn dump(&mut self, inode: u64, seen: &mut Seen, each: Each<'_>) -> bool {
+    /// Takes the table of one namespace in, unless it is as it was. Returns whether it was the whole table.
+    fn dump(&mut self, inode: u64, now_ns: u64, seen: &mut Seen, each: Each<'_>) -> bool {
         let Some(network) = self.networks.open.get_mut(&inode) else { return false };
+        if network.quiet.lasts(now_ns) {
+            return false;
+        }
+        let before = network.quiet.before();
         let mut table = Table {
             rows: &mut self.rows,
             seen,
@@ -500,8 +506,10 @@ impl Tables {
             network: inode,
             round: self.round,
             tells_changes: self.tells.changes,
+            shown: Shown::default(),
         };
         let whole = network.dump.tcp(STATES, &mut |body| table.take(body, each));
+        network.quiet.after(before, whole.is_ok().then_some(table.shown), now_ns);
         let is_broken = |error: &std::io::Error| error.kind() != std::io::ErrorKind::Interrupted;
         if let Some(error) = whole.as_ref().err().filter(|error| is_broken(error)) {
             let why = format!("the sockets of network namespace {inode} are not listed: {error}");
@@ -725,11 +733,16 @@ struct Table<'a> {
     network: u64,
     round: u32,
     tells_changes: bool,
+    shown: Shown,
 }
 
 impl Table<'_> {
     fn take(&mut self, body: &[u8], each: Each<'_>) {
         let Some(outline) = Outline::parse(body) else { return };
+        match outline.state {
+            State::Listen => self.shown.listening += 1,
+            _ => self.shown.connected += 1,
+        }
         // What stands for a connection in TIME_WAIT may be in another state by name, and has none.
         if outline.info.is_none() && !matches!(outline.state, State::Listen | State::SynRecv) {
             return;
@@ -812,6 +825,7 @@ fn new_row(
         network: Some(network),
         role: Role::Unknown,
         subflow: false,
+        earlier: was_there,
     };
     known.role = role(rows, &known, socket.state, was_there);
     let progress = info.map(Progress::parse).unwrap_or_default();

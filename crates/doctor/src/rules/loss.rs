@@ -156,6 +156,7 @@ impl Ends {
             if let Some(hints) = self.open(at_ns, id) {
                 hints.answered = hints.answered.saturating_add(1);
                 hints.answered_why = hints.answered_why.take().or_else(|| reset.reason.clone());
+                hints.answered_itself |= socket.is_some() && reason.is_none();
             }
         } else if socket.is_some() && end::aborts(reason, reset.active) {
             if !is_connection(book, id) && !self.open.contains_key(&id) {

@@ -68,8 +68,31 @@ impl Story {
             network: Some(NETWORK),
             role: Role::Unknown,
             subflow: false,
+            earlier: false,
         };
         self.with(What::Socket(socket)).holds(id, pid)
+    }
+
+    /// It was accepted while it was watched.
+    pub(crate) fn accepted(mut self, id: u64) -> Self {
+        for event in &mut self.events {
+            if let What::Socket(socket) = &mut event.what
+                && socket.id.0 == id
+            {
+                socket.role = Role::Accepted;
+            }
+        }
+        self
+    }
+
+    /// When calls are traced.
+    pub(crate) fn traced(mut self, calls: Option<bool>) -> Self {
+        for event in &mut self.events {
+            if let What::Began(began) = &mut event.what {
+                began.calls = calls;
+            }
+        }
+        self
     }
 
     pub(crate) fn holds(self, id: u64, pid: u32) -> Self {
@@ -149,6 +172,15 @@ impl Story {
             by: None,
             counts: None,
         })))
+    }
+
+    /// As [`Story::answers`], by a kernel that says no reasons: by what is left of the socket, or by none.
+    pub(crate) fn answers_unsaid(self, id: u64, by_socket: bool) -> Self {
+        let mut story = self.answers(id, "");
+        if let Some(What::ResetSent(reset)) = story.events.last_mut().map(|event| &mut event.what) {
+            (reset.socket, reset.reason) = (by_socket.then_some(SocketId(id)), None);
+        }
+        story
     }
 
     pub(crate) fn reset_comes(self, id: u64, counts: Counts) -> Self {

@@ -162,6 +162,7 @@ impl Record<'_> {
             not_now: word(6),
             held_back: word(7),
             held_back_ns: word(8),
+            turns: word(9),
         }
     }
 

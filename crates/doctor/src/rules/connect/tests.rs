@@ -116,6 +116,7 @@ fn listening() -> Story {
         network: Some(NETWORK),
         role: Role::Listens,
         subflow: false,
+        earlier: false,
     };
     begin().with(What::Socket(socket)).holds(3, 7)
 }

@@ -253,6 +253,7 @@ fn any_round() -> impl Strategy<Value = What> {
                     not_now: n[6],
                     held_back: n[7],
                     held_back_ns: n[3],
+                    turns: 0,
                 }),
             }
         },

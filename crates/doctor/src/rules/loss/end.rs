@@ -105,6 +105,9 @@ pub(super) struct Hints {
     pub(super) answered: u64,
     /// The reason of the first of those.
     pub(super) answered_why: Option<String>,
+    /// By a kernel that says no reasons: one was sent by the socket, or what was left of it, which does so
+    /// for data alone.
+    pub(super) answered_itself: bool,
     /// A reset came.
     pub(super) received: bool,
     /// The error that the program finds, `errno`; 0 if none.

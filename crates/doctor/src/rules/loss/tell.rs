@@ -97,7 +97,8 @@ impl End<'_> {
     /// has forgotten the connection before it comes: no data is known to have come, and none lost.
     pub(super) fn is_nothing(&self, book: &Book) -> bool {
         let why = self.hints.answered_why.as_deref();
-        let is_sure = matches!(why, Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET"));
+        let is_sure = self.hints.answered_itself
+            || matches!(why, Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET"));
         let few = match self.peer_lost(book) {
             Some(lost) => lost == 0,
             None => self.hints.answered < MANY_RESETS,

@@ -303,6 +303,55 @@ fn lb104_of_a_peer_elsewhere_is_a_loss_if_many_packets_met_the_close() {
 }
 
 #[test]
+fn lb104_is_known_without_reasons_by_what_answers() {
+    // As Linux 6.1: FIN-WAIT-2 becomes TIME-WAIT at once, and what comes is answered from there.
+    let closed = |acked| {
+        one(Scope::Machine)
+            .call(1, (Established, FinWait1), 7, Some(counts(0, [100, 100, 100, 50, 50])))
+            .after(10)
+            .change(1, (FinWait1, FinWait2), Some(acked))
+            .change(1, (FinWait2, Close), Some(acked))
+            .gone(1)
+    };
+    let acked = counts(0, [101, 101, 101, 50, 50]);
+    let told = closed(acked).after(5).answers_unsaid(1, true).after(500).finding();
+    assert_eq!(of_code(&told), (104, Class::Note, true, Some(0)));
+    let many =
+        closed(acked).answers_unsaid(1, true).answers_unsaid(1, false).answers_unsaid(1, false);
+    assert_eq!(of_code(&many.after(500).finding()), (104, Class::Loss, false, None));
+    // What is forgotten entirely may have been met by the peer's end alone.
+    assert_eq!(closed(acked).answers_unsaid(1, false).after(500).findings(), []);
+    // After the peer's end there are no data that could come.
+    let ended = one(Scope::Machine)
+        .call(1, (Established, FinWait1), 7, Some(counts(0, [100, 100, 100, 50, 50])))
+        .change(1, (FinWait1, FinWait2), Some(acked))
+        .change(1, (FinWait2, State::TimeWait), Some(counts(0, [101, 101, 101, 51, 50])));
+    assert_eq!(ended.answers_unsaid(1, true).after(500).findings(), []);
+}
+
+#[test]
+fn lb104_without_reasons_counts_what_the_sender_has_left() {
+    let acked = counts(0, [101, 101, 101, 50, 50]);
+    let sender = counts(0, [10_050, 10_050, 50, 102, 101]);
+    for scope in [Scope::Process(7), Scope::Machine] {
+        let finding = both(scope)
+            .call(1, (Established, FinWait1), 7, Some(counts(0, [100, 100, 100, 50, 50])))
+            .change(1, (FinWait1, FinWait2), Some(acked))
+            .change(1, (FinWait2, Close), Some(acked))
+            .change(2, (Established, CloseWait), Some(counts(0, [50, 50, 50, 101, 101])))
+            .after(50)
+            .answers_unsaid(1, true)
+            .reset_comes(2, sender)
+            .change(2, (CloseWait, Close), Some(sender))
+            .gone(2)
+            .after(500)
+            .finding();
+        assert_eq!(of_code(&finding), (104, Class::Loss, false, Some(10_000)), "{scope:?}");
+        assert_eq!((finding.about.pid, word(&finding, "exact")), (Some(7), "yes".into()));
+    }
+}
+
+#[test]
 fn a_late_end_that_meets_no_connection_is_nothing() {
     let closed = counts(0, [101, 101, 101, 50, 50]);
     let last = counts(0, [50, 50, 50, 102, 101]);

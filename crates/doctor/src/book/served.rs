@@ -1,0 +1,403 @@
+//! What servers took for what they did: connections accepted, processor time, system calls, exchanges.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Calls, Precision, Used};
+
+/// So many processes are reckoned with, at most: beyond that none that is new.
+const MOST: usize = 4_096;
+/// So many kinds of calls of each, at most.
+const MOST_CALLS: usize = 64;
+/// So many servers are told of, those that used the most processor time first.
+const MOST_TOLD: usize = 32;
+/// So many of its calls, the most frequent first.
+const TOP: usize = 3;
+/// The clock of `/proc` goes by hundredths of a second: of less than ten of them a tenth may be wrong.
+const SURE_NS: u64 = 100_000_000;
+/// Calls of a shorter time than this say nothing about the rest of it.
+const LONG_ENOUGH_NS: u64 = 900_000_000;
+
+/// What a server took for each connection that it accepted while it was watched. What is not known is
+/// `None`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Served {
+    /// Its process, alone: not what it starts.
+    pub pid: u32,
+    /// What it calls itself.
+    pub name: String,
+    /// Connections that it accepted; it may have had others before.
+    pub connections: u64,
+    /// How well that is known.
+    pub connections_precision: Precision,
+    /// Processor time outside of the kernel in all, milliseconds; to 10 of them.
+    pub user_ms: Option<f64>,
+    /// In the kernel.
+    pub system_ms: Option<f64>,
+    /// Both for each connection, milliseconds.
+    pub cpu_ms_per_connection: Option<f64>,
+    /// How well that is known.
+    pub cpu_precision: Precision,
+    /// How often it wrote after it had read, on connections that it accepted: a question and an answer.
+    pub exchanges: Option<u64>,
+    /// Processor time for each of those, milliseconds.
+    pub cpu_ms_per_exchange: Option<f64>,
+    /// System calls about descriptors for each connection, where they are traced.
+    pub calls_per_connection: Option<f64>,
+    /// The three that it made most often.
+    pub top_calls: Option<Vec<TopCall>>,
+}
+
+/// A system call that is made often.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TopCall {
+    /// Its name.
+    pub call: String,
+    /// How often, for each connection.
+    pub per_connection: f64,
+}
+
+/// Who accepted what, and what it took.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    accounts: BTreeMap<u32, Account>,
+    /// Of those whose number was given again.
+    former: Vec<(u32, Account)>,
+    /// For so long calls were traced, and up to when that is counted.
+    traced_ns: u64,
+    traced_to_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    name: String,
+    /// Sockets that it was seen to have accepted.
+    sockets: u64,
+    /// Calls of `accept` that gave one, where they were traced.
+    accepts: u64,
+    used: Option<(u64, u64)>,
+    calls: BTreeMap<String, u64>,
+    turns: u64,
+}
+
+/// How the watch was, which says what numbers mean.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    /// Whether calls are traced all the time (`Some`), never, or in windows (`None`).
+    pub(super) calls: Option<bool>,
+    /// Every socket of the processes that are asked about is told of.
+    pub(super) tells_each_socket: bool,
+    /// And what was read and written on it.
+    pub(super) tells_io: bool,
+    pub(super) has_dropped: bool,
+    pub(super) watched_ns: u64,
+}
+
+impl Ledger {
+    /// A process that is asked about accepted a connection.
+    pub(super) fn accepted(&mut self, pid: u32, name: &str) {
+        let Some(account) = self.account(pid) else { return };
+        account.sockets = account.sockets.saturating_add(1);
+        account.rename(name);
+    }
+
+    pub(super) fn used(&mut self, used: &Used, name: &str) {
+        let Some(account) = self.account(used.pid) else { return };
+        let (user, system) = account.used.unwrap_or_default();
+        account.used =
+            Some((user.saturating_add(used.user_ns), system.saturating_add(used.system_ns)));
+        account.rename(name);
+    }
+
+    /// Calls of a process that is asked about.
+    pub(super) fn called(&mut self, calls: &Calls) {
+        let Some(account) = self.account(calls.pid) else { return };
+        if matches!(calls.call.as_str(), "accept" | "accept4") {
+            let failed = calls.errors.iter().fold(0_u64, |sum, one| sum.saturating_add(one.1));
+            account.accepts = account.accepts.saturating_add(calls.count.saturating_sub(failed));
+        }
+        if account.calls.len() < MOST_CALLS || account.calls.contains_key(&calls.call) {
+            let count = account.calls.entry(calls.call.clone()).or_default();
+            *count = count.saturating_add(calls.count);
+        }
+    }
+
+    /// For how long calls were traced, whoever made them: what is told together covers one time.
+    pub(super) fn traced(&mut self, at_ns: u64, over_ns: u64) {
+        if at_ns > self.traced_to_ns {
+            self.traced_to_ns = at_ns;
+            self.traced_ns = self.traced_ns.saturating_add(over_ns);
+        }
+    }
+
+    /// Exchanges on a connection that was accepted.
+    pub(super) fn exchanged(&mut self, pid: u32, turns: u64) {
+        let Some(account) = self.account(pid).filter(|_| turns > 0) else { return };
+        account.turns = account.turns.saturating_add(turns);
+    }
+
+    /// A process that accepted nothing is over, or its number was given to another.
+    pub(super) fn close(&mut self, pid: u32) {
+        let Some(account) = self.accounts.remove(&pid) else { return };
+        if account.has_served() && self.former.len() < MOST {
+            self.former.push((pid, account));
+        }
+    }
+
+    /// Those that accepted connections.
+    pub(super) fn served(&self, watch: Watch) -> Vec<Served> {
+        let former = self.former.iter().map(|(pid, account)| (pid, account));
+        let all = self.accounts.iter().chain(former).filter(|(_, account)| account.has_served());
+        let mut served: Vec<Served> =
+            all.map(|(pid, account)| account.served(*pid, watch, self.traced_ns)).collect();
+        let cpu = |one: &Served| one.user_ms.unwrap_or(0.0) + one.system_ms.unwrap_or(0.0);
+        served.sort_by(|one, other| {
+            let by_cpu = cpu(other).total_cmp(&cpu(one));
+            by_cpu.then(other.connections.cmp(&one.connections)).then(one.pid.cmp(&other.pid))
+        });
+        served.truncate(MOST_TOLD);
+        served
+    }
+
+    fn account(&mut self, pid: u32) -> Option<&mut Account> {
+        if self.accounts.len() >= MOST && !self.accounts.contains_key(&pid) {
+            return None;
+        }
+        Some(self.accounts.entry(pid).or_default())
+    }
+}
+
+impl Account {
+    fn rename(&mut self, name: &str) {
+        if !name.is_empty() && self.name != name {
+            name.clone_into(&mut self.name);
+        }
+    }
+
+    fn has_served(&self) -> bool {
+        self.sockets.max(self.accepts).max(self.turns) > 0
+    }
+
+    fn served(&self, pid: u32, watch: Watch, traced_ns: u64) -> Served {
+        let (connections, connections_precision) = self.connections(watch, traced_ns);
+        let per = Some(connections as f64).filter(|per| *per > 0.0);
+        // In a window those that were accepted in it.
+        let each = if watch.calls == Some(true) { per } else { Some(self.accepts as f64) };
+        let each = each.filter(|each| *each > 0.0 && !self.calls.is_empty());
+        let used_ns = self.used.map(|(user, system)| user.saturating_add(system));
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let exchanges =
+            (watch.tells_io && !watch.has_dropped && self.turns > 0).then_some(self.turns);
+        Served {
+            pid,
+            name: self.name.clone(),
+            connections,
+            connections_precision,
+            user_ms: self.used.map(|used| ms(used.0)),
+            system_ms: self.used.map(|used| ms(used.1)),
+            cpu_ms_per_connection: used_ns.zip(per).map(|(ns, per)| ms(ns) / per),
+            cpu_precision: match connections_precision {
+                Precision::Exact if used_ns.is_some_and(|ns| ns >= SURE_NS) => Precision::Exact,
+                // Among more connections it is less for each.
+                Precision::AtLeast => Precision::AtMost,
+                _ => Precision::About,
+            },
+            exchanges,
+            cpu_ms_per_exchange: used_ns.zip(exchanges).map(|(ns, turns)| ms(ns) / turns as f64),
+            calls_per_connection: each
+                .map(|each| self.calls.values().map(|count| *count as f64).sum::<f64>() / each),
+            top_calls: each.map(|each| self.top_calls(each)),
+        }
+    }
+
+    /// How many, and how well that is known.
+    fn connections(&self, watch: Watch, traced_ns: u64) -> (u64, Precision) {
+        let most = self.sockets.max(self.accepts);
+        let is_told = watch.calls == Some(true) && self.accepts > 0;
+        if (is_told || watch.tells_each_socket) && !watch.has_dropped {
+            // A call that waited when tracing began is not counted.
+            return (most, Precision::Exact);
+        }
+        let is_sample = watch.calls.is_none() && self.accepts > 0 && traced_ns >= LONG_ENOUGH_NS;
+        if is_sample {
+            let of_all = u128::from(self.accepts) * u128::from(watch.watched_ns.max(traced_ns));
+            let about = u64::try_from(of_all / u128::from(traced_ns)).unwrap_or(u64::MAX);
+            return (about.max(most), Precision::About);
+        }
+        (most, Precision::AtLeast)
+    }
+
+    fn top_calls(&self, each: f64) -> Vec<TopCall> {
+        let mut calls: Vec<(&String, u64)> =
+            self.calls.iter().map(|(call, count)| (call, *count)).collect();
+        calls.sort_by(|one, other| other.1.cmp(&one.1).then(one.0.cmp(other.0)));
+        let top = calls.into_iter().take(TOP);
+        top.map(|(call, count)| TopCall { call: call.clone(), per_connection: count as f64 / each })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::book::Book;
+    use crate::event::{Event, Io, Scope, SocketId, Tier, What};
+    use crate::rules::story::Story;
+
+    const HERE: &str = "192.0.2.1:80";
+
+    /// A server with so many connections, which used so much processor time, milliseconds.
+    fn story(tier: Tier, scope: Scope, connections: u64, used_ms: (u64, u64)) -> Story {
+        let mut story = Story::of_tier(tier, scope).process(7, "server").process(8, "client");
+        for id in 1..=connections {
+            let client = format!("198.51.100.7:{}", 40_000 + id);
+            story = story.socket(id, (HERE, &client), 7).accepted(id);
+        }
+        let used =
+            Used { pid: 7, user_ns: used_ms.0 * 1_000_000, system_ns: used_ms.1 * 1_000_000 };
+        story.with(What::Used(used)).with(What::Used(Used { pid: 8, ..used }))
+    }
+
+    fn served(story: &Story) -> Vec<Served> {
+        let mut book = Book::new();
+        story.events.iter().for_each(|event| book.note(event));
+        book.served()
+    }
+
+    fn calls(call: &str, count: u64, errors: u64) -> What {
+        let errors = if errors > 0 { vec![(11, errors)] } else { Vec::new() };
+        let over_ns = 500_000_000;
+        What::Calls(Calls {
+            pid: 7,
+            tid: 7,
+            call: call.to_owned(),
+            count,
+            over_ns,
+            errors,
+            ..Calls::default()
+        })
+    }
+
+    #[test]
+    fn what_a_connection_took_is_told_of_who_accepted_it() {
+        let story = story(Tier::Bpf, Scope::Process(7), 4, (600, 200));
+        let io = Io { socket: SocketId(2), pid: 7, reads: 9, writes: 9, turns: 8, ..Io::default() };
+        let served = served(&story.with(What::Io(io)));
+        assert_eq!(served.len(), 1, "{served:?}");
+        let one = &served[0];
+        assert_eq!((one.pid, one.name.as_str(), one.connections), (7, "server", 4));
+        assert_eq!((one.user_ms, one.system_ms), (Some(600.0), Some(200.0)));
+        assert_eq!(one.cpu_ms_per_connection, Some(200.0));
+        assert_eq!(
+            (one.connections_precision, one.cpu_precision),
+            (Precision::Exact, Precision::Exact)
+        );
+        assert_eq!((one.exchanges, one.cpu_ms_per_exchange), (Some(8), Some(100.0)));
+        assert_eq!((one.calls_per_connection, one.top_calls.as_deref()), (None, None));
+    }
+
+    #[test]
+    fn a_connection_of_before_is_not_counted_and_its_exchanges_are() {
+        let mut story = story(Tier::Bpf, Scope::Process(7), 2, (600, 200));
+        for event in &mut story.events {
+            if let What::Socket(socket) = &mut event.what {
+                socket.earlier = true;
+            }
+        }
+        // Who tells it again does not know.
+        let client = "198.51.100.7:40001";
+        let story = story.socket(1, (HERE, client), 7);
+        let io = Io { socket: SocketId(1), pid: 7, turns: 8, ..Io::default() };
+        let one = served(&story.with(What::Io(io))).remove(0);
+        assert_eq!((one.connections, one.cpu_ms_per_connection), (0, None));
+        assert_eq!(one.cpu_ms_per_exchange, Some(100.0));
+    }
+
+    #[test]
+    fn what_is_not_known_is_none_and_never_zero() {
+        let mut without = story(Tier::Bpf, Scope::Process(7), 2, (600, 200));
+        let is_used = |event: &Event| matches!(event.what, What::Used(_));
+        without.events.retain(|event| !is_used(event));
+        let one = served(&without).remove(0);
+        assert_eq!((one.user_ms, one.cpu_ms_per_connection, one.exchanges), (None, None, None));
+        let json = serde_json::to_value(&one).unwrap();
+        assert!(
+            json["calls_per_connection"].is_null() && json.get("top_calls").is_some(),
+            "{json}"
+        );
+        // A hundredth of a second is the least that is measured.
+        let one = served(&story(Tier::Bpf, Scope::Process(7), 2, (10, 20))).remove(0);
+        assert_eq!((one.cpu_ms_per_connection, one.cpu_precision), (Some(15.0), Precision::About));
+        // Of a machine connections that end well are not told of, nor all that is read and written.
+        let one = served(&story(Tier::Bpf, Scope::Machine, 2, (600, 200))).remove(0);
+        assert_eq!(one.connections_precision, Precision::AtLeast);
+        assert_eq!((one.cpu_precision, one.exchanges), (Precision::AtMost, None));
+        let dropped = story(Tier::Bpf, Scope::Process(7), 2, (600, 200));
+        let one = served(&dropped.with(What::Dropped { events: 1 })).remove(0);
+        assert_eq!(one.connections_precision, Precision::AtLeast);
+    }
+
+    #[test]
+    fn calls_are_told_for_each_connection_the_most_frequent_first() {
+        let mut story = story(Tier::Tracefs, Scope::Process(7), 1, (600, 200)).traced(Some(true));
+        for (call, count, errors) in [
+            ("accept4", 12, 2),
+            ("read", 20, 0),
+            ("write", 10, 0),
+            ("close", 10, 0),
+            ("epoll_wait", 98, 0),
+        ] {
+            story = story.with(calls(call, count, errors));
+        }
+        let one = served(&story).remove(0);
+        assert_eq!((one.connections, one.connections_precision), (10, Precision::Exact));
+        assert_eq!(one.calls_per_connection, Some(15.0));
+        let top: Vec<(String, f64)> =
+            one.top_calls.unwrap().into_iter().map(|top| (top.call, top.per_connection)).collect();
+        assert_eq!(
+            top,
+            [("epoll_wait".into(), 9.8), ("read".into(), 2.0), ("accept4".into(), 1.2)]
+        );
+    }
+
+    #[test]
+    fn windows_of_calls_say_about_how_many_connections_there_were() {
+        let story = story(Tier::Bpf, Scope::Machine, 1, (600, 200)).traced(None);
+        let story = story.with(calls("accept4", 10, 0)).with(calls("read", 20, 0)).after(500);
+        // Both windows are half a second; the watch is ten.
+        let story = story.with(calls("accept4", 10, 0)).after(9_500).with(What::Tick);
+        let one = served(&story).remove(0);
+        assert_eq!((one.connections, one.connections_precision), (200, Precision::About));
+        assert_eq!((one.cpu_ms_per_connection, one.cpu_precision), (Some(4.0), Precision::About));
+        assert_eq!(one.calls_per_connection, Some(2.0));
+    }
+
+    #[test]
+    fn a_server_that_has_ended_is_told_of_and_its_number_is_no_other_ones() {
+        use crate::event::Ending;
+        let story = story(Tier::Bpf, Scope::Port(80), 3, (600, 300));
+        let story = story.exited(7, Ending::Exit(0)).process(7, "other");
+        let story = story.with(What::Used(Used { pid: 7, user_ns: 1_000_000_000, system_ns: 0 }));
+        let told = served(&story.after(30_000));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!((told[0].name.as_str(), told[0].cpu_ms_per_connection), ("server", Some(300.0)));
+    }
+
+    #[test]
+    fn numbers_of_a_hostile_recording_do_not_overflow() {
+        let mut story = story(Tier::Bpf, Scope::Process(7), 1, (1, 1)).traced(Some(true));
+        for _ in 0..3 {
+            let most = u64::MAX;
+            story = story.with(What::Used(Used { pid: 7, user_ns: most, system_ns: most }));
+            story = story.with(calls("accept", most, most)).with(calls("read", most, 0));
+            story = story.with(What::Io(Io {
+                socket: SocketId(1),
+                pid: 7,
+                turns: most,
+                ..Io::default()
+            }));
+        }
+        assert_eq!(served(&story)[0].exchanges, Some(u64::MAX));
+    }
+}
