@@ -74,12 +74,17 @@ impl Story {
     }
 
     /// It was accepted while it was watched.
-    pub(crate) fn accepted(mut self, id: u64) -> Self {
+    pub(crate) fn accepted(self, id: u64) -> Self {
+        self.in_role(id, Role::Accepted)
+    }
+
+    /// How it came to be is known.
+    pub(crate) fn in_role(mut self, id: u64, role: Role) -> Self {
         for event in &mut self.events {
             if let What::Socket(socket) = &mut event.what
                 && socket.id.0 == id
             {
-                socket.role = Role::Accepted;
+                socket.role = role;
             }
         }
         self
@@ -189,6 +194,25 @@ impl Story {
 
     pub(crate) fn gone(self, id: u64) -> Self {
         self.with(What::Gone { socket: SocketId(id), counts: None })
+    }
+
+    /// As [`Story::sample`], with `tcpi_bytes_acked` and `tcpi_bytes_received`.
+    pub(crate) fn sample_with(
+        self,
+        id: u64,
+        queues: (u32, u32),
+        (acked, received): (u64, u64),
+    ) -> Self {
+        // Where they stand in `struct tcp_info` (include/uapi/linux/tcp.h).
+        let mut info = vec![0; 232];
+        info[0] = 1;
+        info[120..128].copy_from_slice(&acked.to_ne_bytes());
+        info[128..136].copy_from_slice(&received.to_ne_bytes());
+        let mut story = self.sample(id, State::Established, queues, true);
+        if let Some(What::Sample(sample)) = story.events.last_mut().map(|event| &mut event.what) {
+            sample.info = Info(Some(info.into()));
+        }
+        story
     }
 
     /// What a table of sockets shows: the queues of receiving and sending.

@@ -4,7 +4,7 @@ use lastbyte_core::sample::State;
 
 use super::{OTHER_END_NS, SETTLE_NS};
 use crate::book::{Book, Known, Last};
-use crate::event::{Actor, Changed, Ending, ResetSent, Sample, SocketId, Tier};
+use crate::event::{Actor, Changed, Ending, ResetSent, Role, Sample, SocketId, Tier};
 use crate::finding::Code;
 
 /// Why a connection did not end in order.
@@ -271,6 +271,8 @@ pub(super) enum Lost {
     Between(u32, u32),
     /// So many were not acked at the last look before the end.
     About(u32),
+    /// So many had not come to the other end, by the last looks at both before the end.
+    AboutMissing(u32),
     Unknown,
 }
 
@@ -278,7 +280,10 @@ impl Lost {
     /// The most that it may be.
     pub(super) fn most(self) -> Option<u64> {
         match self {
-            Self::Exactly(most) | Self::Between(_, most) | Self::About(most) => Some(most.into()),
+            Self::Exactly(most)
+            | Self::Between(_, most)
+            | Self::About(most)
+            | Self::AboutMissing(most) => Some(most.into()),
             Self::Unknown => None,
         }
     }
@@ -288,7 +293,7 @@ impl Lost {
         match self {
             Self::Exactly(_) => "yes",
             Self::Between(..) => "at most",
-            Self::About(_) => "about",
+            Self::About(_) | Self::AboutMissing(_) => "about",
             Self::Unknown => "not known",
         }
     }
@@ -298,7 +303,9 @@ impl Lost {
 pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
     let last = known.last().filter(|_| !known.socket.subflow);
     let Some(last) = last else {
-        return Numbers::of(known).map_or(Lost::Unknown, |numbers| Lost::About(numbers.unacked));
+        let Some(Numbers { unacked, .. }) = Numbers::of(known) else { return Lost::Unknown };
+        let missing = book.other_end(id).and_then(|other| missing_by_looks(known, other, unacked));
+        return missing.map_or(Lost::About(unacked), Lost::AboutMissing);
     };
     let missing = |other: &Last| last.missing_at(other);
     if let Some(missing) = book.other_end(id).and_then(|other| missing(&other.last()?)) {
@@ -308,6 +315,21 @@ pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
         (unsent, unacked) if unsent >= unacked => Lost::Exactly(unacked),
         (unsent, unacked) => Lost::Between(unsent, unacked),
     }
+}
+
+/// What a look at each end says of the bytes between them: what came in order to the other one's kernel is
+/// not lost, though it may not be acked yet. `None` where one of them does not tell.
+fn missing_by_looks(known: &Known, other: &Known, unacked: u32) -> Option<u32> {
+    use State::{CloseWait, Closing, LastAck, TimeWait};
+    // Of who connected, the SYN is counted as acked. Where the tables do not say who did, it is a byte more.
+    let has_syn = known.socket.role == Role::Connected;
+    let ((acked, _), (_, received)) = (known.carried?, other.carried?);
+    let has_our_fin =
+        [CloseWait, Closing, LastAck, TimeWait].contains(&other.sample.as_ref()?.1.state);
+    let acked = acked.wrapping_sub(has_syn.into());
+    // Those that came and are not acked: none where the look at the other end is the older one.
+    let came = received.wrapping_sub(has_our_fin.into()).wrapping_sub(acked);
+    Some(if came <= unacked { unacked - came } else { unacked })
 }
 
 /// The most that a farewell has: the end of TLS with that of HTTP/2 before it, SSH's last words, a "221

@@ -264,7 +264,15 @@ impl End<'_> {
                 count(least.into()),
                 bytes(most.into())
             ),
-            Lost::About(0) => "nothing that it had written was unacked at the last look".to_owned(),
+            Lost::About(0) | Lost::AboutMissing(0) => {
+                "nothing that it had written was unacked at the last look".to_owned()
+            }
+            Lost::AboutMissing(most) => {
+                let most = bytes(most.into());
+                format!(
+                    "about {most} that it had written had not come to the peer at the last look"
+                )
+            }
             Lost::About(most) => {
                 format!(
                     "about {} that it had written were not acked at the last look",

@@ -1,6 +1,7 @@
 use lastbyte_core::sample::State::{self, Close, CloseWait, Established, FinWait1, FinWait2};
 use proptest::prelude::*;
 
+use crate::event::Role;
 use crate::event::{
     Actor, Changed, Counters, Counts, Ending, Event, Precision, Process, Scope, SocketId, Tier,
     What,
@@ -608,6 +609,31 @@ fn trace_points_without_numbers_take_the_last_sample_and_say_so() {
     assert_eq!(word(&finding, "exact"), "about".into());
     assert_eq!(word(&finding, "numbers_age_ms"), 40.0.into());
     assert_eq!(of_code(&story(false)), (101, Class::Loss, false, None));
+}
+
+/// The peer's kernel acks late: what it has is not lost.
+#[test]
+fn what_the_other_end_has_by_a_look_is_not_lost_though_it_was_not_acked() {
+    // 1,000 acked and the SYN, 4,000 not; of these 3,000 have come.
+    let found = |role: Role, acked: u64| {
+        let finding = Story::of_tier(Tier::Tracefs, Scope::Machine)
+            .process(7, "a")
+            .socket(1, (HERE, THERE), 7)
+            .in_role(1, role)
+            .socket(2, (THERE, HERE), 7)
+            .sample_with(1, (5, 4_000), (acked, 0))
+            .sample_with(2, (0, 0), (0, 4_000))
+            .after(40)
+            .call(1, (Established, Close), 7, None)
+            .aborts(1, "TCP_ABORT_ON_CLOSE", 7, None)
+            .after(500)
+            .finding();
+        assert_eq!(word(&finding, "exact"), "about".into());
+        (finding.bytes, finding.sentence.contains("had not come to the peer at the last look"))
+    };
+    assert_eq!(found(Role::Connected, 1_001), (Some(1_000), true));
+    assert_eq!(found(Role::Accepted, 1_000), (Some(1_000), true));
+    assert_eq!(found(Role::Unknown, 1_001), (Some(1_001), true));
 }
 
 /// What tables show of a socket with 4,000 bytes unacked and 5 unread that is gone at the next look.
