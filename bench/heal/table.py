@@ -10,11 +10,13 @@ import os
 import re
 import statistics
 import sys
+import textwrap
 
 SLOWER = 0.95  # of before: what is below has to be explained
 FULL = 0.93  # of what the rate can carry: the path is full
 GOODPUT = 1448 / 1500  # payload with timestamps, of an IP packet
 LIMITED = 0.5  # of the time
+LINE_WIDTH = 116  # of the document
 ARMS = ("healed", "control")
 
 
@@ -52,6 +54,8 @@ class Path:
         others = {run["round"]: run["after"]["mbit"] for run in self.control}
         # Of the same round: the same packets are lost in both.
         self.against = [run["after"]["mbit"] / others[run["round"]] for run in self.healed if run["round"] in others]
+        alike = {run["round"]: run["before"]["mbit"] for run in self.control}
+        self.alike = [run["before"]["mbit"] / alike[run["round"]] for run in self.healed if run["round"] in alike]
         self.ratio = statistics.median(self.ratios) if self.ratios else None
         self.drift = statistics.median(self.drifts) if self.drifts else None
 
@@ -129,11 +133,10 @@ def words(samples, paths, measured):
     )
     yield (
         "Beside the control in the same seconds of its run, with the same packets lost: "
-        f"{spread([statistics.median(path.against) for path in measured if path.against])}."
+        f"{spread([statistics.median(path.against) for path in measured if path.against])}. What chance makes of this: "
+        f"the same before, when nobody was healed yet, in each round: {spread([one for path in paths for one in path.alike])}."
     )
-    yield (
-        f"Held by the send buffer before: {of_these(held)}. By something else: {of_these(free)}."
-    )
+    yield f"Held by the send buffer before: {of_these(held)}. By something else: {of_these(free)}."
     yield (
         f"{len(samples)} runs counted; {voided} more were void, as the link had not kept its promise, and repeated; "
         f"load of the machine {spread(loads)}, on {os.cpu_count()} processors."
@@ -154,29 +157,41 @@ def of_these(ratios):
 
 def why_slower(path):
     """What the runs say of it, with their figures."""
-    told = f"its control {spread(path.drifts)}, beside it {statistics.median(path.against):.2f}. "
-    if path.drifts and min(path.drifts) <= path.ratio:
-        told += "The control was as slow without being healed: chance. "
-    if path.was_held_by_its_buffer():
+    beside = statistics.median(path.against) if path.against else None
+    told = f"its control {spread(path.drifts)}, beside it {beside:.2f}. " if beside else "no control counted. "
+    if beside and beside >= SLOWER:
+        told += "The control, which lost the same packets, fell as well: the path's losses, not the heal. "
+    elif path.was_held_by_its_buffer():
         told += "The buffer had held it before. "
     else:
-        told += "The buffer had not held it before, so there was nothing to gain. "
-    trips, resent = ((path.of("before", key), path.of("after", key)) for key in ("rtt_ms", "resent"))
-    told += (
-        f"Round trip {trips[0]:.1f} ms before, {trips[1]:.1f} after; segments sent again {resent[0]:.0f} in the window "
-        f"before, {path.of('between', 'resent'):.0f} between the windows, {resent[1]:.0f} in the one after"
+        told += "The buffer had not held it before: there was nothing to gain. "
+    windows, trips, resent = (
+        [path.of(phase, key) for phase in ("before", "between", "after")] for key in ("cwnd", "rtt_ms", "resent")
     )
-    if path.spec["loss"] == 0 and path.of("between", "resent") + resent[1] > resent[0]:
-        told += ": freed from its buffer, it fills the queue until packets are dropped"
+    told += (
+        f"Before, between and in the window after: cwnd {figures(windows)} packets, round trip {figures(trips)} ms, "
+        f"sent again {figures(resent)}"
+    )
+    if path.spec["loss"] == 0 and resent[1] + resent[2] > resent[0]:
+        told += "; nothing is lost on this path but what its queue drops: freed from its buffer, it fills the queue"
     return told + "."
 
 
+def figures(values):
+    return ", ".join(f"{value:.0f}" for value in values)
+
+
 def markdown(samples, paths, measured, picture):
+    asked = samples[0]
     parts = [
         f"![Each path's rate after, as a multiple of before, sorted]({picture})",
-        *(line.replace("Slower: ", "- Slower: ", 1) for line in words(samples, paths, measured)),
+        f"\nSeed {asked['seed']}, SO_SNDBUF {asked['sndbuf']:,}, {asked['congestion']}, {asked['writer']} writes.",
     ]
-    return "\n\n".join(parts)
+    for line in words(samples, paths, measured):
+        item = line.startswith("Slower: ")
+        folded = textwrap.fill(f"- {line}" if item else line, LINE_WIDTH, subsequent_indent="  " * item)
+        parts.append(("" if item and parts[-1].lstrip().startswith("- ") else "\n") + folded)
+    return "\n".join(parts)
 
 
 def publish(document, text):
