@@ -131,10 +131,11 @@ def words(samples, paths, measured):
         f"{statistics.median(ratios):.2f}, best {max(ratios):.2f}, worst {min(ratios):.2f}. "
         f"Controls, never healed: median {spread(drifts)}."
     )
+    alike = [one for path in paths for one in path.alike]
     yield (
         "Beside the control in the same seconds of its run, with the same packets lost: "
         f"{spread([statistics.median(path.against) for path in measured if path.against])}. What chance makes of this: "
-        f"the same before, when nobody was healed yet, in each round: {spread([one for path in paths for one in path.alike])}."
+        f"the same before, when nobody was healed yet, in each round: {spread(alike)}."
     )
     yield f"Held by the send buffer before: {of_these(held)}. By something else: {of_these(free)}."
     yield (
