@@ -20,7 +20,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real soak test-kernels test-loom test-miri test-python python fuzz ci msrv header \
-  bench-cc bench-dial bench-doctor bench-doctor-matrix bench-engines bench-finish bench-gate bench-lab bench-link \
+  bench-cc bench-dial bench-doctor bench-doctor-matrix bench-engines bench-finish bench-gate bench-heal bench-lab bench-link \
   bench-replication bench-torture reports install uninstall clean
 
 help: ## List the targets
@@ -182,6 +182,10 @@ bench-gate: build ## Measure the gate beside HAProxy, nginx, socat and rathole (
 	@scripts/ensure.sh gate
 	cargo build --release --locked -p lastbyte-socket --example gate_load
 	bench/gate.sh
+
+bench-heal: build ## Measure uploads before and after heal, over 33 paths (25 minutes, root)
+	@scripts/ensure.sh python
+	bench/heal.sh
 
 bench-lab: build ## Measure the lab against the reference case, iperf3, xfr (an hour, root)
 	@scripts/ensure.sh real
