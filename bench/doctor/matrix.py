@@ -29,7 +29,7 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 BUILT = TREE / "target" / "matrix"
 LASTBYTE = TREE / "target" / "debug" / "lastbyte"
 PYTHON = "/usr/bin/python3"  # one that an ordinary user can run too
-LIMIT_S = 60
+LIMIT_S = 240  # where processors are emulated all takes ten times as long
 
 # --- kinds of machine ------------------------------------------------------------------------------
 

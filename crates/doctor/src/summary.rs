@@ -73,6 +73,13 @@ impl Summary {
         let of_class =
             |class: Class| sum(&|one: &Finding| one.class == class && !one.harmless, &times);
         let book = doctor.book();
+        let losses = findings.iter().filter(|one| one.class == Class::Loss && !one.harmless);
+        let precision = losses.map(Finding::precision).reduce(Precision::and).unwrap_or_default();
+        let bytes_lost_precision = match precision {
+            // What was not seen may be more.
+            Precision::Exact if !book.sees_each_loss() => Precision::AtLeast,
+            precision => precision,
+        };
         Self {
             tier: book.tier(),
             scope: book.scope(),
@@ -81,12 +88,7 @@ impl Summary {
             sockets: book.sockets().count() as u64,
             loss: of_class(Class::Loss),
             bytes_lost: sum(&|one| one.class == Class::Loss, &|one| one.bytes.unwrap_or(0)),
-            bytes_lost_precision: findings
-                .iter()
-                .filter(|one| one.class == Class::Loss && !one.harmless)
-                .map(Finding::precision)
-                .reduce(Precision::and)
-                .unwrap_or_default(),
+            bytes_lost_precision,
             sees_each_loss: book.sees_each_loss(),
             slow: of_class(Class::Slow),
             cpu: of_class(Class::Cpu),

@@ -304,6 +304,9 @@ pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
     let last = known.last().filter(|_| !known.socket.subflow);
     let Some(last) = last else {
         let Some(Numbers { unacked, .. }) = Numbers::of(known) else { return Lost::Unknown };
+        if unacked == 0 && was_just_begun(known) {
+            return Lost::Unknown;
+        }
         let missing = book.other_end(id).and_then(|other| missing_by_looks(known, other, unacked));
         return missing.map_or(Lost::About(unacked), Lost::AboutMissing);
     };
@@ -315,6 +318,14 @@ pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
         (unsent, unacked) if unsent >= unacked => Lost::Exactly(unacked),
         (unsent, unacked) => Lost::Between(unsent, unacked),
     }
+}
+
+/// Whether a connection was so young when it was looked at last that all it wrote may have come after that.
+fn was_just_begun(known: &Known) -> bool {
+    /// Between two looks.
+    const YOUNG_NS: u64 = 100_000_000;
+    let looked_ns = known.sample.as_ref().map(|(at_ns, _)| *at_ns);
+    looked_ns.is_some_and(|at_ns| at_ns < known.since_ns.saturating_add(YOUNG_NS))
 }
 
 /// What a look at each end says of the bytes between them: what came in order to the other one's kernel is

@@ -611,6 +611,25 @@ fn trace_points_without_numbers_take_the_last_sample_and_say_so() {
     assert_eq!(of_code(&story(false)), (101, Class::Loss, false, None));
 }
 
+/// A look at a connection's beginning shows nothing of what it wrote until its end.
+#[test]
+fn a_connection_looked_at_only_when_it_had_just_begun_is_not_called_harmless() {
+    let found = |age_ms: u64| {
+        let story = Story::of_tier(Tier::Tracefs, Scope::Machine)
+            .process(7, "a")
+            .socket(1, (HERE, THERE), 7)
+            .after(age_ms)
+            .sample(1, Established, (5, 0), true)
+            .after(40)
+            .call(1, (Established, Close), 7, None)
+            .aborts(1, "TCP_ABORT_ON_CLOSE", 7, None)
+            .after(500);
+        of_code(&story.finding())
+    };
+    assert_eq!(found(10), (101, Class::Loss, false, None));
+    assert_eq!(found(200), (101, Class::Note, true, Some(0)));
+}
+
 /// The peer's kernel acks late: what it has is not lost.
 #[test]
 fn what_the_other_end_has_by_a_look_is_not_lost_though_it_was_not_acked() {
