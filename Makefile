@@ -20,8 +20,8 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo build test check test-real soak test-kernels test-loom test-miri test-python python fuzz ci msrv header \
-  bench-cc bench-dial bench-doctor bench-doctor-matrix bench-engines bench-finish bench-gate bench-heal bench-lab bench-link \
-  bench-replication bench-torture reports install uninstall clean
+  bench-cc bench-dial bench-doctor bench-doctor-fail-on bench-doctor-matrix bench-engines bench-finish bench-gate \
+  bench-heal bench-lab bench-link bench-replication bench-torture reports install uninstall clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s  %s\n", $$1, $$2 }' Makefile
@@ -166,6 +166,11 @@ bench-doctor-matrix: ## Try what the doctor finds where it is refused something 
 	bench/doctor/matrix.py build
 	bench/doctor/matrix.py run --output target/matrix/runs
 	bench/doctor/matrix.py render target/matrix/runs
+
+bench-doctor-fail-on: build ## Count how often a build that loses bytes would pass, idle and busy (40 minutes, root)
+	mkdir -p bench/results
+	bench/doctor/fail_on.py | tee bench/results/doctor-fail-on.txt
+	bench/doctor/fail_on.py --busy | tee -a bench/results/doctor-fail-on.txt
 
 bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, root)
 	@scripts/ensure.sh gate
