@@ -382,6 +382,10 @@ impl Book {
         match self.scope() {
             Scope::Machine => true,
             Scope::Port(port) => has_port(&known.socket, port),
+            // Its program may have ended before anybody saw what it held; who had the other end was seen.
+            Scope::Process(_) if known.holders.is_empty() && !known.is_wanted => {
+                self.other_end(id).is_some_and(|other| other.is_wanted)
+            }
             Scope::Process(_) => known.is_wanted,
         }
     }

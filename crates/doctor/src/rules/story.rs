@@ -60,6 +60,11 @@ impl Story {
 
     /// A connected socket that a process holds.
     pub(crate) fn socket(self, id: u64, addresses: (&str, &str), pid: u32) -> Self {
+        self.socket_of_nobody(id, addresses).holds(id, pid)
+    }
+
+    /// A socket that nobody was seen with.
+    pub(crate) fn socket_of_nobody(self, id: u64, addresses: (&str, &str)) -> Self {
         let socket = Socket {
             id: SocketId(id),
             local: address(addresses.0),
@@ -70,7 +75,7 @@ impl Story {
             subflow: false,
             earlier: false,
         };
-        self.with(What::Socket(socket)).holds(id, pid)
+        self.with(What::Socket(socket))
     }
 
     /// It was accepted while it was watched.

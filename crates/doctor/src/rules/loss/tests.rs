@@ -611,6 +611,30 @@ fn trace_points_without_numbers_take_the_last_sample_and_say_so() {
     assert_eq!(of_code(&story(false)), (101, Class::Loss, false, None));
 }
 
+/// The kernel told of the end of a socket whose program nobody had seen with it, and the other end was held by
+/// the program that is asked about: both were its own.
+#[test]
+fn an_end_that_nobody_was_seen_with_is_told_where_the_other_is_asked_about() {
+    let found = |other: u32| {
+        let story = Story::of_tier(Tier::Procfs, Scope::Process(7))
+            .process(7, "a")
+            .socket(2, (THERE, HERE), other)
+            .socket_of_nobody(1, (HERE, THERE))
+            .sample(1, Close, (11, 5_000), false)
+            .gone(1)
+            .after(900)
+            .with(What::Counters(Counters {
+                network: NETWORK,
+                aborts_on_close: 1,
+                ..Counters::default()
+            }))
+            .after(500);
+        story.findings().iter().map(of_code).collect::<Vec<_>>()
+    };
+    assert_eq!(found(7), [(101, Class::Loss, false, Some(5_000))]);
+    assert_eq!(found(8), []);
+}
+
 /// A look at a connection's beginning shows nothing of what it wrote until its end.
 #[test]
 fn a_connection_looked_at_only_when_it_had_just_begun_is_not_called_harmless() {
