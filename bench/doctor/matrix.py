@@ -334,7 +334,8 @@ def verdict_of(result):
             return "in doubt (exit 2)", False
         return "MISSED", True
     expected = ROWS[row][1]
-    holds = {"exact": told == lost, "at_most": told >= lost, "at_least": told <= lost, "about": True}
+    is_near = abs(told - lost) <= lost / 10
+    holds = {"exact": told == lost, "at_most": told >= lost, "at_least": told <= lost, "about": is_near}
     if not holds[result["precision"]]:
         return f"WRONG: {' '.join(codes)}, {result['precision']} {told:,} of {lost:,}", True
     how = {"exact": "exactly", "at_most": "at most", "at_least": "at least", "about": "about"}[result["precision"]]

@@ -304,7 +304,7 @@ pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
     let last = known.last().filter(|_| !known.socket.subflow);
     let Some(last) = last else {
         let Some(Numbers { unacked, .. }) = Numbers::of(known) else { return Lost::Unknown };
-        if unacked == 0 && was_just_begun(known) {
+        if unacked <= FAREWELL && was_just_begun(known) {
             return Lost::Unknown;
         }
         let missing = book.other_end(id).and_then(|other| missing_by_looks(known, other, unacked));
@@ -324,8 +324,9 @@ pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
 fn was_just_begun(known: &Known) -> bool {
     /// Between two looks.
     const YOUNG_NS: u64 = 100_000_000;
-    let looked_ns = known.sample.as_ref().map(|(at_ns, _)| *at_ns);
-    looked_ns.is_some_and(|at_ns| at_ns < known.since_ns.saturating_add(YOUNG_NS))
+    let Some((at_ns, sample)) = &known.sample else { return false };
+    // A socket that is destroyed shows its last numbers.
+    sample.state != State::Close && *at_ns < known.since_ns.saturating_add(YOUNG_NS)
 }
 
 /// What a look at each end says of the bytes between them: what came in order to the other one's kernel is

@@ -638,20 +638,24 @@ fn an_end_that_nobody_was_seen_with_is_told_where_the_other_is_asked_about() {
 /// A look at a connection's beginning shows nothing of what it wrote until its end.
 #[test]
 fn a_connection_looked_at_only_when_it_had_just_begun_is_not_called_harmless() {
-    let found = |age_ms: u64| {
+    let found = |age_ms: u64, state: State, unacked: u32| {
         let story = Story::of_tier(Tier::Tracefs, Scope::Machine)
             .process(7, "a")
             .socket(1, (HERE, THERE), 7)
             .after(age_ms)
-            .sample(1, Established, (5, 0), true)
+            .sample(1, state, (5, unacked), true)
             .after(40)
             .call(1, (Established, Close), 7, None)
             .aborts(1, "TCP_ABORT_ON_CLOSE", 7, None)
             .after(500);
         of_code(&story.finding())
     };
-    assert_eq!(found(10), (101, Class::Loss, false, None));
-    assert_eq!(found(200), (101, Class::Note, true, Some(0)));
+    assert_eq!(found(10, Established, 0), (101, Class::Loss, false, None));
+    // The few bytes of a request say nothing of what followed.
+    assert_eq!(found(10, Established, 37), (101, Class::Loss, false, None));
+    assert_eq!(found(200, Established, 0), (101, Class::Note, true, Some(0)));
+    // The last numbers of a socket that is destroyed are its last.
+    assert_eq!(found(10, Close, 0), (101, Class::Note, true, Some(0)));
 }
 
 /// The peer's kernel acks late: what it has is not lost.
