@@ -265,24 +265,31 @@ impl End<'_> {
                 bytes(most.into())
             ),
             Lost::About(0) | Lost::AboutMissing(0) => {
-                "nothing that it had written was unacked at the last look".to_owned()
+                format!("nothing that it had written was unacked {}", self.last_look())
             }
-            Lost::AboutMissing(most) => {
-                let most = bytes(most.into());
-                format!(
-                    "about {most} that it had written had not come to the peer at the last look"
-                )
-            }
-            Lost::About(most) => {
-                format!(
-                    "about {} that it had written were not acked at the last look",
-                    bytes(most.into())
-                )
-            }
+            Lost::AboutMissing(most) => format!(
+                "about {} that it had written had not come to the peer {}",
+                bytes(most.into()),
+                self.last_look()
+            ),
+            Lost::About(most) => format!(
+                "about {} that it had written were not acked {}",
+                bytes(most.into()),
+                self.last_look()
+            ),
             Lost::Unknown if self.known.socket.subflow => {
                 "bytes not known: a subflow of MPTCP".to_owned()
             }
             Lost::Unknown => "whether bytes were lost cannot be known from here".to_owned(),
+        }
+    }
+
+    /// When the numbers were those.
+    fn last_look(&self) -> String {
+        let age_ns = Numbers::of(self.known).map_or(0, |numbers| numbers.age_ns);
+        match age_ns / 1_000_000 {
+            0 => "at the last look".to_owned(),
+            age_ms => format!("at the last look, {age_ms} ms before its end"),
         }
     }
 
