@@ -804,7 +804,7 @@ fn has_sent_fin(state: State) -> bool {
 }
 
 /// States in which the peer's FIN has come.
-fn got_fin(state: State) -> bool {
+pub(crate) fn got_fin(state: State) -> bool {
     matches!(state, State::CloseWait | State::Closing | State::LastAck | State::TimeWait)
 }
 

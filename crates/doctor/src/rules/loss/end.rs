@@ -3,7 +3,7 @@
 use lastbyte_core::sample::State;
 
 use super::{OTHER_END_NS, SETTLE_NS};
-use crate::book::{Book, Known, Last};
+use crate::book::{Book, Known, Last, got_fin};
 use crate::event::{Actor, Changed, Ending, ResetSent, Role, Sample, SocketId, Tier};
 use crate::finding::Code;
 
@@ -332,12 +332,10 @@ fn was_just_begun(known: &Known) -> bool {
 /// What a look at each end says of the bytes between them: what came in order to the other one's kernel is
 /// not lost, though it may not be acked yet. `None` where one of them does not tell.
 fn missing_by_looks(known: &Known, other: &Known, unacked: u32) -> Option<u32> {
-    use State::{CloseWait, Closing, LastAck, TimeWait};
     // Of who connected, the SYN is counted as acked. Where the tables do not say who did, it is a byte more.
     let has_syn = known.socket.role == Role::Connected;
     let ((acked, _), (_, received)) = (known.carried?, other.carried?);
-    let has_our_fin =
-        [CloseWait, Closing, LastAck, TimeWait].contains(&other.sample.as_ref()?.1.state);
+    let has_our_fin = got_fin(other.sample.as_ref()?.1.state);
     let acked = acked.wrapping_sub(has_syn.into());
     // Those that came and are not acked: none where the look at the other end is the older one.
     let came = received.wrapping_sub(has_our_fin.into()).wrapping_sub(acked);
