@@ -6,10 +6,13 @@ With a document, the table goes there too, between its two marks.
 """
 
 import json
-import re
+import os
 import statistics
 import sys
 from collections import namedtuple
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from document import publish  # noqa: E402
 
 import proxies
 
@@ -62,7 +65,7 @@ def main():
     text = table(samples)
     print(text)
     if len(sys.argv) > 2:
-        publish(sys.argv[2], text)
+        publish(sys.argv[2], "gate", text)
     print_samples(samples)
 
 
@@ -189,19 +192,6 @@ def cell(row, found):
 def markdown(heading, rows):
     lines = [heading, ["---"] * len(heading), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
-def publish(document, text):
-    """Puts the table into the document between its two marks."""
-    with open(document) as file:
-        before = file.read()
-    begin, end = "<!-- bench: gate -->", "<!-- /bench: gate -->"
-    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    after, count = pattern.subn(lambda _: f"{begin}\n{text}\n{end}", before)
-    if count != 1:
-        sys.exit(f"table.py: {document} has {count} times {begin} and {end}")
-    with open(document, "w") as file:
-        file.write(after)
 
 
 if __name__ == "__main__":

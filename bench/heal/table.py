@@ -7,10 +7,12 @@
 import json
 import math
 import os
-import re
 import statistics
 import sys
 import textwrap
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from document import publish  # noqa: E402
 
 SLOWER = 0.95  # of before: what is below has to be explained
 FULL = 0.93  # of what the rate can carry: the path is full
@@ -31,7 +33,7 @@ def main(samples_file, svg_file, document=None):
     with open(svg_file, "w", encoding="utf-8") as file:
         file.write(plot(measured, samples[0]))
     if document:
-        publish(document, markdown(samples, paths, measured, os.path.basename(svg_file)))
+        publish(document, "heal", markdown(samples, paths, measured, os.path.basename(svg_file)))
 
 
 def grouped(samples):
@@ -193,19 +195,6 @@ def markdown(samples, paths, measured, picture):
         folded = textwrap.fill(f"- {line}" if item else line, LINE_WIDTH, subsequent_indent="  " * item)
         parts.append(("" if item and parts[-1].lstrip().startswith("- ") else "\n") + folded)
     return "\n".join(parts)
-
-
-def publish(document, text):
-    """Puts the summary into the document between its two marks."""
-    with open(document, encoding="utf-8") as file:
-        before = file.read()
-    begin, end = "<!-- bench: heal -->", "<!-- /bench: heal -->"
-    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    after, count = pattern.subn(lambda _: f"{begin}\n{text}\n{end}", before)
-    if count != 1:
-        sys.exit(f"table.py: {document} has {count} times {begin} and {end}")
-    with open(document, "w", encoding="utf-8") as file:
-        file.write(after)
 
 
 # --- the plot --------------------------------------------------------------------------------------
