@@ -27,7 +27,7 @@ use crate::event::{
     Actor, Again, Changed, Event, Precision, Process, ResetSent, Role, Scope, SocketId, What,
 };
 use calls::Calls;
-use family::Family;
+use family::{Family, Living};
 use instance::Instance;
 use line::Line;
 use place::Place;
@@ -74,6 +74,7 @@ pub(super) struct Trace {
     exiting: HashSet<u32>,
     /// Whom the watched ones have started.
     family: Family,
+    living: Living,
     /// So often since the last time, and when first.
     again: HashMap<(SocketId, Again), (u64, u32)>,
     /// What threads threw away with a Unix socket.
@@ -143,6 +144,7 @@ impl Trace {
             reset: HashMap::new(),
             exiting: HashSet::new(),
             family: Family::default(),
+            living: Living::default(),
             again: HashMap::new(),
             unread: BTreeMap::new(),
         })
@@ -336,12 +338,15 @@ impl Trace {
 impl Source for Trace {
     fn take(&mut self, tables: &mut Tables, each: Each<'_>) -> Result<(), ObserveError> {
         let now_ns = process::monotonic_ns();
-        let (waiting, proc, mut dropped) = (&mut self.waiting, tables.proc(), 0);
+        let (waiting, living) = (&mut self.waiting, &mut self.living);
+        let (proc, mut dropped) = (tables.proc(), 0);
         let mut on = |text: &str| {
             let Some(mut told) = Line::parse(text).and_then(|line| Told::of(&line)) else { return };
-            // The kernel notes whose thread it is when another runs: not of one that ran all the time.
-            if told.pid.is_none() && told.tid != 0 {
-                told.pid = proc.group(told.tid);
+            told.pid = living.group(told.tid, told.pid, |tid| proc.group(tid));
+            match told.what {
+                Word::Fork { child, .. } => living.forget(child),
+                Word::Exit { .. } => living.forget(told.tid),
+                _ => {}
             }
             if waiting.len() < MOST_WAITING {
                 waiting.push_back(told);

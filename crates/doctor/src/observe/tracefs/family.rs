@@ -45,6 +45,43 @@ impl Family {
     }
 }
 
+/// Which process each thread that lives belongs to, as /proc says. The kernel's own note in a line is taken when a
+/// thread is switched to or away from: of one that has not been since it began, it is of whoever had its number
+/// before, or missing.
+#[derive(Debug, Default)]
+pub(super) struct Living(HashMap<u32, u32>);
+
+impl Living {
+    /// The process of the thread of a line: what `ask` finds while it lives, once for each thread, or else what
+    /// the kernel has noted.
+    pub(super) fn group(
+        &mut self,
+        tid: u32,
+        noted: Option<u32>,
+        ask: impl FnOnce(u32) -> Option<u32>,
+    ) -> Option<u32> {
+        // The swapper, in whose name interrupts run, is in no process.
+        if tid == 0 {
+            return noted;
+        }
+        if let Some(pid) = self.0.get(&tid) {
+            return Some(*pid);
+        }
+        let asked = ask(tid);
+        if let Some(pid) = asked
+            && self.0.len() < MOST
+        {
+            self.0.insert(tid, pid);
+        }
+        asked.or(noted)
+    }
+
+    /// This number is no thread's now, or another's.
+    pub(super) fn forget(&mut self, tid: u32) {
+        self.0.remove(&tid);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +102,16 @@ mod tests {
         family.end(8, 3 * SECOND_NS);
         family.forget(6 * SECOND_NS);
         assert_eq!((family.group(8), family.ended.len()), (None, 0));
+    }
+    #[test]
+    fn a_note_of_an_earlier_thread_is_not_believed_of_one_that_lives() {
+        let mut living = Living::default();
+        // As the lines had it: thread 7224 of process 7223, noted for 7220, which had the number before.
+        assert_eq!(living.group(7224, Some(7220), |_| Some(7223)), Some(7223));
+        assert_eq!(living.group(7224, Some(7220), |_| unreachable!("asked twice")), Some(7223));
+        living.forget(7224);
+        assert_eq!(living.group(7224, Some(7224), |_| None), Some(7224));
+        assert_eq!(living.group(7224, None, |_| None), None);
+        assert_eq!(living.group(0, Some(0), |_| unreachable!("no process")), Some(0));
     }
 }
