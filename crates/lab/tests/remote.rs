@@ -69,8 +69,15 @@ impl Serving {
         Stream::connect(self.address, &Tune::default(), SOON).unwrap()
     }
 
+    /// Opens a session as soon as one that has just ended makes room for it.
     fn open(&self) -> Arc<Remote> {
-        Remote::open(self.connect(), "there", self.key.clone(), u64::MAX).unwrap()
+        let end = Instant::now() + SOON;
+        loop {
+            match Remote::open(self.connect(), "there", self.key.clone(), u64::MAX) {
+                Err(RemoteError::Busy) if Instant::now() < end => thread::yield_now(),
+                opened => return opened.unwrap(),
+            }
+        }
     }
 
     fn path(&self) -> Path {
