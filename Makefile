@@ -80,6 +80,7 @@ soak: ## Run everything, with what judges rates and times; keeps what came of it
 	@scripts/ensure.sh real
 	@$(MAKE) --no-print-directory test-miri
 	scripts/tests.py soak
+	scripts/python.sh soak
 	@$(MAKE) --no-print-directory test-kernels
 
 # Part of soak alone: a kernel takes minutes, more of them where its processors are emulated.

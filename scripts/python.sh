@@ -3,6 +3,7 @@
 #
 #   scripts/python.sh build    a wheel in target/wheels
 #   scripts/python.sh test     builds and installs the package there, and runs its tests
+#   scripts/python.sh soak     the same, with those that judge how fast this machine is
 #
 # The tools come from the index of Python packages that pip is set to. Without it a test says NOT
 # TESTED and passes; once something is built, every failure is one.
@@ -15,18 +16,22 @@ main() {
       need_tools || { say "$why"; exit 1; }
       maturin build --release --locked --out "$root/target/wheels"
       ;;
-    test)
+    test | soak)
       need_tools || { say "NOT TESTED: $why"; return 0; }
       install_package
       check_types_and_style
-      pytest -p no:cacheprovider
+      if [[ $1 == test ]]; then
+        pytest -p no:cacheprovider -m "not soak"
+      else
+        pytest -p no:cacheprovider
+      fi
       ;;
     *) usage ;;
   esac
 }
 
 usage() {
-  echo "usage: scripts/python.sh build | test" >&2
+  echo "usage: scripts/python.sh build | test | soak" >&2
   exit 2
 }
 

@@ -116,8 +116,8 @@ def test_the_deadline_is_for_all_of_it_and_the_loop_goes_on(listener):
             return took, ticks
 
     took, ticks = run(main())
-    assert 0.4 <= took < 1.0
-    assert ticks > 5, "the loop stood still"
+    assert 0.4 <= took < SECOND
+    assert ticks > 1, "the loop stood still"
 
 
 def test_it_can_be_cancelled(listener):
@@ -136,7 +136,7 @@ def test_it_can_be_cancelled(listener):
             writer.transport.abort()
             return time.monotonic() - began
 
-    assert run(main()) < 0.5
+    assert run(main()) < SECOND
 
 
 def test_one_that_is_cancelled_before_its_turn_does_nothing(listener):
@@ -287,7 +287,7 @@ def test_what_cannot_be_reached_and_what_is_late():
                 await lastbyte.asyncio.open_connection("127.0.0.1", port, timeout=0.2)
             return time.monotonic() - began
 
-    assert 0.2 <= run(main()) < 0.7
+    assert 0.2 <= run(main()) < SECOND
 
 
 def test_a_dial_that_is_cancelled_leaves_no_socket():
@@ -304,7 +304,7 @@ def test_a_dial_that_is_cancelled_leaves_no_socket():
             assert open_descriptors() == before
             return time.monotonic() - began
 
-    assert run(main()) < 0.5
+    assert run(main()) < SECOND
 
 
 def test_dials_that_are_cancelled_whenever_leave_no_socket(listener):

@@ -12,7 +12,7 @@ import time
 
 import lastbyte
 import pytest
-from conftest import MILLION, Later, Reader, connected, fill, open_descriptors, reset
+from conftest import MILLION, SECOND, Later, Reader, connected, fill, open_descriptors, reset
 from lastbyte import Delivery, End, PeerEnd, Unproven
 
 
@@ -127,24 +127,30 @@ def test_a_reset_before_it_began(pair):
     assert caught.value.receipt.level is Delivery.WRITTEN
 
 
+def late_by():
+    """How much later than its timeout a finish ends, in seconds."""
+    near, far = connected()
+    with near, far:
+        fill(near)
+        began = time.monotonic()
+        with pytest.raises(lastbyte.FinishTimeout) as caught:
+            lastbyte.finish(near, 0.3)
+        late = time.monotonic() - began - 0.3
+    error = caught.value
+    assert isinstance(error, TimeoutError) and isinstance(error, lastbyte.FinishError)
+    assert (error.why, error.receipt.peer) == (Unproven.DEADLINE, PeerEnd.SILENT)
+    assert error.receipt.unacked > 0 and error.receipt.took >= 0.3
+    return late
+
+
+def test_the_timeout_ends_it():
+    assert 0 <= late_by() < SECOND
+
+
+@pytest.mark.soak
 def test_the_timeout_is_honoured_to_20_ms():
-    late = []
-    for _ in range(3):  # A noisy machine may be late by itself.
-        near, far = connected()
-        with near, far:
-            fill(near)
-            began = time.monotonic()
-            with pytest.raises(lastbyte.FinishTimeout) as caught:
-                lastbyte.finish(near, 0.3)
-            late.append(time.monotonic() - began - 0.3)
-        error = caught.value
-        assert isinstance(error, TimeoutError) and isinstance(error, lastbyte.FinishError)
-        assert (error.why, error.receipt.peer) == (Unproven.DEADLINE, PeerEnd.SILENT)
-        assert error.receipt.unacked > 0 and error.receipt.took >= 0.3
-        assert late[-1] >= 0
-        if late[-1] <= 0.02:
-            return
-    pytest.fail(f"late by {late} s")
+    late = sorted(late_by() for _ in range(5))
+    assert late[0] >= 0 and late[3] <= 0.02, f"late by {late} s"
 
 
 def test_what_timed_out_can_be_taken_up_again(stuck):
@@ -170,12 +176,21 @@ def test_other_threads_run_meanwhile(stuck):
     thread = threading.Thread(target=count)
     thread.start()
     with pytest.raises(lastbyte.FinishTimeout):
-        lastbyte.finish(near, 0.6)
+        lastbyte.finish(near, 2)
     stop.set()
     thread.join()
-    assert gaps[0] < 0.3, f"another thread stood still for {gaps[0]} s"
+    assert gaps[0] < 1.5, f"another thread stood still for {gaps[0]} s"
 
 
+@pytest.fixture
+def interruptible():
+    """What a shell starts in the background ignores SIGINT, and Python leaves it at that."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("to", ["process", "another thread"])
 def test_ctrl_c_works_while_it_waits(stuck, to):
     near, _ = stuck
@@ -192,7 +207,7 @@ def test_ctrl_c_works_while_it_waits(stuck, to):
         lastbyte.finish(near, 30)
     took = time.monotonic() - later.at
     later.join()
-    assert took < 0.5, f"it took {took} s"
+    assert took < SECOND, f"it took {took} s"
     assert open_descriptors() <= before
 
 
