@@ -12,6 +12,6 @@ def publish(document, name, text):
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     after, count = pattern.subn(lambda _: f"{begin}\n{text}\n{end}", before)
     if count != 1:
-        sys.exit(f"table.py: {document} has {count} times {begin} and {end}")
+        sys.exit(f"{document} has {count} times {begin} and {end}")
     with open(document, "w", encoding="utf-8") as file:
         file.write(after)

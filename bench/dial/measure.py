@@ -12,6 +12,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import document  # noqa: E402
+
 import names
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -198,17 +201,8 @@ def markdown(heading, rows):
 def publish(section, text):
     """Prints a section, and puts it into the document between its two marks."""
     print(text, flush=True)
-    if not DOCUMENT:
-        return
-    with open(DOCUMENT) as document:
-        before = document.read()
-    begin, end = f"<!-- bench: {section} -->", f"<!-- /bench: {section} -->"
-    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    after, count = pattern.subn(lambda _: f"{begin}\n{text}\n{end}", before)
-    if count != 1:
-        sys.exit(f"measure.py: {DOCUMENT} has {count} times {begin} and {end}")
-    with open(DOCUMENT, "w") as document:
-        document.write(after)
+    if DOCUMENT:
+        document.publish(DOCUMENT, section, text)
 
 
 # --- check ---------------------------------------------------------------------------------------

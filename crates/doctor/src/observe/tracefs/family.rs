@@ -103,6 +103,7 @@ mod tests {
         family.forget(6 * SECOND_NS);
         assert_eq!((family.group(8), family.ended.len()), (None, 0));
     }
+
     #[test]
     fn a_note_of_an_earlier_thread_is_not_believed_of_one_that_lives() {
         let mut living = Living::default();
