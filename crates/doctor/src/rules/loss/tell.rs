@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::end::{Cause, Exit, FAREWELL, Hints, Lost, Numbers, is_farewell};
+use lastbyte_core::sample::State;
+
+use super::end::{Cause, Exit, FAREWELL, Hints, Lost, Numbers, is_farewell, lost};
 use crate::book::{Book, Known, Last};
-use crate::event::{Actor, Ending, SocketId};
+use crate::event::{Actor, Ending, Role, SocketId};
 use crate::finding::{About, Class, Code, Evidence, Finding};
 use crate::words::{bytes, count, one_line, time, who};
 
 /// So many resets answered data: with fewer it may have been a farewell in one or two packets.
 const MANY_RESETS: u64 = 3;
+/// The SYN and the FIN count as bytes.
+const NOTHING_ASKED: u64 = 2;
 
 /// A judged end.
 #[derive(Debug)]
@@ -40,7 +44,7 @@ impl End<'_> {
         let holds = |by: &Actor| self.known.holders.iter().any(|(pid, _)| *pid == by.pid);
         let about = book.about(self.id, by.filter(holds).map(|by| by.pid));
         let peer_lost = self.peer_lost(book);
-        let outcome = self.outcome(peer_lost);
+        let outcome = self.outcome(book, peer_lost);
         let sentence = self.sentence(book, &about, peer_lost, outcome.harmless);
         Finding {
             code: self.code(),
@@ -114,13 +118,37 @@ impl End<'_> {
         Some(unread).filter(|unread| *unread > 0)
     }
 
-    fn outcome(&self, peer_lost: Option<u32>) -> Outcome {
+    /// Whether a client broke off what it had asked for, as `curl | head` does: it had connected, its own
+    /// bytes arrived, and it closed by a call with input unread. What it did not read nobody waits for.
+    fn is_broken_off(&self, book: &Book) -> bool {
+        if self.cause != Cause::PeerReset || self.of_other != Some(Cause::Unread.code()) {
+            return false;
+        }
+        let Some(client) = book.other_end(self.id) else { return false };
+        let has_asked = match (client.last(), client.carried) {
+            (Some(last), _) => last.counts.bytes_acked > NOTHING_ASKED,
+            (None, Some((acked, _))) => u64::from(acked) > NOTHING_ASKED,
+            (None, None) => false,
+        };
+        let by_call = client.changed().is_some_and(|(_, changed)| {
+            changed.to == State::Close && changed.by.is_some_and(|by| by.ending.is_none())
+        });
+        client.socket.role == Role::Connected
+            && has_asked
+            && by_call
+            && lost(book, client.socket.id, client).most() == Some(0)
+    }
+
+    fn outcome(&self, book: &Book, peer_lost: Option<u32>) -> Outcome {
         let harmless = |bytes, exact| Outcome { class: Class::Note, harmless: true, bytes, exact };
         let loss = |bytes, exact| Outcome { class: Class::Loss, harmless: false, bytes, exact };
         let (most, exact) = (self.lost.most(), self.lost.word());
         if self.known.socket.subflow {
             // What one subflow loses another may carry, and its program's bytes have numbers of their own.
             return Outcome { class: Class::Note, harmless: false, bytes: None, exact };
+        }
+        if self.is_broken_off(book) {
+            return Outcome { class: Class::Note, harmless: false, bytes: most, exact };
         }
         let is_ours = most.is_some_and(|most| most > 0) && !is_farewell(self.lost, self.known);
         if self.cause == Cause::DataAfterClose {
@@ -158,8 +186,6 @@ impl End<'_> {
     fn is_unwanted(&self, peer_lost: u32) -> bool {
         /// What one or two packets carry on any path: a page that says that there is none.
         const SHORT_ANSWER: u32 = 2 * 1_460;
-        /// The SYN and the FIN count as bytes.
-        const NOTHING_ASKED: u64 = 2;
         let has_asked = |last: Last| last.counts.bytes_acked > NOTHING_ASKED;
         let most = match self.known.last().is_some_and(has_asked) {
             true => SHORT_ANSWER,
@@ -356,7 +382,11 @@ impl End<'_> {
             format!(", and {} that had arrived were never read", bytes(unread.into()))
         });
         let unread = unread.unwrap_or_default();
-        format!("The connection of {who} was reset by {peer}{why}: {ours}{unread}.")
+        let broken_off = match self.is_broken_off(book) {
+            true => "; it had connected and asked, and broke off the answer",
+            false => "",
+        };
+        format!("The connection of {who} was reset by {peer}{why}: {ours}{unread}{broken_off}.")
     }
 
     fn no_answer_words(&self) -> String {

@@ -409,6 +409,44 @@ fn lb105_is_a_note_for_the_answer_to_a_farewell() {
 }
 
 #[test]
+fn lb105_is_a_note_where_the_client_broke_off_what_it_had_asked_for() {
+    /// A server (7) that has written 9,000 bytes, and a client (9) that closes with some of them unread.
+    fn story(role: Role, written: u32, by: Option<Ending>) -> Finding {
+        let at_close =
+            Counts { bytes_acked: 81, ..counts(0, [written, written, 81, 7_000, 5_000]) };
+        let at_reset = counts(0, [9_000, 9_000, 7_000, 81, 81]);
+        let story = both(Scope::Process(7)).accepted(1).in_role(2, role);
+        let story = match by {
+            None => story.call(2, (Established, Close), 9, Some(at_close)),
+            Some(how) => story.exit(2, (Established, Close), (9, how), Some(at_close)),
+        };
+        story
+            .aborts(2, "TCP_ABORT_ON_CLOSE", 9, Some(at_close))
+            .reset_comes(1, at_reset)
+            .dies(1, Established, 104, Some(at_reset))
+            .after(500)
+            .finding()
+    }
+    let finding = story(Role::Connected, 81, None);
+    assert_eq!(of_code(&finding), (105, Class::Note, false, Some(2_000)));
+    assert_eq!(
+        finding.sentence,
+        "The connection of sender (7) was reset by receiver (9) at 198.51.100.7:80, which closed with \
+         unread input: 2,000 bytes that it had written did not arrive, and 2,000 bytes that had arrived \
+         were never read; it had connected and asked, and broke off the answer."
+    );
+    // Who was connected to did not ask; bytes of its own are missing; it was killed.
+    for not in [
+        story(Role::Accepted, 81, None),
+        story(Role::Unknown, 81, None),
+        story(Role::Connected, 90, None),
+        story(Role::Connected, 81, Some(Ending::Signal(9))),
+    ] {
+        assert_eq!(of_code(&not), (105, Class::Loss, false, Some(2_000)), "{}", not.sentence);
+    }
+}
+
+#[test]
 fn a_refused_connection_is_no_lost_one() {
     let story = one(Scope::Machine)
         .call(1, (Close, State::SynSent), 7, None)
