@@ -340,6 +340,37 @@ fn without_rights_there_is_a_lower_tier_and_a_sentence() {
 }
 
 #[test]
+fn losses_are_counted_in_a_network_namespace_that_may_not_be_entered() {
+    if !has_python() {
+        return;
+    }
+    let inside = ["unshare", "--user", "--map-root-user", "--net"];
+    let made = Command::new(inside[0]).args(&inside[1..]).arg("true").output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        lastbyte_testing::not_tested!("this user may make no user and network namespace");
+        return;
+    }
+    // The first ones may be over before the namespace is noticed.
+    let program = format!("ip link set lo up && for _ in $(seq 30); do python3 {BAD}; done");
+    let lacking = match lastbyte_sys::process::effective_user() {
+        0 => &["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"][..],
+        _ => &[],
+    };
+    let options = ["--tier", "procfs", "--json", "--fail-on", "loss"];
+    let words = [lacking, &[LASTBYTE, "doctor"], &options, &["--"], &inside, &["sh", "-c", &program]];
+    let words = words.concat();
+    let mut command = Command::new(words[0]);
+    let told = answer_within(command.args(&words[1..]).stdin(Stdio::null()), LATER).with_code(1);
+    let counted = findings(&told).into_iter().find(|one| one["code"] == "LB110");
+    let counted = counted.unwrap_or_else(|| panic!("{told:#?}"));
+    assert_eq!(counted["class"], "loss", "{told:#?}");
+    let inode = counted["network"].as_u64().unwrap_or_else(|| panic!("{told:#?}"));
+    let refused = format!("entering network namespace {inode} failed: ");
+    assert!(told.stdout.contains(&refused), "{told:#?}");
+    assert!(told.stdout.contains("; of it only the counters are read"), "{told:#?}");
+}
+
+#[test]
 fn each_tier_can_be_asked_for() {
     for tier in ["bpf", "tracefs", "procfs"] {
         let told = watched(&["--tier", tier, "--json"], &["true"]);

@@ -24,6 +24,10 @@ pub(super) struct Networks {
     pub(super) open: BTreeMap<u64, Network>,
     /// Such that cannot be, and why.
     pub(super) refused: BTreeMap<u64, String>,
+    /// Of those the counters, which anybody may read through a process that is in there.
+    from_outside: BTreeMap<u64, Counting>,
+    /// What the counters of those say that are not looked into any more, and that nobody was told of yet.
+    parting: Vec<Counters>,
     /// Those that were opened and are not told of yet.
     fresh: Vec<event::Network>,
     /// Where `run/netns` lies.
@@ -39,12 +43,19 @@ pub(super) struct Network {
     /// Is told of sockets that end, where that is allowed.
     pub(super) destroyed: Option<Destroyed>,
     may_hear: bool,
-    /// `netstat` and `snmp`, each a file of counters.
-    counters: Option<[File; 2]>,
-    last: Option<Counters>,
+    counting: Option<Counting>,
     pub(super) quiet: Quiet,
     /// It is the observer's own, which stays.
     is_own: bool,
+}
+
+/// The counters of one, as they were when they were read last.
+#[derive(Debug)]
+struct Counting {
+    inode: u64,
+    /// `netstat` and `snmp`.
+    files: [File; 2],
+    last: Counters,
 }
 
 impl Networks {
@@ -82,8 +93,7 @@ impl Networks {
 
     /// Looks into those that are `wanted`, by the file that stands for each, and no more into others.
     pub(super) fn want(&mut self, wanted: &BTreeMap<u64, PathBuf>, hears_ends: bool) {
-        self.open.retain(|inode, network| network.is_own || wanted.contains_key(inode));
-        self.refused.retain(|inode, _| wanted.contains_key(inode) || self.open.contains_key(inode));
+        self.leave(wanted);
         let is_known =
             |inode: &u64| self.open.contains_key(inode) || self.refused.contains_key(inode);
         if wanted.keys().all(is_known) {
@@ -107,11 +117,44 @@ impl Networks {
                 // It has gone meanwhile, with its process.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    let why = format!("entering network namespace {inode} failed: {error}");
+                    // Of `ns/net` of a process or thread; what is named lies elsewhere, and has none.
+                    let net = path.parent().map(|namespaces| namespaces.with_file_name("net"));
+                    let counting = net.and_then(|net| Counting::open(*inode, &net).ok());
+                    let left = match counting {
+                        Some(_) => "of it only the counters are read",
+                        None => "nothing of it is seen",
+                    };
+                    let why = format!("entering network namespace {inode} failed: {error}; {left}");
                     self.refused.insert(*inode, why);
+                    self.from_outside.extend(counting.map(|counting| (*inode, counting)));
                 }
             }
         }
+    }
+
+    /// Looks no more into those that are not wanted, after a last look at their counters.
+    fn leave(&mut self, wanted: &BTreeMap<u64, PathBuf>) {
+        let is_left = |inode: &&u64| !wanted.contains_key(*inode);
+        let is_own = |inode: &&u64| self.open.get(*inode).is_some_and(|network| network.is_own);
+        let known = self.open.keys().chain(self.refused.keys()).chain(self.from_outside.keys());
+        let left: Vec<u64> = known.filter(is_left).filter(|inode| !is_own(inode)).copied().collect();
+        for inode in left {
+            let network = self.open.remove(&inode).and_then(|network| network.counting);
+            let counting = network.or_else(|| self.from_outside.remove(&inode));
+            self.parting.extend(counting.and_then(|mut counting| counting.grown()));
+            self.refused.remove(&inode);
+        }
+    }
+
+    /// By how much the counters of each have grown since they were read last.
+    pub(super) fn counters(&mut self) -> Vec<Counters> {
+        let open = self.open.values_mut().filter_map(|network| network.counting.as_mut());
+        open.chain(self.from_outside.values_mut()).filter_map(Counting::grown).collect()
+    }
+
+    /// What those have counted that were left since the last call.
+    pub(super) fn take_parting(&mut self) -> Vec<Counters> {
+        std::mem::take(&mut self.parting)
     }
 }
 
@@ -134,15 +177,13 @@ impl Network {
         let inode = door.metadata()?.ino();
         let open = || {
             let destroyed = if hears_ends { Destroyed::open(BUFFER).ok() } else { None };
-            // It stays this namespace's, whoever reads it.
-            let file = |name: &str| File::open(format!("/proc/thread-self/net/{name}"));
-            let counters = file("netstat").and_then(|netstat| Ok([netstat, file("snmp")?])).ok();
-            Ok((Dump::open()?, destroyed, counters, Quiet::open()))
+            let counting = Counting::open(inode, Path::new("/proc/thread-self/net")).ok();
+            Ok((Dump::open()?, destroyed, counting, Quiet::open()))
         };
-        let (dump, destroyed, counters, quiet) = within(&door, inode, open)?;
+        let (dump, destroyed, counting, quiet) = within(&door, inode, open)?;
         let may_hear = destroyed.is_some() || !hears_ends;
-        let (last, is_own) = (None, false);
-        Ok(Self { inode, door, dump, destroyed, may_hear, counters, last, quiet, is_own })
+        let is_own = false;
+        Ok(Self { inode, door, dump, destroyed, may_hear, counting, quiet, is_own })
     }
 
     /// Does something in it.
@@ -159,19 +200,33 @@ impl Network {
             self.destroyed = destroyed.ok();
         }
     }
+}
 
-    /// What has grown since the last call; nothing at the first.
-    pub(super) fn counters(&mut self, inode: u64) -> Option<Counters> {
-        let mut bytes = vec![0; 16 * 1024];
-        let mut text = String::new();
-        for file in self.counters.as_ref()? {
-            let length = file.read_at(&mut bytes, 0).ok()?;
-            text += &String::from_utf8_lossy(&bytes[..length]);
-        }
-        let now = counters::parse(&text, inode);
-        let before = self.last.replace(now)?;
+impl Counting {
+    /// Begins to count. `net`: the folder of a process or thread that is in the namespace (`proc_pid_net(5)`).
+    fn open(inode: u64, net: &Path) -> io::Result<Self> {
+        // They stay this namespace's, whoever reads them, and whoever leaves it.
+        let files = [File::open(net.join("netstat"))?, File::open(net.join("snmp"))?];
+        let last = read(&files, inode)?;
+        Ok(Self { inode, files, last })
+    }
+
+    /// What has grown since it was asked last.
+    fn grown(&mut self) -> Option<Counters> {
+        let now = read(&self.files, self.inode).ok()?;
+        let before = std::mem::replace(&mut self.last, now);
         counters::grown(&before, &now)
     }
+}
+
+fn read(files: &[File; 2], inode: u64) -> io::Result<Counters> {
+    let mut bytes = vec![0; 16 * 1024];
+    let mut text = String::new();
+    for file in files {
+        let length = file.read_at(&mut bytes, 0)?;
+        text += &String::from_utf8_lossy(&bytes[..length]);
+    }
+    Ok(counters::parse(&text, inode))
 }
 
 /// Does something in a namespace: in a thread that goes there, unless this one is there.

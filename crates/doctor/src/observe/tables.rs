@@ -421,6 +421,9 @@ impl Tables {
         self.rows.buried.retain(|_, buried| buried.round.wrapping_add(1) == round);
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         self.enter(is_second, now_ns);
+        for counters in self.networks.take_parting() {
+            each(Event { at_ns: now_ns, what: What::Counters(counters) });
+        }
         for network in self.networks.take_fresh() {
             each(Event { at_ns: now_ns, what: What::Network(network) });
         }
@@ -710,10 +713,8 @@ impl Tables {
     }
 
     fn count(&mut self, now_ns: u64, each: Each<'_>) {
-        for (inode, network) in &mut self.networks.open {
-            if let Some(counters) = network.counters(*inode) {
-                each(Event { at_ns: now_ns, what: What::Counters(counters) });
-            }
+        for counters in self.networks.counters() {
+            each(Event { at_ns: now_ns, what: What::Counters(counters) });
         }
     }
 }
