@@ -196,12 +196,14 @@ class Cell:
         lines = [json.loads(line) for line in self.answer.read_text(encoding="utf-8").splitlines()]
         end = lines[-1]
         found = [line for line in lines if line["type"] == "finding" and line["class"] == "loss"]
+        notes = [line for line in lines if line["type"] == "finding" and line["class"] == "note"]
         return {
             "kernel": platform.release(),
             "tier": end["tier"],
             "lost": lost,
             "exit": code,
             "codes": sorted({line["code"] for line in found}),
+            "notes": {line["code"]: line["bytes"] for line in notes},
             "bytes": end["bytes_lost"],
             "precision": end["bytes_lost_precision"],
             "sees_each_loss": end["sees_each_loss"],
@@ -330,6 +332,9 @@ def verdict_of(result):
             return f"FALSE ALARM: {' '.join(codes)}", True
         return ("none" if result["sees_each_loss"] else "none, in doubt"), False
     if not codes:
+        noted = result.get("notes", {})
+        if result["exit"] == 2 and ROWS[row][1] in noted:
+            return f"a note of {ROWS[row][1]}, {noted[ROWS[row][1]] or 0:,} of {lost:,}; in doubt (exit 2)", False
         if result["exit"] == 2:
             return "in doubt (exit 2)", False
         return "MISSED", True
