@@ -357,10 +357,11 @@ fn losses_are_counted_in_a_network_namespace_that_may_not_be_entered() {
         _ => &[],
     };
     let options = ["--tier", "procfs", "--json", "--fail-on", "loss"];
-    let words = [lacking, &[LASTBYTE, "doctor"], &options, &["--"], &inside, &["sh", "-c", &program]];
+    let words =
+        [lacking, &[LASTBYTE, "doctor"], &options, &["--"], &inside, &["sh", "-c", &program]];
     let words = words.concat();
     let mut command = Command::new(words[0]);
-    let told = answer_within(command.args(&words[1..]).stdin(Stdio::null()), LATER).with_code(1);
+    let told = answer_within(command.args(&words[1..]).stdin(Stdio::null()), LATER).with_code(2);
     let counted = findings(&told).into_iter().find(|one| one["code"] == "LB110");
     let counted = counted.unwrap_or_else(|| panic!("{told:#?}"));
     assert_eq!(counted["class"], "loss", "{told:#?}");

@@ -187,6 +187,8 @@ struct Session<'a> {
     record: Option<Writer<BufWriter<File>>>,
     flushed: Instant,
     answer: Answer,
+    /// What could not be seen, and how many of those sentences were said at the beginning.
+    blind: (Vec<String>, usize),
     began: Instant,
 }
 
@@ -203,9 +205,13 @@ impl<'a> Session<'a> {
         // The kernel's description of its types has been read, and is not needed any more.
         process::give_memory_back();
         let (doctor, began) = (Doctor::new(), Instant::now());
-        let mut session = Self { args, observer, doctor, record, flushed: began, answer, began };
+        let blind = observer.blind();
+        let said = blind.len();
+        let blind = (blind, said);
+        let flushed = began;
+        let mut session = Self { args, observer, doctor, record, flushed, answer, blind, began };
         session.answer.say_begun(session.observer.tier(), scope, &shortfalls)?;
-        session.answer.say_blind(&session.observer.blind())?;
+        session.answer.say_blind(&session.blind.0)?;
         Ok(session)
     }
 
@@ -220,6 +226,8 @@ impl<'a> Session<'a> {
         const MANY: u64 = 10_000;
         /// What a killed doctor leaves of a recording is no older than this.
         const FLUSH: Duration = Duration::from_secs(1);
+        /// So many things that could not be seen are told at most.
+        const MOST_BLIND: usize = 20;
         let Self { observer, doctor, record, flushed, .. } = self;
         let mut new = Vec::new();
         let mut taken = 0_u64;
@@ -234,6 +242,12 @@ impl<'a> Session<'a> {
         match wait {
             Some(wait) => observer.take(wait, &mut each)?,
             None => observer.take_last(&mut each)?,
+        }
+        let (blind, _) = &mut self.blind;
+        for why in observer.blind() {
+            if blind.len() < MOST_BLIND && !blind.contains(&why) {
+                blind.push(why);
+            }
         }
         if taken >= MANY {
             process::give_memory_back();
@@ -280,6 +294,8 @@ impl<'a> Session<'a> {
     fn end(mut self) -> Result<Verdict> {
         self.take(None)?;
         self.doctor.end();
+        let (blind, said) = &self.blind;
+        self.answer.say_blind(&blind[*said..])?;
         if let Some(record) = self.record.take() {
             record.finish().context("cannot write the recording")?;
         }

@@ -116,20 +116,24 @@ impl Networks {
                 }
                 // It has gone meanwhile, with its process.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    // Of `ns/net` of a process or thread; what is named lies elsewhere, and has none.
-                    let net = path.parent().map(|namespaces| namespaces.with_file_name("net"));
-                    let counting = net.and_then(|net| Counting::open(*inode, &net).ok());
-                    let left = match counting {
-                        Some(_) => "of it only the counters are read",
-                        None => "nothing of it is seen",
-                    };
-                    let why = format!("entering network namespace {inode} failed: {error}; {left}");
-                    self.refused.insert(*inode, why);
-                    self.from_outside.extend(counting.map(|counting| (*inode, counting)));
-                }
+                Err(error) => self.refuse(*inode, path, &error),
             }
         }
+    }
+
+    /// One that may not be entered: what anybody may read of it is read through whoever is in there.
+    fn refuse(&mut self, inode: u64, path: &Path, error: &io::Error) {
+        let left = match counting_of(inode, path) {
+            Some(Ok(counting)) => {
+                self.from_outside.insert(inode, counting);
+                "of it only the counters are read"
+            }
+            // Who was in there has gone meanwhile: the next look may have another one.
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => return,
+            _ => "nothing of it is seen",
+        };
+        let why = format!("entering network namespace {inode} failed: {error}; {left}");
+        self.refused.insert(inode, why);
     }
 
     /// Looks no more into those that are not wanted, after a last look at their counters.
@@ -137,7 +141,8 @@ impl Networks {
         let is_left = |inode: &&u64| !wanted.contains_key(*inode);
         let is_own = |inode: &&u64| self.open.get(*inode).is_some_and(|network| network.is_own);
         let known = self.open.keys().chain(self.refused.keys()).chain(self.from_outside.keys());
-        let left: Vec<u64> = known.filter(is_left).filter(|inode| !is_own(inode)).copied().collect();
+        let left: Vec<u64> =
+            known.filter(is_left).filter(|inode| !is_own(inode)).copied().collect();
         for inode in left {
             let network = self.open.remove(&inode).and_then(|network| network.counting);
             let counting = network.or_else(|| self.from_outside.remove(&inode));
@@ -156,6 +161,13 @@ impl Networks {
     pub(super) fn take_parting(&mut self) -> Vec<Counters> {
         std::mem::take(&mut self.parting)
     }
+}
+
+/// The counters of the namespace of a process or thread, by its `ns/net`; `None` for another file, such as those
+/// that have a name.
+fn counting_of(inode: u64, path: &Path) -> Option<io::Result<Counting>> {
+    let of_whom = path.parent().filter(|_| path.ends_with("ns/net"))?;
+    Some(Counting::open(inode, &of_whom.with_file_name("net")))
 }
 
 /// Those that have a name (`ip-netns(8)`), by their inode numbers.

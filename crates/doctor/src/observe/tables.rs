@@ -364,10 +364,11 @@ impl Tables {
             );
         }
         if !self.hidden.is_empty() {
-            blind.push(format!(
-                "which sockets {} processes of other users hold is not known: CAP_SYS_PTRACE is lacking",
-                self.hidden.len()
-            ));
+            blind.push(
+                "which sockets the processes of other users hold is not known: CAP_SYS_PTRACE is \
+                 lacking"
+                    .to_owned(),
+            );
         }
         blind
     }
