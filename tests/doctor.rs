@@ -183,6 +183,46 @@ fn a_loss_never_ends_a_build_as_a_success() {
     assert!(told.stderr.contains("nothing found, but a loss could have been missed"), "{told:#?}");
 }
 
+/// Asks for more than it reads, and closes with the rest unread, as `curl | head` does. Its peer is a process of
+/// its own, which writes until it is reset.
+const BREAKS_OFF: &str = r#"
+import os, socket
+listener = socket.create_server(("127.0.0.1", 0))
+peer = os.fork()
+if peer == 0:
+    near, _ = listener.accept()
+    near.recv(100)
+    try:
+        while True:
+            near.send(b"x" * 65536)
+    except ConnectionError:
+        os._exit(0)
+far = socket.create_connection(listener.getsockname())
+far.send(b"GET / HTTP/1.0\r\n\r\n")
+far.recv(100, socket.MSG_WAITALL)
+far.recv(65536, socket.MSG_PEEK | socket.MSG_WAITALL)
+far.close()
+os.waitpid(peer, 0)
+"#;
+
+#[test]
+fn a_download_that_its_client_breaks_off_is_no_loss() {
+    if !has_python() {
+        return;
+    }
+    let told = watched(&["--json", "--fail-on", "loss"], &["python3", "-c", BREAKS_OFF]);
+    if tier(&told) != "bpf" {
+        return lastbyte_testing::not_tested!("{}", told.stdout);
+    }
+    let told = told.with_code(0);
+    let of_server = findings(&told).into_iter().find(|one| one["code"] == "LB105");
+    let of_server = of_server.unwrap_or_else(|| panic!("{told:#?}"));
+    assert_eq!(of_server["class"], "note", "{told:#?}");
+    assert!(of_server["bytes"].as_u64() > Some(0), "{told:#?}");
+    let sentence = of_server["sentence"].as_str().unwrap();
+    assert!(sentence.ends_with("; it had connected and asked, and broke off the answer."));
+}
+
 #[test]
 fn a_hostile_name_commands_no_terminal_and_no_page() {
     if !has_python() {
