@@ -51,6 +51,8 @@ pub struct Book {
     own_network: Option<u64>,
     /// The names of others.
     network_names: BTreeMap<u64, String>,
+    /// Those that threads of a program that is watched are, or were, in.
+    networks_of_threads: BTreeSet<u64>,
     /// By namespace, ends of connections that were opened while it was looked into, by its counters.
     opened: BTreeMap<u64, u64>,
     /// Such ends that were told of.
@@ -196,6 +198,7 @@ impl Book {
             dropped: 0,
             own_network: None,
             network_names: BTreeMap::new(),
+            networks_of_threads: BTreeSet::new(),
             opened: BTreeMap::new(),
             seen: 0,
             ledger: Ledger::default(),
@@ -309,12 +312,14 @@ impl Book {
         self.own_network
     }
 
-    /// The network namespaces of processes that are watched, inode numbers; the observer's own for one of
-    /// which that is not known.
+    /// The network namespaces of processes that are watched and of their threads, inode numbers; the observer's
+    /// own for a process of which that is not known.
     #[must_use]
     pub fn networks_watched(&self) -> BTreeSet<u64> {
         let watched = self.processes.values().filter(|patient| patient.is_watched);
-        watched.filter_map(|patient| patient.process.network.or(self.own_network)).collect()
+        let of_processes =
+            watched.filter_map(|patient| patient.process.network.or(self.own_network));
+        of_processes.chain(self.networks_of_threads.iter().copied()).collect()
     }
 
     /// Whether a socket that is asked about has bytes in it that are not acked, and nobody that holds it.
@@ -445,6 +450,11 @@ impl Book {
     fn note_network(&mut self, network: &Network) {
         if network.is_own {
             self.own_network = Some(network.inode);
+        } else if matches!(self.scope(), Scope::Process(_))
+            && self.networks_of_threads.len() < MOST_NETWORKS
+        {
+            // Of a process none is looked into but those that its threads are in.
+            self.networks_of_threads.insert(network.inode);
         }
         // A number may be given again, to one without a name.
         self.network_names.remove(&network.inode);

@@ -1,6 +1,6 @@
 //! Network namespaces: one door into each, opened from within, and what is asked through it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -28,8 +28,10 @@ pub(super) struct Networks {
     from_outside: BTreeMap<u64, Counting>,
     /// What the counters of those say that are not looked into any more, and that nobody was told of yet.
     parting: Vec<Counters>,
-    /// Those that were opened and are not told of yet.
+    /// Those that were opened, or are counted from outside, and are not told of yet.
     fresh: Vec<event::Network>,
+    /// Those that there were when the observer began: what a later one has counted, it has since.
+    before: BTreeSet<u64>,
     /// Where `run/netns` lies.
     root: PathBuf,
 }
@@ -59,9 +61,10 @@ struct Counting {
 }
 
 impl Networks {
-    /// None are open. `root`: where `run` lies.
-    pub(super) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), ..Self::default() }
+    /// None are open. `root`: where `run` lies; `in_use`: those that processes are in.
+    pub(super) fn new(root: &Path, in_use: impl Iterator<Item = u64>) -> Self {
+        let before = in_use.chain(named(root).into_keys()).collect();
+        Self { root: root.to_owned(), before, ..Self::default() }
     }
 
     /// Looks into the calling thread's own.
@@ -110,22 +113,29 @@ impl Networks {
                 continue;
             }
             match Network::open(path, hears_ends) {
-                Ok(network) => {
+                Ok(mut network) => {
                     self.note_fresh(network.inode, &named, false);
+                    network.counting = network.counting.map(|counting| self.whole(counting));
                     self.open.insert(network.inode, network);
                 }
                 // It has gone meanwhile, with its process.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => self.refuse(*inode, path, &error),
+                Err(error) => self.refuse(*inode, (path, &named), &error),
             }
         }
     }
 
     /// One that may not be entered: what anybody may read of it is read through whoever is in there.
-    fn refuse(&mut self, inode: u64, path: &Path, error: &io::Error) {
+    fn refuse(
+        &mut self,
+        inode: u64,
+        (path, named): (&Path, &BTreeMap<u64, PathBuf>),
+        error: &io::Error,
+    ) {
         let left = match counting_of(inode, path) {
             Some(Ok(counting)) => {
-                self.from_outside.insert(inode, counting);
+                self.note_fresh(inode, named, false);
+                self.from_outside.insert(inode, self.whole(counting));
                 "of it only the counters are read"
             }
             // Who was in there has gone meanwhile: the next look may have another one.
@@ -134,6 +144,17 @@ impl Networks {
         };
         let why = format!("entering network namespace {inode} failed: {error}; {left}");
         self.refused.insert(inode, why);
+    }
+
+    /// With all that was counted since the observer began.
+    fn whole(&self, counting: Counting) -> Counting {
+        let inode = counting.inode;
+        match self.before.contains(&inode) {
+            true => counting,
+            false => {
+                Counting { last: Counters { network: inode, ..Counters::default() }, ..counting }
+            }
+        }
     }
 
     /// Looks no more into those that are not wanted, after a last look at their counters.

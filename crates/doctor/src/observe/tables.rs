@@ -103,7 +103,9 @@ struct MadeUp {
 impl Tables {
     pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
         let proc = Proc(proc);
-        let mut networks = Networks::new(proc.root());
+        let pids = proc.pids().unwrap_or_default().into_iter();
+        let mut networks =
+            Networks::new(proc.root(), pids.filter_map(|pid| proc.network(pid, pid)));
         let unavailable = |error| {
             ObserveError::Unavailable(format!("the kernel lists no sockets (sock_diag): {error}"))
         };
