@@ -11,11 +11,12 @@ pub use runs::{COUNTED, MOST_VOID, RIGHT, Rule, Run, Verdict, first_that_counts,
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
+use std::thread;
 
 /// Says that a test, or a part of one, cannot run here, and why; what follows is up to the caller.
 ///
 /// One line on stderr, `NOT TESTED: reason`, which whoever runs the tests collects. There is no
-/// other way to say it: `tests/house.rs` sees to that.
+/// other way to say it: `tests/house.rs` beside it sees to that.
 #[macro_export]
 macro_rules! not_tested {
     ($($reason:tt)+) => { $crate::say_not_tested(::std::format_args!($($reason)+)) };
@@ -40,6 +41,19 @@ pub fn pass_on(stderr: &str) {
     }
 }
 
+/// The name of the test whose thread this is, with its modules, as `--exact` takes it: what a test runs again
+/// in another process, in a namespace or as another user.
+///
+/// # Panics
+///
+/// If this is not the thread that libtest runs a test in, which has the test's name.
+#[must_use]
+pub fn this_test() -> String {
+    let thread = thread::current();
+    let name = thread.name().filter(|name| *name != "main");
+    name.expect("it is asked by the thread of a test").to_owned()
+}
+
 /// Past libtest, which shows what is printed by a test that failed alone. A line is one write, so
 /// that tests beside each other do not mix theirs; that it cannot be written is no failure.
 fn say(what: &str, reason: Arguments<'_>) {
@@ -56,7 +70,12 @@ fn one_line(what: &str, reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::one_line;
+    use super::{one_line, this_test};
+
+    #[test]
+    fn a_test_knows_its_name() {
+        assert_eq!(this_test(), "tests::a_test_knows_its_name");
+    }
 
     #[test]
     fn a_reason_is_one_line_and_never_none() {
