@@ -61,12 +61,12 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 	  clang -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -c "$$source" -o /dev/null; \
 	done
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p lastbyte-cli --test house --locked -- -D warnings
+	cargo clippy -p lastbyte-testing --test house --locked -- -D warnings
 	cargo clippy -p lastbyte-cli --all-targets --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc -p lastbyte-cli --no-deps --document-private-items --locked
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude lastbyte-cli --no-deps \
 	  --document-private-items --locked
-	cargo test -p lastbyte-cli --locked --test house
+	cargo test -p lastbyte-testing --locked --test house
 	@$(MAKE) --no-print-directory msrv
 
 # Those of soak apart, which rest on how fast this machine is just then.
