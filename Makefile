@@ -215,7 +215,7 @@ reports: build ## Measure five scenarios and write the pages in docs/reports (30
 
 header: ## Write crates/capi/include/lastbyte.h anew, from the sources in Rust
 	@scripts/ensure.sh build
-	LASTBYTE_WRITE_HEADER=1 cargo test -p lastbyte-capi --locked --test header
+	LASTBYTE_WRITE_HEADER=1 cargo test -p lastbyte-capi --locked --test all header::
 
 # The library is stripped of what only debuggers read: it is a tenth of its size then. Its name with
 # .so.0 is what programs look for; build.rs of crates/capi wrote it into the file.

@@ -64,14 +64,14 @@ last_byte() {
 # What a made-up bottleneck is called, for each congestion control: the ignored tests print the table.
 limits() {
   echo "# six bottlenecks and more: what held the sender back"
-  cargo test --release --locked -q -p lastbyte-lab --test limits -- --ignored --nocapture --test-threads=1
+  cargo test --release --locked -q -p lastbyte-lab --test all -- limits:: --ignored --nocapture --test-threads=1
 }
 
 # The tables that the ignored tests print: round trips under load, shares, what probing costs, how often
 # the rule for settling claims what is not so.
 tables() {
-  LASTBYTE_TABLES=1 cargo test --release --locked -q -p lastbyte-lab --test latency --test fairness \
-    -- --ignored --nocapture --test-threads=1
+  LASTBYTE_TABLES=1 cargo test --release --locked -q -p lastbyte-lab --test all \
+    -- latency:: fairness:: --ignored --nocapture --test-threads=1
   LASTBYTE_TABLES=1 cargo test --release --locked -q -p lastbyte-stats the_table_of_rates \
     -- --ignored --nocapture
 }

@@ -213,12 +213,13 @@ start() {
 build_tests() {
   cargo build --quiet --locked -p lastbyte-cli
   bench/doctor/matrix.py build
-  local name file
-  while read -r name file; do
-    tests[$name]=$root_of_tree/$file
-  done < <(cargo test --locked --no-run -p lastbyte-cli -p lastbyte-doctor --test clinic --test doctor \
-    --test kernel --test loss --test tables --test tracefs 2>&1 |
-    sed -n 's|^ *Executable .*/\([a-z_]*\)\.rs (\(.*\))$|\1 \2|p')
+  local package file
+  for package in cli doctor; do
+    file=$(cargo test --locked --no-run -p "lastbyte-$package" --test all 2>&1 |
+      sed -n 's|^ *Executable .* (\(.*\))$|\1|p') || true
+    if [[ ! -x $file ]]; then say "the tests of lastbyte-$package could not be built"; exit 1; fi
+    tests[$package]=$root_of_tree/$file
+  done
 }
 
 # A line for each check: its name, its seconds, its command.
@@ -231,13 +232,13 @@ write_checks() {
   fi
   cat > "$out/told/checks" << END
 choice 60 $lastbyte doctor -- sh -c 'exit 7'; [[ \$? == 7 ]]
-loss 180 ${tests[loss]} --nocapture
-tables 120 ${tests[tables]} --nocapture
-tracefs 180 ${tests[tracefs]} --nocapture$(slow " --skip a_spin_on_poll")
-doctor 300 ${tests[doctor]} --nocapture --test-threads=1
-kernel 500 ${tests[kernel]} --nocapture
-losses_bpf 400 ${tests[clinic]} --exact clinic::diagnosis::each_loss_is_found_with_bpf --nocapture
-losses_tracefs 400 ${tests[clinic]} --exact clinic::diagnosis::each_loss_is_found_with_tracefs --nocapture
+loss 180 ${tests[doctor]} loss:: --nocapture
+tables 120 ${tests[doctor]} tables:: --nocapture
+tracefs 180 ${tests[doctor]} tracefs:: --nocapture$(slow " --skip a_spin_on_poll")
+doctor 300 ${tests[cli]} doctor:: --nocapture --test-threads=1
+kernel 500 ${tests[doctor]} kernel:: --nocapture
+losses_bpf 400 ${tests[cli]} --exact clinic::diagnosis::each_loss_is_found_with_bpf --nocapture
+losses_tracefs 400 ${tests[cli]} --exact clinic::diagnosis::each_loss_is_found_with_tracefs --nocapture
 matrix 900 $root_of_tree/bench/doctor/matrix.py run --columns kernel --rounds 1 --output $out/told/matrix.jsonl$(clinic)
 left 10 ls /sys/kernel/tracing/instances; [[ -z \$(ls /sys/kernel/tracing/instances) ]]
 no_types 60 mount -t tmpfs none /sys/kernel/btf; $lastbyte doctor -- true 2>&1 | tee /dev/stderr | grep -q 'by the kernel.s trace points'
@@ -248,7 +249,7 @@ END
 # All of the clinic judges times too, and takes many hours where processors are emulated.
 clinic() {
   if [[ $accelerator == kvm ]]; then
-    printf '\nclinic 3000 %s --ignored the_doctor_finds --nocapture --test-threads=1' "${tests[clinic]}"
+    printf '\nclinic 3000 %s --ignored clinic::diagnosis::the_doctor_finds --nocapture --test-threads=1' "${tests[cli]}"
   fi
 }
 
@@ -270,7 +271,7 @@ apt=(-o "Dir::Etc::sourcelist=$lists/sources" -o Dir::Etc::sourceparts=- -o "Dir
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin"
 cd "$root_of_tree"
 
-declare -A tests # by name: a test program
+declare -A tests # by package: its program of tests
 why=
 release= # of the kernel that is tested
 out=     # its folder

@@ -3,21 +3,18 @@
 //!
 //! Each test runs in a world of its own (see `support/world.rs`).
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::answer;
-use support::world::{World, alone};
+
+use crate::support::answer;
+use crate::support::world::{World, alone};
 
 #[test]
 fn a_route_is_listed_and_taken_back() {
-    alone("a_route_is_listed_and_taken_back", |world| {
+    alone(|world| {
         set_up();
         // `7: one@far-one: <BROADCAST,...`.
         let shown = ip("-o link show one");
@@ -69,7 +66,7 @@ fn a_route_is_listed_and_taken_back() {
 
 #[test]
 fn settings_are_listed_and_taken_back() {
-    alone("settings_are_listed_and_taken_back", |world| {
+    alone(|world| {
         let (path, text) = ("/run/temporary/90-lastbyte-buffers.conf", "# ours\n");
         let live = "/proc/sys/net/ipv4/tcp_wmem";
         let (before, after) = ("4096 16384 100000", "4096 16384 200000");

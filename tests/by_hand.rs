@@ -5,10 +5,6 @@
 //! C and Python are quick. Go, Node and Java are looked for and never installed: `make test-real`
 //! runs these three. What is not here is said, and passes.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::TcpInfo;
 use lastbyte_sys::{socket, tcp};
-use support::{Answer, LATER, Running, Scratch, answer, answer_within, wait_for};
+
+use crate::support::{Answer, LATER, Running, Scratch, answer, answer_within, wait_for};
 
 /// What the peer says first, and the programs never read before they finish.
 const GREETING: &[u8] = b"220 ready, and nobody will ever read this\r\n";

@@ -5,10 +5,6 @@
 //! others that do (see `support/names.rs`), in a world of their own (see `support/world.rs`), so that
 //! what is mounted and kept is seen there alone.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -17,9 +13,10 @@ use std::process::Command;
 
 use lastbyte_sys::{file, process, tcp};
 use serde_json::{Value, json};
-use support::names::{self, Turn};
-use support::world::{World, alone};
-use support::{
+
+use crate::support::names::{self, Turn};
+use crate::support::world::{World, alone};
+use crate::support::{
     Running, SOON, Scratch, answer, congestion_controls, copy_program, lastbyte, signal_to,
     wait_for,
 };
@@ -176,7 +173,7 @@ fn lab(words: &[&str]) -> Command {
 
 #[test]
 fn what_is_kept_is_in_the_ledger_and_goes_by_undo() {
-    alone("what_is_kept_is_in_the_ledger_and_goes_by_undo", |world| {
+    alone(|world| {
         let Some(_turn) = turn_without_bpffs() else { return };
         let told = answer(&mut world.lastbyte(&["cc", "load", "reno", "--keep"])).with_code(0);
         assert!(told.stdout.starts_with("lb_reno is loaded until the next boot"), "{told:#?}");
@@ -209,7 +206,7 @@ fn what_is_kept_is_in_the_ledger_and_goes_by_undo() {
 
 #[test]
 fn what_is_kept_goes_by_unload_and_a_mount_of_others_stays() {
-    alone("what_is_kept_goes_by_unload_and_a_mount_of_others_stays", |world| {
+    alone(|world| {
         let Some(_turn) = turn_without_bpffs() else { return };
         let load = ["cc", "load", "reno", "--keep"];
         answer(&mut world.lastbyte(&load)).with_code(0);
@@ -239,7 +236,7 @@ fn what_is_kept_goes_by_unload_and_a_mount_of_others_stays() {
 
 #[test]
 fn of_several_all_are_kept_or_none() {
-    alone("of_several_all_are_kept_or_none", |world| {
+    alone(|world| {
         let Some(_turn) = turn_without_bpffs() else { return };
         let holder = Running::start(&mut world.lastbyte(&["cc", "load", "reno"]));
         wait_for("lb_reno", SOON, is_available);
@@ -263,7 +260,7 @@ fn of_several_all_are_kept_or_none() {
 
 #[test]
 fn what_was_only_planned_is_undone() {
-    alone("what_was_only_planned_is_undone", |world| {
+    alone(|world| {
         let Some(_turn) = turn_without_bpffs() else { return };
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let line = |id: u32, change: Value| {
@@ -294,7 +291,7 @@ fn what_was_only_planned_is_undone() {
 
 #[test]
 fn one_in_use_is_unloaded_and_its_connection_keeps_it() {
-    alone("one_in_use_is_unloaded_and_its_connection_keeps_it", |world| {
+    alone(|world| {
         let Some(_turn) = turn_without_bpffs() else { return };
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
         assert!(up.success());

@@ -6,17 +6,11 @@
 //!
 //! `LASTBYTE_CLINIC=word` runs the cases alone whose name has that word in it.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
-mod clinic {
-    mod bed;
-    mod build;
-    mod catalogue;
-    mod diagnosis;
-    mod itself;
-    mod normal;
-    mod tiers;
-    mod visit;
-}
+mod bed;
+mod build;
+mod catalogue;
+mod diagnosis;
+mod itself;
+mod normal;
+mod tiers;
+mod visit;

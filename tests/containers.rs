@@ -4,10 +4,6 @@
 //! Images are not needed: a container sees the machine's own `/usr`. Each has a network of its own that
 //! nobody else is in. A runtime that is missing, or may not start a container here, is said to be.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -17,7 +13,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{
+
+use crate::support::{
     LASTBYTE, LATER, SOON, Scratch, answer_within, holds_within, lastbyte, signal_to, unique,
 };
 

@@ -1,10 +1,6 @@
 //! `lastbyte dial`: what it connects to and draws, what it sends arrives and is accounted for, and
 //! whatever ends it early looks like that to the peer.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,8 +11,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{
-    Answer, LASTBYTE, Running, SOON, Scratch, answer, can_make_links, congestion_controls, lastbyte,
+
+use crate::support::{
+    self, Answer, LASTBYTE, Running, SOON, Scratch, answer, can_make_links, congestion_controls,
+    lastbyte,
 };
 
 /// More than all buffers of a connection over loopback.

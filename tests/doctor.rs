@@ -3,10 +3,6 @@
 //! What it finds is tested beside its rules and in the clinic. The patients here are in Python; without
 //! it a test says so and passes.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -14,8 +10,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Answer, LASTBYTE, LATER, Running, SOON, Scratch, answer, answer_within, lastbyte};
-use support::{signal_to, wait_for};
+
+use crate::support::{
+    self, Answer, LASTBYTE, LATER, Running, SOON, Scratch, answer, answer_within, lastbyte,
+};
+use crate::support::{signal_to, wait_for};
 
 /// Writes until nothing more is taken, and closes with 5 bytes unread: what has not arrived is lost. The
 /// peer is a process of its own. Says how many bytes were written, and how many the peer got.

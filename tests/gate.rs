@@ -1,18 +1,14 @@
 //! `lastbyte gate`: what `gate check` says, what does not start, what is said while it runs, and how
 //! signals change and end it.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::gate::{Gate, asked, end, flow, upstream};
-use support::{Answer, SOON, Scratch, answer, lastbyte, wait_for};
+use crate::support::gate::{Gate, asked, end, flow, upstream};
+use crate::support::{Answer, SOON, Scratch, answer, lastbyte, wait_for};
 
 /// Runs the words, checks that they are refused, and that what is said has all of `said`.
 #[track_caller]

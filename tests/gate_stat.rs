@@ -1,10 +1,6 @@
 //! `lastbyte gate stat` and what else can be asked of a gate that runs: the figures are what was sent,
 //! the socket is its user's alone, and the dead make room where the living do not.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,8 +11,9 @@ use std::process::Command;
 use std::thread;
 
 use serde_json::Value;
-use support::gate::{Gate, asked, run_folder, socket_of, stat};
-use support::{Answer, SOON, Scratch, answer, wait_for};
+
+use crate::support::gate::{Gate, asked, run_folder, socket_of, stat};
+use crate::support::{self, Answer, SOON, Scratch, answer, wait_for};
 
 /// The user without rights: `nobody`, on every Linux.
 const NOBODY: u32 = 65534;

@@ -3,10 +3,6 @@
 //! The other program is this test: it has both ends of each connection open, and asks them afterwards
 //! what they have. Without the right to be traced by a child of ours, a test says so and passes.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -22,8 +18,11 @@ use std::thread;
 use lastbyte_link::{Link, LinkError, Namespace, Scenario};
 use lastbyte_sys::{process, socket, tcp};
 use serde_json::{Value, json};
-use support::{Answer, LATER, Running, SOON, Scratch, answer, answer_within, copy_program};
-use support::{congestion_controls, signal_to};
+
+use crate::support::{
+    self, Answer, LATER, Running, SOON, Scratch, answer, answer_within, copy_program,
+};
+use crate::support::{congestion_controls, signal_to};
 
 /// As a program would fix it; the kernel doubles it.
 const FIXED: i32 = 65_536;

@@ -5,20 +5,16 @@
 //! kept ones, interfaces, mounts, processes and temporary files before and after. Without the
 //! rights to make one, it says so and passes.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use support::world::{Findings, World, alone};
-use support::{
-    Answer, Running, SOON, answer, holds_within, processes, processes_with_argument, signal_to,
-    wait_for,
+use crate::support::world::{Findings, World, alone};
+use crate::support::{
+    self, Answer, Running, SOON, answer, holds_within, processes, processes_with_argument,
+    signal_to, wait_for,
 };
 
 /// Programs of these tests sleep so long: nothing of it is waited for.
@@ -33,7 +29,7 @@ const ON_THEIR_WAY_UP: Duration = Duration::from_secs(3);
 
 #[test]
 fn an_interrupted_lab_leaves_nothing() {
-    alone("an_interrupted_lab_leaves_nothing", |world| {
+    alone(|world| {
         let lab = start(world, &LAB);
         wait_for_sender(&lab);
         lab.signal_group("INT");
@@ -44,7 +40,7 @@ fn an_interrupted_lab_leaves_nothing() {
 
 #[test]
 fn a_killed_lab_leaves_nothing() {
-    alone("a_killed_lab_leaves_nothing", |world| {
+    alone(|world| {
         let mut lab = start(world, &LAB);
         wait_for_sender(&lab);
         lab.kill();
@@ -55,7 +51,7 @@ fn a_killed_lab_leaves_nothing() {
 
 #[test]
 fn an_interrupted_program_on_a_path_leaves_nothing() {
-    alone("an_interrupted_program_on_a_path_leaves_nothing", |world| {
+    alone(|world| {
         let running = start(world, &SLEEP);
         wait_for_sleepers(1);
         running.signal_group("INT");
@@ -67,7 +63,7 @@ fn an_interrupted_program_on_a_path_leaves_nothing() {
 
 #[test]
 fn a_path_ended_by_any_signal_leaves_nothing() {
-    alone("a_path_ended_by_any_signal_leaves_nothing", |world| {
+    alone(|world| {
         for (signal, code) in [("KILL", 137), ("TERM", 143), ("HUP", 129)] {
             let running = start(world, &SLEEP);
             wait_for_sleepers(1);
@@ -80,7 +76,7 @@ fn a_path_ended_by_any_signal_leaves_nothing() {
 
 #[test]
 fn a_path_killed_with_programs_on_both_ends_leaves_nothing() {
-    alone("a_path_killed_with_programs_on_both_ends_leaves_nothing", |world| {
+    alone(|world| {
         if !has_python() {
             return;
         }
@@ -100,7 +96,7 @@ fn a_path_killed_with_programs_on_both_ends_leaves_nothing() {
 
 #[test]
 fn a_path_killed_at_any_moment_leaves_nothing() {
-    alone("a_path_killed_at_any_moment_leaves_nothing", |world| {
+    alone(|world| {
         let mut moments = Moments::new(Duration::from_millis(60));
         let program = format!("sleep {LONG} & sleep {LONG}");
         let far = program.as_str();
@@ -130,7 +126,7 @@ fn a_program_whose_parent_has_ended_already_does_not_start() {
 /// Without root: a user namespace more, which has to vanish too.
 #[test]
 fn a_killed_path_of_nobody_leaves_nothing() {
-    alone("a_killed_path_of_nobody_leaves_nothing", |world| {
+    alone(|world| {
         // Where everybody may start it: the directory that it was built in may be closed to others.
         let binary = "/run/lastbyte";
         support::copy_program(binary.as_ref());
@@ -166,7 +162,7 @@ fn a_killed_path_of_nobody_leaves_nothing() {
 
 #[test]
 fn a_link_stays_until_it_is_taken_down() {
-    alone("a_link_stays_until_it_is_taken_down", |world| {
+    alone(|world| {
         let told = up(world, "wan").with_code(0);
         assert!(told.stdout.starts_with("link wan is up: RTT 2 ms\n"), "{told:#?}");
         let told = say(world, &["link", "list"]).with_code(0);
@@ -198,7 +194,7 @@ fn a_link_stays_until_it_is_taken_down() {
 
 #[test]
 fn both_ends_of_a_link_that_stays_can_be_used() {
-    alone("both_ends_of_a_link_that_stays_can_be_used", |world| {
+    alone(|world| {
         if !has_python() {
             return;
         }
@@ -230,7 +226,7 @@ fn both_ends_of_a_link_that_stays_can_be_used() {
 /// earlier would be hidden by that, and could not be taken away.
 #[test]
 fn a_link_stays_in_reach_where_ip_netns_names_others() {
-    alone("a_link_stays_in_reach_where_ip_netns_names_others", |world| {
+    alone(|world| {
         let netns = |word: &str| answer(Command::new("ip").args(["netns", word, "of-others"]));
         up(world, "wan").with_code(0);
         netns("add").with_code(0);
@@ -250,7 +246,7 @@ fn a_link_stays_in_reach_where_ip_netns_names_others() {
 
 #[test]
 fn a_link_that_stays_can_be_made_different_and_tells_what_it_did() {
-    alone("a_link_that_stays_can_be_made_different_and_tells_what_it_did", |world| {
+    alone(|world| {
         up(world, "wan").with_code(0);
         let told = say(world, &["link", "set", "wan", "rtt", "80ms", "loss", "none"]).with_code(0);
         assert_eq!(told.stdout, "link wan is now: RTT 80 ms\n");
@@ -288,7 +284,7 @@ fn a_link_that_stays_can_be_made_different_and_tells_what_it_did() {
 
 #[test]
 fn a_link_whose_device_was_taken_away_says_so() {
-    alone("a_link_whose_device_was_taken_away_says_so", |world| {
+    alone(|world| {
         up(world, "wan").with_code(0);
         let words = ["link", "exec", "wan", "near", "--", "ip", "link", "delete", "path0"];
         say(world, &words).with_code(0);
@@ -305,7 +301,7 @@ fn a_link_whose_device_was_taken_away_says_so() {
 
 #[test]
 fn a_network_of_many_hosts_stays_until_it_is_taken_down() {
-    alone("a_network_of_many_hosts_stays_until_it_is_taken_down", |world| {
+    alone(|world| {
         let told = say(world, &["link", "up", "net", "dumbbell"]).with_code(0);
         assert!(told.stdout.contains("6 hosts, 5 links"), "{told:#?}");
         let hosts =
@@ -334,7 +330,7 @@ fn a_network_of_many_hosts_stays_until_it_is_taken_down() {
 
 #[test]
 fn a_program_on_a_link_that_stays_dies_with_its_command() {
-    alone("a_program_on_a_link_that_stays_dies_with_its_command", |world| {
+    alone(|world| {
         up(world, "wan").with_code(0);
         let words = ["link", "exec", "wan", "near", "--", "sh", "-c", "sleep 86400 & sleep 86400"];
         let mut killed = start(world, &words);
@@ -357,7 +353,7 @@ fn a_program_on_a_link_that_stays_dies_with_its_command() {
 
 #[test]
 fn a_link_taken_down_under_a_program_leaves_nothing_after_it() {
-    alone("a_link_taken_down_under_a_program_leaves_nothing_after_it", |world| {
+    alone(|world| {
         up(world, "wan").with_code(0);
         let words = ["link", "exec", "wan", "near", "--", "sleep", LONG];
         let running = start(world, &words);
@@ -371,7 +367,7 @@ fn a_link_taken_down_under_a_program_leaves_nothing_after_it() {
 
 #[test]
 fn a_second_link_of_the_same_name_is_refused_and_the_first_still_works() {
-    alone("a_second_link_of_the_same_name_is_refused_and_the_first_still_works", |world| {
+    alone(|world| {
         up(world, "wan").with_code(0);
         let told = up(world, "wan").with_code(2);
         assert!(told.stderr.contains("there is a link wan already"), "{told:#?}");
@@ -384,7 +380,7 @@ fn a_second_link_of_the_same_name_is_refused_and_the_first_still_works() {
 
 #[test]
 fn of_two_links_of_one_name_begun_together_one_works() {
-    alone("of_two_links_of_one_name_begun_together_one_works", |world| {
+    alone(|world| {
         for _ in 0..5 {
             let words = ["link", "up", "wan", "--rtt", "2ms"];
             let both = [start(world, &words), start(world, &words)];
@@ -403,7 +399,7 @@ fn of_two_links_of_one_name_begun_together_one_works() {
 
 #[test]
 fn a_link_of_another_ledger_is_left_alone() {
-    alone("a_link_of_another_ledger_is_left_alone", |world| {
+    alone(|world| {
         up(world, "wan").with_code(0);
         let other = world.state().join("other");
         let mut up = world.lastbyte(&["link", "up", "wan", "--rtt", "2ms"]);
@@ -419,7 +415,7 @@ fn a_link_of_another_ledger_is_left_alone() {
 
 #[test]
 fn a_file_of_somebody_else_in_the_place_of_a_namespace_is_left_alone() {
-    alone("a_file_of_somebody_else_in_the_place_of_a_namespace_is_left_alone", |world| {
+    alone(|world| {
         let file = "/run/netns/lastbyte-wan-far";
         fs::write(file, "mine").unwrap();
         let told = up(world, "wan").with_code(2);
@@ -435,7 +431,7 @@ fn a_file_of_somebody_else_in_the_place_of_a_namespace_is_left_alone() {
 
 #[test]
 fn a_link_killed_on_its_way_up_is_undone() {
-    alone("a_link_killed_on_its_way_up_is_undone", |world| {
+    alone(|world| {
         let mut moments = Moments::new(Duration::from_millis(60));
         for number in 0..20 {
             let name = format!("wan{number}");
@@ -457,7 +453,7 @@ fn a_link_killed_on_its_way_up_is_undone() {
 
 #[test]
 fn a_link_whose_carrier_was_killed_says_so_and_can_be_taken_down() {
-    alone("a_link_whose_carrier_was_killed_says_so_and_can_be_taken_down", |world| {
+    alone(|world| {
         up(world, "wan").with_code(0);
         let carrier = carrier();
         signal_to("KILL", &carrier.to_string());
@@ -474,7 +470,7 @@ fn a_link_whose_carrier_was_killed_says_so_and_can_be_taken_down() {
 
 #[test]
 fn a_dead_carrier_that_nobody_collected_is_dead() {
-    alone("a_dead_carrier_that_nobody_collected_is_dead", |world| {
+    alone(|world| {
         up(world, "wan").with_code(0);
         let carrier = carrier();
         signal_to("KILL", &carrier.to_string());

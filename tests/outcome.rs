@@ -3,10 +3,6 @@
 //!
 //! Without the rights to make a path, the tests that need one say so and pass.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -16,9 +12,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{
-    Answer, LATER, Running, SOON, answer, answer_within, can_make_links, holds_within, lastbyte,
-    lateness, processes_with_argument, unique, wait_for,
+
+use crate::support::{
+    self, Answer, LATER, Running, SOON, answer, answer_within, can_make_links, holds_within,
+    lastbyte, lateness, processes_with_argument, unique, wait_for,
 };
 
 /// Held by tests that need the links of this machine to keep their promise: one at a time.

@@ -4,14 +4,11 @@
 //!
 //! These need iperf3 and take their time: `make test-real` runs them.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
 use std::process::Command;
 
 use serde_json::Value;
-use support::{
+
+use crate::support::{
     LATER, answer, answer_within, can_make_links, congestion_controls, lastbyte, lateness,
 };
 

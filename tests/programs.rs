@@ -4,17 +4,11 @@
 //!
 //! These need those programs and take their time: `make test-real` installs them and runs this.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
-mod programs {
-    mod git;
-    mod mariadb;
-    mod place;
-    mod postgres;
-    mod python;
-    mod redis;
-    mod rsync;
-    mod web;
-}
+mod git;
+mod mariadb;
+mod place;
+mod postgres;
+mod python;
+mod redis;
+mod rsync;
+mod web;

@@ -1,10 +1,6 @@
 //! `lastbyte lab serve` and `lastbyte lab HOST`: one line to paste, over a link, and over ssh; bytes
 //! only after a yes; and what is no host, no key or no ssh is said in a sentence.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -12,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use support::{
+
+use crate::support::{
     Answer, LASTBYTE, LATER, Running, SOON, Scratch, answer, answer_within, can_make_links,
     lastbyte, wait_for,
 };

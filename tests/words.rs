@@ -1,18 +1,14 @@
 //! What the program says: bad input gets one clear sentence and exit code 2, and leaves nothing
 //! half-done; help and lists go to stdout; who lacks rights is told which, and what works without.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
-mod support;
-
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use support::{
-    Answer, LATER, Running, SOON, Scratch, answer, answer_that_counts, answer_within,
+use crate::support::{
+    self, Answer, LATER, Running, SOON, Scratch, answer, answer_that_counts, answer_within,
     congestion_controls, lastbyte, unique,
 };
 

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lastbyte_link::{FAR, Link, Namespace, Scenario};
+use lastbyte_testing::this_test;
 use serde_json::Value;
 
 use super::bed::Bed;
@@ -25,7 +26,7 @@ use crate::support::{LASTBYTE, LATER, Scratch, answer, lastbyte};
 #[test]
 #[ignore = "needs curl and wget"]
 fn curl_and_wget_from_a_web_server_in_python() {
-    at_work("curl_and_wget_from_a_web_server_in_python", || {
+    at_work(|| {
         let scratch = Scratch::new();
         let (_server, port) = web_server(&scratch);
         fetch_from(&scratch, port);
@@ -35,7 +36,7 @@ fn curl_and_wget_from_a_web_server_in_python() {
 #[test]
 #[ignore = "needs nginx, HAProxy, curl and wget"]
 fn nginx_behind_haproxy() {
-    at_work("nginx_behind_haproxy", || {
+    at_work(|| {
         let scratch = Scratch::new();
         let (_server, port) = nginx(&scratch);
         let (_proxy, proxy_port) = haproxy(&scratch, port);
@@ -47,7 +48,7 @@ fn nginx_behind_haproxy() {
 #[test]
 #[ignore = "needs nginx, openssl and curl"]
 fn nginx_over_tls() {
-    at_work("nginx_over_tls", || {
+    at_work(|| {
         let scratch = Scratch::new();
         let (_server, _) = nginx(&scratch);
         write_random(&scratch.path().join("file"), 8 << 20, 7);
@@ -61,7 +62,7 @@ fn nginx_over_tls() {
 #[test]
 #[ignore = "needs Node"]
 fn node_serves_and_fetches() {
-    at_work("node_serves_and_fetches", || {
+    at_work(|| {
         let scratch = Scratch::new();
         let script = scratch.file("server.mjs", NODE_SERVER);
         let mut node = Command::new("node");
@@ -75,7 +76,7 @@ fn node_serves_and_fetches() {
 #[test]
 #[ignore = "needs ssh and rsync"]
 fn rsync_over_ssh() {
-    at_work("rsync_over_ssh", || {
+    at_work(|| {
         let scratch = Scratch::new();
         let ssh = Ssh::start(&scratch);
         let tree = scratch.path().join("tree");
@@ -94,7 +95,7 @@ fn rsync_over_ssh() {
 #[test]
 #[ignore = "needs git"]
 fn git_clones_and_pushes() {
-    at_work("git_clones_and_pushes", || {
+    at_work(|| {
         let scratch = Scratch::new();
         let path = |name: &str| scratch.path().join(name);
         git(scratch.path(), &["init", "-q", "-b", "main", "origin"]);
@@ -119,7 +120,7 @@ fn git_clones_and_pushes() {
 #[test]
 #[ignore = "needs redis-tools"]
 fn redis_benchmark() {
-    at_work("redis_benchmark", || {
+    at_work(|| {
         let scratch = Scratch::new();
         let (_server, port) = redis_server(&scratch);
         for words in
@@ -148,7 +149,7 @@ fn redis_benchmark() {
 #[test]
 #[ignore = "needs postgresql"]
 fn pgbench() {
-    at_work("pgbench", || {
+    at_work(|| {
         let scratch = Scratch::new();
         let database = Database::start(&scratch);
         database.client("pgbench", database.port, &["-i", "-q", "-s", "1", "postgres"]);
@@ -245,11 +246,10 @@ fn iperf3(watched: Watched) -> Option<(u64, Vec<Value>)> {
     Some((sent - received, findings_in(&scratch)))
 }
 
-/// Does the work of the test of this name, which is the calling one, under the doctor; no loss may be
-/// found.
+/// Does the work of the test whose thread this is under the doctor; no loss may be found.
 #[track_caller]
-fn at_work(test: &str, work: impl FnOnce()) {
-    let test = format!("clinic::normal::{test}");
+fn at_work(work: impl FnOnce()) {
+    let test = this_test();
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
         return work();
     }

@@ -37,7 +37,7 @@ const SEED: u64 = 20_261_122;
 #[test]
 fn nonsense_connects_to_nothing_and_keeps_nobody_waiting() {
     // In a network where no address but loopback is reached: a changed byte may ask for any.
-    alone("faults::requests::nonsense_connects_to_nothing_and_keeps_nobody_waiting", |_| {
+    alone(|_| {
         Interface::named("lo").and_then(Interface::set_up).unwrap();
         storm();
     });

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
+use lastbyte_testing::this_test;
 use serde_json::Value;
 
 use super::streams::{PingPong, assert_reset, connect, echo, receive, send};
@@ -311,7 +312,7 @@ const HABIT: &str = "LASTBYTE_TEST_SERVER_HABIT";
 impl Server {
     #[track_caller]
     fn start(scratch: &Scratch, habit: Habit) -> Self {
-        let test = thread::current().name().unwrap().to_owned();
+        let test = this_test();
         let place = scratch.path().join("server");
         let _ = fs::remove_file(&place);
         let mut command = Command::new(env::current_exe().unwrap());

@@ -3,8 +3,6 @@
 //!
 //! Nothing here waits for a time to pass: it waits for a condition, at most until a deadline.
 
-#![allow(dead_code, reason = "each test file uses its own part of this")]
-
 pub(crate) mod gate;
 pub(crate) mod names;
 pub(crate) mod servers;

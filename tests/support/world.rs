@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use lastbyte_testing::this_test;
+
 use super::{LASTBYTE, LATER, answer, answer_within, can_make_links, holds_within, processes};
 
 /// Set inside a world, to the name of the test that it is for.
@@ -15,10 +17,11 @@ const INSIDE: &str = "LASTBYTE_TEST_WORLD";
 /// The kernel ends namespaces some time after their last process.
 const KERNEL_TIDIES_UP: Duration = Duration::from_secs(5);
 
-/// Runs the test of this name, whose thread this is, in a world of its own. Says `NOT TESTED` and
+/// Runs the test whose thread this is in a world of its own. Says `NOT TESTED` and
 /// passes where this machine does not let us make one.
 #[track_caller]
-pub(crate) fn alone(test: &str, body: impl FnOnce(&World)) {
+pub(crate) fn alone(body: impl FnOnce(&World)) {
+    let test = this_test();
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
         body(&World::enter());
         return;
@@ -28,7 +31,7 @@ pub(crate) fn alone(test: &str, body: impl FnOnce(&World)) {
     }
     let me = std::env::current_exe().expect("a test has a file");
     let mut again = unshare();
-    again.arg(me).args(["--exact", test, "--nocapture", "--include-ignored"]).env(INSIDE, test);
+    again.arg(me).args(["--exact", &test, "--nocapture", "--include-ignored"]).env(INSIDE, &test);
     let told = answer_within(&mut again, LATER);
     assert!(
         told.code() == 0 && told.stdout.contains("1 passed"),

@@ -1,8 +1,6 @@
 //! Programs in C, built against what `make install` would install: the examples against a listener,
 //! and bad input. What needs valgrind, or takes its time, runs in `make test-real`.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

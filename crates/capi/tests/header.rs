@@ -1,7 +1,5 @@
 //! `include/lastbyte.h` is what cbindgen makes of the sources.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
 use std::fs;
 use std::path::Path;
 

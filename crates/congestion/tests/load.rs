@@ -1,11 +1,5 @@
 //! Algorithms in the running kernel: each can be loaded, chosen and used, and leaves nothing behind.
 
-#![allow(clippy::unwrap_used, reason = "a test tells what it did")]
-#![cfg(feature = "bpf")]
-
-#[path = "../../../tests/support/names.rs"]
-mod names;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
@@ -15,7 +9,8 @@ use lastbyte_congestion::{
     load,
 };
 use lastbyte_sys::tcp;
-use names::Turn;
+
+use crate::names::{self, Turn};
 
 /// More than any algorithm's first windows, and not long at the lowest rate of any.
 const BYTES: usize = 3_000_000;

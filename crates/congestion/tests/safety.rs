@@ -2,12 +2,6 @@
 //!
 //! `make test-real` runs these.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test tells what it did")]
-#![cfg(feature = "bpf")]
-
-#[path = "../../../tests/support/names.rs"]
-mod names;
-
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -20,6 +14,8 @@ use std::time::{Duration, Instant};
 use lastbyte_bpf::{StructOps, programs};
 use lastbyte_congestion::{Algorithm, Given, ability, all, available, find, load};
 use lastbyte_sys::tcp;
+
+use crate::names;
 
 /// How often one is loaded and taken away again.
 const CYCLES: usize = 1000;

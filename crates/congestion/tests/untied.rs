@@ -3,9 +3,6 @@
 //! The names of algorithms are those of the whole machine: this one has a name of its own, and is loaded
 //! beside all others.
 
-#![allow(clippy::unwrap_used, reason = "a test tells what it did")]
-#![cfg(feature = "bpf")]
-
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -18,6 +15,7 @@ use lastbyte_congestion::{
     BPFFS, CongestionError, Holder, ability, available, holder_of, keeps, unregister,
 };
 use lastbyte_sys::{process, tcp};
+use lastbyte_testing::this_test;
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
@@ -115,7 +113,7 @@ fn machine() -> Option<MutexGuard<'static, ()>> {
 /// Has a process load it, and end.
 fn leave() {
     let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", "what_a_killed_process_has_left_is_unloaded"]).env(CHILD, "1");
+    child.args(["--exact", &this_test()]).env(CHILD, "1");
     assert!(child.stdout(Stdio::null()).status().unwrap().success());
     assert!(is_available());
 }

@@ -1,8 +1,6 @@
 //! Each algorithm, built for the host, on random walks through what a kernel may ask of it: see
 //! `native/walk.c`.
 
-#![allow(clippy::unwrap_used, reason = "a test tells what it did")]
-
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,5 @@
 //! What a dial leaves that nobody waits for any more. Alone in its process: descriptors are counted.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/dns.rs"]
-mod dns;
-#[path = "support/places.rs"]
-mod places;
-
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::pin::pin;
@@ -14,10 +7,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dns::{DnsServer, Zone};
 use futures_util::FutureExt;
 use lastbyte_dial::{AsyncDialer, DialOptions, Resolver};
-use places::{Port, dialing, run};
+
+use crate::support::dns::{DnsServer, Zone};
+use crate::support::places::{Port, dialing, run};
 
 fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()

@@ -2,13 +2,6 @@
 //! the test's own. That something is quick cannot be tested here; that nothing was waited for, and in
 //! which order what was tried, can.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says what it saw")]
-
-#[path = "support/dns.rs"]
-mod dns;
-#[path = "support/places.rs"]
-mod places;
-
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -17,12 +10,13 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use dns::{DnsServer, Reply, Type, Zone};
 use lastbyte_dial::{
     AsyncDialer, Because, DialError, DialOptions, Dialer, Families, Parameters, Question, Resolver,
     Timeline, Undialed, Veto, What,
 };
-use places::{Port, dialing, run};
+
+use crate::support::dns::{self, DnsServer, Reply, Type, Zone};
+use crate::support::places::{Port, dialing, run};
 
 const MS: Duration = Duration::from_millis(1);
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

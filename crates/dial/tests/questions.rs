@@ -1,7 +1,5 @@
 //! What is asked for, by a host with IPv6 and by one without.
 
-#![allow(clippy::unwrap_used, reason = "a test says what it could not test")]
-
 use std::process::Command;
 use std::time::Duration;
 

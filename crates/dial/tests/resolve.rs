@@ -1,10 +1,5 @@
 //! Names to addresses, against a DNS server of the tests' own.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-#[path = "support/dns.rs"]
-mod dns;
-
 use std::fs;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -12,8 +7,9 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dns::{DnsServer, FORGED, NOTIMP, REFUSED, Reply, SERVFAIL, Type, Zone};
 use lastbyte_dial::{Answer, Answers, Found, Origin, QueryError, Question, ResolvConf, Resolver};
+
+use crate::support::dns::{DnsServer, FORGED, NOTIMP, REFUSED, Reply, SERVFAIL, Type, Zone};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -650,7 +646,8 @@ fn an_answer_that_nobody_waits_for() {
 /// Runs an ignored test alone, in a process of its own.
 fn own_process(name: &str) {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--ignored", "--exact", name]).output().unwrap();
+    let output =
+        command.args(["--ignored", "--exact", &format!("resolve::{name}")]).output().unwrap();
     let said =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success() && said[0].contains("1 passed"), "{}", said.concat());

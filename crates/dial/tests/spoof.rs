@@ -2,19 +2,15 @@
 //! become of it. In a network namespace of the tests' own, with the server at its usual port. Without
 //! the rights these tests say so and pass.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-#[path = "support/dns.rs"]
-mod dns;
-
 use std::collections::HashSet;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use dns::{DnsServer, FORGED, Forgery, Query, Reply, Type, Zone};
 use lastbyte_dial::{Found, QueryError, Question, Resolver};
 use lastbyte_link::{LinkError, Namespace};
+
+use crate::support::dns::{DnsServer, FORGED, Forgery, Query, Reply, Type, Zone};
 
 const MS: Duration = Duration::from_millis(1);
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);

@@ -2,11 +2,6 @@
 //! namespace of the tests' own, with their own `/etc/resolv.conf`. Without the rights these tests say so
 //! and pass.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
-#[path = "support/dns.rs"]
-mod dns;
-
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -14,11 +9,12 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dns::{DnsServer, Reply, Type, Zone};
 use lastbyte_dial::{Answer, Answers, QueryError, Question, Resolver};
 use lastbyte_link::{LinkError, Namespace};
 use lastbyte_sys::{mount, namespace};
 use tokio::runtime::{Builder, Runtime};
+
+use crate::support::dns::{DnsServer, Reply, Type, Zone};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

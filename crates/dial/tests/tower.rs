@@ -1,7 +1,5 @@
 //! The connector under hyper's client, against servers on this machine.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
 use std::convert::Infallible;
 use std::error::Error;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};

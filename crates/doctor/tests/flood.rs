@@ -1,13 +1,6 @@
 //! Tier 3 where far more happens than can be told: it says so, and takes no more memory than it may. Needs
 //! root, and says so where it is lacking.
 
-#![cfg(feature = "bpf")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test fails by panicking, and says aloud what it measured"
-)]
-
 use std::fs;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

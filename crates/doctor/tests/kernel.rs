@@ -1,12 +1,5 @@
 //! Tier 3 against the running kernel. Needs root, and says so where it is lacking.
 
-#![cfg(feature = "bpf")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test fails by panicking, and says aloud what it leaves out"
-)]
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -22,6 +15,7 @@ use lastbyte_doctor::event::{
 };
 use lastbyte_doctor::finding::Evidence;
 use lastbyte_doctor::{Doctor, Event, Observer, Plan, Scope, Tier, Traced, What};
+use lastbyte_testing::this_test;
 
 /// One at a time: each sees all that happens on the machine.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -443,7 +437,7 @@ fn numbers_are_those_of_our_pid_namespace() {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
     command.arg(std::env::current_exe().unwrap());
-    command.args(["numbers_are_those_of_our_pid_namespace", "--exact", "--nocapture"]);
+    command.args(["--exact", &this_test(), "--nocapture"]);
     command.env(OUTER_PORT, listener.local_addr().unwrap().port().to_string());
     command.stdout(Stdio::piped());
     let Ok(mut inner) = command.spawn() else {

@@ -1,12 +1,6 @@
 //! Rules of class loss over what tier 3 tells of real connections: the bytes that a finding names are
 //! those that the peer missed. Needs root, and says so where it is lacking.
 
-#![cfg(feature = "bpf")]
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, and says aloud what it leaves out"
-)]
-
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,5 @@
 //! What watching many sockets takes: memory and processor time.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
-
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,6 @@
 //! Tier 3 on a kernel that refuses some of its programs: each in turn, with each error. Needs root, and
 //! says so where it is lacking.
 
-#![cfg(feature = "bpf")]
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, and says aloud what it leaves out"
-)]
-
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};

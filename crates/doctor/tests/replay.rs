@@ -1,7 +1,6 @@
 //! Recordings (`corpus/NAME.jsonl`) are looked at again, and what is found is what `corpus/NAME.findings`
 //! says: a line for each finding, without its words. With LASTBYTE_BLESS set those files are written
 //! anew, to be read by whoever commits them.
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "it is a test")]
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

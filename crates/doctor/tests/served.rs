@@ -1,8 +1,6 @@
 //! What a server takes for each connection, by real ones: the patient of LB301, which spins, and its healthy
 //! twin (`clinic/c/lb301_writable.c`).
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};

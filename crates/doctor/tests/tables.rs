@@ -1,7 +1,5 @@
 //! Tier 1 over the real kernel: sockets of this process, of children, of other namespaces.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -13,6 +11,7 @@ use lastbyte_doctor::event::{Ending, Event, Role, Sample, Scope, SocketId, Tier,
 use lastbyte_doctor::{ObserveError, Observer, Plan, Roots, Traced};
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::{namespace, socket as options};
+use lastbyte_testing::this_test;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -106,10 +105,10 @@ fn own_sockets_come_are_held_change_and_go() {
     assert!(times[1..].iter().all(|at| *at >= times[0]));
 }
 
-/// Runs this file's test of that name in another process, with the variable set.
-fn again(test: &str, variable: &str) -> Command {
+/// Runs the test whose thread this is in another process, with the variable set.
+fn again(variable: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(variable, "1");
+    command.args(["--exact", &this_test(), "--nocapture", "--include-ignored"]).env(variable, "1");
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     command
 }
@@ -127,10 +126,7 @@ fn children_are_followed_with_their_sockets_to_their_end() {
     let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let mut child = again("children_are_followed_with_their_sockets_to_their_end", CHILD)
-        .env(CHILD, port.to_string())
-        .spawn()
-        .unwrap();
+    let mut child = again(CHILD).env(CHILD, port.to_string()).spawn().unwrap();
     let peer = listener.accept().unwrap().1;
     let pid = child.id();
     let mut events = Vec::new();
@@ -185,10 +181,7 @@ fn another_network_namespace_is_looked_into() {
         std::io::stdin().read_exact(&mut [0]).unwrap();
         return;
     }
-    let mut child = again("another_network_namespace_is_looked_into", CHILD)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = again(CHILD).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
@@ -344,7 +337,7 @@ fn nobody_sees_their_own() {
         let copy = std::env::temp_dir().join(format!("lastbyte-nobody-{}", std::process::id()));
         std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
         let mut command = Command::new(&copy);
-        command.args(["--exact", "nobody_sees_their_own", "--nocapture"]).env(CHILD, "1");
+        command.args(["--exact", &this_test(), "--nocapture"]).env(CHILD, "1");
         let run = command.uid(65_534).gid(65_534).current_dir("/").output();
         std::fs::remove_file(&copy).unwrap();
         let run = run.unwrap();

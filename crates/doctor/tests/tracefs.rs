@@ -1,7 +1,5 @@
 //! Tier 2 over the real kernel. It needs root and tracefs; without them that is said.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -13,6 +11,7 @@ use std::time::{Duration, Instant};
 use lastbyte_core::sample::State;
 use lastbyte_doctor::event::{Changed, Event, Scope, SocketId, Tier, What};
 use lastbyte_doctor::{ObserveError, Observer, Plan, Traced};
+use lastbyte_testing::this_test;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -401,7 +400,7 @@ fn the_instance_of_a_killed_doctor_is_removed_by_the_next() {
         return lastbyte_testing::not_tested!("tracefs: {why}");
     }
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_instance_of_a_killed_doctor_is_removed_by_the_next", "--nocapture"])
+        .args(["--exact", &this_test(), "--nocapture"])
         .env(HELPER, "1")
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

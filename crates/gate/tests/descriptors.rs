@@ -1,10 +1,6 @@
 //! What a gate holds open, and what it does when nothing more can be opened. Alone in its process:
 //! descriptors are the process's.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-mod support;
-
 use std::fs::File;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +8,9 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use lastbyte_sys::process;
-use support::{LONG, address, ask, config, connect, echo, open_descriptors, route, start};
+use lastbyte_testing::this_test;
+
+use crate::support::{LONG, address, ask, config, connect, echo, open_descriptors, route, start};
 
 /// At once.
 const CONNECTIONS: usize = 1_000;
@@ -79,7 +77,7 @@ fn without_descriptors_accepting_pauses_and_flows_live() {
     let child = Command::new("sh")
         .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
         .arg(env::current_exe().unwrap())
-        .args(["--exact", "without_descriptors_accepting_pauses_and_flows_live", "--nocapture"])
+        .args(["--exact", &this_test(), "--nocapture"])
         .env(CHILD, "1")
         .output()
         .unwrap();

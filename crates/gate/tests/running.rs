@@ -1,9 +1,5 @@
 //! A gate that runs: its flows are shared out, its routes change under them, and it ends as told.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-mod support;
-
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, mpsc};
@@ -13,7 +9,8 @@ use std::time::Duration;
 use lastbyte_core::account::{Account, How};
 use lastbyte_gate::config::Route;
 use lastbyte_gate::{Accounts, Gate, Notice, Notices, StartError};
-use support::{LONG, SECOND, address, ask, config, connect, echo, route, start};
+
+use crate::support::{self, LONG, SECOND, address, ask, config, connect, echo, route, start};
 
 #[test]
 fn flows_that_stay_are_shared_out_evenly() {

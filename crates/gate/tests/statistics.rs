@@ -1,9 +1,5 @@
 //! What a gate counts: the same as its accounts say, and as it happens.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +9,8 @@ use std::time::Instant;
 use lastbyte_core::account::{Account, Carried, How, Party};
 use lastbyte_gate::View;
 use lastbyte_sys::socket;
-use support::{LONG, address, ask, config, connect, echo, route, start};
+
+use crate::support::{LONG, address, ask, config, connect, echo, route, start};
 
 /// The sum over all routes; of a histogram, how many.
 fn total(view: &View, name: &str) -> u64 {

@@ -1,9 +1,5 @@
 //! Asking a gate: over its control socket and over HTTP, politely and not.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-mod support;
-
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -14,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use lastbyte_gate::control::{self, Answer, AskError, Commands, Figure};
 use lastbyte_gate::{Gate, Watch, Watching};
-use support::{LONG, Said, address, ask, config, connect, echo, route, start};
+
+use crate::support::{LONG, Said, address, ask, config, connect, echo, route, start};
 
 /// A folder of a test's own.
 struct Scratch(PathBuf);

@@ -1,7 +1,5 @@
 //! What flows leave to a flow of cubic beside them.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;

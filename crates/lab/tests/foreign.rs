@@ -1,7 +1,5 @@
 //! Programs that know nothing of being measured: what the kernels say of them is what they did.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -13,6 +11,7 @@ use lastbyte_lab::foreign::{
     Ending, Foreign, ForeignCommand, ForeignError, InNamespace, Pair, Watch, run,
 };
 use lastbyte_link::{FAR, FAR_V6, Host, Link, LinkError, Scenario};
+use lastbyte_testing::this_test;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATH: &str = "rtt = '20ms'\nrate = '80mbit'\nqueue = '1MB'";
@@ -346,7 +345,7 @@ fn nothing_is_left_open() {
     let own = std::env::var_os("LASTBYTE_TEST_COUNTS").is_some();
     if !own {
         let test = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "nothing_is_left_open", "--nocapture"])
+            .args(["--exact", &this_test(), "--nocapture"])
             .env("LASTBYTE_TEST_COUNTS", "1")
             .output()
             .unwrap();

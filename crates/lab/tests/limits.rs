@@ -4,8 +4,6 @@
 //! and with the writer's own word on its waiting or without. Without both nobody can tell an idle
 //! program from a buffer that is not locked: there "unknown" is right.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,9 +1,5 @@
 //! The page of an experiment: what it says, what it must never contain, and how browsers take it.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
-mod support;
-
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use lastbyte_lab::Findings;
 use lastbyte_lab::page::page;
 use lastbyte_lab::record::Experiment;
-use support::experiment::{Made, advice, experiment};
+
+use crate::support::experiment::{Made, advice, experiment};
 
 fn shown(experiment: &Experiment) -> String {
     page(experiment, &Findings::of(experiment), &advice())

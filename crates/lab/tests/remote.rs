@@ -1,8 +1,6 @@
 //! Experiments with a far host that is another machine: what is sent arrives and is counted on both
 //! sides, and strangers, liars and the dead get nothing and hold nothing up.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

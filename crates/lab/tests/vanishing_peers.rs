@@ -1,7 +1,5 @@
 //! Senders whose peer goes away: what they report is never more than the peer's kernel had.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;

@@ -6,8 +6,6 @@
 //! in which the link was not late by its own account. How figures are judged is tested without a clock,
 //! in `src/check/judge`.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
 use std::sync::{Mutex, PoisonError};
 
 use lastbyte_link::check::{Finding, Findings, Measured, Moment, Outcome, Subject, measure};

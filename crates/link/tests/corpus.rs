@@ -1,7 +1,5 @@
 //! What a fuzzer has found worth keeping: `fuzz/corpus/scenario`.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use lastbyte_link::{Scenario, Topology};
 
 #[test]

@@ -1,8 +1,6 @@
 //! Real kernel TCP and UDP through networks of several hosts. Without the rights these tests say so and
 //! pass.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};

@@ -1,7 +1,5 @@
 //! Real kernel TCP and UDP over real links. Without the rights these tests say so and pass.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};

@@ -5,8 +5,6 @@
 //! clock: that is in `soak`, where most runs have to come out right, of those in which the link kept its
 //! promise; and without kernel and clock in `src/record/simulated.rs`, where all have to.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! No count is lost and no total goes down, while threads count, readers sum, and members come and
 //! go.
 
-#![allow(clippy::unwrap_used, reason = "a test may")]
-
 use std::sync::Barrier;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, ScopedJoinHandle};

@@ -1,8 +1,6 @@
 //! What is written is OpenMetrics 1.0, whatever a route is called: read back by a reader that knows
 //! the part of the standard that is used here, and refuses all else.
 
-#![allow(clippy::unwrap_used, reason = "a test may")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 use std::str::{Chars, Lines};

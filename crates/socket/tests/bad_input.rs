@@ -1,10 +1,6 @@
 //! What cannot be finished, and peers that make it hard: each has its named error or receipt, none
 //! hangs, none keeps a descriptor.
 
-#![allow(clippy::unwrap_used, reason = "a test says what it could not test")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -17,7 +13,8 @@ use lastbyte_socket::{
     Receipt, Sampler, State, Stream, UnixStream, Unproven, finish_fd,
 };
 use socket2::{Domain, SockRef, Socket, Type};
-use support::{MS, SECOND, count, open_descriptors, pair, plain_pair, run, want};
+
+use crate::support::{self, MS, SECOND, count, open_descriptors, pair, plain_pair, run, want};
 
 fn within(deadline: Duration) -> FinishOptions {
     FinishOptions::within(deadline)

@@ -1,10 +1,6 @@
 //! Opening connections by both faces: where from, with what, and what is left of those that came to
 //! nothing.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says what it could not test")]
-
-mod support;
-
 use std::future::poll_fn;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
@@ -21,7 +17,8 @@ use lastbyte_socket::{
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::tcp;
 use socket2::{Domain, Protocol, Socket, Type};
-use support::{MS, SECOND, count, listener, run};
+
+use crate::support::{MS, SECOND, count, listener, run};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);

@@ -1,10 +1,6 @@
 //! How a stream that was read to its end really ended: ours against the readers of the standard
 //! library and of tokio, where a reset comes while we write.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says what it could not test")]
-
-mod support;
-
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::thread;
@@ -13,8 +9,9 @@ use lastbyte_socket::{
     AsyncStream, Drain, End, FinishOptions, Kind, Stream, Unproven, ended, prepare,
 };
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use support::{SECOND, count, listener, open_descriptors, pair, plain_pair, run};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::{SECOND, count, listener, open_descriptors, pair, plain_pair, run};
 
 const RUNS: usize = 200;
 const ANSWER: usize = 50_000;

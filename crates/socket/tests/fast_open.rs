@@ -1,9 +1,5 @@
 //! Bytes that leave with the first packet, before there is a connection (RFC 7413).
 
-#![allow(clippy::unwrap_used, reason = "a test says what it could not test")]
-
-mod support;
-
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 
@@ -13,7 +9,8 @@ use lastbyte_socket::{
 };
 use lastbyte_sys::tcp;
 use socket2::{Domain, Socket, Type};
-use support::{MS, SECOND, count};
+
+use crate::support::{MS, SECOND, count};
 
 /// A socket that connects with its first write, to a server whose cookie is known or not.
 fn connecting(to: SocketAddr) -> Socket {

@@ -1,7 +1,5 @@
 //! Finishes and ends over real loopback connections.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic too")]
-
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;

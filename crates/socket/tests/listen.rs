@@ -1,10 +1,5 @@
 //! How a listener passes its options on, and what room a connection begins with.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a failed unwrap is a failed test")]
-#![cfg(feature = "tokio")]
-
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
@@ -14,7 +9,8 @@ use lastbyte_core::Kind;
 use lastbyte_link::{Host, Link, LinkError, Scenario};
 use lastbyte_socket::{AsyncStream, End, Granted, Incoming, ListenOptions, Listener, Tune};
 use lastbyte_sys::{poll, socket};
-use support::{SECOND, run};
+
+use crate::support::{SECOND, run};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const MIB: u32 = 1 << 20;

@@ -1,9 +1,5 @@
 //! Where a connection would come from, as the real kernel says it, and as it then does.
 
-#![allow(clippy::unwrap_used, reason = "a test says what it could not test")]
-
-mod support;
-
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpStream};
 use std::process::Command;
 
@@ -11,7 +7,8 @@ use lastbyte_link::{LinkError, Namespace};
 use lastbyte_socket::{ConnectOptions, Tune, source_of};
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::socket;
-use support::open_descriptors;
+
+use crate::support::open_descriptors;
 
 /// A host with two links, each with addresses of its own. All goes by the first; what is marked with 7
 /// by the second.

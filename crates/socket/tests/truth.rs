@@ -3,10 +3,6 @@
 //!
 //! The seed is printed; `LASTBYTE_SEED` repeats a run.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says its seed")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,7 +14,8 @@ use lastbyte_socket::{
     AsyncStream, Delivery, Drain, FinishOptions, Listener, PeerEnd, Receipt, Sampler, Stream, Tune,
 };
 use socket2::{SockFilter, SockRef};
-use support::{MS, SECOND, pair, run};
+
+use crate::support::{MS, SECOND, pair, run};
 
 /// Small and known: SplitMix64 (Steele, Lea, Flood 2014).
 struct Chance(u64);

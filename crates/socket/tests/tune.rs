@@ -1,8 +1,6 @@
 //! Options over real loopback connections: what is granted, what a listener passes on, and what
 //! comes of it.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests may panic too")]
-
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;

@@ -118,6 +118,42 @@ fn no_file_names_a_directory_of_one_machine() {
 }
 
 #[test]
+fn each_package_has_one_program_of_tests_with_all_its_modules() {
+    let mut complaints = Vec::new();
+    for package in workspace_packages() {
+        let programs = programs_of_tests(package);
+        if programs.len() > 1 {
+            let (first, others) = (shown(&programs[0]), programs.len() - 1);
+            complaints.push(format!(
+                "{}: has {others} programs of tests beside {first}: make modules of one of them",
+                text(&package["name"])
+            ));
+        }
+        for program in programs {
+            complaints.extend(modules_left_out_of(&program));
+        }
+    }
+    assert_no_complaints(&complaints);
+}
+
+#[test]
+fn tests_that_nextest_is_told_of_exist() {
+    let known: BTreeSet<String> = files_below(&root())
+        .into_iter()
+        .filter(|file| file.extension().is_some_and(|extension| extension == "rs"))
+        .flat_map(|file| functions_in(&source(&file)))
+        .collect();
+    let mut complaints = Vec::new();
+    for name in tests_named_in(&text_of(".config/nextest.toml")) {
+        let function = name.rsplit("::").next().expect("one part at least");
+        if !known.contains(function) {
+            complaints.push(format!(".config/nextest.toml: there is no test {name}"));
+        }
+    }
+    assert_no_complaints(&complaints);
+}
+
+#[test]
 fn what_could_not_be_tested_is_said_in_one_way() {
     let mut complaints = Vec::new();
     for file in files_below(&root()) {
@@ -168,6 +204,12 @@ const TOOLS: [(&str, &str); 1] = [("cbindgen", "MPL-2.0")];
 
 /// Directories that exist on the machine of whoever wrote the line, and nowhere else.
 const MACHINE_PATHS: [&str; 3] = ["/root/", "/home/", "/work/"];
+
+/// Programs of tests that a package may have beside the one of all its tests.
+const OTHER_PROGRAMS_OF_TESTS: [&str; 1] = [
+    // It must not wait for what it checks to be built.
+    "house",
+];
 
 /// Fails with all complaints, one a line.
 fn assert_no_complaints(complaints: &[String]) {
@@ -377,6 +419,27 @@ fn rust_versions_named_in(document: &str) -> Vec<&str> {
         .collect()
 }
 
+/// The names in lines such as `mod words;`.
+fn modules_declared_in(source: &str) -> BTreeSet<&str> {
+    let names = source.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
+    names.collect()
+}
+
+/// The names in lines such as `fn first() {`, wherever they are.
+fn functions_in(source: &str) -> Vec<String> {
+    let names = source.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("fn ")?;
+        Some(rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?.to_owned())
+    });
+    names.collect()
+}
+
+/// Each name in the `test(=name)` of a filter.
+fn tests_named_in(filters: &str) -> Vec<&str> {
+    let names = filters.split("test(=").skip(1).filter_map(|rest| rest.split_once(')'));
+    names.map(|(name, _)| name).collect()
+}
+
 /// The numbered lines of a text file; none for a binary one, which has a zero byte.
 fn text_lines(bytes: &[u8]) -> Vec<(usize, String)> {
     if bytes.contains(&0) {
@@ -454,6 +517,34 @@ fn crate_roots() -> Vec<(String, PathBuf)> {
         }
     }
     roots
+}
+
+/// The files that cargo makes the package's programs of integration tests of, but for the exceptions.
+fn programs_of_tests(package: &Value) -> Vec<PathBuf> {
+    let is_one = |target: &&Value| {
+        list(&target["kind"]).iter().any(|kind| kind == "test")
+            && !OTHER_PROGRAMS_OF_TESTS.contains(&text(&target["name"]))
+    };
+    let targets = list(&package["targets"]).iter().filter(is_one);
+    targets.map(|target| text(&target["src_path"]).into()).collect()
+}
+
+/// Files beside a `main.rs` of tests that it does not have as modules: nobody would compile them.
+fn modules_left_out_of(program: &Path) -> Vec<String> {
+    if program.file_name().is_none_or(|name| name != "main.rs") {
+        return Vec::new();
+    }
+    let text = source(program);
+    let declared = modules_declared_in(&text);
+    let beside = fs::read_dir(program.parent().expect("a file is in a directory"));
+    let beside = beside.expect("a directory of the tree is readable");
+    let files = beside.map(|entry| entry.expect("an entry of the tree is readable").path());
+    let left_out = files.filter(|file| {
+        let module = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let is_rust = file.extension().is_some_and(|extension| extension == "rs");
+        is_rust && file != program && !declared.contains(module)
+    });
+    left_out.map(|file| format!("{}: is no module of {}", shown(&file), shown(program))).collect()
 }
 
 /// Kinds of target that serve a crate and are none themselves.
@@ -595,6 +686,12 @@ fn texts_are_searched() {
         rust_versions_named_in("Rust 1.88 or 2; Rust 1.90.1. Rust 1.7"),
         ["1.88", "1.90.1", "1.7"]
     );
+    assert_eq!(
+        modules_declared_in("mod one;\n#[cfg(x)]\nmod two;\n// mod three;\nmod four {"),
+        BTreeSet::from(["one", "two"])
+    );
+    assert_eq!(functions_in("fn one() {\n    pub(crate) fn two<T>(\nlet three"), ["one", "two"]);
+    assert_eq!(tests_named_in("a | test(=b::c) | test(/d/)\n| test(=e)"), ["b::c", "e"]);
     assert_eq!(machine_path_in("see /home/me"), Some("/home/"));
     assert_eq!(machine_path_in("file:///root/x"), Some("/root/"));
     assert_eq!(machine_path_in("src/home/mod.rs and https://example.org/work/"), None);

@@ -1,8 +1,5 @@
-//! Whatever happens to a stream, no descriptor is left. One test in its own process, so that nobody
-//! else opens any.
-
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic too")]
-#![cfg(feature = "tokio")]
+//! Whatever happens to a stream, no descriptor is left. Each test is a process of its own, so that
+//! nobody else opens any.
 
 use std::fs;
 use std::time::Duration;
@@ -12,9 +9,7 @@ use lastbyte_tls::AsyncTlsStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod support;
-use support::{LONG, NAME, SECOND, client, listener, server};
+use crate::support::{LONG, NAME, SECOND, client, listener, server};
 
 fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()

@@ -1,7 +1,5 @@
 //! How a TLS stream ends, and what somebody on the path can make of it.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests may panic too")]
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +10,7 @@ use lastbyte_socket::{Drain, End, FinishOptions, Stream};
 use lastbyte_tls::rustls::{self, AlertDescription, ProtocolVersion};
 use lastbyte_tls::{Cause, Cut, Operation, TlsStream};
 
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod support;
-use support::{
+use crate::support::{
     CutAt, LONG, NAME, SECOND, VERSIONS, client, client_of, connected, cutter, listener, pair,
     pair_of, read_all, record_of, server,
 };

@@ -1,7 +1,5 @@
 //! What a finish over TLS proves, blocking.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic too")]
-
 use std::io::{ErrorKind, Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,9 +8,9 @@ use lastbyte_core::finish::Unproven;
 use lastbyte_socket::{Delivery, Drain, End, FinishOptions, PeerEnd, UnixStream};
 use lastbyte_tls::{TlsStream, TlsUnproven};
 
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod support;
-use support::{LONG, NAME, SECOND, VERSIONS, client, client_of, pair, pair_of, read_all, server};
+use crate::support::{
+    LONG, NAME, SECOND, VERSIONS, client, client_of, pair, pair_of, read_all, server,
+};
 
 const MILLION: usize = 1_000_000;
 

@@ -1,8 +1,5 @@
 //! The same over tokio: ends, finishes, back-pressure, and what a dropped future leaves.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic too")]
-#![cfg(feature = "tokio")]
-
 use std::future::Future;
 use std::io::{ErrorKind, Write};
 use std::thread;
@@ -16,9 +13,9 @@ use lastbyte_tls::{AsyncTlsStream, Cause, Cut, TlsStream, TlsUnproven};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, split};
 use tokio::time::{Instant, timeout};
 
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod support;
-use support::{CutAt, LONG, NAME, SECOND, client, cutter, listener, record_of, server};
+use crate::support::{
+    self, CutAt, LONG, NAME, SECOND, client, cutter, listener, record_of, server,
+};
 
 const MILLION: usize = 1_000_000;
 

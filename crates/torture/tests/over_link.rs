@@ -1,12 +1,9 @@
 //! Plain TCP over a link: waits follow the round trip, so that a slow path is no fault.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
 use lastbyte_link::{Host, Link, LinkError, Scenario};
 use lastbyte_torture::{Asked, Bed, cases, tally};
-use support::asked;
+
+use crate::support::asked;
 
 #[test]
 #[ignore = "a minute over a link of 50 ms"]

@@ -1,13 +1,10 @@
 //! The suite judged: plain TCP must hold all of it, and a proxy that is wrong on purpose must be found
 //! out, in the rows where it is wrong and in no others.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
-
-mod support;
-
 use lastbyte_torture::tally::{self, Row};
 use lastbyte_torture::{Bed, Group, cases};
-use support::{WrongProxy, asked, free_address};
+
+use crate::support::{WrongProxy, asked, free_address};
 
 /// Each group by itself, so that they are played side by side.
 fn plain_tcp_holds(groups: &[Group]) {

@@ -1,12 +1,8 @@
 //! The program: what it prints where, and its exit codes.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
-
-mod support;
-
 use std::process::{Command, Output};
 
-use support::{WrongProxy, free_address};
+use crate::support::{WrongProxy, free_address};
 
 fn torture(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_torture")).args(words).output().unwrap()

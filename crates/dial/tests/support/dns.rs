@@ -9,8 +9,6 @@
 //! let resolver = Resolver::dns_from(&server.resolv_conf(), "").unwrap();
 //! ```
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,7 +1,5 @@
 //! Ports on several addresses of this host: some accept, some say nothing.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};

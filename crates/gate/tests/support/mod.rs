@@ -1,7 +1,5 @@
 //! A gate on loopback, an upstream behind it, and what the gate says.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroUsize;

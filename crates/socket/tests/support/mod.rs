@@ -1,7 +1,5 @@
 //! Pairs of connected sockets, and what the tests ask of them.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;

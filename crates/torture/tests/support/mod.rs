@@ -1,7 +1,5 @@
 //! What the tests play against.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -1,0 +1,9 @@
+//! The tests of links that carry packets, one program of them all.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+
+mod check;
+mod corpus;
+mod network;
+mod path;
+mod record;

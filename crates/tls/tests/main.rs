@@ -1,0 +1,11 @@
+//! The tests of streams over TLS, one program of them all.
+
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+#[cfg(feature = "tokio")]
+mod descriptors;
+mod ends;
+mod finish;
+#[cfg(feature = "tokio")]
+mod over_tokio;
+mod support;

@@ -1,0 +1,8 @@
+//! The tests of the torture of proxies, one program of them all.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+
+mod over_link;
+mod suite;
+mod support;
+mod words;
