@@ -232,11 +232,11 @@ write_checks() {
   fi
   cat > "$out/told/checks" << END
 choice 60 $lastbyte doctor -- sh -c 'exit 7'; [[ \$? == 7 ]]
-loss 180 ${tests[doctor]} loss:: --nocapture
+loss 180 ${tests[doctor]} loss:: --nocapture --test-threads=1
 tables 120 ${tests[doctor]} tables:: --nocapture
 tracefs 180 ${tests[doctor]} tracefs:: --nocapture$(slow " --skip a_spin_on_poll")
 doctor 300 ${tests[cli]} doctor:: --nocapture --test-threads=1
-kernel 500 ${tests[doctor]} kernel:: --nocapture
+kernel 500 ${tests[doctor]} kernel:: --nocapture --test-threads=1
 losses_bpf 400 ${tests[cli]} --exact clinic::diagnosis::each_loss_is_found_with_bpf --nocapture
 losses_tracefs 400 ${tests[cli]} --exact clinic::diagnosis::each_loss_is_found_with_tracefs --nocapture
 matrix 900 $root_of_tree/bench/doctor/matrix.py run --columns kernel --rounds 1 --output $out/told/matrix.jsonl$(clinic)

@@ -1,14 +1,14 @@
 //! What comes of it: the figures that `quiz`, `lab` and `demo` print are true and have units, and a
 //! program under `link run` has a network of its own, keeps its exit code, and leaves nobody behind.
 //!
-//! Without the rights to make a path, the tests that need one say so and pass.
+//! Without the rights to make a path, the tests that need one say so and pass. Those that need the links of
+//! this machine to keep their promise run one at a time (`.config/nextest.toml`).
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,13 +17,6 @@ use crate::support::{
     self, Answer, LATER, Running, SOON, answer, answer_within, can_make_links, holds_within,
     lastbyte, lateness, processes_with_argument, unique, wait_for,
 };
-
-/// Held by tests that need the links of this machine to keep their promise: one at a time.
-fn measuring() -> MutexGuard<'static, ()> {
-    static MEASURING: Mutex<()> = Mutex::new(());
-    // A test that failed does not spoil the others.
-    MEASURING.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 // --- quiz ---------------------------------------------------------------------------------------
 
@@ -43,7 +36,6 @@ fn over_a_path_finish_delivers_and_close_loses() {
     if !can_make_links() {
         return;
     }
-    let _alone = measuring();
     let words = ["quiz", "--rtt", "20ms", "--runs", "5", "--method", "finish,close", "--json"];
     let runs = answer_within(&mut lastbyte(words), LATER).with_code(0).json_lines();
     assert_eq!(runs.len(), 2 * 5);
@@ -99,7 +91,6 @@ fn every_byte_of_a_lab_is_counted_and_every_figure_has_its_unit() {
     if !can_make_links() {
         return;
     }
-    let _alone = measuring();
     let path = ["lab", "--rtt", "20ms", "--rate", "50mbit", "--bytes", "1M", "--rounds", "2"];
     let mut lab = lastbyte(path);
     let told = answer_within(lab.args(["--congestion", "cubic,reno", "--json"]), LATER);
@@ -152,7 +143,6 @@ fn no_more_is_received_than_fits() {
     if !can_make_links() {
         return;
     }
-    let _alone = measuring();
     let words = ["lab", "--rtt", "20ms", "--rate", "20mbit", "--seconds", "2", "--rounds", "1"];
     let mut lab = lastbyte(words);
     let told = answer_within(lab.args(["--congestion", "cubic", "--json"]), LATER).with_code(0);
@@ -170,7 +160,6 @@ fn each_round_of_a_lab_has_its_own_port_in_its_own_network() {
     if !can_make_links() {
         return;
     }
-    let _alone = measuring();
     // The same port four times, side by side: each run has a network to itself.
     let words = ["lab", "--rtt", "2ms", "--rate", "50mbit", "--bytes", "64KiB", "--rounds", "4"];
     let mut lab = lastbyte(words);
@@ -412,7 +401,6 @@ fn a_path_that_was_recorded_is_a_scenario_to_run() {
     if !can_make_links() {
         return;
     }
-    let _alone = measuring();
     let scratch = support::Scratch::new();
     let file = scratch.path().join("recorded.toml");
     let (file, program) = (file.to_str().unwrap(), support::LASTBYTE);
@@ -477,7 +465,6 @@ fn the_demo_plays_six_acts() {
     if !can_make_links() {
         return;
     }
-    let _alone = measuring();
     let told = answer_within(&mut lastbyte(["demo", "--seconds", "2"]), LATER);
     // Where the machine is busy, and a link late, what the lab measured does not count and the demo ends.
     if let Some(why) = lateness(&told) {

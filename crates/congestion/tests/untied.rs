@@ -8,7 +8,6 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lastbyte_bpf::{Attached, Object, unload_kept};
 use lastbyte_congestion::{
@@ -16,6 +15,8 @@ use lastbyte_congestion::{
 };
 use lastbyte_sys::{process, tcp};
 use lastbyte_testing::this_test;
+
+use crate::names::{self, Turn};
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
@@ -92,8 +93,7 @@ fn a_file_keeps_it_and_goes_with_it() {
 }
 
 /// Whether this can be tried here, one test at a time; says so if not.
-fn machine() -> Option<MutexGuard<'static, ()>> {
-    static TURN: Mutex<()> = Mutex::new(());
+fn machine() -> Option<Turn> {
     if process::effective_user() != 0 {
         lastbyte_testing::not_tested!("only root may load a congestion control");
         return None;
@@ -102,9 +102,9 @@ fn machine() -> Option<MutexGuard<'static, ()>> {
         lastbyte_testing::not_tested!("{error}");
         return None;
     }
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = names::turn()?;
     if is_available() && unregister(NAME).is_err() {
-        lastbyte_testing::not_tested!("another test of another tree has {NAME}");
+        lastbyte_testing::not_tested!("another program has {NAME}");
         return None;
     }
     Some(turn)

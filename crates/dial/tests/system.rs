@@ -5,7 +5,6 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,12 +20,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
 const BOTH: &[Question] = &[Question::Aaaa, Question::A];
 
-/// The threads that ask are counted for the process: one test at a time.
-static TURN: Mutex<()> = Mutex::new(());
-
 /// Runs a test in namespaces of its own, with a server whose zone this is, or says why not.
 fn alone(zone: Zone, test: impl FnOnce(&DnsServer) + Send) {
-    let turn = TURN.lock();
     let work = || {
         namespace::unshare_mounts().unwrap();
         mount::make_all_private().unwrap();
@@ -42,7 +37,6 @@ fn alone(zone: Zone, test: impl FnOnce(&DnsServer) + Send) {
         Err(error) => panic!("{error}"),
     }
     wait_for("the end of the threads", || threads_that_ask() == 0);
-    drop(turn);
 }
 
 fn runtime() -> Runtime {

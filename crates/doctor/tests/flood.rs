@@ -7,7 +7,6 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lastbyte_doctor::{Doctor, Event, Observer, Plan, Scope, Tier, Traced, What};
@@ -31,8 +30,6 @@ fn a_flood_of_sockets() {
 
 /// Bounded are what is held and what is told; what is not told is counted.
 fn flooded_by(cause: fn(&AtomicBool)) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let plan = Plan {
         scope: Scope::Machine,
         tier: Some(Tier::Bpf),

@@ -5,7 +5,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use lastbyte_bpf::Kernel;
@@ -17,8 +16,6 @@ use lastbyte_doctor::finding::Evidence;
 use lastbyte_doctor::{Doctor, Event, Observer, Plan, Scope, Tier, Traced, What};
 use lastbyte_testing::this_test;
 
-/// One at a time: each sees all that happens on the machine.
-static ALONE: Mutex<()> = Mutex::new(());
 /// What is expected comes within this time, or not at all.
 const LONG: Duration = Duration::from_secs(10);
 
@@ -29,7 +26,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 struct Watch {
     observer: Observer,
     events: Vec<Event>,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl Watch {
@@ -40,10 +36,9 @@ impl Watch {
 
     /// With tables that are looked at so often.
     fn start_with(scope: Scope, traced: Traced, every: Duration) -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let plan = Plan { scope, tier: Some(Tier::Bpf), traced, every };
         match Observer::start(&plan) {
-            Ok((observer, _)) => Some(Self { observer, events: Vec::new(), _alone: alone }),
+            Ok((observer, _)) => Some(Self { observer, events: Vec::new() }),
             Err(why) => {
                 lastbyte_testing::not_tested!("{why}");
                 let is_expected = why.to_string().contains("too old")
@@ -432,7 +427,6 @@ fn numbers_are_those_of_our_pid_namespace() {
     if let Ok(port) = std::env::var(OUTER_PORT) {
         return in_a_pid_namespace(port.parse().unwrap());
     }
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
@@ -964,9 +958,8 @@ fn nothing_is_left_behind() {
     watch.look_for(Duration::from_secs(1));
     let is_call = |event: &Event| matches!(event.what, What::Calls(_));
     assert!(watch.events.iter().any(is_call), "a window shows calls");
-    let Watch { observer, _alone, .. } = watch;
     assert!(held() > 20);
-    drop(observer);
+    drop(watch);
     assert_eq!(held(), 0);
 }
 

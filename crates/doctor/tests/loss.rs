@@ -5,14 +5,10 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lastbyte_doctor::finding::Evidence;
 use lastbyte_doctor::{Class, Doctor, Event, Finding, Observer, Plan, Scope, Tier, Traced, Writer};
-
-/// One at a time: each sees all that happens on the machine.
-static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn unread_input_costs_what_was_not_sent() {
@@ -118,7 +114,6 @@ fn watched<T>(
     name: &str,
     act: impl FnOnce(TcpStream, TcpStream) -> T,
 ) -> Option<(Vec<Finding>, T)> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let plan = Plan {

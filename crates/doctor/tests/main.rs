@@ -1,4 +1,5 @@
-//! The tests of the doctor with the kernel and over recordings, one program of them all.
+//! The tests of the doctor with the kernel and over recordings, one program of them all. Each sees all that
+//! happens on the machine: they run one at a time (`.config/nextest.toml`).
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 

@@ -3,14 +3,11 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::State;
 use lastbyte_doctor::{Event, Observer, Plan, Roots, Scope, Tier, Traced, What};
 
-/// One at a time: each loads all programs.
-static ALONE: Mutex<()> = Mutex::new(());
 /// What is expected comes within this time, or not at all.
 const LONG: Duration = Duration::from_secs(10);
 /// EPERM as a policy says it, EACCES and EINVAL as the verifier does.
@@ -48,13 +45,11 @@ fn has_rights() -> bool {
 struct Watch {
     observer: Observer,
     events: Vec<Event>,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl Watch {
     /// Tier 3 without these programs; why not, if there is none left.
     fn start(port: u16, refused: &[(&'static str, i32)]) -> Result<Self, String> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let roots = Roots { refused: refused.to_vec(), ..Roots::default() };
         // Tables are looked at once, so that they are not mistaken for what the programs tell.
         let plan = Plan {
@@ -64,7 +59,7 @@ impl Watch {
             every: Duration::from_secs(3600),
         };
         let (observer, _) = Observer::start_in(&plan, &roots).map_err(|error| error.to_string())?;
-        Ok(Self { observer, events: Vec::new(), _alone: alone })
+        Ok(Self { observer, events: Vec::new() })
     }
 
     fn until(&mut self, is_there: impl Fn(&What) -> bool) -> bool {

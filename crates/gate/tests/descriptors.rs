@@ -1,9 +1,8 @@
-//! What a gate holds open, and what it does when nothing more can be opened. Alone in its process:
-//! descriptors are the process's.
+//! What a gate holds open, and what it does when nothing more can be opened. Descriptors are the
+//! process's: each test is one of its own.
 
 use std::fs::File;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
@@ -14,12 +13,9 @@ use crate::support::{LONG, address, ask, config, connect, echo, open_descriptors
 
 /// At once.
 const CONNECTIONS: usize = 1_000;
-/// Tests that count descriptors go one after the other.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 #[test]
 fn a_thousand_connections_leave_nothing() {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let target = echo(1);
     // Four descriptors each: the client's, the upstream's, and two of the gate.
     let needed = 4 * CONNECTIONS + 100;
@@ -73,7 +69,6 @@ fn without_descriptors_accepting_pauses_and_flows_live() {
     if env::var_os(CHILD).is_some() {
         return few_descriptors();
     }
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let child = Command::new("sh")
         .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
         .arg(env::current_exe().unwrap())

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -152,12 +152,6 @@ fn experiment(plan: &Plan) -> Result<lastbyte_lab::Experiment, LabError> {
     lastbyte_lab::experiment(plan, &mut |_: Event<'_>| ControlFlow::Continue(()))
 }
 
-/// Who counts descriptors must be alone.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -166,7 +160,6 @@ fn descriptors() -> usize {
 
 #[test]
 fn every_byte_arrives_up_down_and_both() {
-    let _alone = alone();
     let server = Serving::start(limits());
     let ways = [Direction::Up, Direction::Down, Direction::Both];
     let subjects = ways.map(|way| Settings { streams: 3, ..settings(way) }).to_vec();
@@ -197,7 +190,6 @@ fn every_byte_arrives_up_down_and_both() {
 
 #[test]
 fn over_a_link_it_is_as_with_a_far_host_of_ones_own() {
-    let _alone = alone();
     let spec = Scenario::parse("test", "rate = '50mbit'\nrtt = '20ms'").unwrap().spec;
     let link = match Link::up(&spec, 1) {
         Err(error @ LinkError::Rights { .. }) => return lastbyte_testing::not_tested!("{error}"),
@@ -527,7 +519,6 @@ fn a_recorded_session_is_worth_nothing() {
 
 #[test]
 fn the_slow_and_the_silent_hold_nobody_up() {
-    let _alone = alone();
     let server = Serving::start(limits());
     let before = descriptors_at_rest();
     let silent: Vec<TcpStream> =
@@ -760,7 +751,6 @@ fn who_sends_more_than_it_said_is_not_read_on() {
 
 #[test]
 fn a_near_host_that_vanishes_mid_run_leaves_nothing() {
-    let _alone = alone();
     let server = Serving::start(limits());
     let before = descriptors_at_rest();
     let mut liar = Liar::open(&server);

@@ -1,19 +1,16 @@
 //! The check over real links: it finds true ones true, and says what it did not measure. Without the
 //! rights these tests say so and pass.
 //!
+//! They run one at a time (`.config/nextest.toml`), as they are about time.
+//!
 //! What holds whatever the machine does is in the first tests: counts, what arrives not too early, what is
 //! and is not measured. What depends on the clock is in `soak`: most runs have to come out right, of those
 //! in which the link was not late by its own account. How figures are judged is tested without a clock,
 //! in `src/check/judge`.
 
-use std::sync::{Mutex, PoisonError};
-
 use lastbyte_link::check::{Finding, Findings, Measured, Moment, Outcome, Subject, measure};
 use lastbyte_link::{LinkError, Scenario, Spec, Way};
 use lastbyte_testing::{Run, first_that_counts};
-
-/// One at a time: they are about time.
-static MEASURING: Mutex<()> = Mutex::new(());
 
 /// Checks a path, and `judge` panics where what was found is wrong. A run with figures that the machine was
 /// too busy for is void.
@@ -39,7 +36,6 @@ fn too_busy(findings: &Findings) -> Option<String> {
 
 /// What was found, or which right is missing.
 fn measured(spec: &Spec, seed: u64) -> Result<Findings, String> {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let before = descriptors();
     let measured = measure(spec, seed, &mut |_| {});
     assert_eq!(descriptors(), before, "all descriptors are closed again");

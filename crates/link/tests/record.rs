@@ -1,12 +1,13 @@
 //! Recording over real links, and through real kernels: what comes out is what was asked of the link.
 //! Without the rights these tests say so and pass.
 //!
+//! They run one at a time (`.config/nextest.toml`), as they are about time.
+//!
 //! What holds whatever the machine does is in the first tests. How well a path is recorded depends on the
 //! clock: that is in `soak`, where most runs have to come out right, of those in which the link kept its
 //! promise; and without kernel and clock in `src/record/simulated.rs`, where all have to.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lastbyte_link::record::{
@@ -16,8 +17,6 @@ use lastbyte_link::{FAR, FAR_V6, Link, LinkError, Scenario, Spec};
 use lastbyte_units::ByteSize;
 
 const MS: Duration = Duration::from_millis(1);
-/// One at a time: they are about time.
-static MEASURING: Mutex<()> = Mutex::new(());
 
 fn spec(toml: &str) -> Spec {
     Scenario::parse("test", toml).unwrap().spec
@@ -59,7 +58,6 @@ fn outcome(recorded: &Recorded, subject: Subject) -> Option<Outcome> {
 
 #[test]
 fn each_family_and_kind_of_socket_can_ask() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(link) = link(&spec("rtt = '10ms'\nrate = '50mbit'"), 1) else { return };
     let plan = Plan { train_budget: ByteSize::from_bytes(100_000), ..for_ms(200) };
     // A new namespace lets no group open datagram sockets: the first round is a raw one's.
@@ -78,7 +76,6 @@ fn each_family_and_kind_of_socket_can_ask() {
 
 #[test]
 fn connects_record_delay_and_loss_by_answers_of_either_kind() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(link) = link(&spec("rtt = '20ms'"), 1) else { return };
     let listener = link.far().run(|| TcpListener::bind((FAR, 0)).unwrap()).unwrap();
     let open = listener.local_addr().unwrap();
@@ -101,7 +98,6 @@ fn connects_record_delay_and_loss_by_answers_of_either_kind() {
 
 #[test]
 fn a_silent_host_is_no_recording() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(link) = link(&spec("rtt = '2ms'"), 1) else { return };
     link.far().set_sysctl("ipv4/icmp_echo_ignore_all", "1").unwrap();
     let error = recorded(&link, &echo(FAR), &for_ms(200)).unwrap_err();
@@ -128,7 +124,6 @@ fn what_is_not_one_host_gets_no_packet() {
         assert!(matches!(error, RecordError::NotOneHost(..)), "{error:?}");
         assert!(error.to_string().contains(what), "{error}");
     }
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(link) = link(&spec("rtt = '2ms'"), 1) else { return };
     let error = recorded(&link, &echo([198, 18, 0, 255]), &for_ms(100)).unwrap_err();
     assert!(error.to_string().contains("broadcast"), "{error}");
@@ -147,7 +142,6 @@ mod soak {
         plan: &Plan,
         wrong: impl Fn(&Recorded, &Spec) -> Option<String>,
     ) {
-        let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = spec(toml);
         mostly(toml, |seed| {
             let link = match Link::up(&asked, seed) {
