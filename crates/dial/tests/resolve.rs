@@ -597,9 +597,7 @@ fn wait_for(what: &str, is_done: impl Fn() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// Counts descriptors and threads, and so must be alone in its process: `own_process` does that.
 #[test]
-#[ignore = "alone in its process: an_answer_that_nobody_waits_for runs it"]
 fn late_answers_are_kept_and_nothing_stays_behind() {
     let zone = Zone::new()
         .both("late.test", Reply::addresses(["192.0.2.1"]).after(300 * MS))
@@ -636,21 +634,6 @@ fn late_answers_are_kept_and_nothing_stays_behind() {
     assert_eq!(threads_named("lastbyte-dns"), 0);
     let after = settled();
     assert!(after <= before, "{:?}", opened());
-}
-
-#[test]
-fn an_answer_that_nobody_waits_for() {
-    own_process("late_answers_are_kept_and_nothing_stays_behind");
-}
-
-/// Runs an ignored test alone, in a process of its own.
-fn own_process(name: &str) {
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let output =
-        command.args(["--ignored", "--exact", &format!("resolve::{name}")]).output().unwrap();
-    let said =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success() && said[0].contains("1 passed"), "{}", said.concat());
 }
 
 #[test]
@@ -736,12 +719,6 @@ fn times_without_end_and_no_servers_are_no_panic() {
 /// As many as a crawler has: with few descriptors, and all of them answered.
 #[test]
 fn many_names_at_once_are_all_answered() {
-    own_process("many_names_at_once_are_all_answered_here");
-}
-
-#[test]
-#[ignore = "it counts descriptors, and so runs in a process of its own"]
-fn many_names_at_once_are_all_answered_here() {
     let server = DnsServer::start(Zone::new().otherwise(Reply::addresses(["192.0.2.1"])));
     let resolver = resolver(&server);
     let before = descriptors();

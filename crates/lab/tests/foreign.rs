@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,6 @@ use lastbyte_lab::foreign::{
     Ending, Foreign, ForeignCommand, ForeignError, InNamespace, Pair, Watch, run,
 };
 use lastbyte_link::{FAR, FAR_V6, Host, Link, LinkError, Scenario};
-use lastbyte_testing::this_test;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATH: &str = "rtt = '20ms'\nrate = '80mbit'\nqueue = '1MB'";
@@ -341,17 +339,6 @@ fn what_stays_on_a_host_is_not_counted() {
 #[test]
 fn nothing_is_left_open() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // Other tests open descriptors of their own: this one counts in a process of its own.
-    let own = std::env::var_os("LASTBYTE_TEST_COUNTS").is_some();
-    if !own {
-        let test = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &this_test(), "--nocapture"])
-            .env("LASTBYTE_TEST_COUNTS", "1")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&test.stdout);
-        return assert!(test.status.success() && said.contains("1 passed"), "{test:?}");
-    }
     let Some(link) = link("rtt = '1ms'") else { return };
     let before = open();
     for _ in 0..3 {
