@@ -254,15 +254,23 @@ impl Story {
         findings.remove(0)
     }
 
-    /// Writes it into the corpus.
-    pub(crate) fn record(&self, name: &str) {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
-        let file = std::fs::File::create(format!("{folder}/{name}.jsonl")).unwrap();
-        let mut writer = crate::Writer::plain(file).unwrap();
+    /// The recording of this name in the corpus is this story. With LASTBYTE_BLESS set it is written anew.
+    #[track_caller]
+    pub(crate) fn is_in_corpus_as(&self, name: &str) {
+        let mut writer = crate::Writer::plain(Vec::new()).unwrap();
         for event in &self.events {
             writer.add(event).unwrap();
         }
-        writer.finish().unwrap();
+        let told = String::from_utf8(writer.finish().unwrap()).unwrap();
+        let file = format!("{}/corpus/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("LASTBYTE_BLESS").is_some() {
+            std::fs::write(&file, &told).unwrap();
+        }
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            told,
+            "{file}: LASTBYTE_BLESS=1 writes it"
+        );
     }
 
     fn addresses(&self, id: u64) -> (SocketAddr, SocketAddr) {

@@ -887,10 +887,9 @@ fn one_end_is_explained_once() {
 }
 
 #[test]
-#[ignore = "writes recordings of stories into the corpus, by hand when events change"]
-fn stories_are_recorded() {
+fn the_corpus_has_these_stories() {
     let elsewhere = closed_with_unread(one(Scope::Process(7)), 0, 20_000).after(300);
-    elsewhere.record("loss-unread-elsewhere");
+    elsewhere.is_in_corpus_as("loss-unread-elsewhere");
     let at_reset = counts(0, [50, 50, 50, 60_000, 10_000]);
     closed_with_unread(both(Scope::Machine), 0, 20_000)
         .after(100)
@@ -898,8 +897,8 @@ fn stories_are_recorded() {
         .dies(2, Established, 104, Some(at_reset))
         .gone(2)
         .after(500)
-        .record("loss-unread-both-ends");
-    tail_loss(Scope::Process(7)).record("loss-data-after-close");
+        .is_in_corpus_as("loss-unread-both-ends");
+    tail_loss(Scope::Process(7)).is_in_corpus_as("loss-data-after-close");
     let sent = counts(0, [9_000, 9_000, 5_000, 50, 50]);
     one(Scope::Process(7))
         .exit(1, (Established, FinWait1), (7, Ending::Signal(9)), Some(sent))
@@ -907,7 +906,7 @@ fn stories_are_recorded() {
         .after(50)
         .change(1, (FinWait1, FinWait2), Some(counts(0, [9_001, 9_001, 9_001, 50, 50])))
         .after(300)
-        .record("loss-not-killed-and-delivered");
+        .is_in_corpus_as("loss-not-killed-and-delivered");
 }
 
 proptest! {
