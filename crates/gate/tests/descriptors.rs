@@ -13,12 +13,13 @@ use crate::support::{LONG, address, ask, config, connect, echo, open_descriptors
 
 /// At once.
 const CONNECTIONS: usize = 1_000;
+/// Descriptors of a connection: the client's, the upstream's, and two of the gate.
+const FOR_EACH: usize = 4;
 
 #[test]
 fn a_thousand_connections_leave_nothing() {
     let target = echo(1);
-    // Four descriptors each: the client's, the upstream's, and two of the gate.
-    let needed = 4 * CONNECTIONS + 100;
+    let needed = FOR_EACH * CONNECTIONS + 100;
     if let Err(why) = allow(needed) {
         lastbyte_testing::not_tested!("{why}");
         return;
@@ -31,6 +32,8 @@ fn a_thousand_connections_leave_nothing() {
         assert_eq!(ask(client, 1), 2);
     }
     assert_eq!(gate.flows().len(), CONNECTIONS);
+    let open = open_descriptors();
+    assert!(open >= idle + FOR_EACH * CONNECTIONS, "{open} descriptors, {idle} before");
     drop(clients);
     said.accounts(CONNECTIONS);
     assert!(gate.flows().is_empty());
