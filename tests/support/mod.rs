@@ -42,16 +42,19 @@ pub(crate) fn lastbyte<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> C
     command
 }
 
-/// What runs the program and the words that are added to it in a network namespace of its own, with nothing but
-/// a loopback interface. `None`, and said aloud, where there may be none.
+/// What runs the program and the words that are added to it in a network namespace of its own: root's tests are in
+/// one each (`scripts/own-network.sh`), and others may make one in a user namespace. `None`, and said aloud, where
+/// there may be none.
 #[track_caller]
 pub(crate) fn own_network() -> Option<impl Fn() -> Command> {
-    let make = || {
-        let mut unshare = Command::new("unshare");
-        if lastbyte_sys::process::effective_user() != 0 {
-            unshare.args(["--user", "--map-root-user"]);
+    let is_root = lastbyte_sys::process::effective_user() == 0;
+    let make = move || {
+        if is_root {
+            return Command::new("env");
         }
-        unshare.args(["--net", "--", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--net", "--"]);
+        unshare.args(["sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
         unshare
     };
     let tried = make().arg("true").output();
