@@ -21,7 +21,7 @@ use crate::support::servers::ssh::Ssh;
 use crate::support::servers::{
     Server, free_port, redis_server, shell, succeed, web_server, write_random,
 };
-use crate::support::{LASTBYTE, LATER, Scratch, answer, lastbyte};
+use crate::support::{LASTBYTE, LATER, Scratch};
 
 #[test]
 #[ignore = "needs curl and wget"]
@@ -277,29 +277,16 @@ fn at_work(work: impl FnOnce()) {
 const INSIDE: &str = "LASTBYTE_TEST_AT_WORK";
 
 fn under_doctor(words: Vec<String>, scratch: &Scratch) -> Vec<String> {
-    if !has_doctor() {
-        lastbyte_testing::not_tested!("this program has no doctor, so that nobody looks on");
-        return words;
-    }
     let answer = scratch.path().join("answer").display().to_string();
     let doctor =
         [LASTBYTE, "doctor", "--json", "--all", "--output", &answer, "--"].map(str::to_owned);
     doctor.into_iter().chain(words).collect()
 }
 
-fn has_doctor() -> bool {
-    let told = answer(&mut lastbyte(["doctor", "--help"]));
-    assert!([0, 2].contains(&told.code()), "{told:#?}");
-    told.code() == 0
-}
-
 /// What the doctor found, whose answer has to be there, whole, and by tier bpf: nothing found by less is
-/// not tested. Nothing where there is no doctor.
+/// not tested.
 #[track_caller]
 fn findings_in(scratch: &Scratch) -> Vec<Value> {
-    if !has_doctor() {
-        return Vec::new();
-    }
     let answer = fs::read_to_string(scratch.path().join("answer")).expect("the doctor's answer");
     let lines = answer.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let lines: Vec<Value> = lines.collect();
