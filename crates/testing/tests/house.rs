@@ -556,7 +556,11 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(directory).expect("a directory of the tree is readable") {
         let entry = entry.expect("an entry of the tree is readable");
         let kind = entry.file_type().expect("an entry of the tree has a type");
-        if kind.is_dir() && entry.file_name() != "target" && entry.file_name() != ".git" {
+        // In a worktree `.git` is a file, which names the place of the repository.
+        if entry.file_name() == ".git" {
+            continue;
+        }
+        if kind.is_dir() && entry.file_name() != "target" {
             files.extend(files_below(&entry.path()));
         } else if kind.is_file() {
             files.push(entry.path());
