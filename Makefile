@@ -50,7 +50,9 @@ test: ## Run the quick tests (some in namespaces of their own)
 	cargo test --workspace --doc --locked
 
 # The documentation of the program comes first and by itself: the library `lastbyte` has the same
-# name, so its pages replace those of the binary.
+# name, so its pages replace those of the binary. Each run of cargo that can names the workspace, so that
+# dependencies have the same features and are built once; without `bpf` the program is looked at alone,
+# as its tests want all features.
 check: ## Check format, lints, documentation, scripts, the rules of the house, the oldest compiler
 	@scripts/ensure.sh check
 	cargo fmt --check
@@ -61,12 +63,12 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 	  clang -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -c "$$source" -o /dev/null; \
 	done
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p lastbyte-testing --test house --locked -- -D warnings
-	cargo clippy -p lastbyte-cli --all-targets --no-default-features --locked -- -D warnings
+	cargo clippy --workspace --test house --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc -p lastbyte-cli --no-deps --document-private-items --locked
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude lastbyte-cli --no-deps \
 	  --document-private-items --locked
-	cargo test -p lastbyte-testing --locked --test house
+	cargo clippy -p lastbyte-cli --no-default-features --locked -- -D warnings
+	cargo test --workspace --locked --test house
 	@$(MAKE) --no-print-directory msrv
 
 # Those of soak apart, which rest on how fast this machine is just then.
