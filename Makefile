@@ -19,29 +19,31 @@ VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo build test check test-real soak test-kernels test-loom test-miri test-python python fuzz ci msrv header \
+.PHONY: help demo program build test check test-real soak test-kernels test-loom test-miri test-python python fuzz ci msrv header \
   bench-cc bench-dial bench-doctor bench-doctor-fail-on bench-doctor-matrix bench-engines bench-finish bench-gate \
   bench-heal bench-lab bench-link bench-replication bench-torture reports install uninstall clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s  %s\n", $$1, $$2 }' Makefile
 
-demo: build ## Build, then lose bytes and get them back, on this machine alone
+demo: program ## Build, then lose bytes and get them back, on this machine alone
 	target/release/lastbyte demo
 
-# Where what builds BPF cannot be had, all else is built.
-build: ## Build the release binary, target/release/lastbyte, and the C library
+# Where what builds BPF cannot be had, all else is built. In one run of cargo: for the C library alone it
+# would build half of the dependencies again, with other features.
+program: PACKAGES = -p lastbyte-cli
+build: PACKAGES = -p lastbyte-cli -p lastbyte-capi
+program: ## Build the release binary, target/release/lastbyte
+build: ## Build that and the C library
+program build:
 	@scripts/ensure.sh build
-	@if scripts/ensure.sh bpf; then \
-	  echo "cargo build --release --locked -p lastbyte-cli -p lastbyte-capi"; \
-	  cargo build --release --locked -p lastbyte-cli -p lastbyte-capi; \
-	else \
+	@features=; \
+	if ! scripts/ensure.sh bpf; then \
 	  echo "build: goes on without that: lastbyte cc will load no congestion control" >&2; \
-	  echo "cargo build --release --locked -p lastbyte-cli --no-default-features"; \
-	  cargo build --release --locked -p lastbyte-cli --no-default-features; \
-	  echo "cargo build --release --locked -p lastbyte-capi"; \
-	  cargo build --release --locked -p lastbyte-capi; \
-	fi
+	  features=" --no-default-features"; \
+	fi; \
+	echo "cargo build --release --locked $(PACKAGES)$$features"; \
+	cargo build --release --locked $(PACKAGES)$$features
 
 # Which tests these are, and which of them run alone: .config/nextest.toml.
 test: ## Run the quick tests (some in namespaces of their own)
@@ -148,17 +150,17 @@ msrv: ## Check that the oldest compiler promised in Cargo.toml still builds it
 	echo "cargo +$$version check --workspace --locked --target-dir target/msrv"; \
 	cargo "+$$version" check --workspace --locked --target-dir target/msrv
 
-bench-cc: build ## Measure the congestion controls of the catalogue (90 minutes, root)
+bench-cc: program ## Measure the congestion controls of the catalogue (90 minutes, root)
 	@scripts/ensure.sh build
 	cargo build --release --locked -p lastbyte-congestion --example congestion_cost
 	bench/cc.sh
 
-bench-dial: build ## Measure dials beside curl, Python, Go and Node (20 minutes, root)
+bench-dial: program ## Measure dials beside curl, Python, Go and Node (20 minutes, root)
 	@scripts/ensure.sh dial
 	cargo build --release --locked -p lastbyte-dial --example dial_bench
 	bench/dial.sh
 
-bench-doctor: build ## Measure what the doctor costs those it watches, and itself (20 minutes, root)
+bench-doctor: program ## Measure what the doctor costs those it watches, and itself (20 minutes, root)
 	cargo build --release --locked -p lastbyte-socket --example gate_load
 	bench/doctor.sh
 
@@ -170,7 +172,7 @@ bench-doctor-matrix: ## Try what the doctor finds where it is refused something 
 	bench/doctor/matrix.py run --output target/matrix/runs
 	bench/doctor/matrix.py render target/matrix/runs
 
-bench-doctor-fail-on: build ## Count how often a build that loses bytes would pass, idle and busy (40 minutes, root)
+bench-doctor-fail-on: program ## Count how often a build that loses bytes would pass, idle and busy (40 minutes, root)
 	mkdir -p bench/results
 	bench/doctor/fail_on.py | tee bench/results/doctor-fail-on.txt
 	bench/doctor/fail_on.py --busy | tee -a bench/results/doctor-fail-on.txt
@@ -181,38 +183,38 @@ bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, ro
 	mkdir -p bench/results
 	nice -n -10 target/engines/release/engines bench | tee bench/results/engines.txt
 
-bench-finish: build ## Measure what a server pays for each way to end a connection (15 minutes, root)
+bench-finish: program ## Measure what a server pays for each way to end a connection (15 minutes, root)
 	@scripts/ensure.sh bench
 	cargo build --release --locked -p lastbyte --example finish_cost
 	bench/finish.sh
 
-bench-gate: build ## Measure the gate beside HAProxy, nginx, socat and rathole (30 minutes, root)
+bench-gate: program ## Measure the gate beside HAProxy, nginx, socat and rathole (30 minutes, root)
 	@scripts/ensure.sh gate
 	cargo build --release --locked -p lastbyte-socket --example gate_load
 	bench/gate.sh
 
-bench-heal: build ## Measure uploads before and after heal, over 33 paths (25 minutes, root)
+bench-heal: program ## Measure uploads before and after heal, over 33 paths (25 minutes, root)
 	@scripts/ensure.sh python
 	bench/heal.sh
 
-bench-lab: build ## Measure the lab against the reference case, iperf3, xfr (an hour, root)
+bench-lab: program ## Measure the lab against the reference case, iperf3, xfr (an hour, root)
 	@scripts/ensure.sh real
 	bench/lab.sh
 
-bench-link: build ## Measure links: speed, truth, what they leave behind (35 minutes, root)
+bench-link: program ## Measure links: speed, truth, what they leave behind (35 minutes, root)
 	@scripts/ensure.sh bench
 	bench/link.sh
 
-bench-replication: build ## Measure how far a MariaDB replica is behind, over usa-malaysia (30 minutes, root)
+bench-replication: program ## Measure how far a MariaDB replica is behind, over usa-malaysia (30 minutes, root)
 	@scripts/ensure.sh bench
 	bench/replication.sh
 
-bench-torture: build ## Torture proxies beside plain TCP, and write their table (40 minutes, root)
+bench-torture: program ## Torture proxies beside plain TCP, and write their table (40 minutes, root)
 	@scripts/ensure.sh gate
 	cargo build --release --locked -p lastbyte-torture
 	bench/proxies.sh
 
-reports: build ## Measure five scenarios and write the pages in docs/reports (30 minutes, root)
+reports: program ## Measure five scenarios and write the pages in docs/reports (30 minutes, root)
 	bench/reports.sh
 
 header: ## Write crates/capi/include/lastbyte.h anew, from the sources in Rust
