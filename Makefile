@@ -221,8 +221,8 @@ header: ## Write crates/capi/include/lastbyte.h anew, from the sources in Rust
 	@scripts/ensure.sh build
 	LASTBYTE_WRITE_HEADER=1 cargo test -p lastbyte-capi --locked --test all header::
 
-# The library is stripped of what only debuggers read: it is a tenth of its size then. Its name with
-# .so.0 is what programs look for; build.rs of crates/capi wrote it into the file.
+# Cargo strips no static library: what only debuggers read of the standard library is a third of it. The
+# name with .so.0 is what programs look for; build.rs of crates/capi wrote it into the shared one.
 install: ## Install program, C library and header to PREFIX (/usr/local; DESTDIR is honoured)
 	@for file in lastbyte liblastbyte_c.so liblastbyte_c.a; do \
 	  test -e "$(BUILT)/$$file" || \
@@ -234,7 +234,6 @@ install: ## Install program, C library and header to PREFIX (/usr/local; DESTDIR
 	install -m 644 "$(BUILT)/liblastbyte_c.a" "$(DESTDIR)$(LIBDIR)/liblastbyte.a"
 	install -m 755 "$(BUILT)/liblastbyte_c.so" "$(DESTDIR)$(LIBDIR)/liblastbyte.so.$(VERSION)"
 	strip --strip-debug "$(DESTDIR)$(LIBDIR)/liblastbyte.a"
-	strip --strip-unneeded "$(DESTDIR)$(LIBDIR)/liblastbyte.so.$(VERSION)"
 	ln -sf liblastbyte.so.$(VERSION) "$(DESTDIR)$(LIBDIR)/liblastbyte.so.0"
 	ln -sf liblastbyte.so.0 "$(DESTDIR)$(LIBDIR)/liblastbyte.so"
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \

@@ -175,6 +175,27 @@ fn what_could_not_be_tested_is_said_in_one_way() {
     assert_no_complaints(&complaints);
 }
 
+/// Nobody steps through either, and every build is shorter and smaller.
+#[test]
+fn what_is_released_is_stripped_and_dependencies_have_no_debug_information() {
+    let text = text_of("Cargo.toml");
+    let says = |heading: &str, line: &str| {
+        let section = text.split_once(&format!("\n[{heading}]\n")).map_or("", |found| found.1);
+        section.lines().take_while(|line| !line.starts_with('[')).any(|said| said == line)
+    };
+    let mut complaints = Vec::new();
+    for (heading, line) in [
+        ("profile.dev.package.\"*\"", "debug = false"),
+        ("profile.release", "debug = false"),
+        ("profile.release", "strip = \"symbols\""),
+    ] {
+        if !says(heading, line) {
+            complaints.push(format!("Cargo.toml: [{heading}] has to say `{line}`"));
+        }
+    }
+    assert_no_complaints(&complaints);
+}
+
 /// This file, which has to name what it looks for.
 const HOUSE: &str = "crates/testing/tests/house.rs";
 
