@@ -9,7 +9,7 @@
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
 #   scripts/ensure.sh real     those of test, and iperf3, a C++ compiler, valgrind, chromium,
 #                              ssh and sshd, ping, the programs that the tests send through a gate, those of
-#                              the clinic, and runc, which starts containers
+#                              the clinic, runc, which starts containers, and a Gemini client in target/tools
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh kernels  those of bpf and python, and what other kernels are run with: qemu, busybox,
 #                              cpio, kmod, xz
@@ -47,6 +47,7 @@ main() {
   fi
   case $kind in python | test | real | bench | kernels) look_for_python ;; esac
   case $kind in test | real | bench) look_for_nextest ;; esac
+  if [[ $kind == real ]]; then look_for_gemini_client; fi
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
   if [[ $kind == kernels ]]; then look_for_kernel_programs; fi
   if [[ $kind == dial ]]; then look_for_dial_programs; fi
@@ -60,6 +61,7 @@ main() {
   install_rust
   install_components
   install_nextest
+  install_gemini_client
   install_rathole
 }
 
@@ -130,6 +132,13 @@ look_for_nextest() {
   if [[ $here == "$nextest" ]]; then return; fi
   missing+=("cargo-nextest $nextest${here:+ ($here is here)}")
   nextest_missing=true
+}
+
+# What crates/lastbyte asks its example servers with. A new nextest clears the directory above.
+look_for_gemini_client() {
+  if ! $nextest_missing && "$tools/gemini/bin/python" -c 'import ignition' > /dev/null 2>&1; then return; fi
+  missing+=("ignition-gemini $gemini_client")
+  gemini_client_missing=true
 }
 
 # What tests/programs.rs sends through a gate. Of MariaDB and Redis the packages that start no server;
@@ -377,6 +386,18 @@ install_nextest() {
   cargo install "cargo-nextest@$nextest" --quiet --locked --root "$tools" >&2
 }
 
+# In none of the archives of Debian and Ubuntu. Without an index the one test that wants it says that it is
+# missing.
+install_gemini_client() {
+  $gemini_client_missing || return 0
+  local place=$tools/gemini
+  say "installing ignition-gemini $gemini_client with pip into ${place#"$root"/}"
+  if ! python3 -m venv --clear "$place" >&2 || ! "$place/bin/python" -m pip --disable-pip-version-check install \
+    -q --retries 1 --timeout 30 "ignition-gemini==$gemini_client" >&2; then
+    say "goes on without ignition-gemini, which one test wants"
+  fi
+}
+
 # In none of the archives of Debian and Ubuntu. Not --locked: its lock file names a crate that new
 # compilers refuse. Without TLS, so that it needs no headers of OpenSSL.
 install_rathole() {
@@ -461,6 +482,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 peers=${PEERS:-$root/target/peers}
 tools=${TOOLS:-$root/target/tools}
 nextest=0.9.148
+gemini_client=1.0.0
 needed_rust=$(sed -n 's/^rust-version *= *"\([^"]*\)".*/\1/p' "$root/Cargo.toml")
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH" # where rustup puts cargo
 
@@ -468,6 +490,7 @@ missing=()          # in words
 packages=()         # what apt has to install for it
 rust_missing=false  # or too old
 nextest_missing=false
+gemini_client_missing=false
 rathole_missing=false
 lists_are_new=false # whether apt's lists were fetched by this run
 

@@ -31,6 +31,7 @@ main() {
   python_without_venv_gets_it
   test_gets_nextest_from_the_index
   test_builds_nextest_where_there_is_no_index
+  real_gets_a_gemini_client_and_goes_on_without
   bench_names_packages_that_are_not_named_as_their_program
   dial_names_packages_that_are_not_named_as_their_program
   gate_installs_the_proxies_and_rests_them
@@ -60,6 +61,7 @@ nothing_missing_prints_nothing() {
       top curl go node haproxy nginx socat qemu-system-x86_64 busybox cpio depmod xz apt-get
     with_peers
     with_nextest
+    with_gemini_client
     with_programs_of_tests
     with_programs_of_clinic
     with_programs_of_containers
@@ -166,7 +168,7 @@ nothing_there_without_rights() {
     ends_with 2
     says "missing: a C linker (gcc, libc6-dev), Rust $needed or later, clang, gelf.h, zlib.h, pkg-config, iperf3, g++, \
 valgrind, chromium, ssh, ping, sshd, curl, git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
-Python's module prometheus_client, go, node, wget, openssl, nsenter, nginx, haproxy, runc, ip, python3 with venv, cargo-nextest $nextest;"
+Python's module prometheus_client, go, node, wget, openssl, nsenter, nginx, haproxy, runc, ip, python3 with venv, cargo-nextest $nextest, ignition-gemini $gemini_client;"
     says "apt-get install -y --no-install-recommends gcc libc6-dev clang libelf-dev zlib1g-dev pkg-config iperf3 g++ \
 valgrind chromium openssh-client iputils-ping openssh-server curl git rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
 python3-prometheus-client golang-go nodejs wget openssl util-linux nginx-light haproxy runc iproute2 python3 python3-venv curl ca-certificates'"
@@ -386,6 +388,29 @@ python_without_venv_gets_it() {
   did "apt-get .*install .*--no-remove python3 python3-venv .frontend noninteractive."
 }
 
+real_gets_a_gemini_client_and_goes_on_without() {
+  local index
+  for index in 0 1; do
+    machine "real: no Gemini client, no rights, pip ends with $index"
+    with_user 1000
+    with_cc
+    with_bpf
+    with_rust 1.95.0
+    with_venv "$index"
+    with_nextest
+    with_program iperf3 g++ valgrind chromium ssh ping sshd
+    with_programs_of_tests
+    with_programs_of_clinic
+    with_programs_of_containers
+    run real
+    ends_with 0
+    says "missing: ignition-gemini $gemini_client"
+    did "^python3 -m venv --clear $here/tools/gemini"
+    did "^pip .*install .*ignition-gemini==$gemini_client"
+    if [[ $index == 1 ]]; then says "goes on without ignition-gemini"; fi
+  done
+}
+
 bench_names_packages_that_are_not_named_as_their_program() {
   machine "bench: ip and top"
   with_user 1000
@@ -551,9 +576,9 @@ with_venv() {
   stub python3 "
     if [ \"\$2\" != venv ]; then exit 0; fi
     echo python3 \"\$@\" >> $here/log
-    mkdir -p $here/tools/bin
-    { echo '#!$here/bin/bash'; echo 'echo pip \"\$@\" >> $here/log; exit $1'; } > $here/tools/bin/python
-    chmod +x $here/tools/bin/python"
+    mkdir -p \"\$4/bin\"
+    { echo '#!$here/bin/bash'; echo 'echo pip \"\$@\" >> $here/log; exit $1'; } > \"\$4/bin/python\"
+    chmod +x \"\$4/bin/python\""
 }
 
 # A cargo-nextest of this version where ensure.sh puts one, or of the one it wants.
@@ -562,6 +587,13 @@ with_nextest() {
   printf '#!%s/bin/bash\necho "cargo-nextest %s (0123456 2026-01-01)"\n' "$here" "${1:-$nextest}" \
     > "$here/tools/bin/cargo-nextest"
   chmod +x "$here/tools/bin/cargo-nextest"
+}
+
+# A Python where ensure.sh puts one, with ignition.
+with_gemini_client() {
+  mkdir -p "$here/tools/gemini/bin"
+  printf '#!%s/bin/bash\nexit 0\n' "$here" > "$here/tools/gemini/bin/python"
+  chmod +x "$here/tools/gemini/bin/python"
 }
 
 # A python3 with all but these modules.
@@ -757,6 +789,7 @@ expect() {
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 needed=$(sed -n 's/^rust-version *= *"\([^"]*\)".*/\1/p' "$root/Cargo.toml")
 nextest=$(sed -n 's/^nextest=\([0-9.]*\)$/\1/p' "$root/scripts/ensure.sh")
+gemini_client=$(sed -n 's/^gemini_client=\([0-9.]*\)$/\1/p' "$root/scripts/ensure.sh")
 machines=0
 checks=0
 failures=0

@@ -70,9 +70,9 @@ fn curl_gets_every_byte_by_gopher() {
 }
 
 #[test]
-#[ignore = "installs a client from PyPI"]
+#[ignore = "needs the client that scripts/ensure.sh installs"]
 fn a_gemini_client_gets_every_byte() {
-    let Some(python) = python_with("ignition-gemini==1.0.0") else { return };
+    let Some(python) = python_with_ignition() else { return };
     let folder = folder("gemini");
     let server = Server::start("gemini", &folder);
     let fetch = |path: &str| {
@@ -319,26 +319,13 @@ fn is_there(program: &str) -> bool {
     there
 }
 
-/// A Python of our own that has the package; kept for the next time.
-fn python_with(package: &str) -> Option<PathBuf> {
-    if !is_there("python3") {
-        return None;
-    }
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gemini-client");
-    let python = place.join("bin/python");
-    let has = |python: &Path| {
-        let tried = Command::new(python).args(["-c", "import ignition"]).output();
-        tried.is_ok_and(|tried| tried.status.success())
-    };
-    if !has(&python) {
-        let made = output(Command::new("python3").args(["-m", "venv"]).arg(&place));
-        let pip = ["-m", "pip", "install", "--quiet", "--timeout", "20", package];
-        if made.status.success() {
-            let _ = output(Command::new(&python).args(pip));
-        }
-    }
-    if !has(&python) {
-        lastbyte_testing::not_tested!("{package} cannot be installed here");
+/// The Python that has ignition, a client for Gemini.
+fn python_with_ignition() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = root.join("target/tools/gemini/bin/python");
+    let tried = Command::new(&python).args(["-c", "import ignition"]).output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        lastbyte_testing::not_tested!("ignition-gemini is missing: run `scripts/ensure.sh real`");
         return None;
     }
     Some(python)
