@@ -20,11 +20,16 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "target/tools/bin"
 SLOWEST = 20
+# All that the tests want built, in one run of cargo, so that each thing is built once: also the library for C and
+# the examples, which a plain `cargo test` leaves out. The Python package has tests of its own (scripts/python.sh).
+# `lastbyte_testing::built` names this command.
+BUILD = ["cargo", "build", "--workspace", "--exclude", "lastbyte-python", "--all-targets", "--locked"]
 # Set where this program runs itself again, among mounts of its own.
 INSIDE = "LASTBYTE_TESTS_INSIDE"
 
@@ -44,8 +49,10 @@ def main():
         command += ["--run-ignored", "all"]
     report = ROOT / "target/nextest" / profile / "junit.xml"
     report.unlink(missing_ok=True)
-    print(" ".join(command), file=sys.stderr)
-    code = subprocess.run(command, cwd=ROOT).returncode
+    if run(BUILD) != 0:
+        print("tests: not everything could be built, so nothing was run", file=sys.stderr)
+        return 2
+    code = run(command)
     if not report.exists():
         print("tests: nothing was run", file=sys.stderr)
         return 2
@@ -59,6 +66,14 @@ def main():
         record(tests)
     # The quick tests do without the programs that the others install.
     return judge(code, unexpected if kind != "test" else [])
+
+
+def run(command):
+    print(" ".join(command), file=sys.stderr)
+    began = time.monotonic()
+    code = subprocess.run(command, cwd=ROOT).returncode
+    print(f"tests: that took {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return code
 
 
 def enter_mounts_of_our_own():

@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -299,7 +298,8 @@ impl Place {
         fs::create_dir(place.directory.join("include")).unwrap();
         fs::copy(ours("include/lastbyte.h"), place.directory.join("include/lastbyte.h")).unwrap();
         // Not a link: cargo may replace what it built while this test runs.
-        fs::copy(built("liblastbyte_c.so"), library.join("liblastbyte.so.0")).unwrap();
+        fs::copy(lastbyte_testing::built("liblastbyte_c.so"), library.join("liblastbyte.so.0"))
+            .unwrap();
         symlink("liblastbyte.so.0", library.join("liblastbyte.so")).unwrap();
         Some(place)
     }
@@ -308,7 +308,7 @@ impl Place {
     fn add_static_library(&self) -> PathBuf {
         let library = self.directory.join("lib/liblastbyte.a");
         if !library.exists() {
-            fs::copy(built("liblastbyte_c.a"), &library).unwrap();
+            fs::copy(lastbyte_testing::built("liblastbyte_c.a"), &library).unwrap();
         }
         library
     }
@@ -351,24 +351,6 @@ fn private_libraries() -> Vec<String> {
     let pc = fs::read_to_string(ours("lastbyte.pc.in")).unwrap();
     let line = pc.lines().find_map(|line| line.strip_prefix("Libs.private: ")).unwrap();
     line.split(' ').map(String::from).collect()
-}
-
-/// A library of this crate. `cargo test` does not build these, as no test in Rust can use them.
-fn built(file: &str) -> PathBuf {
-    static TARGET: OnceLock<PathBuf> = OnceLock::new();
-    let target = TARGET.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_path_buf();
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let told = Command::new(cargo)
-            .args(["build", "--locked", "--package", "lastbyte-capi", "--target-dir"])
-            .arg(&target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .unwrap();
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        target
-    });
-    target.join("debug").join(file)
 }
 
 /// Whether a program is there; if not, that is said aloud.

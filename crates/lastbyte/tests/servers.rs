@@ -1,7 +1,7 @@
 //! The example servers, asked by clients that others wrote, by clients that send too much, and by
 //! thousands at once.
 //!
-//! These build the examples and take their time: `make test-real` runs them.
+//! These take their time: `make test-real` runs them.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 #![cfg(all(feature = "tls", feature = "tokio"))]
@@ -209,7 +209,7 @@ struct Server {
 impl Server {
     fn start(example: &str, folder: &Path) -> Self {
         let site = folder.join("site");
-        let mut child = Command::new(built(example))
+        let mut child = Command::new(lastbyte_testing::built(&format!("examples/{example}")))
             .arg(site)
             .arg("127.0.0.1:0")
             .stdin(Stdio::null())
@@ -257,21 +257,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// The program of an example. Cargo builds them with the tests of a package, but not with a test that is named
-/// alone: then there is none, or an old one, and that is a failure.
-fn built(example: &str) -> PathBuf {
-    // This test is in `deps`, beside `examples`.
-    let here = std::env::current_exe().unwrap();
-    let program = here.ancestors().nth(2).unwrap().join("examples").join(example);
-    let source =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(format!("{example}.rs"));
-    let changed = |file: &Path| fs::metadata(file).and_then(|it| it.modified());
-    let source = changed(&source).unwrap();
-    let is_new = changed(&program).is_ok_and(|program| program >= source);
-    assert!(is_new, "{}: `cargo build -p lastbyte --examples` first", program.display());
-    program
 }
 
 /// A folder of this test alone: `site` is served, and `outside` lies beside it.

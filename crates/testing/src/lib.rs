@@ -1,12 +1,15 @@
-//! What the tests of all crates share: saying that something was not tested, and judging what the
-//! machine or chance has a part in. No byte of it is in what we ship.
+//! What the tests of all crates share: saying that something was not tested, judging what the
+//! machine or chance has a part in, and finding what was built for them. No byte of it is in what we
+//! ship.
 //!
 //! It forbids a test that passes without having looked and without a word.
 
 #![forbid(unsafe_code)]
 
+mod built;
 mod runs;
 
+pub use built::built;
 pub use runs::{COUNTED, MOST_VOID, RIGHT, Rule, Run, Verdict, first_that_counts, judged, mostly};
 
 use std::fmt::Arguments;

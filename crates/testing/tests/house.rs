@@ -175,6 +175,31 @@ fn what_could_not_be_tested_is_said_in_one_way() {
     assert_no_complaints(&complaints);
 }
 
+/// It would wait for the cargo that runs the test, build with other features, and want an index. This
+/// one asks for metadata, which builds nothing.
+#[test]
+fn no_test_runs_cargo() {
+    let mut complaints = Vec::new();
+    for file in files_below(&root()) {
+        let name = shown(&file);
+        let is_rust = file.extension().is_some_and(|extension| extension == "rs");
+        let is_test = name.starts_with("tests/") || name.starts_with("crates/");
+        let may = name == "tests/house.rs" || name.starts_with("crates/testing/");
+        if !is_rust || !is_test || may {
+            continue;
+        }
+        for (number, line) in text_lines(&source(&file).into_bytes()) {
+            if let Some(words) = runs_cargo(&line) {
+                complaints.push(format!(
+                    "{name}:{number}: `{words}`: let scripts/tests.py build it, and find it by \
+                     `lastbyte_testing::built`"
+                ));
+            }
+        }
+    }
+    assert_no_complaints(&complaints);
+}
+
 /// Nobody steps through either, and every build is shorter and smaller.
 #[test]
 fn what_is_released_is_stripped_and_dependencies_have_no_debug_information() {
@@ -483,6 +508,15 @@ fn skip_said_otherwise(line: &str, is_test: bool) -> Option<&'static str> {
     (prints && (is_test || is_ours)).then_some(said)
 }
 
+/// Words by which a program in Rust names the cargo that it is going to run.
+fn runs_cargo(line: &str) -> Option<&'static str> {
+    if line.trim_start().starts_with("//") {
+        return None;
+    }
+    let words = ["\"cargo\"", "\"CARGO\"", "\"cargo "];
+    words.into_iter().find(|words| line.contains(words))
+}
+
 /// A machine path that begins in this line. One inside of a longer path (`src/home/`) is none.
 fn machine_path_in(line: &str) -> Option<&'static str> {
     let begins = |at: usize| {
@@ -735,6 +769,19 @@ fn ways_to_say_that_nothing_was_tested_are_known() {
         ("    eprintln!(\"{count} flows\")", true, None),
     ] {
         assert_eq!(skip_said_otherwise(line, is_test), said, "{line}");
+    }
+}
+
+#[test]
+fn ways_to_run_cargo_are_known() {
+    for (line, found) in [
+        ("    Command::new(\"cargo\").arg(\"build\")", Some("\"cargo\"")),
+        ("    let cargo = std::env::var_os(\"CARGO\").unwrap();", Some("\"CARGO\"")),
+        ("    .args([\"-c\", \"cargo build\"])", Some("\"cargo ")),
+        ("    Path::new(env!(\"CARGO_TARGET_TMPDIR\"))", None),
+        ("    // Command::new(\"cargo\")", None),
+    ] {
+        assert_eq!(runs_cargo(line), found, "{line}");
     }
 }
 
