@@ -19,7 +19,7 @@ VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo program build test check test-real soak test-kernels test-loom test-miri test-python python fuzz ci msrv header \
+.PHONY: help demo program build test check test-real soak test-kernels test-c test-loom test-miri test-python test-sanitizer python fuzz ci msrv header \
   bench-cc bench-dial bench-doctor bench-doctor-fail-on bench-doctor-matrix bench-engines bench-finish bench-gate \
   bench-heal bench-lab bench-link bench-replication bench-torture reports install uninstall clean
 
@@ -82,7 +82,7 @@ test-real: ## Run the quick and the slow tests, against iperf3 and real links, i
 
 soak: ## Run everything, with what judges rates and times; keeps what came of it (2 hours, root)
 	@scripts/ensure.sh real
-	@$(MAKE) --no-print-directory test-miri
+	@$(MAKE) --no-print-directory test-c test-miri test-sanitizer
 	scripts/tests.py soak
 	scripts/python.sh soak
 	@$(MAKE) --no-print-directory test-kernels
@@ -106,6 +106,23 @@ test-miri: ## Run the tests of what decides under Miri, which sees undefined beh
 	fi; \
 	echo "cargo +nightly miri test -p lastbyte-core --lib"; \
 	cargo +nightly miri test -p lastbyte-core --lib --locked --target-dir target/miri
+
+test-c: ## Search all C, BPF too, for faults: clang's static analyser, cppcheck
+	@scripts/ensure.sh c
+	scripts/c.sh
+
+# Threads that share memory: counters of a gate, its threads, the dialler's. The standard library is built with it.
+test-sanitizer: ## Run the tests of gate, metrics and dial under ThreadSanitizer, which sees races
+	@scripts/ensure.sh build
+	@if ! rustup toolchain install nightly --profile minimal --component rust-src > /dev/null 2>&1 && \
+	    ! cargo +nightly --version > /dev/null 2>&1; then \
+	  echo "test-sanitizer: NOT TESTED: no nightly Rust here, and none to be had" >&2; \
+	  exit 0; \
+	fi; \
+	export RUSTFLAGS="-Zsanitizer=thread"; \
+	echo "cargo +nightly test -Zbuild-std -p lastbyte-gate -p lastbyte-metrics -p lastbyte-dial --lib"; \
+	cargo +nightly test -Zbuild-std --target "$$(rustc -vV | sed -n 's/^host: //p')" --locked \
+	  -p lastbyte-gate -p lastbyte-metrics -p lastbyte-dial --lib --target-dir target/sanitizer
 
 test-python: ## Run the tests of the Python package, with tools from its index
 	@scripts/ensure.sh python

@@ -13,6 +13,7 @@
 #   scripts/ensure.sh bench    those of real, and what the benches look on with
 #   scripts/ensure.sh kernels  those of bpf and python, and what other kernels are run with: qemu, busybox,
 #                              cpio, kmod, xz
+#   scripts/ensure.sh c        those of bpf, and cppcheck, which searches C for faults
 #   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
 #   scripts/ensure.sh gate     those of build, and the proxies that the gate is compared with: haproxy,
 #                              nginx with stream, socat, and rathole in target/peers/bin
@@ -25,11 +26,11 @@ set -euo pipefail
 main() {
   [[ $# == 1 ]] || usage
   kind=$1
-  case $kind in build | bpf | check | test | python | real | bench | kernels | dial | gate) ;; *) usage ;; esac
+  case $kind in build | bpf | check | test | python | real | bench | kernels | c | dial | gate) ;; *) usage ;; esac
 
   look_for_linker
   look_for_rust
-  case $kind in bpf | check | test | real | bench | kernels) look_for_bpf ;; esac
+  case $kind in bpf | check | test | real | bench | kernels | c) look_for_bpf ;; esac
   if [[ $kind == check ]]; then
     look_for_components
     look_for_program shellcheck
@@ -50,6 +51,7 @@ main() {
   if [[ $kind == real ]]; then look_for_gemini_client; fi
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
   if [[ $kind == kernels ]]; then look_for_kernel_programs; fi
+  if [[ $kind == c ]]; then look_for_program cppcheck; fi
   if [[ $kind == dial ]]; then look_for_dial_programs; fi
   if [[ $kind == gate ]]; then look_for_proxies; fi
   [[ ${#missing[@]} -gt 0 ]] || return 0
@@ -66,7 +68,7 @@ main() {
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | bpf | check | test | python | real | bench | kernels | dial | gate" >&2
+  echo "usage: scripts/ensure.sh build | bpf | check | test | python | real | bench | kernels | c | dial | gate" >&2
   exit 2
 }
 

@@ -50,14 +50,14 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build bpf check test python real bench kernels dial gate; do
+  for kind in build bpf check test python real bench kernels c dial gate; do
     machine "nothing missing: $kind"
     with_cc
     with_bpf
     with_rustup 1.95.0 stable
     with_rust 1.95.0
     with_python
-    with_program shellcheck iperf3 g++ valgrind chromium ssh ping sshd strace tmux ethtool less vim ip ping \
+    with_program shellcheck cppcheck iperf3 g++ valgrind chromium ssh ping sshd strace tmux ethtool less vim ip ping \
       top curl go node haproxy nginx socat qemu-system-x86_64 busybox cpio depmod xz apt-get
     with_peers
     with_nextest
@@ -522,7 +522,7 @@ unknown_kind() {
   machine "unknown kind"
   run everything
   ends_with 2
-  says "usage: scripts/ensure.sh build | bpf | check | test | python | real | bench | kernels | dial | gate"
+  says "usage: scripts/ensure.sh build | bpf | check | test | python | real | bench | kernels | c | dial | gate"
 }
 
 # --- machines ------------------------------------------------------------------------------------

@@ -65,8 +65,13 @@ static char *whole_file(const char *path, size_t *length)
 	*length = 0;
 	while ((got = read(fd, bytes + *length, room - *length)) > 0) {
 		*length += got;
-		if (*length == room && !(bytes = realloc(bytes, room *= 2)))
-			fail(path);
+		if (*length == room) {
+			char *more = realloc(bytes, room *= 2);
+
+			if (!more)
+				fail(path);
+			bytes = more;
+		}
 	}
 	close(fd);
 	return bytes;
