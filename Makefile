@@ -19,7 +19,8 @@ VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo program build test check test-real soak test-kernels test-c test-loom test-miri test-python test-sanitizer python fuzz ci msrv header \
+.PHONY: help demo program build test check test-real soak test-kernels test-c test-loom test-miri test-python \
+  test-sanitizer python fuzz ci msrv header \
   bench-cc bench-dial bench-doctor bench-doctor-fail-on bench-doctor-matrix bench-engines bench-finish bench-gate \
   bench-heal bench-lab bench-link bench-replication bench-torture reports install uninstall clean
 
