@@ -19,7 +19,7 @@ VERSION = $(shell sed -n 's/^version *= *"\(.*\)".*/\1/p' Cargo.toml)
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
-.PHONY: help demo program build test check test-real soak test-kernels test-c test-loom test-miri test-python \
+.PHONY: help demo program build test check test-real soak release test-kernels test-c test-loom test-miri test-python \
   test-sanitizer python fuzz ci msrv header \
   bench-cc bench-dial bench-doctor bench-doctor-fail-on bench-doctor-matrix bench-engines bench-finish bench-gate \
   bench-heal bench-lab bench-link bench-replication bench-torture reports install uninstall clean
@@ -83,10 +83,11 @@ test-real: ## Run the quick and the slow tests, against iperf3 and real links, i
 
 soak: ## Run everything, with what judges rates and times; keeps what came of it (2 hours, root)
 	@scripts/ensure.sh real
-	@$(MAKE) --no-print-directory test-c test-miri test-sanitizer
 	scripts/tests.py soak
-	scripts/python.sh soak
-	@$(MAKE) --no-print-directory test-kernels
+
+release: ## Build what is released; refuses where the last soak failed, is old, or was of other code
+	@scripts/tests.py may-release
+	@$(MAKE) --no-print-directory build python
 
 # Part of soak alone: a kernel takes minutes, more of them where its processors are emulated.
 test-kernels: ## Run the doctor on Debian's kernels, in qemu (5 to 15 minutes for each, root)

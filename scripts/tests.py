@@ -5,6 +5,7 @@
   scripts/tests.py gate    those, and the slow ones that do not rest on how fast the machine is just then
   scripts/tests.py soak    everything; writes down what came of it in tests/soak.jsonl
   scripts/tests.py last-soak    says how old the last of these is, and what came of it
+  scripts/tests.py may-release    ends with 1 unless the last of these passed, on this code, within 14 days
 
 .config/nextest.toml says which tests these are, and which run alone. A test that cannot run here says NOT TESTED and
 why; a run that the machine spoiled is VOID. Both are collected. On a machine that can run all tests (root, a kernel
@@ -13,7 +14,6 @@ that describes its types) a reason that tests/not-tested.txt does not have is a 
 Ends with 0 if all is well, 1 if a test failed or was left out, 2 if nothing could be run. Needs `make test`'s tools.
 """
 
-import collections
 import datetime
 import json
 import os
@@ -30,6 +30,16 @@ SLOWEST = 20
 # the examples, which a plain `cargo test` leaves out. The Python package has tests of its own (scripts/python.sh).
 # `lastbyte_testing::built` names this command.
 BUILD = ["cargo", "build", "--workspace", "--exclude", "lastbyte-python", "--all-targets", "--locked"]
+# What soak runs after the tests in Rust. The last one takes an hour.
+STAGES = (
+    ["make", "--no-print-directory", "test-c"],
+    ["make", "--no-print-directory", "test-miri"],
+    ["make", "--no-print-directory", "test-sanitizer"],
+    ["scripts/python.sh", "soak"],
+    ["make", "--no-print-directory", "test-kernels"],
+)
+# A soak that is older says too little of what is to be released.
+LASTS_DAYS = 14
 # Set where this program runs itself again, among mounts of its own.
 INSIDE = "LASTBYTE_TESTS_INSIDE"
 
@@ -38,6 +48,8 @@ def main():
     kind = sys.argv[1] if len(sys.argv) == 2 else ""
     if kind == "last-soak":
         return tell_last_soak()
+    if kind == "may-release":
+        return may_release()
     if kind not in ("test", "gate", "soak"):
         print(__doc__.strip(), file=sys.stderr)
         return 2
@@ -63,7 +75,11 @@ def main():
     tell("NOT TESTED", "what could not be tested here", tests)
     unexpected = [one for one in said(tests, "NOT TESTED") if not is_expected(one)]
     if kind == "soak":
-        record(tests)
+        failures = [test.name for test in tests if test.has_failed]
+        failures += [f"{name} | {reason}" for name, reason in unexpected if can_all()]
+        failures += [" ".join(stage) for stage in STAGES if run(stage) != 0]
+        record(tests, failures)
+        code = len(failures)
     # The quick tests do without the programs that the others install.
     return judge(code, unexpected if kind != "test" else [])
 
@@ -142,9 +158,13 @@ def is_expected(pair):
     return False
 
 
+def can_all():
+    """Whether this machine can run every test: what is not tested then is a failure."""
+    return os.geteuid() == 0 and os.path.exists("/sys/kernel/btf/vmlinux")
+
+
 def judge(code, unexpected):
-    can_all = os.geteuid() == 0 and os.path.exists("/sys/kernel/btf/vmlinux")
-    if unexpected and can_all:
+    if unexpected and can_all():
         print("\nThis machine can run these, or tests/not-tested.txt has to say why it cannot:")
         for name, reason in unexpected:
             print(f"  {name} | {reason[:400]}")
@@ -152,41 +172,73 @@ def judge(code, unexpected):
     return 0 if code == 0 else 1
 
 
-def record(tests):
+def record(tests, failures):
     """A line for each soak: `make ci` says how old the last one is."""
 
     def asked(*command):
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
-    outcome = collections.Counter("failed" if test.has_failed else "passed" for test in tests)
     line = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
         "commit": asked("git", "rev-parse", "--short=12", "HEAD"),
         "is_clean": not asked("git", "status", "--porcelain", "--untracked-files=no"),
         "kernel": os.uname().release,
-        "passed": outcome["passed"],
-        "failed": outcome["failed"],
+        "passed": sum(not test.has_failed for test in tests),
+        "failed": len(failures),
         "void_runs": len(said(tests, "VOID")),
         "not_tested": len(said(tests, "NOT TESTED")),
         "flaky": sum(test.is_flaky for test in tests),
         "seconds": round(sum(test.seconds for test in tests)),
-        "failures": [test.name for test in tests if test.has_failed],
+        "failures": failures,
     }
     with (ROOT / "tests/soak.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 
-def tell_last_soak():
+def last_soak():
+    """The last line, or None."""
     file = ROOT / "tests/soak.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
-    if not lines:
+    return json.loads(lines[-1]) if lines else None
+
+
+def days_since(soak):
+    then = datetime.datetime.strptime(soak["date"], "%Y-%m-%dT%H:%MZ").replace(tzinfo=datetime.timezone.utc)
+    return (datetime.datetime.now(datetime.timezone.utc) - then).days
+
+
+def may_release():
+    """Whether what is here may be released, by the last soak; says why not."""
+    soak = last_soak()
+    if soak is None:
+        why = "there was no soak"
+    elif soak["failed"]:
+        why = f"the last soak failed: {', '.join(soak['failures'])}"
+    elif not soak["is_clean"]:
+        why = "the last soak was of files that were not committed"
+    elif days_since(soak) > LASTS_DAYS:
+        why = f"the last soak is {days_since(soak)} days old"
+    elif not is_same_code(soak["commit"]):
+        why = f"more than documents changed since the last soak, of commit {soak['commit']}"
+    else:
+        return 0
+    print(f"release: refused, {why} (make soak)", file=sys.stderr)
+    return 1
+
+
+def is_same_code(commit):
+    """Its own record, and documents, may have come since."""
+    changed = ["git", "diff", "--quiet", commit, "--", ".", ":!docs", ":!*.md", ":!bench/results", ":!tests/soak.jsonl"]
+    return subprocess.run(changed, cwd=ROOT).returncode == 0
+
+
+def tell_last_soak():
+    last = last_soak()
+    if last is None:
         print("soak: never run: nothing that rests on rates and times was judged (make soak)")
         return 0
-    last = json.loads(lines[-1])
-    then = datetime.datetime.strptime(last["date"], "%Y-%m-%dT%H:%MZ").replace(tzinfo=datetime.timezone.utc)
-    days = (datetime.datetime.now(datetime.timezone.utc) - then).days
     print(
-        f"soak: {days} days ago, commit {last['commit']}, Linux {last['kernel']}: {last['passed']} passed, "
+        f"soak: {days_since(last)} days ago, commit {last['commit']}, Linux {last['kernel']}: {last['passed']} passed, "
         f"{last['failed']} failed, {last['void_runs']} runs void, {last['not_tested']} not tested (make soak)"
     )
     return 0
