@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lastbyte_core::End;
+use lastbyte_core::sample::LimitedBy;
 use lastbyte_relay::{Over, Pool, Relay, RelayTimes, Relayed, Side};
 use lastbyte_socket::{AsyncStream, Delivery, FinishOptions, Listener, Stream, Tune};
 use lastbyte_sys::socket;
@@ -96,6 +97,7 @@ fn reset(stream: &Stream) {
 #[test]
 fn both_ways_are_carried_and_ended_by_themselves() {
     let Bed { mut client, mut server, relay, .. } = bed();
+    let names = [&client, &server].map(|side| (side.peer_addr(), side.local_addr()));
     let (up, down) = (bytes(1, 5 << 20), bytes(2, 7 << 20));
     let (want_up, want_down) = (up.clone(), down.clone());
     let serving = thread::spawn(move || {
@@ -114,6 +116,10 @@ fn both_ways_are_carried_and_ended_by_themselves() {
     assert_eq!((relayed.over, relayed.unacked), (Over::Fin(Side::Client), None));
     assert!(relayed.up.is_complete() && relayed.down.is_complete(), "{relayed:?}");
     assert_eq!((relayed.up.received, relayed.down.received), (5 << 20, 7 << 20));
+    // Of each leg, its own end and the other one's.
+    assert_eq!([relayed.client.local, relayed.upstream.local], names.map(|(local, _)| local));
+    assert_eq!([relayed.client.peer, relayed.upstream.peer], names.map(|(_, peer)| peer));
+    assert!(relayed.client.rtt.is_some() && relayed.upstream.rtt.is_some(), "{relayed:?}");
 }
 
 #[test]
@@ -273,6 +279,9 @@ fn a_slow_reader_holds_the_writer_back() {
     let relayed = relay.join().unwrap();
     assert_eq!(relayed.over, Over::Stopped);
     assert!(relayed.up.received - relayed.up.written <= 1 << 20, "{relayed:?}");
+    let (why, so_long) = relayed.up.limited_by.unwrap();
+    assert_eq!(why, LimitedBy::ReceiveWindow, "{relayed:?}");
+    assert!(so_long >= SECOND / 4, "{relayed:?}");
     drop((client, server));
 }
 
