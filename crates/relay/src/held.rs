@@ -130,3 +130,23 @@ impl Held {
         Ok(written)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_packets_one_after_the_other_are_copied_from_then_on() {
+        let mut manner = Manner { splices: true, small: 0 };
+        for small in 1..SMALL_SPLICES {
+            manner.on_splice(LEAST_SPLICE_BYTES - 1);
+            assert!(manner.splices, "after {small}");
+        }
+        // One that is large enough begins the count again.
+        manner.on_splice(LEAST_SPLICE_BYTES);
+        for small in 1..=SMALL_SPLICES {
+            manner.on_splice(1);
+            assert_eq!(manner.splices, small < SMALL_SPLICES, "after {small}");
+        }
+    }
+}

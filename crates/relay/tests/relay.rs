@@ -170,6 +170,25 @@ fn a_reset_comes_after_everything_that_came_before_it() {
 }
 
 #[test]
+fn what_a_side_had_acked_before_its_reset_is_known() {
+    for side in Side::BOTH {
+        let Bed { client, server, relay, .. } = bed();
+        let (mut from, mut to) =
+            if side == Side::Client { (server, client) } else { (client, server) };
+        from.write_all(&[7; 1000]).unwrap();
+        to.read_exact(&mut [0; 1000]).unwrap();
+        // With it goes the acknowledgement.
+        to.write_all(b"!").unwrap();
+        from.read_exact(&mut [0]).unwrap();
+        reset(&to);
+        drop(to);
+        let relayed = relay.join().unwrap();
+        let carried = if side == Side::Client { &relayed.down } else { &relayed.up };
+        assert_eq!((carried.written, carried.acked), (1000, Some(1000)), "{relayed:?}");
+    }
+}
+
+#[test]
 fn an_early_answer_arrives_whole_and_then_the_reset() {
     for round in 0..30 {
         let Bed { mut client, mut server, relay, .. } = bed();
