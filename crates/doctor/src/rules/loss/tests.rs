@@ -77,6 +77,18 @@ fn lb101_is_exact_where_both_ends_are_here_even_if_numbers_wrap() {
 }
 
 #[test]
+fn the_other_end_of_a_long_path_is_waited_for() {
+    let at_reset = counts(0, [50, 50, 50, 60_000, 10_000]);
+    let story = closed_with_unread(both(Scope::Process(7)), 0, 20_000)
+        .after(1_000)
+        .reset_comes(2, at_reset)
+        .change(2, (Established, Close), Some(at_reset))
+        .after(500);
+    assert_eq!(of_code(&story.finding()), (101, Class::Loss, false, Some(40_000)));
+    assert_eq!(word(&story.finding(), "exact"), "yes".into());
+}
+
+#[test]
 fn lb101_is_a_note_where_all_was_acked() {
     let finding = closed_with_unread(one(Scope::Machine), 0, 100_000).after(500).finding();
     assert_eq!(of_code(&finding), (101, Class::Note, true, Some(0)));
@@ -765,6 +777,22 @@ fn a_last_look_at_a_destroyed_socket_counts_more() {
     let finding = vanished(none, Some((6, 5_000))).finding();
     assert_eq!(of_code(&finding), (110, Class::Loss, false, Some(5_000)));
     assert!(finding.sentence.contains("how it ended was not seen: about 5,000"), "{finding:#?}");
+}
+
+#[test]
+fn a_counter_explains_one_end() {
+    let reset = Counters { network: NETWORK, established_resets: 1, ..Counters::default() };
+    let elsewhere = "198.51.100.8:80";
+    let mut story = Story::of_tier(Tier::Procfs, Scope::Machine).process(7, "a");
+    for (id, there) in [(1, THERE), (2, elsewhere)] {
+        story = story.socket(id, (HERE, there), 7).sample(id, Established, (5, 4_000), true);
+    }
+    story =
+        story.after(100).sample(1, Close, (0, 5_000), false).sample(2, Close, (0, 5_000), false);
+    let story = story.gone(1).gone(2).after(900).with(What::Counters(reset)).after(500);
+    let mut codes: Vec<u16> = story.findings().iter().map(|one| one.code.0).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [105, 110]);
 }
 
 /// A program in the story's namespace, and counters that grew while no connection was seen.

@@ -167,8 +167,35 @@ fn a_fixed_send_buffer_is_told_once_and_with_the_number() {
          allows 208 Mbit/s, for which about 2,600,960 bytes are needed."
     );
     assert_eq!(finding.heal.as_deref(), Some("lastbyte heal --socket 1 --unlock-buffers"));
+    let Evidence::Number(rate) = finding.evidence["allowed_rate_bits_per_second"] else {
+        panic!("{finding:#?}");
+    };
+    assert!((207e6..209e6).contains(&rate), "{rate}");
     // In its first seconds it is given time.
     assert_eq!(found(29, Look::fixed()), []);
+}
+
+#[test]
+fn a_moment_of_rest_does_not_begin_a_flow_anew() {
+    let told_at = |rests: std::ops::Range<u32>| {
+        let fixed = Look::fixed();
+        let mut story = story().with(fixed.what());
+        let mut look = fixed;
+        for number in 1..=60 {
+            let is_at_rest = rests.contains(&number);
+            if !is_at_rest {
+                look.acked += look.pace;
+                look.busy_us += 100_000;
+            }
+            let what = if is_at_rest { look.resting().what() } else { look.what() };
+            story = story.after(100).with(what);
+        }
+        only(&story, 201).at_ns
+    };
+    let steady_ns = told_at(0..0);
+    // Two looks, and then two seconds of nothing.
+    assert!(told_at(15..17) <= steady_ns + 300_000_000);
+    assert!(told_at(10..30) >= steady_ns + 2_000_000_000);
 }
 
 #[test]
@@ -287,6 +314,8 @@ fn timeouts_are_counted_and_the_time_that_nothing_moved() {
     let finding = only(&flow(40, first.clone(), still), 207);
     assert_eq!(finding.evidence["timeouts"], Evidence::Count(2));
     assert_eq!(finding.evidence["still_seconds"], Evidence::Number(1.0));
+    let Evidence::Number(over) = finding.evidence["over_seconds"] else { panic!("{finding:#?}") };
+    assert!((1.0..4.0).contains(&over), "{over}");
     // One, at the end of a burst.
     let once = flow(40, first.clone(), |number, look| {
         look.timeouts = look.timeouts.wrapping_add(u16::from(number == 5));
