@@ -781,18 +781,23 @@ fn a_last_look_at_a_destroyed_socket_counts_more() {
 
 #[test]
 fn a_counter_explains_one_end() {
-    let reset = Counters { network: NETWORK, established_resets: 1, ..Counters::default() };
-    let elsewhere = "198.51.100.8:80";
-    let mut story = Story::of_tier(Tier::Procfs, Scope::Machine).process(7, "a");
-    for (id, there) in [(1, THERE), (2, elsewhere)] {
-        story = story.socket(id, (HERE, there), 7).sample(id, Established, (5, 4_000), true);
+    let none = Counters { network: NETWORK, ..Counters::default() };
+    let reset = Counters { established_resets: 1, ..none };
+    let closed = Counters { aborts_on_close: 1, ..none };
+    for (counters, unread, code) in [(reset, 0, 105), (closed, 6, 101)] {
+        let mut story = Story::of_tier(Tier::Procfs, Scope::Machine).process(7, "a");
+        for (id, there) in [(1, THERE), (2, "198.51.100.8:80")] {
+            story = story.socket(id, (HERE, there), 7).sample(id, Established, (6, 4_000), true);
+        }
+        story = story.after(100);
+        for id in [1, 2] {
+            story = story.sample(id, Close, (unread, 5_000), false).gone(id);
+        }
+        let story = story.after(900).with(What::Counters(counters)).after(500);
+        let mut codes: Vec<u16> = story.findings().iter().map(|one| one.code.0).collect();
+        codes.sort_unstable();
+        assert_eq!(codes, [code, 110]);
     }
-    story =
-        story.after(100).sample(1, Close, (0, 5_000), false).sample(2, Close, (0, 5_000), false);
-    let story = story.gone(1).gone(2).after(900).with(What::Counters(reset)).after(500);
-    let mut codes: Vec<u16> = story.findings().iter().map(|one| one.code.0).collect();
-    codes.sort_unstable();
-    assert_eq!(codes, [105, 110]);
 }
 
 /// A program in the story's namespace, and counters that grew while no connection was seen.
