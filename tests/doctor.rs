@@ -4,6 +4,7 @@
 //! it a test says so and passes.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -408,6 +409,44 @@ fn losses_are_counted_in_a_network_namespace_that_may_not_be_entered() {
     let refused = format!("entering network namespace {inode} failed: ");
     assert!(told.stdout.contains(&refused), "{told:#?}");
     assert!(told.stdout.contains("; of it only the counters are read"), "{told:#?}");
+}
+
+/// A thread of it is in a network namespace of its own, in which it has lost bytes. Says so, and stays until its
+/// input ends.
+const HAS_LOST: &str = r#"
+import ctypes, subprocess, sys, threading
+def inside():
+    if ctypes.CDLL(None).unshare(0x40000000) != 0:
+        return print("refused", flush=True)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    subprocess.run(["python3", sys.argv[1]], check=True)
+    print("lost", flush=True)
+    sys.stdin.read()
+threading.Thread(target=inside).start()
+"#;
+
+#[test]
+fn what_a_network_namespace_counted_before_is_not_of_now() {
+    if !has_python() {
+        return;
+    }
+    let mut command = Command::new("python3");
+    command.args(["-c", HAS_LOST, BAD]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    if line == "lost\n" {
+        let pid = child.id().to_string();
+        let told = answer_within(
+            &mut doctor(&["--tier", "procfs", "--json", "--for", "1500ms", "--pid", &pid]),
+            LATER,
+        );
+        assert_eq!(findings(&told.with_code(0)), Vec::<Value>::new());
+    } else {
+        lastbyte_testing::not_tested!("a network namespace of its own was {}", line.trim());
+    }
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }
 
 #[test]

@@ -61,7 +61,7 @@ struct Counting {
 }
 
 impl Networks {
-    /// None are open. `root`: where `run` lies; `in_use`: those that processes are in.
+    /// None are open. `root`: where `run` lies; `in_use`: those that threads are in.
     pub(super) fn new(root: &Path, in_use: impl Iterator<Item = u64>) -> Self {
         let before = in_use.chain(named(root).into_keys()).collect();
         Self { root: root.to_owned(), before, ..Self::default() }
@@ -107,7 +107,7 @@ impl Networks {
             if self.open.contains_key(inode) || self.refused.contains_key(inode) {
                 continue;
             }
-            if self.open.len() >= MOST {
+            if self.open.len() + self.from_outside.len() >= MOST {
                 let why = format!("more than {MOST} network namespaces are not looked into");
                 self.refused.insert(*inode, why);
                 continue;

@@ -103,9 +103,11 @@ struct MadeUp {
 impl Tables {
     pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
         let proc = Proc(proc);
+        // A thread may be in another than its process: what that one has counted before is not of now.
         let pids = proc.pids().unwrap_or_default().into_iter();
+        let threads = pids.flat_map(|pid| proc.threads(pid).into_iter().map(move |tid| (pid, tid)));
         let mut networks =
-            Networks::new(proc.root(), pids.filter_map(|pid| proc.network(pid, pid)));
+            Networks::new(proc.root(), threads.filter_map(|(pid, tid)| proc.network(pid, tid)));
         let unavailable = |error| {
             ObserveError::Unavailable(format!("the kernel lists no sockets (sock_diag): {error}"))
         };
