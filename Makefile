@@ -233,7 +233,7 @@ bench-torture: program ## Torture proxies beside plain TCP, and write their tabl
 	cargo build --release --locked -p lastbyte-torture
 	bench/proxies.sh
 
-reports: program ## Measure five scenarios and write the pages in docs/reports (30 minutes, root)
+reports: program ## Measure five scenarios and write a page for each, in target/reports (30 minutes, root)
 	bench/reports.sh
 
 header: ## Write crates/capi/include/lastbyte.h anew, from the sources in Rust

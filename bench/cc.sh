@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures the congestion controls of the catalogue, beside the kernel's own and what was published of
-# them, counted at the receiver. Tables go to bench/results/cc.txt, pages to docs/reports.
+# them, counted at the receiver. Tables go to bench/results/cc.txt, pages to target/reports (REPORTS
+# names another directory); docs/measured/reports has one of them, as an example.
 #
 #   make bench-cc                    all parts, about 90 minutes, root
 #   bench/cc.sh table alike          some of them
@@ -12,6 +13,7 @@ cd "$(dirname "$0")/.."
 lastbyte=target/release/lastbyte
 costs=target/release/examples/congestion_cost
 results=bench/results/cc.txt
+reports=${REPORTS:-target/reports}
 parts=(table cdg alike delay response bbr share cost)
 
 # Lasting what no algorithm is limited by: the reference case asked for 4 MB and got 8.
@@ -28,7 +30,7 @@ lab() {
 # path of 2018 had was not published. Then with the loss that its figure for Reno tells of.
 table() {
   sweep "queue 0.1bdp" --queue 0.1bdp
-  sweep "queue 1bdp" --queue 1bdp --report docs/reports/cc-usa-malaysia.html
+  sweep "queue 1bdp" --queue 1bdp --report "$reports/cc-usa-malaysia.html"
   sweep "queue 4bdp" --queue 4bdp
   sweep "loss 0.08%" --loss 0.08%
 }
@@ -54,7 +56,7 @@ alike() {
     # Few losses decide a run there.
     if [[ $scenario == usa-malaysia ]]; then rounds=20; else rounds=5; fi
     lab "$scenario" --congestion reno,lb_reno,cubic,lb_cubic --buffer auto:16MiB --seconds 20 \
-      --rounds "$rounds" --parallel 4 --fairness never --report "docs/reports/cc-alike-$scenario.html"
+      --rounds "$rounds" --parallel 4 --fairness never --report "$reports/cc-alike-$scenario.html"
   done
 }
 
@@ -96,7 +98,7 @@ bbr() {
 beside() {
   local scenario=$1 rate=$2 at_once=4 buffer=auto:64MiB report=()
   if [[ $scenario == longfat-1g ]]; then at_once=1 buffer=auto:128MiB; fi
-  if [[ $scenario == usa-malaysia ]]; then report=(--report docs/reports/cc-bbr.html); fi
+  if [[ $scenario == usa-malaysia ]]; then report=(--report "$reports/cc-bbr.html"); fi
   echo "## lb_bbr, brutal at $rate, $scenario"
   lab "$scenario" --congestion "lb_bbr,brutal=$rate,bbr,cubic" --buffer "$buffer" --seconds 30 \
     --rounds 5 --parallel "$at_once" --fairness never "${report[@]}"
@@ -127,7 +129,7 @@ main() {
       exit 2
     }
   done
-  mkdir -p docs/reports bench/results
+  mkdir -p "$reports" bench/results
   if [[ $# -gt 0 ]]; then
     for part in "$@"; do "$part"; done
     return

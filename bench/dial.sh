@@ -3,12 +3,12 @@
 # what they do then, and what dials cost.
 #
 #   make bench-dial                everything, about 20 minutes on a machine that does nothing else
-#   bench/dial.sh quick            everything with one round; docs/dial.md stays as it is
+#   bench/dial.sh quick            everything with one round; docs/measured/dial.md stays as it is
 #   bench/dial.sh table            one part: table, features, cost or shares
 #
 # Needs root, python3, curl, go and node. It runs in namespaces of its own (mounts, processes,
 # network), with files of its own in /etc there, so that nothing of it stays, also when it is killed.
-# What it prints is kept in bench/results/dial.txt, and its tables in docs/dial.md.
+# What it prints is kept in bench/results/dial.txt, and its tables in docs/measured/dial.md.
 #
 # ROUNDS, ROWS (names of bench/dial/names.py, with commas), DIALS and AT_ONCE (of the cost) change what
 # their names say; LASTBYTE and DIAL_BENCH name the binaries, DOCUMENT the file for the tables
@@ -70,7 +70,7 @@ enter_a_world() {
 }
 
 how_many() {
-  export ROUNDS=${ROUNDS:-5} DOCUMENT=${DOCUMENT-docs/dial.md}
+  export ROUNDS=${ROUNDS:-5} DOCUMENT=${DOCUMENT-docs/measured/dial.md}
   if [[ $1 == quick ]]; then ROUNDS=1 DOCUMENT=; fi
 }
 

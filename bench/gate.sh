@@ -72,8 +72,7 @@ enter_a_world() {
 
 how_many() {
   export ROUNDS=${ROUNDS:-5} BYTES=${BYTES:-8000000000} MS=${MS:-3000} FLOWS=${FLOWS:-4000}
-  local document=docs/gate-bench.md
-  if grep -q -s '<!-- bench: gate -->' docs/gate.md; then document=docs/gate.md; fi
+  local document=docs/measured/gate.md
   if [[ $1 != all ]]; then document=; fi
   DOCUMENT=${DOCUMENT-$document}
   if [[ $1 == quick ]]; then

@@ -8,8 +8,8 @@
 #
 # Needs root. It runs in namespaces of its own (mounts, processes, network), so that nothing of it stays,
 # also when it is killed. What it prints is kept in bench/results/heal.txt, every run in
-# bench/results/heal.jsonl; the plot is docs/heal.svg, and docs/heal.md has the summary. What was asked
-# otherwise than a whole run goes to files of another name, and leaves the document alone.
+# bench/results/heal.jsonl; the plot is docs/measured/heal.svg, and docs/measured/heal.md has the summary.
+# What was asked otherwise than a whole run goes to files of another name, and leaves the document alone.
 #
 # PATHS, ROUNDS, SEED (of the draw), SNDBUF (bytes the program asks for), CONGESTION (of the program: cubic,
 # bbr), WRITER (polled, blocking: see bench/heal/ends.py) and WINDOW_S change what their names say; LASTBYTE
@@ -28,7 +28,7 @@ main() {
   fi
   how_many "$part"
   if [[ $part == table ]]; then
-    python3 bench/heal/table.py bench/results/heal.jsonl docs/heal.svg docs/heal.md
+    python3 bench/heal/table.py bench/results/heal.jsonl docs/measured/heal.svg docs/measured/heal.md
     return
   fi
   if [[ -z ${BENCH_HEAL_WORLD:-} ]]; then
@@ -40,7 +40,7 @@ main() {
   python3 bench/heal/measure.py > "$samples"
   echo
   if [[ $name == heal ]]; then
-    python3 bench/heal/table.py "$samples" docs/heal.svg docs/heal.md
+    python3 bench/heal/table.py "$samples" docs/measured/heal.svg docs/measured/heal.md
   else
     python3 bench/heal/table.py "$samples" "bench/results/$name.svg"
   fi

@@ -11,7 +11,7 @@
 # Needs root and what `scripts/ensure.sh gate` installs. It runs in namespaces of its own (mounts,
 # processes, network), so that nothing of it stays, also when it is killed. Each case with its runs is
 # kept in target/torture/NAME.jsonl; the table, unless some are named, in bench/results/torture.txt and
-# in docs/gate-torture.md.
+# in docs/measured/torture.md.
 #
 # OPTIONS (words for bench/torture, such as '--runs 1') changes how it is played; LASTBYTE, TORTURE and
 # RATHOLE name the binaries.
@@ -272,7 +272,7 @@ CLIENT
 
 # A column for each proxy that has been tried, in text and between the marks of the document.
 write_tables() {
-  python3 - "$kept" docs/gate-torture.md "${proxies[@]}" > bench/results/torture.txt << 'PYTHON'
+  python3 - "$kept" docs/measured/torture.md "${proxies[@]}" > bench/results/torture.txt << 'PYTHON'
 import json, os, sys
 
 kept, document, *names = sys.argv[1:]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures the kernel's congestion controls with three buffer settings over five scenarios, and
-# writes what was found: docs/reports/NAME.html, and the tables to bench/results/reports.txt.
+# writes one page for each to target/reports (REPORTS names another directory), and the tables to
+# bench/results/reports.txt. The page of bufferbloat is kept in docs/measured/reports, as an example.
 #
 #   make reports                     all five, about 30 minutes, root
 #   bench/reports.sh policed         one of them
@@ -11,6 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 lastbyte=target/release/lastbyte
 results=bench/results/reports.txt
+reports=${REPORTS:-target/reports}
 scenarios=(usa-malaysia transatlantic-1g bufferbloat wifi-lossy policed)
 
 report() {
@@ -21,12 +23,12 @@ report() {
   fi
   echo "## $scenario"
   "$lastbyte" lab "$scenario" --congestion reno,bbr,cubic --buffer auto,128KiB,4MiB \
-    --seconds "$seconds" --rounds "$rounds" --report "docs/reports/$scenario.html" || true
+    --seconds "$seconds" --rounds "$rounds" --report "$reports/$scenario.html" || true
   echo
 }
 
 main() {
-  mkdir -p docs/reports
+  mkdir -p "$reports"
   if [[ $# -gt 0 ]]; then
     for scenario in "$@"; do report "$scenario"; done
     return

@@ -1,4 +1,4 @@
-//! The page for those who finish by hand, `docs/by-hand.md`: it shows the code that is tested, and
+//! The page for those who finish by hand, `docs/manual/by-hand.md`: it shows the code that is tested, and
 //! that code does what the page says, in each language, against peers that are slow, that reset,
 //! that never close and that never read.
 //!
@@ -37,7 +37,7 @@ const SHORT: u32 = 1;
 
 #[test]
 fn the_page_shows_the_code_that_is_tested() {
-    let page = read(&root().join("docs/by-hand.md"));
+    let page = read(&root().join("docs/manual/by-hand.md"));
     for (file, fence) in [
         ("finish.c", "c"),
         ("finish.py", "python"),
@@ -50,7 +50,10 @@ fn the_page_shows_the_code_that_is_tested() {
         let (_, after) = page.split_once(&opening).unwrap_or_else(|| panic!("no {opening}"));
         let (shown, _) = after.split_once("\n```\n").expect("the code block ends");
         for (on_page, in_file) in shown.lines().zip(tested.lines()) {
-            assert_eq!(on_page, in_file, "docs/by-hand.md is not docs/by-hand/{file}");
+            assert_eq!(
+                on_page, in_file,
+                "docs/manual/by-hand.md is not docs/manual/by-hand/{file}"
+            );
         }
         assert_eq!(shown.lines().count(), tested.lines().count(), "{file}: lines on the page");
     }
@@ -478,7 +481,7 @@ struct Ticks {
 
 /// A file of the page's directory.
 fn source(file: &str) -> PathBuf {
-    root().join("docs/by-hand").join(file)
+    root().join("docs/manual/by-hand").join(file)
 }
 
 fn root() -> PathBuf {

@@ -1,5 +1,5 @@
 //! The clinic: programs with each disease that `lastbyte doctor` has to find, and their healthy twins
-//! (`clinic/`, `docs/clinic.md`); and real programs at their normal work.
+//! (`clinic/`, `docs/design/clinic.md`); and real programs at their normal work.
 //!
 //! First the clinic itself is tested, without the doctor: what a patient and its peer counted has to be
 //! what the disease promises. Then the doctor is, against those counts.

@@ -50,7 +50,9 @@ impl Told {
             ),
             ([file], Some(_)) => {
                 if let Some(option) = what.option() {
-                    bail!("{option}: with a file that stands there (docs/gate.md has its keys)");
+                    bail!(
+                        "{option}: with a file that stands there (docs/manual/gate.md has its keys)"
+                    );
                 }
                 Self::read(Path::new(file))
             }

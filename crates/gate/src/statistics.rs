@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_manual_has_every_statistic() {
-        let file = include_str!("../../../docs/gate.md");
+        let file = include_str!("../../../docs/manual/gate.md");
         let (_, rest) = file.split_once("<!-- statistics -->\n").unwrap();
         let (table, _) = rest.split_once("<!-- /statistics -->").unwrap();
         let mut right = "| Name | Kind | Of | Says |\n| --- | --- | --- | --- |\n".to_owned();
@@ -306,7 +306,7 @@ mod tests {
             let (name, says) = (one.name(), one.description());
             right += &format!("| `{name}` | {kind} | {of} | {says} |\n");
         }
-        assert!(table == right, "docs/gate.md should have, between its marks:\n{right}");
+        assert!(table == right, "docs/manual/gate.md should have, between its marks:\n{right}");
     }
 
     #[test]

@@ -52,7 +52,7 @@
 //! load and store. A reader sums the cells of all threads. The first 64 threads that count at one
 //! time have cells of their own; all others share one more set, with an atomic addition each.
 //!
-//! Measured by `examples/cost.rs`; the figures are in `docs/defaults.md`.
+//! Measured by `examples/cost.rs`; the figures are in `docs/design/defaults.md`.
 //!
 //! # What a reader sees
 //!

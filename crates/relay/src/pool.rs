@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lastbyte_sys::pipe;
 
 /// Bytes of a buffer. Where a read fills it there is more, and from about 20 KiB on moving it
-/// through a pipe costs less than copying it: see `docs/relay.md`.
+/// through a pipe costs less than copying it: see `docs/measured/relay.md`.
 pub(crate) const BUFFER_BYTES: usize = 32 << 10;
 
 /// Bytes that a pipe is asked to hold. A quarter of it has most of the gain, and is what is left

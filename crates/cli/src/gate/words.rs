@@ -16,7 +16,7 @@ use lastbyte_units::Span;
 ///
 /// A route is LISTEN=TARGET[,TARGET...], such as 127.0.0.1:3306=db.example:3306, or
 /// socks5://LISTEN or http-connect://LISTEN; a port alone listens on 127.0.0.1. Or name a file that
-/// ends in .toml, which has all that there is to set: docs/gate.md has its keys.
+/// ends in .toml, which has all that there is to set: docs/manual/gate.md has its keys.
 ///
 /// What is set on a leg governs what this host sends there. For replication or downloads over a long
 /// path put the gate at the sender: `lastbyte gate 0.0.0.0:3307=127.0.0.1:3306 --allow REPLICA
@@ -51,7 +51,7 @@ pub(crate) enum GateCommand {
 /// Read the statistics of a gate that runs.
 ///
 /// With a name the figure alone is printed, all routes together: `lastbyte gate stat flows_open`.
-/// docs/gate.md has the names. Exit code 0: it is read. 2: there is no such name, or no gate that
+/// docs/manual/gate.md has the names. Exit code 0: it is read. 2: there is no such name, or no gate that
 /// answers.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StatArgs {

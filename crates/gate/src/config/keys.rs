@@ -369,13 +369,13 @@ mod tests {
 
     #[test]
     fn the_manual_has_every_key() {
-        let file = include_str!("../../../../docs/gate.md");
+        let file = include_str!("../../../../docs/manual/gate.md");
         let (_, rest) = file.split_once("<!-- keys -->\n").unwrap();
         let (table, _) = rest.split_once("<!-- /keys -->").unwrap();
         let right = manual();
         assert!(
             table.trim() == right.trim(),
-            "docs/gate.md should have, between its marks:\n{right}"
+            "docs/manual/gate.md should have, between its marks:\n{right}"
         );
     }
 

@@ -91,13 +91,13 @@ fn json_has_every_field_with_its_unit() {
 
 #[test]
 fn the_manual_has_every_key() {
-    let manual = include_str!("../../../../docs/gate.md");
+    let manual = include_str!("../../../../docs/manual/gate.md");
     let value: serde_json::Value = serde_json::from_str(&Form::Json.line(&account())).unwrap();
     let legs = ["client", "upstream"].map(|leg| value[leg].as_object().unwrap());
     let keys =
         [value.as_object().unwrap()].into_iter().chain(legs).flat_map(|object| object.keys());
     for key in keys.filter(|key| !key.starts_with("down_")) {
-        assert!(manual.contains(&format!("`{key}`")), "docs/gate.md does not have {key}");
+        assert!(manual.contains(&format!("`{key}`")), "docs/manual/gate.md does not have {key}");
     }
 }
 
