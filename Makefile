@@ -20,7 +20,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo program build test check test-real soak release test-kernels test-c test-loom test-miri test-python \
-  test-sanitizer python fuzz ci msrv header \
+  test-sanitizer python docs manual fuzz ci msrv header \
   bench-cc bench-dial bench-doctor bench-doctor-fail-on bench-doctor-matrix bench-engines bench-finish bench-gate \
   bench-heal bench-lab bench-link bench-replication bench-torture reports install uninstall clean
 
@@ -81,7 +81,7 @@ test-real: ## Run the quick and the slow tests, against iperf3 and real links, i
 	cargo test --workspace --doc --locked
 	@$(MAKE) --no-print-directory test-loom test-python
 
-soak: ## Run everything, with what judges rates and times; keeps what came of it (2 hours, root)
+soak: ## Run everything, with what judges rates and times; keeps what came of it (3 hours, root)
 	@scripts/ensure.sh real
 	scripts/tests.py soak
 
@@ -133,6 +133,14 @@ test-python: ## Run the tests of the Python package, with tools from its index
 python: ## Build the Python package, a wheel in target/wheels
 	@scripts/ensure.sh python
 	scripts/python.sh build
+
+docs: ## Build the pages of docs as a book, target/book/index.html
+	@scripts/ensure.sh docs
+	target/tools/mdbook/bin/mdbook build docs
+
+manual: ## Write what the program knows into docs anew: options, codes, scenarios, keys
+	@scripts/ensure.sh bpf
+	LASTBYTE_WRITE_MANUAL=1 cargo test -p lastbyte-cli --bin lastbyte --locked manual::
 
 # How long for each target.
 FUZZ_SECONDS = 60

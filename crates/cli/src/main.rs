@@ -24,6 +24,8 @@ mod kept;
 mod lab;
 mod ledger;
 mod link;
+#[cfg(test)]
+mod manual;
 mod output;
 mod quiz;
 mod verdict;

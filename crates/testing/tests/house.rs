@@ -1,9 +1,12 @@
 //! The rules of the house that no compiler checks, checked by reading the workspace: which crate
 //! may use which, which licences come in, where unsafe code may be, what a crate's first words say,
-//! and that no file names a directory of the machine it was written on.
+//! that no file names a directory of the machine it was written on, and what pages for people name.
 //!
 //! `make check` runs this. Each test collects every complaint before it fails, and each complaint
 //! says what to do.
+
+#[path = "house/pages.rs"]
+mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -99,6 +99,9 @@ fn the_manual_has_every_key() {
     for key in keys.filter(|key| !key.starts_with("down_")) {
         assert!(manual.contains(&format!("`{key}`")), "docs/manual/gate.md does not have {key}");
     }
+    for word in How::ALL.map(How::word) {
+        assert!(manual.contains(&format!("`{word}`")), "docs/manual/gate.md does not have {word}");
+    }
 }
 
 #[test]
