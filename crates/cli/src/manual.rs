@@ -59,13 +59,13 @@ fn the_readme_has_each_command_and_no_other() {
 
 #[test]
 fn exit_codes_are_explained() {
-    let page = source("docs/manual/start.md");
+    let page = source("docs/start.md");
     let (_, table) = page.split_once("## Exit codes\n").expect("it has that heading");
     for code in ["0", "1", "2", "130"] {
         assert!(
             AFTER_HELP.contains(&format!("{code} ")) || AFTER_HELP.contains(&format!("{code},"))
         );
-        assert!(table.contains(&format!("\n| {code} | ")), "docs/manual/start.md lacks {code}");
+        assert!(table.contains(&format!("\n| {code} | ")), "docs/start.md lacks {code}");
     }
 }
 
