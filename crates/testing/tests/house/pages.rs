@@ -61,6 +61,34 @@ fn pages_that_any_file_names_exist() {
     assert_no_complaints(&complaints);
 }
 
+/// Those from the root, and in the form `core/src/finish.rs` those of a crate.
+#[test]
+fn files_that_pages_name_exist() {
+    let made_later = ["target/", "tests/soak.jsonl"];
+    let root = root();
+    let mut complaints = Vec::new();
+    for page in pages() {
+        let text = source(&page);
+        for path in paths_named_in(&text) {
+            let first = path.split('/').next().unwrap_or_default();
+            let is_of_a_crate =
+                path.strip_prefix(first).is_some_and(|rest| rest.starts_with("/src/"));
+            let (from, is_ours) = if is_of_a_crate {
+                (root.join("crates"), true)
+            } else {
+                // `tests/` is that of a crate, where ARCHITECTURE speaks of one.
+                (root.clone(), !page.ends_with("ARCHITECTURE.md") && root.join(first).is_dir())
+            };
+            let is_there =
+                from.join(path).exists() || made_later.iter().any(|later| path.starts_with(later));
+            if is_ours && !is_there {
+                complaints.push(format!("{}: there is no {path}", shown(&page)));
+            }
+        }
+    }
+    assert_no_complaints(&complaints);
+}
+
 #[test]
 fn make_targets_that_pages_name_exist() {
     let makefile = text_of("Makefile");
@@ -119,10 +147,9 @@ fn links_in(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     let (mut in_block, mut in_code) = (false, false);
     for (number, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_block = !in_block;
-        }
-        if in_block {
+        let is_fence = line.trim_start().starts_with("```");
+        in_block ^= is_fence;
+        if in_block || is_fence {
             continue;
         }
         in_code &= !line.trim().is_empty();
@@ -182,6 +209,15 @@ fn pages_named_in(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Paths with a slash at the beginning of code in a line, without those that stand for others.
+fn paths_named_in(text: &str) -> BTreeSet<&str> {
+    let is_of_a_path = |letter: char| letter.is_ascii_alphanumeric() || "_./-".contains(letter);
+    let code = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let words = code.filter_map(|code| code.split_whitespace().next());
+    let is_path = |word: &&str| word.find('/') > Some(0) && word.chars().all(is_of_a_path);
+    words.filter(is_path).filter(|word| !word.contains("NAME")).collect()
+}
+
 /// What is named as `make TARGET` in code, without variables.
 fn targets_named_in(text: &str) -> BTreeSet<&str> {
     let is_of_a_target = |letter: char| letter.is_ascii_lowercase() || letter == '-';
@@ -213,6 +249,8 @@ fn anchors_are_those_of_headings() {
 fn names_of_pages_and_targets_are_found() {
     let line = "see docs/manual/gate.md, (docs/x.svg). not /docs/y.md, docs/z or docs/a.html";
     assert!(pages_named_in(line).eq(["docs/manual/gate.md", "docs/x.svg"]));
+    let text = "`a/b.rs c`, `d`, `src/NAME.rs`, `e<f>/g` and `h/`, i/j";
+    assert_eq!(paths_named_in(text), BTreeSet::from(["a/b.rs", "h/"]));
     let text = "`make test-real`, `make fuzz FUZZ_SECONDS=1`, make it, `make`";
     assert_eq!(targets_named_in(text), BTreeSet::from(["fuzz", "test-real"]));
 }
