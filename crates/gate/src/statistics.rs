@@ -20,7 +20,7 @@ statistics! {
         pub flows_accepted: Counter,
         /// Flows that are open now.
         pub flows_open: Gauge,
-        /// Flows of which both sides ended with a FIN and acknowledged every byte.
+        /// Flows whose sides both ended with a FIN and acknowledged every byte.
         pub flows_complete: Counter,
         /// Flows that ended with a FIN from both sides, each passed on.
         pub flows_ended_fin: Counter,
@@ -28,7 +28,7 @@ statistics! {
         pub flows_ended_reset: Counter,
         /// Flows whose upstream refused the connection.
         pub flows_ended_refused: Counter,
-        /// Flows to whose upstream no way led.
+        /// Flows whose upstream was unreachable.
         pub flows_ended_unreachable: Counter,
         /// Flows whose upstream did not answer the connect in time.
         pub flows_ended_connect_timeout: Counter,
@@ -40,19 +40,19 @@ statistics! {
         pub flows_ended_too_many_flows: Counter,
         /// Flows beyond the limit of one client's flows.
         pub flows_ended_too_many_of_client: Counter,
-        /// Flows beyond the limit of connects that are under way.
+        /// Flows beyond the limit of connects in progress.
         pub flows_ended_too_many_dials: Counter,
-        /// Flows to the gate itself, or to what leads back to it.
+        /// Flows to the gate itself, or to a target that leads back to it.
         pub flows_ended_loop: Counter,
-        /// Flows whose client asked what cannot be understood.
+        /// Flows whose client sent a malformed request.
         pub flows_ended_bad_request: Counter,
-        /// Flows whose client did not say who it is, or not truly.
+        /// Flows whose client sent no credentials, or wrong ones.
         pub flows_ended_unauthenticated: Counter,
-        /// Flows whose client did not say in time what it wants.
+        /// Flows whose client did not send its request in time.
         pub flows_ended_request_timeout: Counter,
         /// Flows on which nothing moved for as long as the route allows.
         pub flows_ended_idle: Counter,
-        /// Flows of which a side took nothing for as long as the route allows.
+        /// Flows of which a side accepted nothing for as long as the route allows.
         pub flows_ended_stalled: Counter,
         /// Flows of which a side did not acknowledge the last bytes in time.
         pub flows_ended_unacked: Counter,
@@ -68,21 +68,21 @@ statistics! {
         pub resets_by_upstream: Counter,
         /// Bytes read from clients.
         pub up_received_bytes: Counter,
-        /// Of those, bytes that this kernel took for upstreams.
+        /// Of those, bytes that this kernel accepted for upstreams.
         pub up_written_bytes: Counter,
         /// Of those, bytes that the upstreams' kernels acknowledged, where it is known. It is known
         /// at the end of a flow.
         pub up_acked_bytes: Counter,
         /// Bytes read from upstreams.
         pub down_received_bytes: Counter,
-        /// Of those, bytes that this kernel took for clients.
+        /// Of those, bytes that this kernel accepted for clients.
         pub down_written_bytes: Counter,
         /// Of those, bytes that the clients' kernels acknowledged, where it is known. It is known at
         /// the end of a flow.
         pub down_acked_bytes: Counter,
-        /// Segments that were sent again to clients, of flows that have ended.
+        /// Segments retransmitted to clients, of flows that have ended.
         pub client_retransmitted_segments: Counter,
-        /// Segments that were sent again to upstreams, of flows that have ended.
+        /// Segments retransmitted to upstreams, of flows that have ended.
         pub upstream_retransmitted_segments: Counter,
         /// Time until an upstream was connected, names included.
         pub connect_seconds: Histogram<Duration> = &[
@@ -117,13 +117,13 @@ statistics! {
     pub struct GateStatistics {
         /// When the gate was started: whole seconds since 1970 (UTC).
         pub started_at: Gauge,
-        /// Threads that carry flows.
+        /// Threads that relay flows.
         pub workers: Gauge,
-        /// Times that accepting had to pause, for want of descriptors or memory.
+        /// Times that the gate paused accepting, for lack of descriptors or memory.
         pub accept_pauses: Counter,
-        /// Reloads that were done.
+        /// Reloads that succeeded.
         pub reloads: Counter,
-        /// Reloads that were refused: the gate stayed what it was.
+        /// Reloads that failed: nothing changed.
         pub reloads_failed: Counter,
         /// Accounts that never became a line of the log, because it could not keep up.
         pub log_lines_lost: Counter,
