@@ -2,12 +2,13 @@
 //! scenarios and their keys. Each test compares a part of a page, between its marks; with
 //! `LASTBYTE_WRITE_MANUAL` set (`make manual`) it writes that part.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use clap::{Arg, Args, Command, CommandFactory};
+use clap::{Arg, Args, Command, CommandFactory, Parser};
 use lastbyte_doctor::pages;
 use lastbyte_link::{Scenario, Topology};
 
@@ -27,6 +28,45 @@ fn each_command_has_a_page_with_its_options() {
         let page = format!("docs/manual/{}.md", command.get_name());
         compare(&page, "options", &options_of(command, None));
     }
+}
+
+#[test]
+fn options_that_pages_name_exist() {
+    let program = program();
+    let known = longs_of(&program);
+    let mut unknown = Vec::new();
+    for command in program.get_subcommands().filter(|command| is_listed(command)) {
+        let page = format!("docs/manual/{}.md", command.get_name());
+        let text = source(&page);
+        let code = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+        // What begins otherwise is the command line of another program.
+        let code = code.filter(|code| code.starts_with("--"));
+        let words = code.flat_map(str::split_whitespace);
+        let longs = words.filter_map(|word| word.strip_prefix("--")?.split('=').next());
+        let longs = longs.filter(|long| !long.is_empty() && !known.contains(*long));
+        unknown.extend(longs.map(|long| format!("{page}: no command has --{long}")));
+    }
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+}
+
+/// As far as they are one line, and whole.
+#[test]
+fn commands_that_pages_show_are_understood() {
+    let folder = fs::read_dir(file("docs/manual")).expect("it is a directory");
+    let pages = folder.map(|page| page.expect("it can be read").file_name().into_string().unwrap());
+    let pages =
+        pages.filter(|page| page.ends_with(".md")).map(|page| format!("docs/manual/{page}"));
+    let (mut seen, mut refused) = (0, Vec::new());
+    for page in pages {
+        for line in source(&page).lines().filter_map(shown_command) {
+            seen += 1;
+            if let Err(error) = Cli::try_parse_from(words_of(line)) {
+                refused.push(format!("{page}: {line}: {error}"));
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+    assert!(seen > 20, "only {seen} commands are shown");
 }
 
 #[test]
@@ -115,6 +155,41 @@ fn program() -> Command {
 
 fn is_listed(command: &Command) -> bool {
     !command.is_hide_set() && command.get_name() != "help"
+}
+
+/// The long options of a command and of all below it.
+fn longs_of(command: &Command) -> BTreeSet<String> {
+    let mine = command.get_arguments().filter_map(Arg::get_long).map(str::to_owned);
+    mine.chain(command.get_subcommands().flat_map(longs_of)).collect()
+}
+
+/// A command of ours that is typed at a prompt, without what the shell does with it.
+fn shown_command(line: &str) -> Option<&str> {
+    let typed = line.strip_prefix("$ ").or_else(|| line.strip_prefix("sudo "))?;
+    let typed = typed.strip_prefix("sudo ").unwrap_or(typed);
+    let ends = [" | ", " |", " < ", " > ", "  #"].map(|end| typed.find(end).unwrap_or(typed.len()));
+    let command = &typed[..ends.into_iter().min().unwrap_or(typed.len())];
+    (command.starts_with("lastbyte ") && !command.contains("...")).then_some(command)
+}
+
+/// The words of a command, as a shell reads single quotes.
+fn words_of(command: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for (number, piece) in command.split('\'').enumerate() {
+        let is_quoted = number % 2 == 1;
+        for (part, text) in piece.split(' ').enumerate() {
+            if part > 0 && !is_quoted {
+                words.push(String::new());
+            }
+            let word = words.last_mut().expect("there is one");
+            if part > 0 && is_quoted {
+                word.push(' ');
+            }
+            word.push_str(text);
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// The options of a command in a table, and below it each of its own commands with its table.
