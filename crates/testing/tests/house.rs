@@ -90,14 +90,16 @@ fn the_first_words_of_a_crate_say_what_it_forbids() {
 }
 
 #[test]
-fn readme_names_the_oldest_rust_of_cargo_toml() {
+fn pages_name_the_oldest_rust_of_cargo_toml() {
     let ours = |package: &&Value| text(&package["name"]) == "lastbyte-cli";
     let packages = packages();
     let promised = text(&packages.iter().find(ours).expect("it is a package")["rust_version"]);
     let mut complaints = Vec::new();
-    for named in rust_versions_named_in(&text_of("README.md")) {
-        if named != promised && !named.starts_with(&format!("{promised}.")) {
-            complaints.push(format!("README.md names Rust {named}, Cargo.toml Rust {promised}"));
+    for page in ["README.md", "docs/start.md"] {
+        for named in rust_versions_named_in(&text_of(page)) {
+            if named != promised && !named.starts_with(&format!("{promised}.")) {
+                complaints.push(format!("{page} names Rust {named}, Cargo.toml Rust {promised}"));
+            }
         }
     }
     assert_no_complaints(&complaints);
