@@ -13,6 +13,10 @@ pub(super) enum Expected {
     Told,
     /// The code; no loss, since whether anybody waited for the bytes cannot be seen.
     Noted,
+    /// A loss, but not which: that is LB110, without bytes.
+    Doubted,
+    /// This end shows nothing of it. If the other end does, as LB105, that has to be its bytes.
+    OtherEnd,
     /// This tier has no view of it. If it is found all the same, its bytes have to be right.
     Unseen,
 }
@@ -27,8 +31,11 @@ pub(super) fn expected(tier: &str, case: &Case) -> Expected {
         "bpf" => Expected::Found,
         "tracefs" if is_of(&NOTED_BY_TRACEFS) => Expected::Noted,
         "tracefs" if is_of(&TOLD_BY_TRACEFS) => Expected::Told,
+        "tracefs" if is_of(&OTHER_END_BY_TRACEFS) => Expected::OtherEnd,
         "tracefs" if is_of(&UNSEEN_BY_TRACEFS) => Expected::Unseen,
         "tracefs" => Expected::Found,
+        _ if is_of(&DOUBTED_BY_PROCFS) => Expected::Doubted,
+        _ if is_of(&OTHER_END_BY_TRACEFS) => Expected::OtherEnd,
         _ if is_of(&UNSEEN_BY_TRACEFS) || is_of(&UNSEEN_BY_PROCFS) => Expected::Unseen,
         _ => Expected::Found,
     }
@@ -40,27 +47,23 @@ const NOTED_BY_TRACEFS: [&str; 2] = ["LB107", "unread input, other network"];
 /// An abort leaves no numbers, and text is read, and tables are looked at, some times in a second.
 const TOLD_BY_TRACEFS: [&str; 1] = ["linger 0, gone in milliseconds"];
 
+/// What the other end sent in vain is told by no trace point, if it is answered but once or twice. The last
+/// look at that end may show it.
+const OTHER_END_BY_TRACEFS: [&str; 1] = ["receiver closes early, in Python"];
+
 /// Diseases, and single cases by their names.
-const UNSEEN_BY_TRACEFS: [&str; 8] = [
-    // What the other end sent in vain is told by no trace point, if it is answered but once or twice.
-    "receiver closes early, in Python",
+const UNSEEN_BY_TRACEFS: [&str; 7] = [
     // Calls of the program, and what its sockets waited for.
-    "LB205",
-    "LB303",
-    "LB304",
-    // Connects that come about in the end.
-    "LB401",
-    "LB402",
-    "LB403",
-    "LB405",
+    "LB205", "LB303", "LB304", // Connects that come about in the end.
+    "LB401", "LB402", "LB403", "LB405",
 ];
 
+/// In no table there is who closed what, and how; the namespace's counters tell that something was lost.
+const DOUBTED_BY_PROCFS: [&str; 4] =
+    ["LB102", "data after close in C", "data after close in Go", "linger 0, gone in milliseconds"];
+
 /// Besides these.
-const UNSEEN_BY_PROCFS: [&str; 6] = [
-    // In no table there is who closed what, and how.
-    "LB102",
-    "LB104",
-    "linger 0, gone in milliseconds",
+const UNSEEN_BY_PROCFS: [&str; 3] = [
     "LB107",
     "LB305",
     // Another network's tables are read where the doctor is told of a process in it.

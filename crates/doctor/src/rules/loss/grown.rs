@@ -218,7 +218,7 @@ fn finding(book: &Book, network: u64, left: &Tally) -> Finding {
     };
     let (unseen, fix) = match book.tier() {
         Tier::Procfs => (
-            "too short-lived for the tables to show whose, or whether bytes were lost",
+            "the tables, looked at now and then, do not show whose, or whether bytes were lost",
             "Run as root for names: with eBPF, or else the kernel's trace points, each close is seen with \
              its process and its bytes.",
         ),

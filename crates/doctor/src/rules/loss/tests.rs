@@ -826,8 +826,8 @@ fn lb110_counts_what_no_table_showed() {
         assert_eq!(
             finding.sentence,
             "5 connections in this network namespace were reset locally with unread input \
-             (TCPAbortOnClose +5) while this ran; too short-lived for the tables to show whose, or \
-             whether bytes were lost."
+             (TCPAbortOnClose +5) while this ran; the tables, looked at now and then, do not show whose, \
+             or whether bytes were lost."
         );
     }
     let finding = unseen(Tier::Procfs, Scope::Machine, &[closed(0, 2)]).finding();
