@@ -55,8 +55,9 @@ const DEVICE: &str = "making a path needs /dev/net/tun, or veth devices and pack
                       /dev/net/tun --cap-add NET_ADMIN --cap-add SYS_ADMIN)";
 
 impl LinkError {
-    /// Names the step in which the kernel said no, and the cure where it is a matter of rights.
-    pub(crate) fn at(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+    /// Names the step that the kernel refused, such as "sending probes": [`LinkError::Rights`] where a
+    /// privilege is missing, else [`LinkError::Step`].
+    pub fn at(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |cause| match cause.kind() {
             io::ErrorKind::PermissionDenied => {
                 Self::Rights { what: doing, cause, advice: AS_ROOT.to_owned() }

@@ -9,8 +9,6 @@
 //! - [`Spec`] and [`scenario`]: what a path is like, from words, TOML or by name.
 //! - [`Link`]: the path itself, carried by a thread between two devices.
 //! - [`Topology`] and [`Network`]: several hosts and the links between them, from TOML.
-//! - [`check`]: whether a link does what was asked, measured from outside.
-//! - [`record`]: a scenario from what probes see of a real path.
 //! - [`Namespace`]: a host; programs and threads can be put into it.
 //!
 //! Namespaces and devices made here are held by descriptors alone. When the process ends, also by a
@@ -18,18 +16,15 @@
 
 #![forbid(unsafe_code)]
 
-pub mod check;
 mod clock;
 mod error;
 mod held;
 mod host;
-mod interval;
 mod link;
 pub mod model;
 mod network;
 mod packet;
 mod port;
-pub mod record;
 mod report;
 mod rights;
 pub mod scenario;
@@ -43,7 +38,7 @@ pub use error::LinkError;
 pub use host::{Device, FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
 pub use link::{End, Link};
 pub use network::Network;
-pub use report::{DirectionReport, Report, Times};
+pub use report::{DirectionReport, PROMISED_LATENESS, Report, Times};
 pub use rights::{have_rights, take_rights};
 pub use scenario::{Scenario, Setting};
 pub use spec::{

@@ -28,7 +28,7 @@ use lastbyte_units::Share;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use crate::clock::nanos;
+pub use crate::clock::nanos;
 use crate::spec::{Direction, QueueLimit, Spec, Way};
 use jitter::Delay;
 use loss::{Bursts, EveryNth, Gaps};

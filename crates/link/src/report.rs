@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use crate::spec::Way;
+
 /// Packets may be this late on the wire, 99 of 100 of them, for a link to have kept its promise:
 /// about what timers and the scheduler of a real host add.
-pub(crate) const PROMISED_LATENESS: Duration = Duration::from_millis(1);
+pub const PROMISED_LATENESS: Duration = Duration::from_millis(1);
 
 /// What a link did from its beginning to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,6 +85,15 @@ impl Times {
 }
 
 impl Report {
+    /// The packets of one direction.
+    #[must_use]
+    pub fn direction(&self, way: Way) -> &DirectionReport {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+
     /// Why this link's run should not be believed; `None` when it kept its promise: 99 of 100
     /// packets delivered at most 1 ms late, none dropped unasked.
     #[must_use]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
 use serde::{Deserialize, Serialize};
 
+use crate::host::Host;
 use crate::trace::Trace;
 
 /// The shortest queue that a multiple of the bandwidth-delay product is rounded up to: ten full
@@ -56,6 +57,21 @@ pub enum Way {
 impl Way {
     /// Up, then down.
     pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
+
+    /// The host that sends in this direction.
+    #[must_use]
+    pub fn sender(self) -> Host {
+        match self {
+            Self::Up => Host::Near,
+            Self::Down => Host::Far,
+        }
+    }
+
+    /// The host that receives in this direction.
+    #[must_use]
+    pub fn receiver(self) -> Host {
+        self.sender().other()
+    }
 }
 
 impl fmt::Display for Way {
@@ -429,7 +445,7 @@ impl Spec {
     }
 
     /// What one direction becomes and when, with the limit of its queue, from the beginning on.
-    pub(crate) fn states(
+    pub fn states(
         &self,
         way: Way,
     ) -> impl Iterator<Item = (Duration, &Direction, Option<QueueLimit>)> {

@@ -78,18 +78,21 @@ impl Trace {
         self.opportunities.last().copied().unwrap_or(1)
     }
 
-    /// After so long it begins again.
-    pub(crate) fn length(&self) -> Duration {
+    /// How long it is: after that it begins again.
+    #[must_use]
+    pub fn length(&self) -> Duration {
         Duration::from_millis(self.length_ms())
     }
 
     /// How many opportunities there are until it begins again.
-    pub(crate) fn opportunities(&self) -> u64 {
+    #[must_use]
+    pub fn opportunities(&self) -> u64 {
         self.opportunities.len() as u64
     }
 
     /// When the opportunity of a number comes, counted from 0 through all repetitions, in nanoseconds.
-    pub(crate) fn time(&self, number: u64) -> u64 {
+    #[must_use]
+    pub fn time(&self, number: u64) -> u64 {
         let count = self.opportunities.len() as u64;
         let (round, place) = (number / count, number % count);
         let place = usize::try_from(place).unwrap_or_default();
@@ -97,8 +100,9 @@ impl Trace {
         ms.saturating_mul(NANOS_PER_MS)
     }
 
-    /// The number of the first opportunity at or after a time.
-    pub(crate) fn first_at(&self, now: u64) -> u64 {
+    /// The number of the first opportunity at or after a time in nanoseconds.
+    #[must_use]
+    pub fn first_at(&self, now: u64) -> u64 {
         let ms = now.div_ceil(NANOS_PER_MS);
         let (round, within) = (ms / self.length_ms(), ms % self.length_ms());
         let count = self.opportunities.len() as u64;

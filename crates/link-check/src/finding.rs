@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::spec::Way;
+use lastbyte_units::Unit;
+
+use lastbyte_link::Way;
 
 /// What is being measured, each on a link of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -187,21 +189,6 @@ impl fmt::Display for Subject {
             Self::Unchecked(what) => what,
         })
     }
-}
-
-/// What a figure counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unit {
-    /// Seconds.
-    Seconds,
-    /// A share of one.
-    Share,
-    /// Bits per second.
-    BitsPerS,
-    /// IP bytes.
-    Bytes,
-    /// Packets; a mean of them need not be whole.
-    Packets,
 }
 
 /// A figure, and what it says about what was asked.

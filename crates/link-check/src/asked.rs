@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lastbyte_units::BitRate;
 
-use crate::spec::{
+use lastbyte_link::Trace;
+use lastbyte_link::{
     BurstLoss, Direction, Jitter, Management, Marks, Policer, QueueLimit, Shape, Spec,
 };
-use crate::trace::Trace;
 
 use super::probe::{AT_START_EVERY, Lane, Load};
 use super::{
@@ -357,7 +357,7 @@ pub(super) fn at_once(every: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Scenario;
+    use lastbyte_link::Scenario;
 
     fn asked(toml: &str) -> Asked {
         Asked::of(&Scenario::parse("test", toml).unwrap().spec, Way::Up)

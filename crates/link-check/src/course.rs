@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::LinkError;
-use crate::link::Link;
-use crate::report::PROMISED_LATENESS;
-use crate::spec::{Direction, Spec, Way};
+use lastbyte_link::{Direction, Link, LinkError, PROMISED_LATENESS, Spec, Way};
 
 use super::asked::Asked;
 use super::finding::{Finding, Findings, Outcome, Phase, Subject};
@@ -311,7 +308,7 @@ impl<'a> Course<'a> {
         let mut attempt = Attempt::default();
         for (lane, seen) in lanes.iter().zip(&seen) {
             let place = usize::from(lane.way == Way::Down);
-            let dropped = lane.way.of(&certificate.report).dropped;
+            let dropped = certificate.report.direction(lane.way).dropped;
             for (subject, outcome) in judge(&self.asked[place], seen) {
                 let outcome = match seen.spoiled() {
                     Some(why) => Outcome::TooBusy(why),

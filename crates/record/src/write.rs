@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use lastbyte_units::{BitRate, Span, grouped};
-
-use crate::check::Unit;
-use crate::spec::{BurstLoss, Direction, Jitter, Shape, Spec};
+use lastbyte_link::{BurstLoss, Direction, Jitter, Shape, Spec};
+use lastbyte_units::{BitRate, Span, Unit, grouped};
 
 use super::{Figure, Method, Outcome, Recorded, Target};
 

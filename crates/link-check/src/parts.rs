@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::spec::{Direction, Management, Marks, Queue, Spec};
+use lastbyte_link::{Direction, Management, Marks, Queue, Spec};
 
 /// How long the queue is where it must not be the limit.
 pub(super) const LONG_QUEUE: Duration = Duration::from_secs(2);
@@ -145,7 +145,7 @@ pub(super) fn left_out(asked: &Direction, kept: &Direction) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Scenario;
+    use lastbyte_link::Scenario;
 
     fn direction(toml: &str) -> Direction {
         Scenario::parse("test", toml).unwrap().spec.up

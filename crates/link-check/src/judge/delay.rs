@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::spec::{Jitter, Shape};
+use lastbyte_link::{Jitter, Shape};
+use lastbyte_units::Unit;
 
 use super::super::probe::Seen;
-use super::super::{DELAY_TOLERANCE, LEAST_PROBES, Measured, Outcome, Subject, Unit};
+use super::super::{DELAY_TOLERANCE, LEAST_PROBES, Measured, Outcome, Subject};
 use super::statistics::{at_share, farthest_99, normal_below, quantile_99};
 use super::{at_least, at_most, measured};
 

@@ -6,10 +6,10 @@
 //! What holds whatever the machine does is in the first tests: counts, what arrives not too early, what is
 //! and is not measured. What depends on the clock is in `soak`: most runs have to come out right, of those
 //! in which the link was not late by its own account. How figures are judged is tested without a clock,
-//! in `src/check/judge`.
+//! in `src/judge`.
 
-use lastbyte_link::check::{Finding, Findings, Measured, Moment, Outcome, Subject, measure};
 use lastbyte_link::{LinkError, Scenario, Spec, Way};
+use lastbyte_link_check::{Finding, Findings, Measured, Moment, Outcome, Subject, measure};
 use lastbyte_testing::{Run, first_that_counts};
 
 /// Checks a path, and `judge` panics where what was found is wrong. A run with figures that the machine was

@@ -1,12 +1,12 @@
 //! What became of packets that were to be lost, damaged or doubled.
 
-use lastbyte_units::grouped;
+use lastbyte_stats::{Interval, Z_99, wilson, wilson_of_share};
+use lastbyte_units::{Unit, grouped};
 
-use crate::interval::{Z_99, wilson, wilson_share};
-use crate::spec::BurstLoss;
+use lastbyte_link::BurstLoss;
 
 use super::super::probe::Seen;
-use super::super::{Measured, Outcome, Subject, Unit};
+use super::super::{Measured, Outcome, Subject};
 use super::measured;
 
 /// With fewer bursts their length is not judged.
@@ -26,8 +26,8 @@ pub(in super::super) fn share(asked: f64, hits: u64, trials: u64) -> Outcome {
     }
     let got = hits as f64 / trials as f64;
     let basis = format!("{} of {} packets", grouped(hits), grouped(trials));
-    let interval = wilson(hits, trials, Z_99);
-    let (low, high) = if asked > 0.0 { interval } else { (got, got) };
+    let certain = Interval { low: got, high: got };
+    let Interval { low, high } = if asked > 0.0 { wilson(hits, trials, Z_99) } else { certain };
     Outcome::Measured(Measured { unit: Unit::Share, asked, got, low, high, basis })
 }
 
@@ -90,7 +90,7 @@ fn burst_share(asked: f64, chances: Chances, lost: usize, sent: usize) -> Outcom
     }
     let inflation = chances.inflation();
     let (hits, trials) = (lost as f64, sent as f64);
-    let (low, high) = wilson_share(hits / trials, trials / inflation, Z_99);
+    let Interval { low, high } = wilson_of_share(hits / trials, trials / inflation, Z_99);
     let (lost, sent) = (grouped(lost as u64), grouped(sent as u64));
     let basis = format!("{lost} of {sent} packets, which vary {inflation:.1} times as much");
     Outcome::Measured(Measured { unit: Unit::Share, asked, got: hits / trials, low, high, basis })
@@ -127,7 +127,7 @@ fn in_burst(chances: Chances, lost: &[bool]) -> Outcome {
     let hits = between.iter().filter(|lost| **lost).count() as f64;
     let trials = between.len() as f64;
     let [low, got, high] = {
-        let (low, high) = wilson_share(hits / trials, trials, Z_99);
+        let Interval { low, high } = wilson_of_share(hits / trials, trials, Z_99);
         [low, hits / trials, high].map(|share| (share * correction).min(1.0))
     };
     let basis = format!("{hits} of {trials} packets between two that were lost");
@@ -217,15 +217,17 @@ mod tests {
     #[test]
     fn the_inflation_is_that_of_the_chain_itself() {
         let asked = burst_loss("5%", 5.0, "50%");
-        let direction = crate::Direction { burst_loss: Some(asked), ..Default::default() };
-        let spec = crate::Spec { up: direction, ..Default::default() };
+        let direction = lastbyte_link::Direction { burst_loss: Some(asked), ..Default::default() };
+        let spec = lastbyte_link::Spec { up: direction, ..Default::default() };
         let (runs, length) = (2_000_u32, 2_000_u32);
         let lost = |seed: u32| {
-            let mut model = crate::model::Model::new(&spec, crate::Way::Up, seed.into());
-            let packet = crate::model::Packet { bytes: 100, ecn_capable: false };
+            let mut model =
+                lastbyte_link::model::Model::new(&spec, lastbyte_link::Way::Up, seed.into());
+            let packet = lastbyte_link::model::Packet { bytes: 100, ecn_capable: false };
             let fates = (0..length).map(|now| model.offer(now.into(), packet));
             f64::from(
-                u32::try_from(fates.filter(|f| *f == crate::model::Fate::Lost).count()).unwrap(),
+                u32::try_from(fates.filter(|f| *f == lastbyte_link::model::Fate::Lost).count())
+                    .unwrap(),
             )
         };
         let counts: Vec<f64> = (0..runs).map(lost).collect();

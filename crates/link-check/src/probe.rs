@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use lastbyte_sys::{process, socket};
 use lastbyte_units::BitRate;
 
-use crate::error::LinkError;
-use crate::host::{Host, Namespace};
-use crate::link::Link;
+use lastbyte_link::{Host, Link, LinkError, Namespace};
 
 use super::Way;
 
@@ -163,7 +161,7 @@ impl Seen {
 pub(super) fn run(link: &Link, lanes: &[Lane]) -> Result<Vec<Seen>, LinkError> {
     let sockets: Vec<_> = lanes
         .iter()
-        .map(|lane| sockets(link, lane.way.from(), lane.way.to()))
+        .map(|lane| sockets(link, lane.way.sender(), lane.way.receiver()))
         .collect::<Result<_, _>>()?;
     let before = counters(link, lanes)?;
     let results = thread::scope(|scope| {
@@ -227,7 +225,7 @@ fn counters(link: &Link, lanes: &[Lane]) -> Result<Vec<Counters>, LinkError> {
             .map(|text| Counters::of(&text))
             .map_err(LinkError::at("reading a host's counters"))
     };
-    lanes.iter().map(|lane| read(link.host(lane.way.to()))).collect()
+    lanes.iter().map(|lane| read(link.host(lane.way.receiver()))).collect()
 }
 
 impl Counters {
@@ -391,7 +389,7 @@ impl Load {
 
 /// Whether a packet that is longer than so many bytes is refused where it may not be cut.
 pub(super) fn refuses_longer(link: &Link, way: Way, ip_bytes: u32) -> Result<bool, LinkError> {
-    let (from, _to) = sockets(link, way.from(), way.to())?;
+    let (from, _to) = sockets(link, way.sender(), way.receiver())?;
     let tried = || -> io::Result<bool> {
         socket::forbid_fragments(&from)?;
         match from.send(&vec![0; (ip_bytes + 1 - HEADERS) as usize]) {

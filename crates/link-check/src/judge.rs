@@ -9,9 +9,9 @@ mod timetable;
 
 use std::time::Duration;
 
-use lastbyte_units::grouped;
+use lastbyte_units::{Unit, grouped};
 
-use super::{Certificate, Ends, Finding, Measured, Outcome, PROMISED_LATENESS, Subject, Unit, Way};
+use super::{Certificate, Ends, Finding, Measured, Outcome, PROMISED_LATENESS, Subject, Way};
 
 pub(super) use delay::{Varying, delay, longest_packet, overtaken, varying, varying_sum};
 pub(super) use loss::{bursts, damaged, doubled, dropped, every_nth, share};
@@ -64,7 +64,7 @@ pub(super) fn certificates(certificates: &[Certificate], repeated: usize) -> Vec
     for (place, way) in Way::BOTH.into_iter().enumerate() {
         let mut total = 0;
         let missing = certificates.iter().map(|one| {
-            total += way.of(&one.report).packets;
+            total += one.report.direction(way).packets;
             unaccounted(one, place, way)
         });
         let missing = missing.sum::<u64>() as f64;
@@ -77,7 +77,7 @@ pub(super) fn certificates(certificates: &[Certificate], repeated: usize) -> Vec
 
 /// Packets of which the counts at both ends and the link's own do not tell what became.
 fn unaccounted(certificate: &Certificate, place: usize, way: Way) -> u64 {
-    let report = way.of(&certificate.report);
+    let report = certificate.report.direction(way);
     let dropped = report.lost + report.dropped + report.policed;
     let fates = report.delivered + dropped + report.in_flight;
     let arrived = report.delivered + report.duplicated;
@@ -95,7 +95,7 @@ mod tests {
     use super::super::Phase;
     use super::super::probe::{Arrival, Seen};
     use super::*;
-    use crate::report::Report;
+    use lastbyte_link::Report;
 
     pub(super) const MS: Duration = Duration::from_millis(1);
 

@@ -3,9 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::LinkError;
-use crate::link::Link;
-use crate::spec::{Change, Cut, Direction, Outages, Spec, Way};
+use lastbyte_link::{Change, Cut, Direction, Link, LinkError, Outages, Spec, Way};
 
 use super::asked::Asked;
 use super::course::{Attempt, certified};
@@ -302,7 +300,7 @@ fn is_measured(before: &Direction, after: &Direction) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Scenario;
+    use lastbyte_link::Scenario;
 
     fn spec(toml: &str) -> Spec {
         Scenario::parse("test", toml).unwrap().spec

@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use crate::clock::nanos;
-use crate::error::LinkError;
-use crate::link::Link;
-use crate::model::{Fate, Model, Packet};
-use crate::spec::Spec;
+use lastbyte_link::Spec;
+use lastbyte_link::model::nanos;
+use lastbyte_link::model::{Fate, Model, Packet};
+use lastbyte_link::{Link, LinkError};
 
 use super::asked::Asked;
 use super::course::{Attempt, Course, certified, run};

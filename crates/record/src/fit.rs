@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use lastbyte_units::{BitRate, ByteSize, Share, grouped};
-
-use crate::check::Unit;
-use crate::interval::{Z_99, wilson};
-use crate::spec::{BurstLoss, Direction, Jitter, Queue, Shape, Spec};
+use lastbyte_link::{BurstLoss, Direction, Jitter, Queue, Shape, Spec};
+use lastbyte_stats::{Interval, Z_99, wilson};
+use lastbyte_units::{BitRate, ByteSize, Share, Unit, grouped};
 
 use super::dispersion::{Rate, Surroundings, median};
 use super::losses::{Losses, one_way};
@@ -33,7 +31,7 @@ pub(super) fn surroundings(probes: &Seen) -> Surroundings {
     let losses = Losses::of(&probes.lost());
     Surroundings {
         varies: Varied::of(probes).map_or(0.0, |varied| varied.deviation()),
-        loss: losses.interval().1,
+        loss: losses.interval().high,
         burst: if losses.are_bursts() { losses.mean_run() } else { 1.0 },
     }
 }
@@ -212,7 +210,7 @@ impl Fit<'_> {
     fn loss(&mut self) {
         let losses = Losses::of(&self.probes.lost());
         let Losses { sent, lost, runs, .. } = losses;
-        let (low, high) = losses.interval();
+        let Interval { low, high } = losses.interval();
         let (low, high) = (one_way(low), one_way(high));
         let what = match self.method {
             Method::Echo => "round trips",
@@ -267,7 +265,7 @@ impl Fit<'_> {
         let sent = self.probes.sent.len() as u64;
         // Each way doubles a share d of packets: (1 + d)^2 replies to a request.
         let got = significant((1.0 + copies as f64 / sent as f64).sqrt() - 1.0, 3);
-        let (low, high) = wilson(copies.min(sent), sent.max(1), Z_99);
+        let Interval { low, high } = wilson(copies.min(sent), sent.max(1), Z_99);
         let each = |both: f64| (1.0 + both).sqrt() - 1.0;
         let known = Outcome::Known { got, low: each(low), high: each(high) };
         let basis = format!("{} second replies to {}", grouped(copies), grouped(sent));
@@ -399,7 +397,7 @@ impl Fit<'_> {
 }
 
 fn counted(hits: u64, trials: u64) -> Outcome {
-    let (low, high) = wilson(hits, trials.max(1), Z_99);
+    let Interval { low, high } = wilson(hits, trials.max(1), Z_99);
     match hits {
         0 => Outcome::Below(high),
         _ => Outcome::Known { got: hits as f64 / trials.max(1) as f64, low, high },

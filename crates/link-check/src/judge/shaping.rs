@@ -2,16 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use lastbyte_units::{BitRate, grouped};
+use lastbyte_units::{BitRate, Unit, grouped};
 
-use crate::clock::nanos;
-use crate::spec::Policer;
-use crate::trace::Trace;
+use lastbyte_link::model::nanos;
+use lastbyte_link::{Policer, Trace};
 
 use super::super::probe::{Arrival, Seen};
 use super::super::{
     CODEL_OFFERED, LEAST_RATE_PACKETS, Outcome, PROMISED_LATENESS, QUEUE_TOLERANCE, RATE_TOLERANCE,
-    START_UNSURE, STRIKES_TOLERANCE, Subject, Unit,
+    START_UNSURE, STRIKES_TOLERANCE, Subject,
 };
 use super::rate::{bytes_over_time, never_filled};
 use super::{at_most, measured, median};

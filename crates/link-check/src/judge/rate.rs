@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lastbyte_units::{BitRate, grouped};
+use lastbyte_units::{BitRate, Unit, grouped};
 
 use super::super::probe::{Arrival, Seen};
 use super::super::{
-    DELAY_TOLERANCE, LEAST_RATE_PACKETS, OFFERED, Outcome, QUEUE_TOLERANCE, RATE_TOLERANCE, Unit,
+    DELAY_TOLERANCE, LEAST_RATE_PACKETS, OFFERED, Outcome, QUEUE_TOLERANCE, RATE_TOLERANCE,
 };
 use super::measured;
 

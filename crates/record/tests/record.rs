@@ -5,15 +5,13 @@
 //!
 //! What holds whatever the machine does is in the first tests. How well a path is recorded depends on the
 //! clock: that is in `soak`, where most runs have to come out right, of those in which the link kept its
-//! promise; and without kernel and clock in `src/record/simulated.rs`, where all have to.
+//! promise; and without kernel and clock in `src/simulated.rs`, where all have to.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use lastbyte_link::record::{
-    Method, Outcome, Plan, RecordError, Recorded, Subject, Target, record,
-};
 use lastbyte_link::{FAR, FAR_V6, Link, LinkError, Scenario, Spec};
+use lastbyte_record::{Method, Outcome, Plan, RecordError, Recorded, Subject, Target, record};
 use lastbyte_units::ByteSize;
 
 const MS: Duration = Duration::from_millis(1);

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use lastbyte_units::grouped;
+use lastbyte_units::{Unit, grouped};
 
-use crate::spec::Cut;
+use lastbyte_link::Cut;
 
 use super::super::probe::{Arrival, Seen};
 use super::super::{
     CUT_EVERY, DELAY_TOLERANCE, LEAST_PROBES, Moment, Outcome, PROMISED_LATENESS, RATE_TOLERANCE,
-    STEP_TOLERANCE, Subject, Unit,
+    STEP_TOLERANCE, Subject,
 };
 use super::rate::bytes_over_time;
 use super::{at_share_of, measured, median};

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use lastbyte_link::model::{Fate, Model, Packet, nanos};
+use lastbyte_link::{Queue, Scenario, Shape, Spec, Way};
+
 use super::seen::{Reply, Seen};
 use super::trains::Trains;
 use super::{Load, Method, Outcome, Plan, Recorded, Subject, Target, fit, small_probes};
-use crate::clock::nanos;
-use crate::model::{Fate, Model, Packet};
-use crate::scenario::Scenario;
-use crate::spec::{Queue, Shape, Spec, Way};
 
 /// How fast this machine sends, at best: 1500 bytes in 8 us are 1.5 Gbit/s.
 const SENDING: u64 = 8_000;

@@ -1,5 +1,7 @@
 //! Measures what a link claims to do, with probes of its own.
 //!
+//! This crate forbids a property of a path that is neither measured nor called unchecked.
+//!
 //! UDP packets go from one host to the other through real kernels, and both ends are in this
 //! process, so that one clock stamps them: a one-way delay is measured, not guessed as half of a
 //! round trip. Nothing is taken from the link but its [`Report`], which is checked too.
@@ -27,6 +29,8 @@
 //! the figures. What a phase cannot tell it says: [`Outcome::NotChecked`] where nothing was asked or it
 //! is too far off, [`Outcome::NotMeasured`] and [`Outcome::TooBusy`] where it tried in vain.
 
+#![forbid(unsafe_code)]
+
 mod asked;
 mod course;
 mod finding;
@@ -39,15 +43,12 @@ mod timetable;
 use std::thread;
 use std::time::Duration;
 
-use crate::error::LinkError;
-use crate::host::Host;
-use crate::report::{DirectionReport, PROMISED_LATENESS, Report};
-use crate::spec::{Spec, Way};
+use lastbyte_link::{LinkError, PROMISED_LATENESS, Report, Spec, Way};
 
 use asked::Asked;
 use course::Course;
 
-pub use finding::{Finding, Findings, Measured, Moment, Outcome, Phase, Subject, Unit};
+pub use finding::{Finding, Findings, Measured, Moment, Outcome, Phase, Subject};
 
 /// How far the median of a delay may be off, and that of the round trip: four wake-ups of the link's
 /// thread on an idle machine, twice in each direction, with room.
@@ -146,29 +147,6 @@ const AT_ONCE: f64 = 250e6;
 /// IP packets: the largest, and that of a probe with nothing but its number.
 const FULL_PACKET: u32 = 1500;
 const SMALL_PACKET: u32 = probe::HEADERS + probe::NUMBER;
-
-impl Way {
-    fn from(self) -> Host {
-        match self {
-            Self::Up => Host::Near,
-            Self::Down => Host::Far,
-        }
-    }
-
-    fn to(self) -> Host {
-        match self {
-            Self::Up => Host::Far,
-            Self::Down => Host::Near,
-        }
-    }
-
-    fn of(self, report: &Report) -> &DirectionReport {
-        match self {
-            Self::Up => &report.up,
-            Self::Down => &report.down,
-        }
-    }
-}
 
 /// Measures a path. Takes about 10 s for a plain one, some more for each thing beyond delay, loss,
 /// rate and queue, and as long as the last cut or change that is waited for; `watch` is told of each

@@ -1,6 +1,6 @@
 //! Which requests were lost, and how they follow each other: arithmetic alone.
 
-use crate::interval::{Z_99, wilson_share};
+use lastbyte_stats::{Interval, Z_99, wilson_of_share};
 
 use super::dispersion::at_least;
 
@@ -38,7 +38,7 @@ impl Losses {
 
     /// Of the share, 99 %. Losses in bursts tell as much as fewer requests would: those of a chain of
     /// two states count as (1 - r) / (1 + r) of them, r being how far one predicts the next.
-    pub(super) fn interval(&self) -> (f64, f64) {
+    pub(super) fn interval(&self) -> Interval {
         let (sent, lost) = (self.sent.max(1) as f64, self.lost as f64);
         let share = lost / sent;
         let worth = if self.are_bursts() {
@@ -48,7 +48,7 @@ impl Losses {
         } else {
             1.0
         };
-        wilson_share(share, (sent * worth).max(1.0), Z_99)
+        wilson_of_share(share, (sent * worth).max(1.0), Z_99)
     }
 
     pub(super) fn mean_run(&self) -> f64 {
@@ -112,11 +112,11 @@ mod tests {
 
     #[test]
     fn losses_in_bursts_tell_less() {
-        let width = |losses: Losses| losses.interval().1 - losses.interval().0;
+        let width = |losses: Losses| losses.interval().high - losses.interval().low;
         let apart = lost(&often("x...................", 50));
         let bursts = lost(&often(&[often("x", 5), often(".", 95)].concat(), 10));
         assert_eq!((apart.lost, apart.sent), (bursts.lost, bursts.sent));
         assert!(width(bursts) > 2.0 * width(apart));
-        assert_eq!(lost("....").interval().0, 0.0);
+        assert_eq!(lost("....").interval().low, 0.0);
     }
 }

@@ -1,5 +1,8 @@
 //! Records a real path: a scenario that behaves like it, from gentle probes of one end.
 //!
+//! This crate forbids a figure that the probes did not show: a bound is called a bound, and what one end
+//! cannot know is unknown.
+//!
 //! Small echo requests, one at a time, give round trips and losses; short trains of full ones give
 //! the rate, by how far apart their replies come (packet dispersion: Dovrolis, Ramanathan and Moore,
 //! "Packet-dispersion techniques and a capacity-estimation methodology", IEEE/ACM ToN 12(6), 2004;
@@ -8,11 +11,12 @@
 //! of rate and queue.
 //!
 //! One end cannot know in which direction something happened, so what is written is the same for
-//! both. Each figure says what it rests on, and what could not be known is said instead of guessed
-//! ([`Outcome`]).
+//! both. Each figure says what it rests on ([`Outcome`], [`Figure::basis`]).
 //!
 //! `probe` and `connect` ask the network, `trains` decides what to send next, `varied`, `losses`,
 //! `dispersion` and `fit` are arithmetic, `write` makes the text.
+
+#![forbid(unsafe_code)]
 
 mod connect;
 mod dispersion;
@@ -30,10 +34,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use lastbyte_units::ByteSize;
-
-use crate::check::Unit;
-use crate::spec::Spec;
+use lastbyte_link::Spec;
+use lastbyte_units::{ByteSize, Unit};
 
 use probe::Prober;
 use seen::Seen;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::interval::Z_99;
-use crate::spec::Shape;
+use lastbyte_link::Shape;
+use lastbyte_stats::Z_99;
 
 use super::seen::Seen;
 

@@ -1,6 +1,6 @@
 //! What samples say about what they were drawn from.
 
-use crate::interval::Z_99;
+use lastbyte_stats::Z_99;
 
 /// The middle of a list; 0 of an empty one.
 pub(in super::super) fn median(mut list: Vec<f64>) -> f64 {
