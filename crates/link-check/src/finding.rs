@@ -1,4 +1,4 @@
-//! What can be found out about a path, and how it is told.
+//! What a check can find out about a path.
 
 use std::fmt;
 
@@ -17,8 +17,8 @@ pub enum Phase {
     Bursts,
     /// Losses by counting.
     Counting,
-    /// Damage and second copies.
-    Damage,
+    /// Corruption and duplicates.
+    Corruption,
     /// Rates.
     Rate,
     /// Queues.
@@ -27,12 +27,12 @@ pub enum Phase {
     Recorded,
     /// A queue's management.
     Codel,
-    /// Marks of a queue that is longer than it should be.
+    /// Marks of a queue that is longer than a threshold.
     Marks,
     /// A policer.
     Policer,
     /// Cuts, and changes at set times.
-    Timetable,
+    Scheduled,
 }
 
 impl fmt::Display for Phase {
@@ -42,14 +42,14 @@ impl fmt::Display for Phase {
             Self::Loss => "loss",
             Self::Bursts => "losses in bursts",
             Self::Counting => "losses by counting",
-            Self::Damage => "damage and copies",
+            Self::Corruption => "damage and copies",
             Self::Rate => "rate",
             Self::Queue => "queue",
             Self::Recorded => "the recorded rate",
             Self::Codel => "CoDel",
             Self::Marks => "marks",
             Self::Policer => "policer",
-            Self::Timetable => "cuts and changes",
+            Self::Scheduled => "cuts and changes",
         })
     }
 }
@@ -81,7 +81,7 @@ pub enum Subject {
     /// The greatest distance of the delays from the distribution asked, as a share.
     Jitter,
     /// Packets that came after one that was sent after them.
-    Overtaken,
+    Reordered,
     /// The longest packet that goes through whole.
     LongestPacket,
     /// The share of packets lost, each by itself.
@@ -92,12 +92,12 @@ pub enum Subject {
     BurstLength,
     /// The share of packets lost within a burst.
     InBurst,
-    /// Every so manieth packet is lost.
+    /// Every n-th packet is lost.
     LoseEvery,
-    /// The share of packets that arrive damaged.
-    Damaged,
+    /// The share of packets that arrive corrupted.
+    Corrupted,
     /// The share of packets that arrive twice.
-    Doubled,
+    Duplicated,
     /// IP bytes over time.
     Rate,
     /// How long the last packet that a full queue took had to wait.
@@ -107,9 +107,9 @@ pub enum Subject {
     /// How far packets leave from the opportunities of a recorded rate, 99 % of them at most.
     Opportunities,
     /// When the first packet was sent that `CoDel` drops or marks, after the first of a load.
-    FirstStrike,
+    FirstSignal,
     /// How many packets of a load `CoDel` drops or marks.
-    Strikes,
+    Signals,
     /// When the first packet was sent that a queue above a length marks, after the first of a load.
     FirstMark,
     /// How many packets of a load it marks.
@@ -125,7 +125,7 @@ pub enum Subject {
     /// How long a cut lasted, by its number from 1.
     CutLength(u32),
     /// Packets lost outside of cuts.
-    CutBesides,
+    LostOutsideCuts,
     /// A change at a set time.
     Change {
         /// Its number, from 1.
@@ -135,11 +135,11 @@ pub enum Subject {
         /// The state before or after it, or when it came.
         moment: Moment,
     },
-    /// How late 99 % of packets were at most, as the link tells.
+    /// How late 99 % of packets were at most, as the link reports.
     Lateness,
-    /// Packets dropped at the devices, as the link tells.
-    UnaskedDrops,
-    /// Packets of which the link's counts and the receivers' do not tell what became.
+    /// Packets dropped at the devices, as the link reports.
+    DeviceDrops,
+    /// Packets that neither the link's counts nor the receivers' account for.
     Unaccounted,
     /// Something asked that is not checked.
     Unchecked(&'static str),
@@ -153,21 +153,21 @@ impl fmt::Display for Subject {
             Self::DelayLow => "delay, 5 %",
             Self::DelayHigh => "delay, 95 %",
             Self::Jitter => "jitter",
-            Self::Overtaken => "overtaken",
+            Self::Reordered => "overtaken",
             Self::LongestPacket => "longest packet",
             Self::Loss => "loss",
             Self::BurstLoss => "loss in bursts",
             Self::BurstLength => "lost in a row",
             Self::InBurst => "lost in a burst",
             Self::LoseEvery => "lost every",
-            Self::Damaged => "damaged",
-            Self::Doubled => "came twice",
+            Self::Corrupted => "damaged",
+            Self::Duplicated => "came twice",
             Self::Rate => "rate",
             Self::QueueTime => "queue time",
             Self::QueueBytes => "queue bytes",
             Self::Opportunities => "opportunities",
-            Self::FirstStrike => "CoDel's first",
-            Self::Strikes => "CoDel's number",
+            Self::FirstSignal => "CoDel's first",
+            Self::Signals => "CoDel's number",
             Self::FirstMark => "first mark",
             Self::Marks => "marks",
             Self::DroppedUnmarked => "dropped unmarked",
@@ -175,7 +175,7 @@ impl fmt::Display for Subject {
             Self::PolicerRate => "policer's rate",
             Self::CutBegin(number) => return write!(f, "cut {number} begins"),
             Self::CutLength(number) => return write!(f, "cut {number} lasts"),
-            Self::CutBesides => "lost besides cuts",
+            Self::LostOutsideCuts => "lost besides cuts",
             Self::Change { number, of, moment } => {
                 return match moment {
                     Moment::Before => write!(f, "{of} before {number}"),
@@ -184,7 +184,7 @@ impl fmt::Display for Subject {
                 };
             }
             Self::Lateness => "lateness",
-            Self::UnaskedDrops => "unasked drops",
+            Self::DeviceDrops => "unasked drops",
             Self::Unaccounted => "unaccounted",
             Self::Unchecked(what) => what,
         })
@@ -207,6 +207,24 @@ pub struct Measured {
     pub high: f64,
     /// What it rests on: samples and spread.
     pub basis: String,
+}
+
+impl Outcome {
+    /// A figure that may be off by a tolerance.
+    pub(crate) fn within(unit: Unit, asked: f64, got: f64, tolerance: f64, basis: String) -> Self {
+        let (low, high) = (got - tolerance, got + tolerance);
+        Self::Measured(Measured { unit, asked, got, low, high, basis })
+    }
+
+    /// A figure that may be as much as asked, or less.
+    pub(crate) fn at_most(unit: Unit, asked: f64, got: f64, basis: String) -> Self {
+        Self::Measured(Measured { unit, asked, got, low: got, high: f64::INFINITY, basis })
+    }
+
+    /// A figure that may be as much as asked, or more.
+    pub(crate) fn at_least(unit: Unit, asked: f64, got: f64, basis: String) -> Self {
+        Self::Measured(Measured { unit, asked, got, low: f64::NEG_INFINITY, high: got, basis })
+    }
 }
 
 impl Measured {
@@ -263,5 +281,37 @@ impl Findings {
             Outcome::NotChecked(_) => true,
             Outcome::NotMeasured(_) | Outcome::TooBusy(_) => false,
         })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn is_inside(outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::Measured(measured) if measured.is_inside())
+    }
+
+    pub(crate) fn is_not_measured(outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::NotMeasured(_))
+    }
+
+    pub(crate) fn is_too_busy(outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::TooBusy(_))
+    }
+
+    /// For each finding, whether it is inside its tolerance.
+    pub(crate) fn insides(list: &[(Subject, Outcome)]) -> Vec<bool> {
+        list.iter().map(|(_, outcome)| is_inside(outcome)).collect()
+    }
+
+    #[test]
+    fn limits_have_one_side() {
+        let (most, least) = (
+            |got| Outcome::at_most(Unit::Share, 1.0, got, String::new()),
+            |got| Outcome::at_least(Unit::Packets, 1.0, got, String::new()),
+        );
+        assert!(is_inside(&most(0.0)) && is_inside(&most(1.0)) && !is_inside(&most(1.1)));
+        assert!(is_inside(&least(9.0)) && is_inside(&least(1.0)) && !is_inside(&least(0.0)));
     }
 }

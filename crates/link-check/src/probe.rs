@@ -7,17 +7,19 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lastbyte_link::{Host, Link, LinkError, Namespace, Way};
 use lastbyte_sys::{process, socket};
 use lastbyte_units::BitRate;
 
-use lastbyte_link::{Host, Link, LinkError, Namespace};
-
-use super::Way;
+use crate::finding::Outcome;
 
 /// IPv4 and UDP headers, in bytes.
-pub(super) const HEADERS: u32 = 28;
+const HEADERS: u32 = 28;
 /// A packet's number, in bytes.
-pub(super) const NUMBER: u32 = 4;
+const NUMBER: u32 = 4;
+/// The largest IP packet of a load, in bytes, and the smallest, which has nothing but its number.
+pub(crate) const FULL_PACKET: u32 = 1500;
+pub(crate) const SMALL_PACKET: u32 = HEADERS + NUMBER;
 /// Asked for at the receiver: thousands of packets that wait while the thread does not run.
 const RECEIVE_BUFFER: i32 = 16 << 20;
 /// How often a receiver without packets looks whether it is over.
@@ -25,8 +27,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The time from one packet to the next of those that are sent at once: 1.5 Gbit/s of full ones, which
 /// also a link that was built without optimization can read. What comes faster than it reads waits in
 /// the host's device, which then is a queue that nobody asked for.
-pub(super) const AT_START_EVERY: Duration = Duration::from_micros(8);
-/// The longest packet.
+pub(crate) const AT_START_EVERY: Duration = Duration::from_micros(8);
+/// How often a fast sender writes, many packets at once.
+const SEND_EVERY: Duration = Duration::from_micros(200);
+/// Datagrams that the kernel cuts from one write at most: 64 KiB.
+pub(crate) const MOST_AT_ONCE: u32 = 40;
+/// The longest packet that a receiver takes, in bytes.
 const LONGEST: usize = 9216;
 /// ECT(0) and CE (RFC 3168 section 5).
 const ECT: u8 = 0b10;
@@ -36,33 +42,33 @@ const LOG_ROOM: u32 = 1 << 18;
 
 /// What to send.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// The length of each packet.
-    pub(super) ip_bytes: u32,
-    /// As many at most.
-    pub(super) packets: u32,
-    /// For so long at most.
-    pub(super) within: Duration,
-    /// So many at once at first.
-    pub(super) at_start: u32,
+    pub(crate) ip_bytes: u32,
+    /// The most packets.
+    pub(crate) packets: u32,
+    /// The longest time that is taken to send them.
+    pub(crate) within: Duration,
+    /// How many are sent at once at the beginning.
+    pub(crate) at_start: u32,
     /// The time from one to the next.
-    pub(super) every: Duration,
-    /// As many may follow at once when the sender is late; for more than that, time is lost.
-    pub(super) burst: u32,
-    /// As many are written at once, and cut by the kernel.
-    pub(super) batch: u32,
+    pub(crate) every: Duration,
+    /// How many a late sender may send at once to catch up; the time for more than that is lost.
+    pub(crate) burst: u32,
+    /// How many are written with one call, and cut by the kernel.
+    pub(crate) batch: u32,
     /// Whether packets may be marked instead of dropped.
-    pub(super) ecn: bool,
-    /// Whether its threads go before ordinary ones: where so little is sent that nobody has to wait
-    /// for them, and each microsecond of their own lateness counts.
-    pub(super) prompt: bool,
-    /// Enough when this much more was sent than leaves at this rate.
-    pub(super) overfill: Option<(BitRate, u64)>,
+    pub(crate) ecn: bool,
+    /// Whether its threads run before ordinary ones: for a load so small that no other program has to
+    /// wait for it, where each microsecond of lateness counts.
+    pub(crate) high_priority: bool,
+    /// A rate and bytes: sending ends once so many more bytes were sent than leave at the rate.
+    pub(crate) overfill: Option<(BitRate, u64)>,
 }
 
 impl Load {
     /// One packet after the other, without a bound yet.
-    pub(super) fn paced(ip_bytes: u32, every: Duration) -> Self {
+    pub(crate) fn paced(ip_bytes: u32, every: Duration) -> Self {
         Self {
             ip_bytes,
             packets: 0,
@@ -72,51 +78,58 @@ impl Load {
             burst: 1,
             batch: 1,
             ecn: false,
-            prompt: false,
+            high_priority: false,
             overfill: None,
         }
     }
 }
 
-/// A load in one direction.
+/// The load of one direction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lane {
-    pub(super) way: Way,
-    pub(super) load: Load,
+pub(crate) struct Flow {
+    pub(crate) way: Way,
+    pub(crate) load: Load,
     /// How long the receiver waits after the last packet was sent.
-    pub(super) linger: Duration,
-    /// Whether some may arrive twice: when all have come, more may.
-    pub(super) copies: bool,
+    pub(crate) linger: Duration,
+    /// Whether packets may be duplicated: then more may follow when each has arrived once.
+    pub(crate) copies: bool,
 }
 
-/// What was seen of a load at both of its ends.
+impl Flow {
+    /// How fast it is sent, in bit/s.
+    pub(crate) fn bits_per_s(&self) -> f64 {
+        f64::from(self.load.ip_bytes) * 8.0 / self.load.every.as_secs_f64().max(1e-9)
+    }
+}
+
+/// What was observed of a flow at both of its ends.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Observed {
     /// When each packet was sent, by number.
-    pub(super) sent: Vec<Instant>,
-    /// In the order of their coming.
-    pub(super) arrivals: Vec<Arrival>,
+    pub(crate) sent: Vec<Instant>,
+    /// In the order of arrival.
+    pub(crate) arrivals: Vec<Arrival>,
     /// Packets that found no room in the receiving socket.
-    pub(super) overflowed: u64,
+    pub(crate) overflowed: u64,
     /// Packets that the receiving kernel refused, because their checksum or length was wrong.
-    pub(super) refused: u64,
-    /// How late the sender woke up, 9 times of 10 at most, in seconds.
-    pub(super) late: f64,
+    pub(crate) refused: u64,
+    /// How late the sender woke up at most in 9 of 10 cases, in seconds.
+    pub(crate) lateness: f64,
 }
 
-/// A packet that has come.
+/// A packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Arrival {
-    pub(super) number: u32,
-    pub(super) at: Instant,
-    pub(super) ip_bytes: u32,
+pub(crate) struct Arrival {
+    pub(crate) number: u32,
+    pub(crate) at: Instant,
+    pub(crate) ip_bytes: u32,
     /// Congestion experienced (RFC 3168).
-    pub(super) marked: bool,
+    pub(crate) marked: bool,
 }
 
-impl Seen {
+impl Observed {
     /// How long each packet was on its way, by number, in seconds; `None` for one that never came.
-    pub(super) fn delays(&self) -> impl Iterator<Item = Option<f64>> {
+    pub(crate) fn delays(&self) -> impl Iterator<Item = Option<f64>> {
         let mut delays = vec![None; self.sent.len()];
         for arrival in &self.arrivals {
             let delay = self.delay(arrival);
@@ -128,54 +141,59 @@ impl Seen {
     }
 
     /// How long a packet was on its way, in seconds; `None` for one that was never sent.
-    pub(super) fn delay(&self, arrival: &Arrival) -> Option<f64> {
+    pub(crate) fn delay(&self, arrival: &Arrival) -> Option<f64> {
         let sent = self.sent.get(arrival.number as usize)?;
         Some(arrival.at.saturating_duration_since(*sent).as_secs_f64())
     }
 
     /// How many packets never came.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.missing().len() as u64
     }
 
     /// Which packets never came, in order.
-    pub(super) fn missing(&self) -> Vec<u32> {
+    pub(crate) fn missing(&self) -> Vec<u32> {
         let numbers = (0..).zip(self.delays());
         numbers.filter(|(_, delay)| delay.is_none()).map(|(number, _)| number).collect()
     }
 
     /// How many packets came more than once, counted as often as they did.
-    pub(super) fn copies(&self) -> u64 {
+    pub(crate) fn copies(&self) -> u64 {
         self.arrivals.len() as u64 + self.lost() - self.sent.len() as u64
     }
 
-    /// Why these counts tell nothing about the link.
-    pub(super) fn spoiled(&self) -> Option<String> {
-        (self.overflowed > 0).then(|| {
-            format!("this machine is too busy: the receiver had no room for {}", self.overflowed)
-        })
+    /// The outcome that these packets show; [`Outcome::TooBusy`] where the receiving socket overflowed,
+    /// as they then say nothing about the link.
+    pub(crate) fn unless_overflowed(&self, outcome: Outcome) -> Outcome {
+        if self.overflowed == 0 {
+            return outcome;
+        }
+        let packets = self.overflowed;
+        Outcome::TooBusy(format!(
+            "this machine is too busy: the receiver had no room for {packets}"
+        ))
     }
 }
 
-/// Loads the lanes at once, and waits until all is over.
-pub(super) fn run(link: &Link, lanes: &[Lane]) -> Result<Vec<Seen>, LinkError> {
-    let sockets: Vec<_> = lanes
+/// Sends the flows at the same time, and waits until all have ended.
+pub(crate) fn run(link: &Link, flows: &[Flow]) -> Result<Vec<Observed>, LinkError> {
+    let sockets: Vec<_> = flows
         .iter()
-        .map(|lane| sockets(link, lane.way.sender(), lane.way.receiver()))
+        .map(|flow| sockets(link, flow.way.sender(), flow.way.receiver()))
         .collect::<Result<_, _>>()?;
-    let before = counters(link, lanes)?;
+    let before = counters(link, flows)?;
     let results = thread::scope(|scope| {
-        let lanes = lanes.iter().zip(&sockets);
+        let flows = flows.iter().zip(&sockets);
         let started: Vec<_> =
-            lanes.map(|(lane, (from, to))| scope.spawn(move || lane.carry_out(from, to))).collect();
+            flows.map(|(flow, (from, to))| scope.spawn(move || flow.carry_out(from, to))).collect();
         let joined = started.into_iter().map(|thread| match thread.join() {
             Ok(seen) => seen,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        joined.collect::<io::Result<Vec<Seen>>>()
+        joined.collect::<io::Result<Vec<Observed>>>()
     });
     let mut results = results.map_err(LinkError::at("sending and receiving probes"))?;
-    let after = counters(link, lanes)?;
+    let after = counters(link, flows)?;
     for ((seen, before), after) in results.iter_mut().zip(before).zip(after) {
         seen.overflowed = after.overflows - before.overflows;
         seen.refused = after.refusals - before.refusals;
@@ -183,11 +201,11 @@ pub(super) fn run(link: &Link, lanes: &[Lane]) -> Result<Vec<Seen>, LinkError> {
     Ok(results)
 }
 
-/// Carries a load out over the near host's loopback interface, where only the probe itself is late.
-pub(super) fn run_on_loopback(link: &Link, load: Load) -> Result<Seen, LinkError> {
+/// Sends a load over the near host's loopback interface, where nothing but the probe itself is late.
+pub(crate) fn run_on_loopback(link: &Link, load: Load) -> Result<Observed, LinkError> {
     let (from, to) = sockets(link, Host::Near, Host::Near)?;
-    let lane = Lane { way: Way::Up, load, linger: LOOK_EVERY, copies: false };
-    lane.carry_out(&from, &to).map_err(LinkError::at("sending probes over loopback"))
+    let flow = Flow { way: Way::Up, load, linger: LOOK_EVERY, copies: false };
+    flow.carry_out(&from, &to).map_err(LinkError::at("sending probes over loopback"))
 }
 
 /// A sending and a receiving socket.
@@ -218,14 +236,14 @@ struct Counters {
     refusals: u64,
 }
 
-/// The counters of each lane's receiving host.
-fn counters(link: &Link, lanes: &[Lane]) -> Result<Vec<Counters>, LinkError> {
+/// The counters of each flow's receiving host.
+fn counters(link: &Link, flows: &[Flow]) -> Result<Vec<Counters>, LinkError> {
     let read = |host: &Namespace| {
         host.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?
             .map(|text| Counters::of(&text))
             .map_err(LinkError::at("reading a host's counters"))
     };
-    lanes.iter().map(|lane| read(link.host(lane.way.receiver()))).collect()
+    flows.iter().map(|flow| read(link.host(flow.way.receiver()))).collect()
 }
 
 impl Counters {
@@ -248,37 +266,42 @@ impl Counters {
 
 /// What the sender tells the receiver when it has sent all.
 #[derive(Clone, Copy, Debug)]
-struct Over {
-    sent: usize,
+struct AllSent {
+    packets: usize,
     wait_until: Instant,
 }
 
-impl Lane {
-    fn carry_out(&self, from: &UdpSocket, to: &UdpSocket) -> io::Result<Seen> {
+impl Flow {
+    fn carry_out(&self, from: &UdpSocket, to: &UdpSocket) -> io::Result<Observed> {
         if self.load.ecn {
             socket::set_type_of_service(from, ECT)?;
             socket::tell_type_of_service(to)?;
         }
-        let over = OnceLock::new();
+        let all_sent = OnceLock::new();
         thread::scope(|scope| {
             let receiver = scope.spawn(|| {
-                self.load.hurry();
-                self.receive(to, &over)
+                self.load.set_priority();
+                self.receive(to, &all_sent)
             });
             let sent = self.load.send(from);
             let sent_count = sent.as_ref().map_or(0, |log| log.sent.len());
             let count = if self.copies { usize::MAX } else { sent_count };
-            let _ = over.set(Over { sent: count, wait_until: Instant::now() + self.linger });
+            let _ =
+                all_sent.set(AllSent { packets: count, wait_until: Instant::now() + self.linger });
             let arrivals = receiver.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
-            let Log { sent, mut woken } = sent?;
-            woken.sort_by(f64::total_cmp);
-            let late = woken.get(woken.len() * 9 / 10).copied().unwrap_or_default();
-            Ok(Seen { sent, arrivals: arrivals?, overflowed: 0, refused: 0, late })
+            let SendLog { sent, mut lateness } = sent?;
+            lateness.sort_by(f64::total_cmp);
+            let lateness = lateness.get(lateness.len() * 9 / 10).copied().unwrap_or_default();
+            Ok(Observed { sent, arrivals: arrivals?, overflowed: 0, refused: 0, lateness })
         })
     }
 
     /// Receives until all has come, or nothing more is to be waited for.
-    fn receive(&self, socket: &UdpSocket, over: &OnceLock<Over>) -> io::Result<Vec<Arrival>> {
+    fn receive(
+        &self,
+        socket: &UdpSocket,
+        all_sent: &OnceLock<AllSent>,
+    ) -> io::Result<Vec<Arrival>> {
         let mut arrivals = Vec::with_capacity(self.load.packets.min(LOG_ROOM) as usize);
         let mut packet = [0; LONGEST];
         loop {
@@ -298,10 +321,13 @@ impl Lane {
                         marked: service.is_some_and(|byte| byte & CE == CE),
                     });
                 }
-                Err(error) if is_nothing(&error) => {}
+                Err(error) if is_no_packet(&error) => {}
                 Err(error) => return Err(error),
             }
-            if over.get().is_some_and(|over| arrivals.len() >= over.sent || at > over.wait_until) {
+            if all_sent
+                .get()
+                .is_some_and(|all| arrivals.len() >= all.packets || at > all.wait_until)
+            {
                 return Ok(arrivals);
             }
         }
@@ -310,21 +336,21 @@ impl Lane {
 
 /// What a sender did.
 #[derive(Debug, Default)]
-struct Log {
+struct SendLog {
     /// When each packet was sent.
     sent: Vec<Instant>,
-    /// How late it was each time that it had slept, in seconds.
-    woken: Vec<f64>,
+    /// How late it woke up each time, in seconds.
+    lateness: Vec<f64>,
 }
 
 impl Load {
-    fn send(&self, socket: &UdpSocket) -> io::Result<Log> {
+    fn send(&self, socket: &UdpSocket) -> io::Result<SendLog> {
         process::exact_timers()?;
-        self.hurry();
+        self.set_priority();
         let bytes = (self.ip_bytes - HEADERS) as usize;
         let batch = self.batch_of(socket);
         let mut packets = vec![0; bytes * batch as usize];
-        let mut log = Log::default();
+        let mut log = SendLog::default();
         log.sent.reserve(self.packets.min(LOG_ROOM) as usize);
         let start = Instant::now();
         let mut due = start;
@@ -334,7 +360,7 @@ impl Load {
             if now < due {
                 thread::sleep(due - now);
                 now = Instant::now();
-                log.woken.push((now - due).as_secs_f64());
+                log.lateness.push((now - due).as_secs_f64());
             }
             due = self.next_due(first, many, due, now);
             let elapsed = now - start;
@@ -373,9 +399,9 @@ impl Load {
         if most > 1 && cuts(bytes) { most } else { 1 }
     }
 
-    fn hurry(&self) {
-        if self.prompt {
-            // Without the right to it the probe is later, and its figure says so.
+    fn set_priority(&self) {
+        if self.high_priority {
+            // Without the privilege the probe is later, and its figure says so.
             let _ = process::before_ordinary_threads();
         }
     }
@@ -387,8 +413,14 @@ impl Load {
     }
 }
 
-/// Whether a packet that is longer than so many bytes is refused where it may not be cut.
-pub(super) fn refuses_longer(link: &Link, way: Way, ip_bytes: u32) -> Result<bool, LinkError> {
+/// How many packets are written at once, so that the sender runs every [`SEND_EVERY`].
+pub(crate) fn batch_for(every: Duration) -> u32 {
+    let packets = SEND_EVERY.as_nanos() / every.as_nanos().max(1);
+    u32::try_from(packets).unwrap_or(u32::MAX).clamp(1, MOST_AT_ONCE)
+}
+
+/// Whether the kernel refuses a packet one byte longer than `ip_bytes` that may not be fragmented.
+pub(crate) fn refuses_longer(link: &Link, way: Way, ip_bytes: u32) -> Result<bool, LinkError> {
     let (from, _to) = sockets(link, way.sender(), way.receiver())?;
     let tried = || -> io::Result<bool> {
         socket::forbid_fragments(&from)?;
@@ -401,14 +433,29 @@ pub(super) fn refuses_longer(link: &Link, way: Way, ip_bytes: u32) -> Result<boo
     tried().map_err(LinkError::at("sending a packet that is too long"))
 }
 
-fn is_nothing(error: &io::Error) -> bool {
+fn is_no_packet(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    pub(crate) const MS: Duration = Duration::from_millis(1);
+
+    /// A sender that offers packets of 1000 bytes in the first of these times, and a link with this
+    /// rate that delivers them.
+    pub(crate) fn seen(every: Duration, many: u32, tx: Duration, base: Duration) -> Observed {
+        let start = Instant::now();
+        let sent: Vec<_> = (0..many).map(|number| start + every * number).collect();
+        let arrival = |number| arrival(number, start + base + tx * (number + 1));
+        Observed { sent, arrivals: (0..many).map(arrival).collect(), ..Observed::default() }
+    }
+
+    pub(crate) fn arrival(number: u32, at: Instant) -> Arrival {
+        Arrival { number, at, ip_bytes: 1000, marked: false }
+    }
 
     #[test]
     fn counters_are_found_by_name() {
@@ -425,10 +472,10 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let arrival = |number, ms| Arrival { number, at: at(ms), ip_bytes: 32, marked: false };
-        let seen = Seen {
+        let seen = Observed {
             sent: vec![at(0), at(1), at(2)],
             arrivals: vec![arrival(2, 12), arrival(0, 13), arrival(2, 20)],
-            ..Seen::default()
+            ..Observed::default()
         };
         let delays: Vec<_> = seen.delays().collect();
         assert_eq!(delays, [Some(0.013), None, Some(0.010)]);

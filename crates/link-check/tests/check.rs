@@ -6,7 +6,7 @@
 //! What holds whatever the machine does is in the first tests: counts, what arrives not too early, what is
 //! and is not measured. What depends on the clock is in `soak`: most runs have to come out right, of those
 //! in which the link was not late by its own account. How figures are judged is tested without a clock,
-//! in `src/judge`.
+//! in `src/claims`.
 
 use lastbyte_link::{LinkError, Scenario, Spec, Way};
 use lastbyte_link_check::{Finding, Findings, Measured, Moment, Outcome, Subject, measure};
@@ -124,10 +124,10 @@ fn all_that_can_happen_to_packets_is_measured() {
         }
         let up = |subject| figure(findings, subject, Some(Way::Up)).got;
         assert_eq!((up(Subject::LoseEvery), up(Subject::LongestPacket)), (1000.0, 1300.0));
-        assert!(up(Subject::BurstLoss) > 0.0 && up(Subject::Damaged) > 0.0);
-        assert!(up(Subject::Doubled) > 0.0 && up(Subject::Strikes) > 0.0);
+        assert!(up(Subject::BurstLoss) > 0.0 && up(Subject::Corrupted) > 0.0);
+        assert!(up(Subject::Duplicated) > 0.0 && up(Subject::Signals) > 0.0);
         assert_eq!(up(Subject::DroppedUnmarked), 0.0);
-        assert_eq!(figure(findings, Subject::Overtaken, Some(Way::Down)).got, 0.0);
+        assert_eq!(figure(findings, Subject::Reordered, Some(Way::Down)).got, 0.0);
     });
 }
 
@@ -161,7 +161,7 @@ mod soak {
             assert!(figure(&findings, Subject::Unaccounted, Some(way)).is_inside());
         }
         let is_own =
-            |one: &Finding| matches!(one.subject, Subject::Lateness | Subject::UnaskedDrops);
+            |one: &Finding| matches!(one.subject, Subject::Lateness | Subject::DeviceDrops);
         let wrong = |one: &&Finding| match &one.outcome {
             Outcome::Measured(measured) => !measured.is_inside(),
             Outcome::NotChecked(_) => false,
@@ -196,17 +196,17 @@ mod soak {
             let up = |subject| figure(findings, subject, Some(Way::Up)).got;
             let down = |subject| figure(findings, subject, Some(Way::Down)).got;
             (up(Subject::LoseEvery), up(Subject::LongestPacket)) == (1000.0, 1300.0)
-                && up(Subject::Overtaken) >= 1.0
+                && up(Subject::Reordered) >= 1.0
                 && up(Subject::BurstLoss) > 0.0
-                && up(Subject::Damaged) > 0.0
-                && up(Subject::Doubled) > 0.0
+                && up(Subject::Corrupted) > 0.0
+                && up(Subject::Duplicated) > 0.0
                 && up(Subject::DelayHigh) > up(Subject::DelayLow) + 0.001
                 // A packet that is struck after 100 ms above 5 ms was sent before it waited.
-                && up(Subject::FirstStrike) > 0.09
-                && up(Subject::Strikes) > 50.0
+                && up(Subject::FirstSignal) > 0.09
+                && up(Subject::Signals) > 50.0
                 && up(Subject::DroppedUnmarked) == 0.0
                 && (down(Subject::PolicerBurst) - 20_000.0).abs() < 3_300.0
-                && down(Subject::Overtaken) == 0.0
+                && down(Subject::Reordered) == 0.0
         });
     }
 

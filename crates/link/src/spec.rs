@@ -58,6 +58,15 @@ impl Way {
     /// Up, then down.
     pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
 
+    /// Its place in [`Way::BOTH`], and in all that has one value for each direction.
+    #[must_use]
+    pub fn index(self) -> usize {
+        match self {
+            Self::Up => 0,
+            Self::Down => 1,
+        }
+    }
+
     /// The host that sends in this direction.
     #[must_use]
     pub fn sender(self) -> Host {

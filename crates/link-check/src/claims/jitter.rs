@@ -1,46 +1,58 @@
-//! Delays, how they vary, and the order in which packets come.
+//! A delay that varies: its quantiles, and its distance from the distribution asked.
+//!
+//! The load is that of `delay`, but so far apart that no packet waits for the one before it, and longer.
 
 use std::time::Duration;
 
 use lastbyte_link::{Jitter, Shape};
 use lastbyte_units::Unit;
 
-use super::super::probe::Seen;
-use super::super::{DELAY_TOLERANCE, LEAST_PROBES, Measured, Outcome, Subject};
-use super::statistics::{at_share, farthest_99, normal_below, quantile_99};
-use super::{at_least, at_most, measured};
+use super::delay::{DELAY_PROBES, DELAY_TOLERANCE, too_few};
+use crate::asked::Asked;
+use crate::finding::{Measured, Outcome, Subject};
+use crate::probe::{Load, SMALL_PACKET};
+use crate::statistics::{at_share, farthest_99, median, normal_below, quantile_99};
 
+/// How many packets at most, how far apart at least, and about how long: each has to arrive before the
+/// next.
+const JITTER_PROBES: u32 = 1000;
+pub(super) const JITTER_EVERY: Duration = Duration::from_millis(2);
+const JITTER_FOR: Duration = Duration::from_secs(8);
 /// Points of a distribution from which the one of a sum is computed.
 const POINTS: u32 = 200;
 
-/// A delay from the time that each probe took, in seconds, without the probe's own lateness.
-pub(in super::super) fn delay(asked: Duration, mut took: Vec<f64>, late: f64) -> Outcome {
-    if let Some(few) = too_few(&took) {
-        return few;
-    }
-    took.sort_by(f64::total_cmp);
-    let (median, p99) = (at_share(&took, 0.5), at_share(&took, 0.99));
-    let (late, many, p99) = (late * 1e3, took.len(), p99 * 1e3);
-    let basis = format!("median of {many}, p99 {p99:.2} ms; probe's own {late:.2} ms taken off");
-    measured(Unit::Seconds, asked.as_secs_f64(), median, DELAY_TOLERANCE.as_secs_f64(), basis)
+/// Small packets that do not wait for each other.
+pub(super) fn load(asked: &Asked, jitter: &Jitter, every: Duration) -> Load {
+    let apart = if jitter.reorders { Duration::ZERO } else { asked.spread() };
+    let every = every.max(apart);
+    let fit = JITTER_FOR.div_duration_f64(every);
+    #[expect(clippy::cast_possible_truncation, reason = "clamped")]
+    #[expect(clippy::cast_sign_loss, reason = "clamped")]
+    let packets = fit.clamp(DELAY_PROBES.into(), JITTER_PROBES.into()) as u32;
+    let within = JITTER_FOR * 2;
+    Load { packets, within, high_priority: true, ..Load::paced(SMALL_PACKET, every) }
 }
 
-fn too_few(took: &[f64]) -> Option<Outcome> {
-    let (got, least) = (took.len(), LEAST_PROBES);
-    let why = || format!("only {got} packets came, fewer than {least}");
-    (got < least).then(|| Outcome::NotMeasured(why()))
-}
-
-/// A delay that varies, as asked: a distribution, cut off at 0.
+/// The distribution of a delay, as asked: cut off at 0.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Varying<'a> {
-    pub(in super::super) delay: Duration,
-    pub(in super::super) jitter: Option<&'a Jitter>,
+pub(super) struct Distribution<'a> {
+    delay: Duration,
+    jitter: Option<&'a Jitter>,
 }
 
-impl Varying<'_> {
+impl<'a> Distribution<'a> {
+    /// That of a direction.
+    pub(super) fn of(asked: &'a Asked) -> Self {
+        Self { delay: asked.delay, jitter: asked.jitter.as_ref() }
+    }
+
+    /// Whether each packet takes as long as any other.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.jitter.is_none()
+    }
+
     /// The share of packets that take at most so many seconds.
-    fn below(&self, seconds: f64) -> f64 {
+    pub(super) fn below(&self, seconds: f64) -> f64 {
         if seconds < 0.0 {
             return 0.0;
         }
@@ -61,7 +73,7 @@ impl Varying<'_> {
 
     /// The time in seconds within which a share of the packets comes: by halving, because there is no
     /// formula for a normal one.
-    fn quantile(&self, share: f64) -> f64 {
+    pub(super) fn quantile(&self, share: f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);
         while self.below(high) < share && high < 1e6 {
             high *= 2.0;
@@ -81,10 +93,7 @@ fn linear(low: f64, high: f64, at: f64) -> f64 {
 
 /// The delays of packets that do not wait for each other: quantiles, and the greatest distance from the
 /// distribution asked. In seconds, without the probe's own lateness.
-pub(in super::super) fn varying(
-    asked: &Varying<'_>,
-    mut took: Vec<f64>,
-) -> Vec<(Subject, Outcome)> {
+pub(super) fn judge(asked: &Distribution<'_>, mut took: Vec<f64>) -> Vec<(Subject, Outcome)> {
     let subjects = [(Subject::DelayLow, 0.05), (Subject::Delay, 0.5), (Subject::DelayHigh, 0.95)];
     if let Some(few) = too_few(&took) {
         return subjects.map(|(subject, _)| (subject, few.clone())).into();
@@ -97,7 +106,7 @@ pub(in super::super) fn varying(
 }
 
 /// The median of the sum of two delays, at least one of which varies.
-pub(in super::super) fn varying_sum(both: [&Varying<'_>; 2], mut took: Vec<f64>) -> Outcome {
+pub(super) fn round_trip(both: [&Distribution<'_>; 2], mut took: Vec<f64>) -> Outcome {
     if let Some(few) = too_few(&took) {
         return few;
     }
@@ -107,7 +116,7 @@ pub(in super::super) fn varying_sum(both: [&Varying<'_>; 2], mut took: Vec<f64>)
         (0..POINTS).map(|point| one.quantile(share(point))).collect::<Vec<_>>()
     });
     let sums = points[0].iter().flat_map(|up| points[1].iter().map(move |down| up + down));
-    quantile_of(super::statistics::median(sums.collect()), &took, 0.5)
+    quantile_of(median(sums.collect()), &took, 0.5)
 }
 
 fn quantile_of(asked: f64, sorted: &[f64], share: f64) -> Outcome {
@@ -126,7 +135,7 @@ fn quantile_of(asked: f64, sorted: &[f64], share: f64) -> Outcome {
 
 /// The greatest distance of a sorted, non-empty list from a distribution (Kolmogorov 1933), each sample
 /// being allowed to be off by the tolerance of a delay.
-fn distance(asked: &Varying<'_>, sorted: &[f64]) -> Outcome {
+fn distance(asked: &Distribution<'_>, sorted: &[f64]) -> Outcome {
     let (many, timer) = (sorted.len() as f64, DELAY_TOLERANCE.as_secs_f64());
     let distances = sorted.iter().enumerate().map(|(place, took)| {
         let place = place as f64;
@@ -137,86 +146,53 @@ fn distance(asked: &Varying<'_>, sorted: &[f64]) -> Outcome {
     let got = distances.fold(0.0, f64::max);
     let basis =
         format!("the greatest distance of {} delays from the distribution asked", sorted.len());
-    at_most(Unit::Share, farthest_99(sorted.len()), got, basis)
-}
-
-/// Packets that came after one that was sent after them (RFC 4737 section 3.3: reordered), of which
-/// there must be none, or at least one.
-pub(in super::super) fn overtaken(asked: Option<&Varying<'_>>, seen: &Seen) -> Outcome {
-    let mut next = 0;
-    let mut got = 0;
-    let mut came = vec![false; seen.sent.len()];
-    for arrival in &seen.arrivals {
-        // A second copy is none that was overtaken.
-        match came.get_mut(arrival.number as usize) {
-            Some(came) if !*came => *came = true,
-            _ => continue,
-        }
-        got += u32::from(arrival.number < next);
-        next = next.max(arrival.number + 1);
-    }
-    let first = seen.sent.first().zip(seen.sent.last());
-    let every = first.map_or(Duration::ZERO, |(first, last)| *last - *first)
-        / u32::try_from(seen.sent.len()).unwrap_or(u32::MAX).max(1);
-    let basis =
-        format!("of {} packets, {:.3} ms apart", seen.arrivals.len(), every.as_secs_f64() * 1e3);
-    let Some(asked) = asked else {
-        return measured(Unit::Packets, 0.0, got.into(), 0.0, basis);
-    };
-    let chance = chance_to_overtake(asked, every.as_secs_f64());
-    // Of neighbours, each packet counted once; 1 of 100 such runs would show none.
-    let pairs = seen.arrivals.len() as f64 / 2.0;
-    if chance * pairs < 0.01_f64.recip().ln() {
-        return Outcome::NotMeasured(format!("too rare to be seen among these {pairs:.0} pairs"));
-    }
-    at_least(Unit::Packets, 1.0, got.into(), basis)
+    Outcome::at_most(Unit::Share, farthest_99(sorted.len()), got, basis)
 }
 
 /// The chance that a packet takes so much longer than the next one.
-fn chance_to_overtake(asked: &Varying<'_>, seconds: f64) -> f64 {
+pub(super) fn chance_to_overtake(asked: &Distribution<'_>, seconds: f64) -> f64 {
     let share = |point| (f64::from(point) + 0.5) / f64::from(POINTS);
     let chance = |point| asked.below(asked.quantile(share(point)) - seconds);
     (0..POINTS).map(chance).sum::<f64>() / f64::from(POINTS)
 }
 
-/// The longest packet: one of the length asked that `arrived`, while one a byte longer was `refused`.
-pub(in super::super) fn longest_packet(asked: u32, refused: bool, arrived: Option<u32>) -> Outcome {
-    let (got, basis) = match arrived {
-        None => return Outcome::NotMeasured("no packet of that length arrived".to_owned()),
-        Some(_) if !refused => (asked + 1, "was not refused"),
-        Some(got) => (got, "arrived whole, and a byte more was refused (EMSGSIZE)"),
-    };
-    measured(Unit::Bytes, asked.into(), got.into(), 0.0, basis.to_owned())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::super::tests::{MS, is_inside, is_not_measured, seen};
+pub(super) mod tests {
+    use super::super::delay;
     use super::*;
+    use crate::asked::tests::asked;
+    use crate::finding::tests::{is_inside, is_not_measured};
+    use crate::probe::tests::MS;
 
-    fn jitter(shape: Shape) -> Jitter {
+    pub(crate) fn jitter(shape: Shape) -> Jitter {
         Jitter { shape, reorders: false }
     }
 
+    pub(crate) fn distribution(delay: Duration, jitter: &Jitter) -> Distribution<'_> {
+        Distribution { delay, jitter: Some(jitter) }
+    }
+
     /// As many delays as asked for, at equal steps of the distribution, then changed.
-    fn drawn(asked: &Varying<'_>, many: u32, change: impl Fn(f64) -> f64) -> Vec<f64> {
+    fn drawn(asked: &Distribution<'_>, many: u32, change: impl Fn(f64) -> f64) -> Vec<f64> {
         let share = |number| (f64::from(number) + 0.5) / f64::from(many);
         (0..many).map(|number| change(asked.quantile(share(number)))).collect()
     }
 
     #[test]
-    fn a_delay_is_its_median() {
-        let took = |median: f64| [vec![median; 60], vec![0.5; 40]].concat();
-        assert!(is_inside(&delay(10 * MS, took(0.010_29), 0.0)));
-        assert!(!is_inside(&delay(10 * MS, took(0.010_31), 0.0)));
-        assert!(!is_inside(&delay(10 * MS, took(0.009_69), 0.0)), "early is wrong too");
-        assert!(is_not_measured(&delay(10 * MS, vec![0.01; 19], 0.0)));
+    fn probes_of_a_varying_delay_do_not_wait_for_each_other() {
+        let load = |toml: &str| delay::load(&asked(toml), MS * 2);
+        assert_eq!(load("rtt = '50ms'\njitter = '2ms'").every, Duration::from_millis(4));
+        let normal = load("rtt = '50ms'\njitter = '8ms'\njitter_shape = 'normal'");
+        assert_eq!((normal.every, normal.packets), (Duration::from_millis(40), 200));
+        let reordered = load("rtt = '50ms'\njitter = '20ms'\nreorder = true");
+        assert_eq!((reordered.every, reordered.packets), (Duration::from_millis(2), 1000));
+        assert_eq!(load("rtt = '50ms'").every, delay::DELAY_EVERY);
     }
 
     #[test]
     fn distributions_have_their_quantiles() {
         let at = |shape: Shape, delay, share| {
-            Varying { delay, jitter: Some(&jitter(shape)) }.quantile(share)
+            Distribution { delay, jitter: Some(&jitter(shape)) }.quantile(share)
         };
         assert!((at(Shape::Uniform(4 * MS), 10 * MS, 0.25) - 0.008).abs() < 1e-9);
         assert!((at(Shape::Normal(8 * MS), 25 * MS, 0.95) - 0.038_159).abs() < 1e-5);
@@ -224,15 +200,15 @@ mod tests {
         assert!((at(table.clone(), 10 * MS, 0.25) - 0.012).abs() < 1e-9);
         assert!((at(table, 10 * MS, 0.75) - 0.017).abs() < 1e-9);
         assert!(at(Shape::Normal(8 * MS), MS, 0.05) < 1e-9, "cut off at 0");
-        let fixed = Varying { delay: 10 * MS, jitter: None };
+        let fixed = Distribution { delay: 10 * MS, jitter: None };
         assert!((fixed.quantile(0.5) - 0.01).abs() < 1e-9);
     }
 
     #[test]
     fn what_varies_as_asked_is_inside_and_more_or_less_is_not() {
         let normal = jitter(Shape::Normal(8 * MS));
-        let asked = Varying { delay: 25 * MS, jitter: Some(&normal) };
-        let judged = |change: &dyn Fn(f64) -> f64| varying(&asked, drawn(&asked, 400, change));
+        let asked = Distribution { delay: 25 * MS, jitter: Some(&normal) };
+        let judged = |change: &dyn Fn(f64) -> f64| judge(&asked, drawn(&asked, 400, change));
         assert!(judged(&|took| took).iter().all(|(_, outcome)| is_inside(outcome)));
         let verdicts = |list: Vec<(Subject, Outcome)>| -> Vec<bool> {
             list.iter().map(|(_, outcome)| is_inside(outcome)).collect()
@@ -243,13 +219,13 @@ mod tests {
         assert_eq!(later, [false, false, false, false]);
         let all_alike = verdicts(judged(&|_| 0.025));
         assert_eq!(all_alike, [false, true, false, false]);
-        assert!(varying(&asked, vec![0.025; 19]).iter().all(|(_, one)| is_not_measured(one)));
+        assert!(judge(&asked, vec![0.025; 19]).iter().all(|(_, one)| is_not_measured(one)));
     }
 
     #[test]
     fn the_distance_allowed_is_that_of_chance_and_of_the_timer() {
         let uniform = jitter(Shape::Uniform(10 * MS));
-        let asked = Varying { delay: 50 * MS, jitter: Some(&uniform) };
+        let asked = Distribution { delay: 50 * MS, jitter: Some(&uniform) };
         // Of 1000 the bound is 5.1 %, which is 1.03 ms of 20 ms; 0.3 ms more are the timer's.
         let judged = |off| distance(&asked, &drawn(&asked, 1000, |took| took + off));
         assert!(is_inside(&judged(0.001_3)) && is_inside(&judged(-0.001_3)));
@@ -259,34 +235,11 @@ mod tests {
     #[test]
     fn a_sum_has_its_own_median() {
         let (wide, none) = (jitter(Shape::Normal(20 * MS)), None);
-        let cut = Varying { delay: Duration::ZERO, jitter: Some(&wide) };
-        let fixed = Varying { delay: 10 * MS, jitter: none };
+        let cut = Distribution { delay: Duration::ZERO, jitter: Some(&wide) };
+        let fixed = Distribution { delay: 10 * MS, jitter: none };
         // Half of a normal one is cut off: its median is 0.
         let took = drawn(&cut, 400, |took| took + 0.01);
-        let Outcome::Measured(sum) = varying_sum([&cut, &fixed], took) else { panic!("measured") };
+        let Outcome::Measured(sum) = round_trip([&cut, &fixed], took) else { panic!("measured") };
         assert!((sum.asked - 0.01).abs() < 0.000_3 && sum.is_inside(), "{sum:?}");
-    }
-
-    #[test]
-    fn overtaking_is_none_or_some() {
-        let uniform = jitter(Shape::Uniform(5 * MS));
-        let asked = Varying { delay: 10 * MS, jitter: Some(&uniform) };
-        let mut ordered = seen(MS, 400, MS, 10 * MS);
-        assert!(is_inside(&overtaken(None, &ordered)));
-        assert!(!is_inside(&overtaken(Some(&asked), &ordered)));
-        ordered.arrivals.swap(7, 8);
-        assert!(
-            !is_inside(&overtaken(None, &ordered)) && is_inside(&overtaken(Some(&asked), &ordered))
-        );
-        let rare = seen(11 * MS, 400, MS, 10 * MS);
-        assert!(is_not_measured(&overtaken(Some(&asked), &rare)));
-    }
-
-    #[test]
-    fn a_packet_may_be_just_so_long() {
-        assert!(is_inside(&longest_packet(1400, true, Some(1400))));
-        assert!(!is_inside(&longest_packet(1400, false, Some(1400))));
-        assert!(!is_inside(&longest_packet(1400, true, Some(1399))));
-        assert!(is_not_measured(&longest_packet(1400, true, None)));
     }
 }

@@ -1,34 +1,44 @@
-//! What became of packets that were to be lost, damaged or doubled.
+//! Losses in bursts, as Gilbert's model has them: their share, how many are lost in a row, and the
+//! share lost within a burst.
+//!
+//! Numbered packets over the path without its other losses.
 
-use lastbyte_stats::{Interval, Z_99, wilson, wilson_of_share};
+use lastbyte_link::{BurstLoss, Direction, LinkError};
+use lastbyte_stats::{Interval, Z_99, wilson_of_share};
 use lastbyte_units::{Unit, grouped};
 
-use lastbyte_link::BurstLoss;
+use super::loss::{LOSSES_WANTED, share};
+use super::{Claim, numbered};
+use crate::asked::Asked;
+use crate::check::{Attempt, Check};
+use crate::finding::{Measured, Outcome, Phase, Subject};
+use crate::part;
+use crate::probe::{Load, Observed};
 
-use super::super::probe::Seen;
-use super::super::{Measured, Outcome, Subject};
-use super::measured;
-
+/// Packets at least: there are fewer bursts than losses.
+const BURST_PACKETS: f64 = 20_000.0;
 /// With fewer bursts their length is not judged.
 const LEAST_BURSTS: usize = 20;
 
-/// Why a loss cannot be told where the queue dropped packets.
-pub(in super::super) fn dropped(packets: u64) -> Option<Outcome> {
-    (packets > 0).then(|| {
-        Outcome::TooBusy(format!("{} packets were dropped at the queue", grouped(packets)))
-    })
+pub(super) const CLAIM: Claim =
+    Claim { phase: Phase::Bursts, is_made: |asked| asked.bursts.is_some(), measure };
+
+/// Of what takes packets away, duplicates or corrupts them, the losses in bursts alone.
+pub(crate) fn part(asked: &Direction) -> Direction {
+    Direction { burst_loss: asked.burst_loss, ..part::without_losses(asked) }
 }
 
-/// A share of packets that were hit, each by itself.
-pub(in super::super) fn share(asked: f64, hits: u64, trials: u64) -> Outcome {
-    if trials == 0 {
-        return Outcome::NotMeasured("no packet was sent".to_owned());
-    }
-    let got = hits as f64 / trials as f64;
-    let basis = format!("{} of {} packets", grouped(hits), grouped(trials));
-    let certain = Interval { low: got, high: got };
-    let Interval { low, high } = if asked > 0.0 { wilson(hits, trials, Z_99) } else { certain };
-    Outcome::Measured(Measured { unit: Unit::Share, asked, got, low, high, basis })
+/// Numbered packets, enough to see bursts and how long they are.
+fn load(asked: &Asked, bursts: BurstLoss) -> Load {
+    let share = bursts.share.fraction().max(1e-9);
+    numbered::load(asked, (LOSSES_WANTED * bursts.packets * 4.0 / share).max(BURST_PACKETS))
+}
+
+fn measure(check: &Check<'_>) -> Result<Attempt, LinkError> {
+    let load = |asked: &Asked| Some(load(asked, asked.bursts?));
+    numbered::measure(check, Phase::Bursts, part, load, |asked, seen| {
+        asked.bursts.map_or_else(Vec::new, |bursts| judge(bursts, seen))
+    })
 }
 
 /// The chances of Gilbert's model.
@@ -63,7 +73,7 @@ impl Chances {
 }
 
 /// The share lost in bursts, how many are lost in a row, and the share lost within a burst.
-pub(in super::super) fn bursts(asked: BurstLoss, seen: &Seen) -> Vec<(Subject, Outcome)> {
+fn judge(asked: BurstLoss, seen: &Observed) -> Vec<(Subject, Outcome)> {
     let (missing, sent) = (seen.missing(), seen.sent.len());
     let Some(chances) = Chances::of(asked) else {
         let outcome = share(asked.share.fraction(), missing.len() as u64, sent as u64);
@@ -108,7 +118,7 @@ fn in_a_row(chances: Chances, lost: &[bool]) -> Outcome {
     let got = rows.iter().map(|row| row.len() as f64).sum::<f64>() / rows.len() as f64;
     let tolerance = Z_99 * goes_on.sqrt() / (1.0 - goes_on) / (rows.len() as f64).sqrt();
     let basis = format!("{} rows; 99 % are within {tolerance:.2}", rows.len());
-    measured(Unit::Packets, asked, got, tolerance.max(1e-9), basis)
+    Outcome::within(Unit::Packets, asked, got, tolerance.max(1e-9), basis)
 }
 
 /// The share of packets lost between two that were lost (Gilbert 1960, his third measured figure),
@@ -134,71 +144,17 @@ fn in_burst(chances: Chances, lost: &[bool]) -> Outcome {
     Outcome::Measured(Measured { unit: Unit::Share, asked: chances.hit, got, low, high, basis })
 }
 
-/// Losses by counting: exactly every so manieth, from the first packet of the link on.
-pub(in super::super) fn every_nth(asked: u64, seen: &Seen) -> Outcome {
-    let sent = seen.sent.len() as u64;
-    let missing: Vec<u64> = seen.missing().into_iter().map(u64::from).collect();
-    if sent < asked {
-        return Outcome::NotMeasured(format!("only {} packets were sent", grouped(sent)));
-    }
-    let due = (1..=sent / asked).map(|loss| loss * asked - 1);
-    let exact = due.clone().eq(missing.iter().copied());
-    let mut last = -1.0;
-    let mut gaps = missing.iter().map(|number| {
-        let gap = *number as f64 - last;
-        last = *number as f64;
-        gap
-    });
-    let wrong = gaps.find(|gap| (gap - asked as f64).abs() > 0.5);
-    let got = if exact { asked as f64 } else { wrong.unwrap_or(sent as f64) };
-    let places = if exact { "all at their places" } else { "not at their places" };
-    let basis = format!("{} of {} packets, {places}", missing.len(), grouped(sent));
-    measured(Unit::Packets, asked as f64, got, 0.0, basis)
-}
-
-/// Packets that never came where nothing but damage takes them: the receiving kernel has refused them.
-pub(in super::super) fn damaged(asked: f64, seen: &Seen) -> Outcome {
-    let lost = seen.lost();
-    if seen.refused < lost {
-        let lost = grouped(lost - seen.refused);
-        return Outcome::NotMeasured(format!("{lost} packets were lost, and not by damage"));
-    }
-    let mut outcome = share(asked, lost, seen.sent.len() as u64);
-    if let Outcome::Measured(measured) = &mut outcome {
-        let refused = grouped(seen.refused);
-        measured.basis += &format!("; the receiver's checksum refused {refused}");
-    }
-    outcome
-}
-
-/// Packets that came twice.
-pub(in super::super) fn doubled(asked: f64, seen: &Seen) -> Outcome {
-    share(asked, seen.copies(), seen.sent.len() as u64 - seen.lost())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{MS, is_inside, is_not_measured, seen};
-    use super::*;
+    use lastbyte_link::model::{Fate, Model, Packet};
+    use lastbyte_link::{Spec, Way};
 
-    fn lossy(lost: impl Fn(u32) -> bool, many: u32) -> Seen {
-        let mut seen = seen(MS, many, MS, MS);
-        seen.arrivals.retain(|arrival| !lost(arrival.number));
-        seen
-    }
+    use super::super::numbered::tests::lossy;
+    use super::*;
+    use crate::finding::tests::{is_inside, is_not_measured};
 
     fn burst_loss(share: &str, packets: f64, in_burst: &str) -> BurstLoss {
         BurstLoss { share: share.parse().unwrap(), packets, in_burst: in_burst.parse().unwrap() }
-    }
-
-    #[test]
-    fn a_loss_is_judged_by_its_interval_and_none_to_the_packet() {
-        assert!(is_inside(&share(0.01, 50, 5000)));
-        assert!(is_inside(&share(0.01, 32, 5000)) && !is_inside(&share(0.01, 31, 5000)));
-        assert!(is_inside(&share(0.01, 68, 5000)) && !is_inside(&share(0.01, 69, 5000)));
-        assert!(is_inside(&share(0.0, 0, 5000)) && !is_inside(&share(0.0, 1, 5000)));
-        assert!(is_inside(&share(1.0, 5000, 5000)) && !is_inside(&share(1.0, 4990, 5000)));
-        assert!(is_not_measured(&share(0.5, 0, 0)));
     }
 
     #[test]
@@ -217,18 +173,14 @@ mod tests {
     #[test]
     fn the_inflation_is_that_of_the_chain_itself() {
         let asked = burst_loss("5%", 5.0, "50%");
-        let direction = lastbyte_link::Direction { burst_loss: Some(asked), ..Default::default() };
-        let spec = lastbyte_link::Spec { up: direction, ..Default::default() };
+        let direction = Direction { burst_loss: Some(asked), ..Default::default() };
+        let spec = Spec { up: direction, ..Default::default() };
         let (runs, length) = (2_000_u32, 2_000_u32);
         let lost = |seed: u32| {
-            let mut model =
-                lastbyte_link::model::Model::new(&spec, lastbyte_link::Way::Up, seed.into());
-            let packet = lastbyte_link::model::Packet { bytes: 100, ecn_capable: false };
+            let mut model = Model::new(&spec, Way::Up, seed.into());
+            let packet = Packet { bytes: 100, ecn_capable: false };
             let fates = (0..length).map(|now| model.offer(now.into(), packet));
-            f64::from(
-                u32::try_from(fates.filter(|f| *f == lastbyte_link::model::Fate::Lost).count())
-                    .unwrap(),
-            )
+            f64::from(u32::try_from(fates.filter(|f| *f == Fate::Lost).count()).unwrap())
         };
         let counts: Vec<f64> = (0..runs).map(lost).collect();
         let mean = counts.iter().sum::<f64>() / f64::from(runs);
@@ -248,7 +200,7 @@ mod tests {
         // A burst of 5 in each 100.
         let regular = lossy(|number| number % 100 < 5, 20_000);
         let verdicts = |asked| -> Vec<bool> {
-            bursts(asked, &regular).iter().map(|(_, outcome)| is_inside(outcome)).collect()
+            judge(asked, &regular).iter().map(|(_, outcome)| is_inside(outcome)).collect()
         };
         assert_eq!(verdicts(burst_loss("5%", 5.0, "100%")), [true, true]);
         assert_eq!(verdicts(burst_loss("4.1%", 5.0, "100%")), [true, true]);
@@ -258,7 +210,7 @@ mod tests {
         assert_eq!(verdicts(burst_loss("5%", 4.1, "100%")), [true, false]);
         // With half of a burst lost there would be shorter rows, and gaps in them.
         assert_eq!(verdicts(burst_loss("5%", 5.0, "50%")), [true, false, false]);
-        let few = bursts(burst_loss("5%", 5.0, "100%"), &lossy(|number| number < 5, 100));
+        let few = judge(burst_loss("5%", 5.0, "100%"), &lossy(|number| number < 5, 100));
         assert!(is_not_measured(&few[1].1));
     }
 
@@ -273,39 +225,10 @@ mod tests {
         assert!(is_inside(&in_burst_of("50%", &mixed)) && !is_inside(&in_burst_of("60%", &mixed)));
     }
 
-    fn in_burst_of(in_burst_share: &str, seen: &Seen) -> Outcome {
+    fn in_burst_of(in_burst_share: &str, seen: &Observed) -> Outcome {
         let chances = Chances::of(burst_loss("10%", 40.0, in_burst_share)).unwrap();
         let mut lost = vec![false; seen.sent.len()];
         seen.missing().iter().for_each(|number| lost[*number as usize] = true);
         in_burst(chances, &lost)
-    }
-
-    #[test]
-    fn every_nth_is_exact() {
-        let seventh = lossy(|number| number % 7 == 6, 100);
-        assert!(is_inside(&every_nth(7, &seventh)));
-        assert!(!is_inside(&every_nth(8, &seventh)) && !is_inside(&every_nth(14, &seventh)));
-        assert!(!is_inside(&every_nth(7, &lossy(|number| number % 7 == 5, 100))), "one too early");
-        assert!(!is_inside(&every_nth(7, &lossy(|_| false, 100))));
-        assert!(is_not_measured(&every_nth(101, &seventh)));
-    }
-
-    #[test]
-    fn damage_is_what_the_receiver_refused() {
-        let mut seen = lossy(|number| number % 100 == 0, 5000);
-        seen.refused = 50;
-        assert!(is_inside(&damaged(0.01, &seen)) && !is_inside(&damaged(0.02, &seen)));
-        seen.refused = 49;
-        assert!(is_not_measured(&damaged(0.01, &seen)), "one was lost, not damaged");
-    }
-
-    #[test]
-    fn copies_are_counted() {
-        let mut seen = lossy(|_| false, 5000);
-        assert!(is_inside(&doubled(0.0, &seen)) && !is_inside(&doubled(0.01, &seen)));
-        let again: Vec<_> = seen.arrivals.iter().step_by(100).copied().collect();
-        seen.arrivals.extend(again);
-        assert!(is_inside(&doubled(0.01, &seen)) && !is_inside(&doubled(0.02, &seen)));
-        assert!(!is_inside(&doubled(0.0, &seen)));
     }
 }

@@ -1,29 +1,34 @@
-//! What samples say about what they were drawn from.
+//! What samples show of the distribution that they were drawn from.
 
 use lastbyte_stats::Z_99;
 
+/// The share of links that do what was asked of which a figure that rests on chance is nevertheless
+/// outside, each figure by itself: intervals are those of 99 %. With the same seed and path the answer
+/// is always the same.
+pub(crate) const DOUBT: f64 = 0.01;
+
 /// The middle of a list; 0 of an empty one.
-pub(in super::super) fn median(mut list: Vec<f64>) -> f64 {
+pub(crate) fn median(mut list: Vec<f64>) -> f64 {
     list.sort_by(f64::total_cmp);
     if list.is_empty() { 0.0 } else { at_share(&list, 0.5) }
 }
 
 /// The value below which a share of a sorted, non-empty list lies.
-pub(super) fn at_share(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn at_share(sorted: &[f64], share: f64) -> f64 {
     sorted[whole(sorted.len() as f64 * share).min(sorted.len() - 1)]
 }
 
 /// How far the distribution of independent samples may be from the one that they were drawn from, at
 /// the farthest and in 99 of 100 cases, as a share (Dvoretzky, Kiefer and Wolfowitz 1956, with the
 /// constant of Massart 1990).
-pub(super) fn farthest_99(samples: usize) -> f64 {
-    ((2.0_f64 / 0.01).ln() / (2.0 * samples as f64)).sqrt()
+pub(crate) fn farthest_99(samples: usize) -> f64 {
+    ((2.0 / DOUBT).ln() / (2.0 * samples as f64)).sqrt()
 }
 
 /// The samples of a sorted, non-empty list between which a quantile lies in 99 of 100 cases, whatever
 /// the distribution (David and Nagaraja, Order Statistics, section 7.1), by the normal approximation
 /// of the binomial; without a bound where there are too few.
-pub(super) fn quantile_99(sorted: &[f64], share: f64) -> (f64, f64) {
+pub(crate) fn quantile_99(sorted: &[f64], share: f64) -> (f64, f64) {
     let (low, high) = ranks_99(sorted.len(), share);
     let at = |rank: Option<usize>| rank.and_then(|rank| sorted.get(rank)).copied();
     (at(low).unwrap_or(f64::NEG_INFINITY), at(high).unwrap_or(f64::INFINITY))
@@ -39,7 +44,7 @@ fn ranks_99(samples: usize, share: f64) -> (Option<usize>, Option<usize>) {
 
 /// The share of a normal distribution below so many deviations (Abramowitz and Stegun 1964, formula
 /// 7.1.26, to 1.5e-7).
-pub(super) fn normal_below(deviations: f64) -> f64 {
+pub(crate) fn normal_below(deviations: f64) -> f64 {
     let x = deviations.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
     let terms = [1.061_405_429, -1.453_152_027, 1.421_413_741, -0.284_496_736, 0.254_829_592];
