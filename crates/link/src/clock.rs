@@ -8,9 +8,9 @@ pub(crate) type Nanos = u64;
 /// A clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
-    /// That runs since then.
+    /// It has run since then.
     Since(Instant),
-    /// That stands.
+    /// It stands still.
     #[cfg(test)]
     At(Nanos),
 }

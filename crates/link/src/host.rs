@@ -1,4 +1,4 @@
-//! A host of one's own: a network namespace.
+//! A host: a network namespace, held by a descriptor.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::{mount, namespace};
 
 use crate::error::LinkError;
-use crate::port::{Kind, Port, Use};
+use crate::port::{Kind, Port, PortOptions};
 
 /// The near host's address, from the block set aside for benchmarks (RFC 2544, RFC 5735).
 pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -22,7 +22,7 @@ pub const NEAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 /// The far host's IPv6 address.
 pub const FAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
 
-/// The name of a host's one interface, where it has but one.
+/// The name of a host's interface, where it has only one.
 const INTERFACE: &str = "path0";
 /// Packets that may wait for the carrier in a host's device: a second of 240 Mbit/s, so that a
 /// carrier that is late is seen in the report as late, not as loss.
@@ -91,7 +91,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes an empty namespace with its loopback interface in service.
+    /// Makes an empty namespace, with its loopback interface up.
     ///
     /// # Errors
     /// [`LinkError::Rights`] without `CAP_SYS_ADMIN`.
@@ -101,7 +101,7 @@ impl Namespace {
             let doing = "making a network namespace";
             namespace::unshare_network().map_err(LinkError::at_namespace)?;
             let loopback = Interface::named("lo").and_then(Interface::set_up);
-            loopback.map_err(LinkError::at("taking up the loopback interface"))?;
+            loopback.map_err(LinkError::at("bringing the loopback interface up"))?;
             Ok(Self { fd: namespace::current_network().map_err(LinkError::at(doing))? })
         })
     }
@@ -200,16 +200,16 @@ impl Namespace {
         &self,
         device: &Device,
         kinds: &[Kind],
-        use_of: Use,
+        options: PortOptions,
     ) -> Result<Port, LinkError> {
         self.run(|| {
-            let port = Port::create(&device.name, kinds, use_of)?;
-            configure(device, &port, use_of).map_err(LinkError::at("configuring a device"))?;
+            let port = Port::create(&device.name, kinds, options)?;
+            configure(device, &port, options).map_err(LinkError::at("configuring a device"))?;
             Ok(port)
         })?
     }
 
-    /// Packets that a device of the host dropped unasked, so far.
+    /// Packets that a device of the host dropped unasked_drops, so far.
     pub(crate) fn device_drops(&self, device: &Device) -> Result<u64, LinkError> {
         let counters = self.run(|| Interface::named(&device.name)?.counters())?;
         let counters = counters.map_err(LinkError::at("reading a device's counters"))?;
@@ -223,16 +223,16 @@ impl AsFd for Namespace {
     }
 }
 
-fn configure(device: &Device, port: &Port, use_of: Use) -> io::Result<()> {
+fn configure(device: &Device, port: &Port, options: PortOptions) -> io::Result<()> {
     let interface = Interface::named(&device.name)?;
     interface.set_queue(DEVICE_QUEUE_PACKETS)?;
-    interface.set_mtu(use_of.mtu)?;
-    quieten_ipv6(&device.name);
+    interface.set_mtu(options.mtu)?;
+    silence_ipv6(&device.name);
     port.set_up(interface)?;
     for (address, prefix_bits) in &device.addresses {
         match interface.add_address(*address, *prefix_bits) {
             // A kernel booted without IPv6 has no such family, nor has a device with an MTU that is too
-            // small for it: the path is IPv4's then.
+            // small for it: such a path carries IPv4 alone.
             Err(error) if address.is_ipv6() && error.kind() != io::ErrorKind::PermissionDenied => {}
             result => result?,
         }
@@ -240,12 +240,12 @@ fn configure(device: &Device, port: &Port, use_of: Use) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps the kernel from sending packets that nobody asked for: the model's decisions go by the
-/// order of packets, and these would come between.
-fn quieten_ipv6(device: &str) {
+/// Keeps the kernel from sending packets that no program asked for: the model decides in the order of
+/// packets, and these would be counted in between.
+fn silence_ipv6(device: &str) {
     let settings = Path::new("/proc/sys/net/ipv6/conf").join(device);
     for (name, value) in [("addr_gen_mode", "1"), ("router_solicitations", "0")] {
-        // Without IPv6 there is nothing to keep quiet.
+        // Fails where the kernel has no IPv6.
         let _ = fs::write(settings.join(name), value);
     }
 }

@@ -2,11 +2,11 @@
 //! with delay, loss, a rate and a queue. No kernel module, no fixed names, nothing left behind.
 //!
 //! This crate forbids believing an emulator that did not keep its promise: a link that is taken down
-//! gives a [`Report`] that says how late its packets were, and whether any was dropped unasked.
+//! gives a [`Report`] of how late its packets were, and whether any was dropped unasked.
 //!
 //! - [`model`]: what happens to a packet. Pure and seeded: the same seed and the same arrivals give
 //!   the same decisions.
-//! - [`Spec`] and [`scenario`]: what a path is like, from words, TOML or by name.
+//! - [`Spec`] and [`scenario`]: the properties of a path, from a command line, TOML or by name.
 //! - [`Link`]: the path itself, carried by a thread between two devices.
 //! - [`Topology`] and [`Network`]: several hosts and the links between them, from TOML.
 //! - [`Namespace`]: a host; programs and threads can be put into it.
@@ -18,8 +18,9 @@
 
 mod clock;
 mod error;
-mod held;
+mod gso;
 mod host;
+mod in_flight;
 mod link;
 pub mod model;
 mod network;
@@ -31,7 +32,6 @@ pub mod scenario;
 mod spec;
 pub mod topology;
 mod trace;
-mod train;
 mod wire;
 
 pub use error::LinkError;

@@ -1,49 +1,49 @@
-//! What a file says a network is, and whether it makes sense.
+//! A network as its file has it, and the checks that make a topology of it.
 
-use super::ways::Ways;
+use super::next_hops::NextHops;
 use super::{
-    Attachment, HostPlan, LONGEST_HOST_NAME, LONGEST_LINK_NAME, LinkPlan, MOST_HOSTS, MOST_LINKS,
-    Nonsense, Topology,
+    Attachment, HostPlan, InvalidTopology, LONGEST_HOST_NAME, LONGEST_LINK_NAME, LinkPlan,
+    MOST_HOSTS, MOST_LINKS, Topology,
 };
 use crate::host::Host;
 use crate::spec::Spec;
 
-/// A network as it was said to be.
+/// A network as its file has it, not yet checked.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct Parsed {
     pub(super) title: String,
-    pub(super) hosts: Vec<At<String>>,
-    pub(super) links: Vec<At<LinkDraft>>,
-    pub(super) routes: Vec<At<RouteDraft>>,
+    pub(super) hosts: Vec<AtLine<String>>,
+    pub(super) links: Vec<AtLine<ParsedLink>>,
+    pub(super) routes: Vec<AtLine<ParsedRoute>>,
 }
 
-/// A table, and the line where it begins.
+/// A table of the file, and the line where it begins.
 #[derive(Debug)]
-pub(super) struct At<T> {
+pub(super) struct AtLine<T> {
     pub(super) line: usize,
     pub(super) table: T,
 }
 
 #[derive(Debug)]
-pub(super) struct LinkDraft {
+pub(super) struct ParsedLink {
     pub(super) name: Option<String>,
     pub(super) between: [String; 2],
     pub(super) spec: Spec,
 }
 
 #[derive(Debug)]
-pub(super) struct RouteDraft {
+pub(super) struct ParsedRoute {
     pub(super) host: String,
     pub(super) to: String,
     pub(super) via: String,
 }
 
-/// What makes no sense, and in which line.
-pub(super) type Complaint = (Option<usize>, Nonsense);
+/// What is wrong, and in which line if it is about one.
+pub(super) type LocatedError = (Option<usize>, InvalidTopology);
 
-impl Draft {
-    /// The network, if it makes sense.
-    pub(super) fn check(self) -> Result<Topology, Complaint> {
+impl Parsed {
+    /// The network, if it is valid.
+    pub(super) fn check(self) -> Result<Topology, LocatedError> {
         let hosts = self.host_names()?;
         let links = self.link_plans(&hosts)?;
         let attachments = attachments(hosts.len(), &links);
@@ -53,67 +53,71 @@ impl Draft {
             .collect();
         let alone = neighbours.iter().position(Vec::is_empty);
         if let Some(host) = alone {
-            let said = self.hosts.iter().find(|said| said.table == hosts[host]);
-            let line = said.map(|said| said.line);
-            return Err((line, Nonsense::Alone(hosts[host].clone())));
+            let listed = self.hosts.iter().find(|listed| listed.table == hosts[host]);
+            let line = listed.map(|listed| listed.line);
+            return Err((line, InvalidTopology::Alone(hosts[host].clone())));
         }
-        let ways = Ways::shortest(&neighbours);
-        if let Some(to) = (1..hosts.len()).find(|to| ways.next(0, *to).is_none()) {
+        let next_hops = NextHops::shortest(&neighbours);
+        if let Some(to) = (1..hosts.len()).find(|to| next_hops.next(0, *to).is_none()) {
             let (from, to) = (hosts[0].clone(), hosts[to].clone());
-            return Err((None, Nonsense::TwoParts { from, to }));
+            return Err((None, InvalidTopology::TwoParts { from, to }));
         }
         let host = |(number, (name, attachments))| HostPlan { name, number, attachments };
         let hosts = hosts.into_iter().zip(attachments).enumerate().map(host).collect();
-        let mut topology = Topology { title: self.title, hosts, links, ways };
-        turn(&mut topology, &self.routes)?;
-        match topology.ways.circle(&neighbours) {
+        let mut topology = Topology { title: self.title, hosts, links, next_hops };
+        apply_routes(&mut topology, &self.routes)?;
+        match topology.next_hops.find_loop(&neighbours) {
             None => Ok(topology),
-            Some((to, circle)) => {
+            Some((to, hosts)) => {
                 let name = |host: usize| topology.hosts[host].name.clone();
-                let circle = circle.into_iter().map(name).collect();
-                Err((None, Nonsense::Circle { to: name(to), circle }))
+                let hosts = hosts.into_iter().map(name).collect();
+                Err((None, InvalidTopology::RoutingLoop { to: name(to), hosts }))
             }
         }
     }
 
     /// The names of all hosts, those of `[[hosts]]` first.
-    fn host_names(&self) -> Result<Vec<String>, Complaint> {
+    fn host_names(&self) -> Result<Vec<String>, LocatedError> {
         let mut names: Vec<String> = Vec::new();
-        for At { line, table: name } in &self.hosts {
+        for AtLine { line, table: name } in &self.hosts {
             if names.contains(name) {
-                return Err((Some(*line), Nonsense::HostTwice(name.clone())));
+                return Err((Some(*line), InvalidTopology::HostTwice(name.clone())));
             }
             names.push(host_name(*line, name)?);
         }
-        for At { line, table: LinkDraft { between, .. } } in &self.links {
+        for AtLine { line, table: ParsedLink { between, .. } } in &self.links {
             for name in between {
                 if !names.contains(name) {
                     names.push(host_name(*line, name)?);
                 }
             }
             if between[0] == between[1] {
-                return Err((Some(*line), Nonsense::LinkToItself(between[0].clone())));
+                return Err((Some(*line), InvalidTopology::LinkToItself(between[0].clone())));
             }
         }
         if names.len() > MOST_HOSTS {
-            return Err((None, Nonsense::TooManyHosts(names.len())));
+            return Err((None, InvalidTopology::TooManyHosts(names.len())));
         }
         Ok(names)
     }
 
-    fn link_plans(&self, hosts: &[String]) -> Result<Vec<LinkPlan>, Complaint> {
+    fn link_plans(&self, hosts: &[String]) -> Result<Vec<LinkPlan>, LocatedError> {
         match self.links.len() {
-            0 => return Err((None, Nonsense::NoLinks)),
-            links if links > MOST_LINKS => return Err((None, Nonsense::TooManyLinks(links))),
+            0 => return Err((None, InvalidTopology::NoLinks)),
+            links if links > MOST_LINKS => {
+                return Err((None, InvalidTopology::TooManyLinks(links)));
+            }
             _ => {}
         }
         let mut taken = hosts.to_vec();
-        for At { line, table } in &self.links {
+        for AtLine { line, table } in &self.links {
             let Some(name) = &table.name else { continue };
             let fault = match taken.iter().position(|taken| taken == name) {
-                _ if !is_name(name, LONGEST_LINK_NAME) => Nonsense::LinkName(name.clone()),
-                Some(place) if place < hosts.len() => Nonsense::LinkNamedAsHost(name.clone()),
-                Some(_) => Nonsense::LinkTwice(name.clone()),
+                _ if !is_name(name, LONGEST_LINK_NAME) => InvalidTopology::LinkName(name.clone()),
+                Some(place) if place < hosts.len() => {
+                    InvalidTopology::LinkNamedAsHost(name.clone())
+                }
+                Some(_) => InvalidTopology::LinkTwice(name.clone()),
                 None => {
                     taken.push(name.clone());
                     continue;
@@ -122,9 +126,9 @@ impl Draft {
             return Err((Some(*line), fault));
         }
         let mut plans = Vec::new();
-        for At { line, table } in &self.links {
+        for AtLine { line, table } in &self.links {
             let name = table.name.clone().unwrap_or_else(|| {
-                let name = unlike(&table.between.join("-"), &taken);
+                let name = unique_name(&table.between.join("-"), &taken);
                 taken.push(name.clone());
                 name
             });
@@ -149,53 +153,56 @@ fn attachments(hosts: usize, links: &[LinkPlan]) -> Vec<Vec<Attachment>> {
     attachments
 }
 
-/// Makes the ways differ as routes say.
-fn turn(topology: &mut Topology, routes: &[At<RouteDraft>]) -> Result<(), Complaint> {
+/// Applies the `[[routes]]` of the file.
+fn apply_routes(
+    topology: &mut Topology,
+    routes: &[AtLine<ParsedRoute>],
+) -> Result<(), LocatedError> {
     let names: Vec<String> = topology.hosts.iter().map(|host| host.name.clone()).collect();
-    let mut turned = Vec::new();
-    for At { line, table: RouteDraft { host, to, via } } in routes {
+    let mut applied = Vec::new();
+    for AtLine { line, table: ParsedRoute { host, to, via } } in routes {
         let (from, towards) = (place(*line, host, &names)?, place(*line, to, &names)?);
         if from == towards {
-            return Err((Some(*line), Nonsense::RouteToItself(host.clone())));
+            return Err((Some(*line), InvalidTopology::RouteToItself(host.clone())));
         }
-        if turned.contains(&(from, towards)) {
+        if applied.contains(&(from, towards)) {
             let (host, to) = (host.clone(), to.clone());
-            return Err((Some(*line), Nonsense::RouteTwice { host, to }));
+            return Err((Some(*line), InvalidTopology::RouteTwice { host, to }));
         }
-        turned.push((from, towards));
+        applied.push((from, towards));
         let is_meant = |end: &Attachment| {
             names[end.neighbour] == *via || topology.links[end.link].name == *via
         };
         let Some(attachment) = topology.hosts[from].attachments.iter().position(is_meant) else {
             let (host, via) = (host.clone(), via.clone());
-            return Err((Some(*line), Nonsense::NoNeighbour { host, via }));
+            return Err((Some(*line), InvalidTopology::NoNeighbour { host, via }));
         };
-        topology.ways.turn(from, towards, attachment);
+        topology.next_hops.set(from, towards, attachment);
     }
     Ok(())
 }
 
 /// The place of a host among all.
-fn place(line: usize, name: &str, hosts: &[String]) -> Result<usize, Complaint> {
+fn place(line: usize, name: &str, hosts: &[String]) -> Result<usize, LocatedError> {
     let place = hosts.iter().position(|host| host == name);
-    place.ok_or_else(|| (Some(line), Nonsense::NoSuchHost(name.to_owned())))
+    place.ok_or_else(|| (Some(line), InvalidTopology::NoSuchHost(name.to_owned())))
 }
 
-/// The name, with the least number behind it by which it is like none of these.
-fn unlike(name: &str, taken: &[String]) -> String {
+/// The name, with the least number appended that makes it differ from all of these.
+fn unique_name(name: &str, taken: &[String]) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.to_owned()).chain(numbered);
-    // As many names as these and one more cannot all be taken.
+    // There is one more candidate than names that are taken.
     names.find(|name| !taken.contains(name)).unwrap_or_default()
 }
 
-fn host_name(line: usize, name: &str) -> Result<String, Complaint> {
+fn host_name(line: usize, name: &str) -> Result<String, LocatedError> {
     // A guest's own machine is called so. A letter comes first because a number is an address to
     // programs: 1 is 0.0.0.1.
     if is_name(name, LONGEST_HOST_NAME) && name != "localhost" {
         Ok(name.to_owned())
     } else {
-        Err((Some(line), Nonsense::HostName(name.to_owned())))
+        Err((Some(line), InvalidTopology::HostName(name.to_owned())))
     }
 }
 

@@ -1,9 +1,10 @@
-//! TCP segments that the kernel hands over as one packet (segmentation offload), and their cutting.
+//! GSO packets: TCP segments that the kernel hands over as one packet (generic segmentation offload), and
+//! how they are split.
 //!
-//! A train is an IP packet of up to 64 KiB behind a vnet header that says how long each segment is to
-//! be (`include/uapi/linux/virtio_net.h`). Cut, each part is a train of its own, or a plain packet.
+//! A GSO packet is an IP packet of up to 64 KiB behind a vnet header that gives the length of its segments
+//! (`include/uapi/linux/virtio_net.h`). Each part of it is again a GSO packet, or a plain packet.
 //! Checksums stay unfinished, as they came: they hold the sum of the pseudo header alone (RFC 9293
-//! section 3.1), which the receiving kernel takes as proven.
+//! section 3.1), and the receiving kernel does not check them.
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ use crate::packet::{fold, sum};
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
-/// The least that headers can have.
+/// The shortest headers, in bytes.
 const IPV4_HEADER: usize = 20;
 const TCP_HEADER: usize = 20;
 /// Where a vnet header has `hdr_len`.
@@ -31,9 +32,9 @@ const TCP_DATA_OFFSET: usize = 12;
 const TCP_FLAGS: usize = 13;
 const TCP_CHECKSUM: usize = 16;
 
-/// What is known of a train. Offsets count from the vnet header.
+/// The layout of a GSO packet. Offsets count from the vnet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Train {
+pub(crate) struct GsoPacket {
     v6: bool,
     /// Where the TCP header begins.
     tcp: usize,
@@ -43,8 +44,8 @@ pub(crate) struct Train {
     segment: usize,
 }
 
-impl Train {
-    /// Reads a packet with its vnet header; `None` for one that is to stay whole.
+impl GsoPacket {
+    /// Reads a packet with its vnet header; `None` for one that is not to be segmented.
     pub(crate) fn of(packet: &[u8]) -> Option<Self> {
         let kind = packet.get(1)? & !GSO_ECN;
         let segment = usize::from(u16::from_ne_bytes([*packet.get(4)?, *packet.get(5)?]));
@@ -55,19 +56,19 @@ impl Train {
             _ => return None,
         };
         let data = tcp + usize::from(*packet.get(tcp + TCP_DATA_OFFSET)? >> 4) * 4;
-        let train = Self { v6: kind == GSO_TCP_V6, tcp, data, end: packet.len(), segment };
-        // Headers that are shorter than any can be are nobody's segments.
+        let gso = Self { v6: kind == GSO_TCP_V6, tcp, data, end: packet.len(), segment };
+        // Headers shorter than the shortest are not TCP.
         let has_headers = tcp >= VNET_HEADER + IPV4_HEADER && data >= tcp + TCP_HEADER;
-        (has_headers && segment > 0 && data + segment < packet.len()).then_some(train)
+        (has_headers && segment > 0 && data + segment < packet.len()).then_some(gso)
     }
 
-    /// How many segments it is to become, at least 2.
+    /// How many segments it has, at least 2.
     pub(crate) fn segments(self) -> usize {
         (self.end - self.data).div_ceil(self.segment)
     }
 
-    /// The most bytes that one segment takes, behind its vnet header.
-    pub(crate) fn longest_part(self) -> usize {
+    /// The most bytes of one segment as a packet of its own, with the vnet header.
+    pub(crate) fn longest_segment(self) -> usize {
         self.data + self.segment
     }
 
@@ -81,17 +82,17 @@ impl Train {
 
     /// Writes some of the segments of `whole` as a packet of their own and returns its length. `part`
     /// must have room for the headers and these segments.
-    pub(crate) fn cut(self, whole: &[u8], segments: Range<usize>, part: &mut [u8]) -> usize {
+    pub(crate) fn split(self, whole: &[u8], segments: Range<usize>, part: &mut [u8]) -> usize {
         let start = self.data + segments.start * self.segment;
         let end = (self.data + segments.end * self.segment).min(self.end);
         let length = self.data + (end - start);
         part[..self.data].copy_from_slice(&whole[..self.data]);
         part[self.data..length].copy_from_slice(&whole[start..end]);
-        // How much the kernel had in one piece is not for a part to say: it may be more than that has.
+        // The length of the headers as the kernel had them may be more than this part has.
         let headers = u16::try_from(self.data - VNET_HEADER).unwrap_or_default();
         part[HEADERS_LENGTH].copy_from_slice(&headers.to_ne_bytes());
         if end - start <= self.segment {
-            // One segment alone needs no cutting: no kind, no size.
+            // A single segment is a plain packet: no GSO type, no segment size.
             part[1] = 0;
             part[4..6].fill(0);
         }
@@ -100,7 +101,7 @@ impl Train {
         length
     }
 
-    /// Gives the part its sequence number and identification, and leaves it the flags it may have.
+    /// Sets the sequence number and identification of the part, and clears flags that belong to others.
     fn renumber(self, part: &mut [u8], first: usize, start: usize, end: usize) {
         let skipped = u32::try_from(start - self.data).unwrap_or_default();
         let tcp = &mut part[self.tcp..];
@@ -120,7 +121,7 @@ impl Train {
         }
     }
 
-    /// Sets the lengths, and the sums that depend on them.
+    /// Sets the lengths, and the checksums that depend on them.
     fn relength(self, part: &mut [u8]) {
         let tcp_length = u16::try_from(part.len() - self.tcp).unwrap_or(u16::MAX);
         let ip = &mut part[VNET_HEADER..];
@@ -156,8 +157,8 @@ pub(crate) mod tests {
 
     const SEGMENT: usize = 1448;
 
-    /// A train of `data` bytes with FIN, PSH, CWR and ACK set, each byte telling its place.
-    pub(crate) fn train(v6: bool, data: usize) -> Vec<u8> {
+    /// A GSO packet of `data` bytes with FIN, PSH, CWR and ACK set, each byte telling its place.
+    pub(crate) fn gso_packet(v6: bool, data: usize) -> Vec<u8> {
         let mut packet = vec![0; VNET_HEADER];
         packet[0] = 1;
         packet[1] = if v6 { GSO_TCP_V6 } else { GSO_TCP_V4 };
@@ -176,22 +177,26 @@ pub(crate) mod tests {
         packet
     }
 
-    fn cut(v6: bool, data: usize, segments: Range<usize>) -> Vec<u8> {
-        let whole = train(v6, data);
-        let train = Train::of(&whole).unwrap();
+    fn split(v6: bool, data: usize, segments: Range<usize>) -> Vec<u8> {
+        let whole = gso_packet(v6, data);
+        let gso = GsoPacket::of(&whole).unwrap();
         let mut part = vec![0xEE; whole.len()];
-        let length = train.cut(&whole, segments, &mut part);
+        let length = gso.split(&whole, segments, &mut part);
         part.truncate(length);
         part
     }
 
     #[test]
     fn plain_packets_are_no_trains() {
-        assert_eq!(Train::of(&[]), None);
-        assert_eq!(Train::of(&[0; 60]), None);
-        assert_eq!(Train::of(&train(false, SEGMENT)), None, "one segment");
-        for cut in 0..train(false, SEGMENT).len() {
-            assert_eq!(Train::of(&train(false, 3000)[..cut]), None, "{cut} bytes of a train");
+        assert_eq!(GsoPacket::of(&[]), None);
+        assert_eq!(GsoPacket::of(&[0; 60]), None);
+        assert_eq!(GsoPacket::of(&gso_packet(false, SEGMENT)), None, "one segment");
+        for cut in 0..gso_packet(false, SEGMENT).len() {
+            assert_eq!(
+                GsoPacket::of(&gso_packet(false, 3000)[..cut]),
+                None,
+                "{cut} bytes of a GSO packet"
+            );
         }
     }
 
@@ -208,11 +213,11 @@ pub(crate) mod tests {
             for (at, value) in headers {
                 packet.get_mut(at).into_iter().for_each(|byte| *byte = value);
             }
-            if let Some(train) = Train::of(&packet) {
+            if let Some(gso) = GsoPacket::of(&packet) {
                 let mut part = vec![0; packet.len()];
-                for segment in 0..train.segments() {
-                    let length = train.cut(&packet, segment..segment + 1, &mut part);
-                    assert!(length <= train.longest_part() && length <= packet.len());
+                for segment in 0..gso.segments() {
+                    let length = gso.split(&packet, segment..segment + 1, &mut part);
+                    assert!(length <= gso.longest_segment() && length <= packet.len());
                 }
             }
         }
@@ -221,12 +226,12 @@ pub(crate) mod tests {
     #[test]
     fn segments_and_bytes_are_counted() {
         for (data, segments) in [(1449, 2), (2896, 2), (2897, 3), (64_000, 45)] {
-            let whole = train(true, data);
-            let train = Train::of(&whole).unwrap();
-            assert_eq!(train.segments(), segments);
-            assert_eq!(train.ip_bytes(0..segments), data as u64 + 72 * segments as u64);
-            let each = (0..segments).map(|segment| train.ip_bytes(segment..segment + 1));
-            assert_eq!(each.sum::<u64>(), train.ip_bytes(0..segments));
+            let whole = gso_packet(true, data);
+            let gso = GsoPacket::of(&whole).unwrap();
+            assert_eq!(gso.segments(), segments);
+            assert_eq!(gso.ip_bytes(0..segments), data as u64 + 72 * segments as u64);
+            let each = (0..segments).map(|segment| gso.ip_bytes(segment..segment + 1));
+            assert_eq!(each.sum::<u64>(), gso.ip_bytes(0..segments));
         }
     }
 
@@ -234,18 +239,18 @@ pub(crate) mod tests {
     fn parts_carry_their_own_bytes_and_numbers() {
         for v6 in [false, true] {
             let headers = VNET_HEADER + if v6 { 72 } else { 52 };
-            let whole = train(v6, 10_000);
-            let middle = cut(v6, 10_000, 2..5);
+            let whole = gso_packet(v6, 10_000);
+            let middle = split(v6, 10_000, 2..5);
             assert_eq!(middle[headers..], whole[headers + 2 * SEGMENT..headers + 5 * SEGMENT]);
             let tcp = headers - 32;
             assert_eq!(u32_at(&middle, tcp + TCP_SEQ), 0xFFFF_F000_u32.wrapping_add(2896));
             assert_eq!(middle[tcp + TCP_FLAGS], 0x10, "neither first nor last");
-            assert_eq!(cut(v6, 10_000, 0..2)[tcp + TCP_FLAGS], 0x90, "the first keeps CWR");
-            let last = cut(v6, 10_000, 6..7);
+            assert_eq!(split(v6, 10_000, 0..2)[tcp + TCP_FLAGS], 0x90, "the first keeps CWR");
+            let last = split(v6, 10_000, 6..7);
             assert_eq!(last[tcp + TCP_FLAGS], 0x19, "the last keeps FIN and PSH");
             assert_eq!(last.len() - headers, 10_000 - 6 * SEGMENT);
             assert_eq!((last[1], &last[4..6]), (0, &[0, 0][..]), "one segment is a plain packet");
-            assert_eq!(Train::of(&middle).unwrap().segments(), 3);
+            assert_eq!(GsoPacket::of(&middle).unwrap().segments(), 3);
         }
     }
 
@@ -253,26 +258,26 @@ pub(crate) mod tests {
     /// kernel that a part is written to refuses one that is shorter.
     #[test]
     fn a_part_is_no_shorter_than_its_vnet_header_says() {
-        let mut whole = train(false, 10_000);
+        let mut whole = gso_packet(false, 10_000);
         whole[2..4].copy_from_slice(&9_000_u16.to_ne_bytes());
-        let train = Train::of(&whole).unwrap();
+        let gso = GsoPacket::of(&whole).unwrap();
         for segments in [0..1, 2..5, 6..7] {
             let mut part = vec![0; whole.len()];
-            train.cut(&whole, segments, &mut part);
+            gso.split(&whole, segments, &mut part);
             assert_eq!(part[2..4], 52_u16.to_ne_bytes(), "the headers of IP and TCP");
         }
     }
 
     #[test]
     fn lengths_and_sums_are_right() {
-        let part = cut(false, 10_000, 2..5);
+        let part = split(false, 10_000, 2..5);
         let ip = &part[VNET_HEADER..];
         assert_eq!(usize::from(u16_at(ip, 2)), ip.len());
         assert_eq!(u16_at(ip, 4), 0, "identification 0xFFFE and 2 more");
         assert_eq!(fold(sum(&ip[..20])), 0xFFFF, "RFC 1071: a right header sums to ones");
         let tcp_length = u32::try_from(ip.len() - 20).unwrap();
         assert_eq!(u16_at(ip, 20 + TCP_CHECKSUM), fold(sum(&ip[12..20]) + tcp_length + 6));
-        let part = cut(true, 10_000, 2..5);
+        let part = split(true, 10_000, 2..5);
         let ip = &part[VNET_HEADER..];
         assert_eq!(usize::from(u16_at(ip, 4)), ip.len() - 40);
     }

@@ -1,18 +1,18 @@
-//! Which way packets take: for each host, its next link towards each other host.
+//! Next hops: for each host, its link towards each other host.
 
 use std::collections::VecDeque;
 
 /// For each host and each destination the place of the attachment, among those of the host, that
 /// packets leave by; `None` from a host to itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ways {
+pub(super) struct NextHops {
     next: Vec<Vec<Option<usize>>>,
 }
 
-impl Ways {
-    /// The ways over the fewest links; of two that have as many, the one whose first attachment comes
-    /// first. `neighbours` has for each host those at the other end of its attachments, in order. A
-    /// host that cannot be reached has no way to it.
+impl NextHops {
+    /// The routes over the fewest links; of two that have as many, the one whose first attachment comes
+    /// first. `neighbours` has for each host those at the other end of its attachments, in order. There
+    /// is no next hop towards a host that cannot be reached.
     pub(super) fn shortest(neighbours: &[Vec<usize>]) -> Self {
         let mut next = vec![vec![None; neighbours.len()]; neighbours.len()];
         for to in 0..neighbours.len() {
@@ -33,20 +33,20 @@ impl Ways {
     }
 
     /// Lets a host's packets to another leave by this attachment.
-    pub(super) fn turn(&mut self, host: usize, to: usize, attachment: usize) {
+    pub(super) fn set(&mut self, host: usize, to: usize, attachment: usize) {
         self.next[host][to] = Some(attachment);
     }
 
-    /// A destination that packets never reach, and the hosts among which they go round: the first of
-    /// these is the last, too. Every host has a way to every other.
-    pub(super) fn circle(&self, neighbours: &[Vec<usize>]) -> Option<(usize, Vec<usize>)> {
+    /// A routing loop: the destination that packets never reach, and the hosts that forward them in a
+    /// circle, the first of which is also the last. Every host has a next hop towards every other.
+    pub(super) fn find_loop(&self, neighbours: &[Vec<usize>]) -> Option<(usize, Vec<usize>)> {
         let hosts = 0..neighbours.len();
         let starts = hosts.clone().flat_map(|to| hosts.clone().map(move |from| (from, to)));
         starts.into_iter().find_map(|(from, to)| {
             let mut passed = vec![from];
             loop {
                 let at = *passed.last()?;
-                // None is the end of a way that arrives.
+                // `None`: the packet has arrived.
                 let following = neighbours[at][self.next(at, to)?];
                 let before = passed.iter().position(|host| *host == following);
                 passed.push(following);
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
 
     /// How many links the way has.
-    fn length(ways: &Ways, neighbours: &[Vec<usize>], from: usize, to: usize) -> usize {
-        let hop = |at: usize| ways.next(at, to).map(|attachment| neighbours[at][attachment]);
+    fn length(next_hops: &NextHops, neighbours: &[Vec<usize>], from: usize, to: usize) -> usize {
+        let hop = |at: usize| next_hops.next(at, to).map(|attachment| neighbours[at][attachment]);
         std::iter::successors(hop(from), |at| hop(*at)).take(1000).count()
     }
 
@@ -107,8 +107,8 @@ mod tests {
             let across = across.iter().map(|(near, far)| (near % hosts, far % hosts));
             let links: Vec<_> = tree.chain(across.filter(|(near, far)| near != far)).collect();
             let neighbours = neighbours_of(hosts, &links);
-            let ways = Ways::shortest(&neighbours);
-            prop_assert_eq!(ways.circle(&neighbours), None);
+            let next_hops = NextHops::shortest(&neighbours);
+            prop_assert_eq!(next_hops.find_loop(&neighbours), None);
             // Floyd's and Warshall's, which finds the same in another way.
             let mut away = vec![vec![hosts; hosts]; hosts];
             for (host, away) in away.iter_mut().enumerate() {
@@ -124,7 +124,7 @@ mod tests {
             }
             for (from, away) in away.iter().enumerate() {
                 for (to, away) in away.iter().enumerate() {
-                    prop_assert_eq!(length(&ways, &neighbours, from, to), *away, "{} to {}", from, to);
+                    prop_assert_eq!(length(&next_hops, &neighbours, from, to), *away, "{} to {}", from, to);
                 }
             }
         }
@@ -136,14 +136,14 @@ mod tests {
         ) {
             let ring: Vec<_> = (0..6).map(|host| (host, (host + 1) % 6)).collect();
             let neighbours = neighbours_of(6, &ring);
-            let mut ways = Ways::shortest(&neighbours);
+            let mut next_hops = NextHops::shortest(&neighbours);
             for (host, to, attachment) in turns {
                 if host != to {
-                    ways.turn(host, to, attachment);
+                    next_hops.set(host, to, attachment);
                 }
             }
-            let all = |to| (0..6).all(|from| length(&ways, &neighbours, from, to) < 6);
-            match ways.circle(&neighbours) {
+            let all = |to| (0..6).all(|from| length(&next_hops, &neighbours, from, to) < 6);
+            match next_hops.find_loop(&neighbours) {
                 None => prop_assert!((0..6).all(all)),
                 Some((to, circle)) => {
                     prop_assert!(!all(to));
@@ -158,16 +158,22 @@ mod tests {
     fn of_two_ways_the_first_is_taken() {
         // A ring of four: from 0 to 2 there are two, and 0's first link leads to 1.
         let neighbours = neighbours_of(4, &[(0, 1), (1, 2), (2, 3), (3, 0)]);
-        let ways = Ways::shortest(&neighbours);
-        assert_eq!((ways.next(0, 2), ways.next(0, 3), ways.next(0, 0)), (Some(0), Some(1), None));
+        let next_hops = NextHops::shortest(&neighbours);
+        assert_eq!(
+            (next_hops.next(0, 2), next_hops.next(0, 3), next_hops.next(0, 0)),
+            (Some(0), Some(1), None)
+        );
         // Parallel links.
-        let ways = Ways::shortest(&neighbours_of(2, &[(0, 1), (0, 1)]));
-        assert_eq!(ways.next(1, 0), Some(0));
+        let next_hops = NextHops::shortest(&neighbours_of(2, &[(0, 1), (0, 1)]));
+        assert_eq!(next_hops.next(1, 0), Some(0));
     }
 
     #[test]
     fn what_cannot_be_reached_has_no_way() {
-        let ways = Ways::shortest(&neighbours_of(4, &[(0, 1), (2, 3)]));
-        assert_eq!((ways.next(0, 2), ways.next(3, 1), ways.next(0, 1)), (None, None, Some(0)));
+        let next_hops = NextHops::shortest(&neighbours_of(4, &[(0, 1), (2, 3)]));
+        assert_eq!(
+            (next_hops.next(0, 2), next_hops.next(3, 1), next_hops.next(0, 1)),
+            (None, None, Some(0))
+        );
     }
 }
