@@ -1,4 +1,4 @@
-//! TCP connects instead of echo requests: one at a time, closed at once.
+//! TCP connects instead of echo requests: one at a time, aborted at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use lastbyte_sys::{process, socket};
 
-use super::seen::{Reply, Seen};
+use super::observed::{Observed, Reply};
 use super::{Load, RecordError};
 
-/// How long a connect is waited for: less than the second after which the kernel would send its SYN
-/// once more (RFC 6298 section 2.1), so that a lost SYN is seen as lost.
+/// How long to wait for a connect: less than the second after which the kernel would retransmit its SYN
+/// (RFC 6298 section 2.1), so that a lost SYN is seen as lost.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_millis(900);
 /// A SYN with the options of Linux, as an IPv4 packet.
 pub(super) const SYN_BYTES: u32 = 60;
 
-/// Connects again and again. An answer is SYN/ACK or RST: both come from the host's kernel.
-pub(super) fn exchange(to: SocketAddr, load: &Load) -> Result<Seen, RecordError> {
-    let attempt = || -> io::Result<Seen> {
+/// Connects repeatedly. An answer is a SYN/ACK or a RST: both come from the host's kernel.
+pub(super) fn exchange(to: SocketAddr, load: &Load) -> Result<Observed, RecordError> {
+    let attempt = || -> io::Result<Observed> {
         process::exact_timers()?;
-        let mut seen = Seen { ip_bytes: load.ip_bytes, ..Seen::default() };
+        let mut seen = Observed { ip_bytes: load.ip_bytes, ..Observed::default() };
         let start = Instant::now();
         let mut due = start;
         for number in 0..load.packets {
@@ -46,11 +46,11 @@ pub(super) fn exchange(to: SocketAddr, load: &Load) -> Result<Seen, RecordError>
 fn connect(
     to: SocketAddr,
     start: Instant,
-    seen: &mut Seen,
+    seen: &mut Observed,
 ) -> io::Result<(Duration, Option<Duration>)> {
     use io::ErrorKind as Kind;
     let socket = socket::open_tcp(to)?;
-    // Closing aborts: no connection is left waiting for its end, here or there.
+    // Closing aborts, so that no connection is left in TIME-WAIT or half-closed on either host.
     socket::set_linger(&socket, Some(Duration::ZERO))?;
     let sent = start.elapsed();
     let connected = socket::connect(&socket, to, CONNECT_WITHIN);
@@ -61,7 +61,7 @@ fn connect(
             Kind::ConnectionRefused | Kind::ConnectionReset => Ok((sent, Some(at))),
             Kind::TimedOut => Ok((sent, None)),
             Kind::HostUnreachable | Kind::NetworkUnreachable => {
-                seen.complaint = Some(error.to_string());
+                seen.network_error = Some(error.to_string());
                 Ok((sent, None))
             }
             _ => Err(error),

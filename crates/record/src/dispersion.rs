@@ -1,79 +1,79 @@
-//! How far apart the replies to a train come, and where its tail was dropped: arithmetic alone.
+//! The spacing of the replies to a packet train, and where its tail was dropped: pure arithmetic.
 
-use super::seen::{Reply, Seen};
+use super::observed::{Observed, Reply};
 
 /// The part of a train at its beginning that is left out: where jitter keeps the order, the first
 /// packets are less late than the others.
 const UNSTEADY: f64 = 0.25;
-/// With fewer replies a train has no slope worth the name.
+/// With fewer replies a train has no usable slope.
 const LEAST_REPLIES: usize = 6;
 /// A train that comes back at more than this part of the rate at which it was sent was not spread by
 /// the path.
 const SPREAD: f64 = 0.8;
 /// A line through ranks has to fit better by this factor than one through numbers.
 const CLEARLY: f64 = 0.5;
-/// A train has to take this many times as long as the round trip varies (standard deviation): else
-/// what is seen is the variation.
+/// A train has to last this many standard deviations of the round trip: else its spacing shows the
+/// variation.
 const LONGER_THAN_JITTER: f64 = 6.0;
-/// No slope is trusted further than this: a clock, a thread.
+/// The least error of a slope, as a share of it: of clocks and threads.
 const LEAST_ERROR: f64 = 0.002;
-/// A train whose rate is this many times its error away from the median met something else.
+/// A train whose rate is this many times its error away from the median met other traffic.
 const FAR_OFF: f64 = 3.0;
 /// A tail has at least so many packets.
 const LEAST_TAIL: usize = 6;
-/// And loses at least this share: trains are sent at a multiple of the rate, so that most of what
-/// comes after the queue is full is dropped.
+/// And at least this share of it is lost: trains are sent at a multiple of the rate, so that most packets
+/// are dropped once the queue is full.
 const TAIL_LOSS: f64 = 0.5;
-/// A tail as lossy as this by chance, or a burst of losses as long, is this rare.
+/// The probabilities below which a tail is not lost by chance, and a burst of losses is not as long.
 const TAIL_CHANCE: f64 = 0.001;
 const BURST_CHANCE: f64 = 0.01;
-/// A full queue takes as many packets as leave it; where less than this part of them came, something
-/// else dropped the tail. With fewer than so many to be expected that cannot be told.
+/// A full queue takes as many packets as leave it; where less than this part of them arrived, something
+/// else dropped the tail. With fewer expected packets than this it cannot be decided.
 const TAKEN: f64 = 0.5;
 const LEAST_TAKEN: f64 = 3.0;
-/// The part of the wait behind the packets before it that a queue has to have made.
+/// The least wait in a queue, as a part of the transmission time of the packets before it.
 const WAITED: f64 = 0.5;
 
-/// What is known of the path besides trains.
+/// What is known about the path without trains.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Surroundings {
-    /// How much the round trip varies: its standard deviation in seconds; 0 for not at all.
+pub(super) struct Conditions {
+    /// The standard deviation of the round trip, in seconds; 0 without jitter.
     pub(super) varies: f64,
-    /// The most that the share of lost round trips may be.
+    /// The upper bound of the share of lost round trips.
     pub(super) loss: f64,
     /// The mean length of a burst of losses; 1 where they are independent.
     pub(super) burst: f64,
 }
 
-/// How a train came back.
+/// The dispersion of a train: the spacing of its replies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Dispersion {
     pub(super) bits_per_s: f64,
     /// How far off it may be, as a share of it.
     pub(super) error: f64,
-    /// The round trip of its first packet, which found the queue empty, in seconds: as the others tell,
-    /// so that where jitter keeps the order it is as late as they are.
+    /// The round trip of its first packet, which found the queue empty, in seconds: extrapolated from the
+    /// others, so that where jitter keeps the order it is as late as they are.
     pub(super) base: f64,
     /// The rate that the train was sent at.
     pub(super) sent_bits_per_s: f64,
-    /// The highest rate that could have been seen with this train.
+    /// The highest rate that this train could have shown.
     pub(super) limit_bits_per_s: f64,
 }
 
 impl Dispersion {
     /// Of a train; `None` with too few replies, or where it took no time.
-    pub(super) fn of(train: &Seen, around: &Surroundings) -> Option<Self> {
+    pub(super) fn of(train: &Observed, conditions: &Conditions) -> Option<Self> {
         let sent = train.sent.iter().enumerate();
         let sent: Vec<(f64, f64)> =
             sent.map(|(at, sent)| (at as f64, sent.as_secs_f64())).collect();
-        let (line, packets) = departures(train, around)?;
+        let (line, packets) = departures(train, conditions)?;
         let bits = f64::from(train.ip_bytes) * 8.0;
         let sent_bits_per_s = Line::through(&sent).map_or(f64::INFINITY, |line| bits / line.slope);
-        let hidden = LONGER_THAN_JITTER * around.varies / sent.len() as f64;
+        let hidden = LONGER_THAN_JITTER * conditions.varies / sent.len() as f64;
         let hidden_above = if hidden > 0.0 { bits / hidden } else { f64::INFINITY };
         // The standard error of a slope of evenly spaced points, twelve being one over the variance of
         // a uniform number.
-        let off = line.residual.max(around.varies) * (12.0 / packets).sqrt();
+        let off = line.residual.max(conditions.varies) * (12.0 / packets).sqrt();
         Some(Self {
             bits_per_s: bits / line.slope,
             error: (off / (line.slope * packets)).hypot(LEAST_ERROR),
@@ -83,24 +83,24 @@ impl Dispersion {
         })
     }
 
-    /// Whether the path, and nothing else, set the packets apart.
+    /// Whether the path, and nothing else, spread the packets.
     pub(super) fn is_resolved(&self) -> bool {
         self.bits_per_s < self.limit_bits_per_s
     }
 }
 
-/// When the packets of a train left the slowest link, by number, and how many tell so.
+/// The line through the times at which packets of a train left the slowest link, by number, and how many
+/// packets it rests on.
 ///
-/// Whether losses leave a gap depends on where they happened: after that link they do, before it they
-/// do not, and a line through ranks instead of numbers fits clearly better. Tails that were dropped are
-/// left out, as long as enough is left.
-fn departures(train: &Seen, around: &Surroundings) -> Option<(Line, f64)> {
+/// Losses after that link leave gaps; losses before it leave none, and then a line through ranks instead of
+/// numbers fits clearly better. Dropped tails are left out, as long as enough packets remain.
+fn departures(train: &Observed, conditions: &Conditions) -> Option<(Line, f64)> {
     let replies = train.first_replies();
     let points = |replies: &[Option<Reply>]| -> Vec<(f64, f64)> {
         let came = replies.iter().flatten();
         came.map(|reply| (f64::from(reply.number), reply.at.as_secs_f64())).collect()
     };
-    let whole = tail_start(&train.lost(), around).unwrap_or(replies.len());
+    let whole = tail_start(&train.lost(), conditions).unwrap_or(replies.len());
     let before = points(&replies[..whole]);
     let all = points(&replies);
     let is_enough = before.len() * 2 >= all.len();
@@ -149,7 +149,7 @@ impl Line {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rate {
     pub(super) bits_per_s: f64,
-    /// The least and the most among the trains that count most.
+    /// The least and the greatest rate among the most exact trains.
     pub(super) low: f64,
     pub(super) high: f64,
     /// How many trains those are.
@@ -160,9 +160,8 @@ pub(super) struct Rate {
     pub(super) error: f64,
 }
 
-/// From those that are resolved: the mean of those near the median, each counted by how exactly it is
-/// known, so that a long train counts more where the delay varies, and one that met other traffic not
-/// at all.
+/// The weighted mean of the resolved trains near the median, by their exactness: a long train counts more
+/// where the delay varies, and one that met other traffic does not count.
 pub(super) fn rate(trains: &[Dispersion]) -> Option<Rate> {
     let mut resolved: Vec<Dispersion> =
         trains.iter().copied().filter(Dispersion::is_resolved).collect();
@@ -192,20 +191,20 @@ pub(super) fn rate(trains: &[Dispersion]) -> Option<Rate> {
 /// The end of a train that was dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tail {
-    /// How long those that just fitted waited in the queue, in seconds.
+    /// How long the packets that just fitted waited in the queue, in seconds.
     pub(super) waited: f64,
-    /// Whether they waited as behind a queue; otherwise something else dropped the tail, such as a
-    /// policer or a host's limit on echo requests.
+    /// Whether they waited as in a queue; otherwise something else dropped the tail, such as a policer or a
+    /// host's limit on echo requests.
     pub(super) is_queue: bool,
     /// Packets of the train before the first that was dropped.
     pub(super) fitted: u32,
 }
 
 /// The tail of a train that was dropped, if one was.
-pub(super) fn tail(train: &Seen, rate: &Rate, around: &Surroundings) -> Option<Tail> {
-    let start = tail_start(&train.lost(), around)?;
+pub(super) fn tail(train: &Observed, rate: &Rate, conditions: &Conditions) -> Option<Tail> {
+    let start = tail_start(&train.lost(), conditions)?;
     let trips = train.round_trips();
-    // From the last that fitted before the first drop on, all that came found the queue full.
+    // From the last packet before the first drop on, all that arrived found the queue full.
     let from = trips[..start].iter().rposition(Option::is_some).unwrap_or(start);
     let waits: Vec<f64> = trips[from..].iter().flatten().map(|trip| trip - rate.base).collect();
     let waited = median(waits)?;
@@ -222,17 +221,17 @@ pub(super) fn tail(train: &Seen, rate: &Rate, around: &Surroundings) -> Option<T
     Some(Tail { waited, is_queue, fitted: u32::try_from(start).unwrap_or(u32::MAX) })
 }
 
-/// Where the tail begins that was dropped: the place that divides losses best into few and many.
-fn tail_start(lost: &[bool], around: &Surroundings) -> Option<usize> {
-    let least = if around.burst > 1.0 {
+/// Where the dropped tail begins: the place that best divides the train into few and many losses.
+fn tail_start(lost: &[bool], conditions: &Conditions) -> Option<usize> {
+    let least = if conditions.burst > 1.0 {
         #[expect(clippy::cast_possible_truncation, reason = "saturates")]
         #[expect(clippy::cast_sign_loss, reason = "saturates")]
-        let burst = (BURST_CHANCE.ln() / (1.0 - 1.0 / around.burst).ln()).ceil() as usize + 1;
+        let burst = (BURST_CHANCE.ln() / (1.0 - 1.0 / conditions.burst).ln()).ceil() as usize + 1;
         burst.max(LEAST_TAIL)
     } else {
         LEAST_TAIL
     };
-    let usual = around.loss.clamp(0.005, 0.5);
+    let usual = conditions.loss.clamp(0.005, 0.5);
     let mut drops = 0_u64;
     let mut best: Option<(f64, usize, u64)> = None;
     for (start, lost_here) in lost.iter().enumerate().rev() {
@@ -254,8 +253,8 @@ fn tail_start(lost: &[bool], around: &Surroundings) -> Option<usize> {
     (at_least(drops, packets, usual) < TAIL_CHANCE).then_some(start)
 }
 
-/// The chance of at least `hits` of `trials` that each hit with `chance`: the tail of the binomial
-/// distribution.
+/// The probability of at least `hits` in `trials` trials with probability `chance` each: the tail of the
+/// binomial distribution.
 pub(super) fn at_least(hits: u64, trials: u64, chance: f64) -> f64 {
     if hits == 0 || chance >= 1.0 {
         return 1.0;
@@ -263,11 +262,13 @@ pub(super) fn at_least(hits: u64, trials: u64, chance: f64) -> f64 {
     if hits > trials || chance <= 0.0 {
         return 0.0;
     }
-    let ways = |of: u64| -> f64 {
+    let ln_combinations = |of: u64| -> f64 {
         (1..=of).map(|i| ((trials - of + i) as f64).ln() - (i as f64).ln()).sum()
     };
-    let mut term =
-        (ways(hits) + hits as f64 * chance.ln() + (trials - hits) as f64 * (-chance).ln_1p()).exp();
+    let mut term = (ln_combinations(hits)
+        + hits as f64 * chance.ln()
+        + (trials - hits) as f64 * (-chance).ln_1p())
+    .exp();
     let mut sum = term;
     for hit in hits..trials {
         term *= (trials - hit) as f64 / (hit + 1) as f64 * chance / (1.0 - chance);
@@ -276,7 +277,7 @@ pub(super) fn at_least(hits: u64, trials: u64, chance: f64) -> f64 {
     sum.min(1.0)
 }
 
-/// The middle of a list; `None` of an empty one.
+/// The median of a list; `None` of an empty one.
 pub(super) fn median(mut list: Vec<f64>) -> Option<f64> {
     list.sort_by(f64::total_cmp);
     let (low, high) = (list.get(list.len().checked_sub(1)? / 2)?, list.get(list.len() / 2)?);
@@ -290,25 +291,25 @@ mod tests {
     use super::*;
 
     const US: Duration = Duration::from_micros(1);
-    const QUIET: Surroundings = Surroundings { varies: 0.0, loss: 0.005, burst: 1.0 };
+    const QUIET: Conditions = Conditions { varies: 0.0, loss: 0.005, burst: 1.0 };
 
     /// A train of 1000-byte packets sent every so often, whose replies come 8 ms after the first was
     /// sent and then every so often; those for which `lost` says so never do.
-    fn train(packets: u32, [sent, came]: [u32; 2], lost: impl Fn(u32) -> bool) -> Seen {
+    fn train(packets: u32, [sent, came]: [u32; 2], lost: impl Fn(u32) -> bool) -> Observed {
         let replies = (0..packets).filter(|number| !lost(*number)).map(|number| Reply {
             number,
             at: US * (8000 + number * came),
             ip_bytes: 1000,
         });
-        Seen {
+        Observed {
             ip_bytes: 1000,
             sent: (0..packets).map(|number| US * (number * sent)).collect(),
             replies: replies.collect(),
-            ..Seen::default()
+            ..Observed::default()
         }
     }
 
-    fn of(train: &Seen) -> Option<Dispersion> {
+    fn of(train: &Observed) -> Option<Dispersion> {
         Dispersion::of(train, &QUIET)
     }
 
@@ -335,8 +336,8 @@ mod tests {
         assert!(is_resolved(79) && !is_resolved(81));
         // 16 packets take 1.6 ms: six times the variation, or less.
         let resolved = |varies| {
-            let around = Surroundings { varies, ..QUIET };
-            Dispersion::of(&train(16, [10, 100], |_| false), &around).unwrap().is_resolved()
+            let conditions = Conditions { varies, ..QUIET };
+            Dispersion::of(&train(16, [10, 100], |_| false), &conditions).unwrap().is_resolved()
         };
         assert!(resolved(0.000_26) && !resolved(0.000_27));
     }
@@ -346,7 +347,7 @@ mod tests {
         assert!(of(&train(16, [10, 1000], |number| number >= 6)).is_some());
         assert_eq!(of(&train(16, [10, 1000], |number| number >= 5)), None);
         assert_eq!(of(&train(16, [10, 0], |_| false)), None, "no time passed");
-        assert_eq!(of(&Seen::default()), None);
+        assert_eq!(of(&Observed::default()), None);
         assert_eq!(rate(&[]), None);
     }
 
@@ -359,9 +360,9 @@ mod tests {
         assert!((rate.bits_per_s - 8e6).abs() < 1.0 && rate.trains == 5, "{rate:?}");
     }
 
-    fn start_of(lost: &str, around: Surroundings) -> Option<usize> {
+    fn start_of(lost: &str, conditions: Conditions) -> Option<usize> {
         let lost: Vec<bool> = lost.chars().map(|c| c == 'x').collect();
-        tail_start(&lost, &around)
+        tail_start(&lost, &conditions)
     }
 
     #[test]
@@ -379,12 +380,12 @@ mod tests {
 
     #[test]
     fn a_tail_no_longer_than_bursts_are_is_none() {
-        let bursts = Surroundings { varies: 0.0, loss: 0.05, burst: 5.0 };
+        let bursts = Conditions { varies: 0.0, loss: 0.05, burst: 5.0 };
         let lost = |packets: usize| [".".repeat(40), "x".repeat(packets)].concat();
         // ln 0.01 / ln 0.8 = 20.6.
         assert_eq!(start_of(&lost(22), bursts), Some(40));
         assert_eq!(start_of(&lost(21), bursts), None);
-        let lossy = Surroundings { varies: 0.0, loss: 0.45, burst: 1.0 };
+        let lossy = Conditions { varies: 0.0, loss: 0.45, burst: 1.0 };
         assert_eq!(start_of(&lost(8), lossy), None, "by chance in 0.2 % of cases");
         assert_eq!(start_of(&lost(9), lossy), Some(40));
     }

@@ -2,37 +2,37 @@
 
 /// The ICMP header, in bytes.
 const HEADER: usize = 8;
-/// Of a request's data: whose it is, and its number. Some hosts give back no more than the first 64
-/// bytes.
+/// The cookie and the number at the beginning of a request's data, in bytes. Some hosts return no more than
+/// the first 64 bytes.
 const MARK: usize = 8 + 4;
 
-/// How requests and replies look on a socket.
+/// The format of requests and replies on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Dialect {
+pub(super) struct EchoFormat {
     pub(super) v6: bool,
-    /// Whether the socket is a raw one: then checksum and identifier of IPv4 are ours to make, and a
-    /// reply comes behind its IP header.
+    /// Whether it is a raw socket: then we set the checksum and identifier of IPv4, and a reply is preceded
+    /// by its IP header.
     pub(super) raw: bool,
     /// The identifier on a raw socket.
     pub(super) id: u16,
-    /// Tells replies to this recording from all others.
+    /// Distinguishes replies to this recording from all others.
     pub(super) cookie: u64,
 }
 
 /// A reply to one of our requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parsed {
+pub(super) struct EchoReply {
     /// The number of the request.
     pub(super) number: u32,
     /// Its length with the IP header.
     pub(super) ip_bytes: u32,
 }
 
-/// A request, sent again and again with another number.
+/// A request that is sent repeatedly, each time with another number.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     packet: Vec<u8>,
-    /// Of its words, all but number and checksum, where the checksum is ours to make.
+    /// The sum of its words without number and checksum, where we set the checksum.
     sum: Option<u32>,
 }
 
@@ -40,7 +40,7 @@ impl Request {
     /// The request with this number.
     pub(super) fn numbered(&mut self, number: u32) -> &[u8] {
         let bytes = number.to_be_bytes();
-        // The sequence number is half as long as ours.
+        // The ICMP sequence number is half as long as ours.
         self.packet[6..8].copy_from_slice(&bytes[2..]);
         self.packet[HEADER + 8..HEADER + MARK].copy_from_slice(&bytes);
         if let Some(others) = self.sum {
@@ -51,7 +51,7 @@ impl Request {
     }
 }
 
-impl Dialect {
+impl EchoFormat {
     /// The length of the IP header without options, in bytes.
     pub(super) fn ip_header(self) -> u32 {
         if self.v6 { 40 } else { 20 }
@@ -63,8 +63,8 @@ impl Dialect {
         self.ip_header() + 20
     }
 
-    /// A request that makes an IP packet of a length, at least [`Dialect::shortest`]. Its data beyond
-    /// the mark are noise, so that no link on the way makes it shorter.
+    /// A request whose IP packet has this length, at least [`EchoFormat::shortest`]. Its data beyond the mark
+    /// are noise, so that no link compresses it.
     pub(super) fn request(self, ip_bytes: u32) -> Request {
         let length = ip_bytes.saturating_sub(self.ip_header()) as usize;
         let mut packet = vec![0; length.max(HEADER + MARK)];
@@ -84,8 +84,8 @@ impl Dialect {
         Request { packet, sum }
     }
 
-    /// The reply that these bytes are; `None` for anything else, such as another program's.
-    pub(super) fn parse(self, received: &[u8]) -> Option<Parsed> {
+    /// Parses a reply to one of our requests; `None` for anything else, such as another program's.
+    pub(super) fn parse(self, received: &[u8]) -> Option<EchoReply> {
         let whole = u32::try_from(received.len()).ok()?;
         let (icmp, ip_bytes) = if self.raw && !self.v6 {
             // RFC 791: the header's length in words of 32 bits.
@@ -100,9 +100,9 @@ impl Dialect {
         let id = u16::from_be_bytes([*icmp.get(4)?, *icmp.get(5)?]);
         let cookie = u64::from_be_bytes(*icmp.get(HEADER..)?.first_chunk()?);
         let number = u32::from_be_bytes(*icmp.get(HEADER + 8..)?.first_chunk()?);
-        // The kernel chooses a datagram socket's identifier, and looks at it.
+        // The kernel sets and checks the identifier of a datagram socket.
         let ours = ours && cookie == self.cookie && (!self.raw || id == self.id);
-        ours.then_some(Parsed { number, ip_bytes })
+        ours.then_some(EchoReply { number, ip_bytes })
     }
 }
 
@@ -133,44 +133,42 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Dialect; 4] =
-        [dialect(false, false), dialect(false, true), dialect(true, false), {
-            dialect(true, true)
-        }];
+    const ALL: [EchoFormat; 4] =
+        [format(false, false), format(false, true), format(true, false), { format(true, true) }];
 
-    const fn dialect(v6: bool, raw: bool) -> Dialect {
-        Dialect { v6, raw, id: 0x1234, cookie: 0x0102_0304_0506_0708 }
+    const fn format(v6: bool, raw: bool) -> EchoFormat {
+        EchoFormat { v6, raw, id: 0x1234, cookie: 0x0102_0304_0506_0708 }
     }
 
     /// What a host makes of a request, as its peer's socket gives it.
-    fn answer(dialect: Dialect, request: &[u8]) -> Vec<u8> {
+    fn answer(format: EchoFormat, request: &[u8]) -> Vec<u8> {
         let mut reply = request.to_vec();
-        reply[0] = if dialect.v6 { 129 } else { 0 };
-        if dialect.raw && !dialect.v6 { [vec![0x45; 20], reply].concat() } else { reply }
+        reply[0] = if format.v6 { 129 } else { 0 };
+        if format.raw && !format.v6 { [vec![0x45; 20], reply].concat() } else { reply }
     }
 
     #[test]
     fn a_reply_tells_the_number_and_length_of_its_request() {
-        for dialect in ALL {
-            for ip_bytes in [dialect.shortest(), 1500] {
-                let mut request = dialect.request(ip_bytes);
+        for format in ALL {
+            for ip_bytes in [format.shortest(), 1500] {
+                let mut request = format.request(ip_bytes);
                 let request = request.numbered(0xABCD_1234);
-                let parsed = dialect.parse(&answer(dialect, request));
-                assert_eq!(parsed, Some(Parsed { number: 0xABCD_1234, ip_bytes }), "{dialect:?}");
-                assert_eq!(dialect.parse(request), None, "a request is no reply");
-                let other = Dialect { cookie: 9, ..dialect };
-                assert_eq!(other.parse(&answer(dialect, request)), None);
-                let other = Dialect { id: 9, ..dialect };
-                assert_eq!(other.parse(&answer(dialect, request)).is_some(), !dialect.raw);
+                let parsed = format.parse(&answer(format, request));
+                assert_eq!(parsed, Some(EchoReply { number: 0xABCD_1234, ip_bytes }), "{format:?}");
+                assert_eq!(format.parse(request), None, "a request is no reply");
+                let other = EchoFormat { cookie: 9, ..format };
+                assert_eq!(other.parse(&answer(format, request)), None);
+                let other = EchoFormat { id: 9, ..format };
+                assert_eq!(other.parse(&answer(format, request)).is_some(), !format.raw);
             }
         }
     }
 
     #[test]
     fn a_raw_request_sums_up() {
-        let dialect = dialect(false, true);
+        let format = format(false, true);
         for length in [40, 41, 1499, 1500] {
-            let mut request = dialect.request(length);
+            let mut request = format.request(length);
             for number in [0, 77, u32::MAX] {
                 assert_eq!(folded(sum(request.numbered(number))), 0xFFFF);
             }
@@ -182,8 +180,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_reply_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
-            for dialect in ALL {
-                prop_assert_eq!(dialect.parse(&bytes), None);
+            for format in ALL {
+                prop_assert_eq!(format.parse(&bytes), None);
             }
         }
 
@@ -191,13 +189,13 @@ mod tests {
         fn a_reply_cut_or_changed_anywhere_does_no_harm(
             at in 0_usize..100, byte in any::<u8>(), length in 0_usize..100,
         ) {
-            for dialect in ALL {
-                let mut reply = answer(dialect, dialect.request(80).numbered(1));
+            for format in ALL {
+                let mut reply = answer(format, format.request(80).numbered(1));
                 if let Some(place) = reply.get_mut(at) {
                     *place = byte;
                 }
                 reply.truncate(length);
-                let parsed = dialect.parse(&reply);
+                let parsed = format.parse(&reply);
                 prop_assert!(parsed.is_none_or(|reply| reply.ip_bytes <= 140));
             }
         }

@@ -13,21 +13,21 @@
 //! One end cannot know in which direction something happened, so what is written is the same for
 //! both. Each figure says what it rests on ([`Outcome`], [`Figure::basis`]).
 //!
-//! `probe` and `connect` ask the network, `trains` decides what to send next, `varied`, `losses`,
-//! `dispersion` and `fit` are arithmetic, `write` makes the text.
+//! `probe` and `connect` ask the network, `packet_trains` decides what to send next, `round_trips`,
+//! `losses`, `dispersion` and `estimate` are arithmetic, `echo` and `scenario_text` make bytes and text.
 
 #![forbid(unsafe_code)]
 
 mod connect;
 mod dispersion;
 mod echo;
-mod fit;
+mod estimate;
 mod losses;
+mod observed;
+mod packet_trains;
 mod probe;
-mod seen;
-mod trains;
-mod varied;
-mod write;
+mod round_trips;
+mod scenario_text;
 
 use std::fmt;
 use std::io;
@@ -37,35 +37,33 @@ use std::time::Duration;
 use lastbyte_link::Spec;
 use lastbyte_units::{ByteSize, Unit};
 
+use observed::Observed;
+use packet_trains::PacketTrains;
 use probe::Prober;
-use seen::Seen;
-use trains::Trains;
 
 /// Small echo requests per second: 32 kbit/s, less than a telephone call.
 pub const PROBES_PER_S: u32 = 100;
-/// TCP connects per second: each makes work for a program on the host.
+/// TCP connects per second: each is work for a program on the host.
 pub const CONNECTS_PER_S: u32 = 10;
-/// How long small probes are sent where nothing else is said: 1200 of them, which see a loss of 0.5 %
-/// on the round trip six times.
+/// How long small probes are sent by default: 1200 of them, so that a loss of 0.5 % on the round trip is
+/// seen six times.
 pub const PROBES_FOR: Duration = Duration::from_secs(12);
-/// What all trains together may send where nothing else is said, and get back: about two pages of the
-/// web.
+/// What all trains together may send by default, and get back: about two web pages.
 pub const TRAIN_BUDGET: ByteSize = ByteSize::from_bytes(6_000_000);
 /// How long trains may take, all together.
 pub const TRAINS_WITHIN: Duration = Duration::from_secs(10);
-/// A host that has answered nothing for so long is given up.
+/// How long a host may answer nothing before it is given up.
 pub const GIVE_UP: Duration = Duration::from_secs(3);
 
-/// How long the first replies are waited for after the last request. Later ones are waited for half as
-/// long again as the slowest took so far and thrice the longest gap between them, and at least
-/// [`LATE`].
+/// How long to wait for the first replies after the last request. For later ones it is 1.5 times the
+/// slowest round trip so far and three times the longest gap between replies, and at least [`LATE`].
 const PATIENCE: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_millis(100);
 
-/// Probes that show how much the delay varies, before the others are sent: a second of them.
-const SCOUTS: u32 = PROBES_PER_S;
+/// Probes that show how much the delay varies, before the others are sent: one second.
+const FIRST_PROBES: u32 = PROBES_PER_S;
 
-/// How a host is asked.
+/// How a host is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// ICMP echo requests.
@@ -74,7 +72,7 @@ pub enum Method {
     Connect,
 }
 
-/// Whom to ask, and how.
+/// The host to probe, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The host; its port counts for [`Method::Connect`] alone.
@@ -101,7 +99,7 @@ impl Target {
     }
 }
 
-/// How much to ask.
+/// How much to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How long small probes are sent.
@@ -117,7 +115,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Small probes that are sent at most.
+    /// The most small probes that are sent.
     #[must_use]
     pub fn probes(&self, method: Method) -> u32 {
         let per_s = match method {
@@ -134,7 +132,7 @@ impl Plan {
 pub enum Phase {
     /// Small probes.
     Probes,
-    /// Trains of so many full packets.
+    /// A train of this many full packets.
     Train(u32),
 }
 
@@ -151,11 +149,11 @@ impl fmt::Display for Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Subject {
-    /// There and back with empty queues.
+    /// The round trip with empty queues.
     RoundTrip,
-    /// How the delay of one direction varies: the size as a scenario has it.
+    /// How the delay of one direction varies: the size of a scenario's jitter.
     Jitter,
-    /// Replies that came after one to a later request, as a share.
+    /// The share of replies that arrived after one to a later request.
     Reordering,
     /// The share of packets lost in one direction.
     Loss,
@@ -165,7 +163,7 @@ pub enum Subject {
     Duplicates,
     /// IP bytes over time.
     Rate,
-    /// What may wait in front of the rate.
+    /// How many bytes may wait for transmission.
     Queue,
 }
 
@@ -187,20 +185,20 @@ impl fmt::Display for Subject {
 /// What came of measuring one thing; in the unit of its [`Figure`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// A figure, and between what it lies: its basis says in which sense.
+    /// A figure with its interval: its basis says which one.
     Known {
         /// The figure.
         got: f64,
-        /// Not less.
+        /// The lower end.
         low: f64,
-        /// Not more.
+        /// The upper end.
         high: f64,
     },
-    /// None was seen, and it is less than this.
+    /// None was observed: it is less than this.
     Below(f64),
-    /// More than this, and how much more cannot be told.
+    /// It is more than this; how much more is not known.
     Above(f64),
-    /// Nothing can be said.
+    /// Nothing is known.
     Unknown,
 }
 
@@ -221,14 +219,14 @@ impl Figure {
     /// Its outcome in words.
     #[must_use]
     pub fn value(&self) -> String {
-        write::value(self)
+        scenario_text::value(self)
     }
 }
 
 /// What was recorded of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
-    /// The path as it can be emulated: both directions alike.
+    /// The path as it can be emulated: the same in both directions.
     pub spec: Spec,
     /// Each figure with its basis.
     pub figures: Vec<Figure>,
@@ -245,7 +243,7 @@ impl Recorded {
     /// names the host as its user did, `on` the date.
     #[must_use]
     pub fn to_toml(&self, target: &Target, of: &str, on: &str) -> String {
-        write::toml(self, target, of, on)
+        scenario_text::toml(self, target, of, on)
     }
 }
 
@@ -263,18 +261,18 @@ pub enum RecordError {
     )]
     Rights(io::Error),
     /// The host answered nothing.
-    #[error("{address} answered none of {sent} {probes} in {seconds:.0} s{}; {advice}", said(.complaint))]
+    #[error("{address} answered none of {sent} {probes} in {seconds:.0} s{}; {advice}", said(.network_error))]
     NoAnswer {
-        /// Whom.
+        /// The host.
         address: IpAddr,
         /// How many probes.
         sent: u64,
-        /// What they were.
+        /// The kind of probes.
         probes: &'static str,
-        /// For how long.
+        /// How long they were sent and waited for.
         seconds: f64,
-        /// What the network answered instead.
-        complaint: Option<String>,
+        /// The error that the network reported instead.
+        network_error: Option<String>,
         /// What to do.
         advice: &'static str,
     },
@@ -288,8 +286,8 @@ pub enum RecordError {
     },
 }
 
-fn said(complaint: &Option<String>) -> String {
-    complaint.as_ref().map_or_else(String::new, |what| format!(" (the network said: {what})"))
+fn said(network_error: &Option<String>) -> String {
+    network_error.as_ref().map_or_else(String::new, |what| format!(" (the network said: {what})"))
 }
 
 impl RecordError {
@@ -314,7 +312,7 @@ impl RecordError {
         }
     }
 
-    fn no_answer(target: &Target, seen: &Seen) -> Self {
+    fn no_answer(target: &Target, seen: &Observed) -> Self {
         let last = seen.sent.last().copied().unwrap_or_default();
         let first = seen.sent.first().copied().unwrap_or_default();
         let (probes, advice) = match target.method {
@@ -333,7 +331,7 @@ impl RecordError {
             sent: seen.sent.len() as u64,
             probes,
             seconds: (last.saturating_sub(first) + PATIENCE).as_secs_f64(),
-            complaint: seen.complaint.clone(),
+            network_error: seen.network_error.clone(),
             advice,
         }
     }
@@ -359,44 +357,44 @@ pub fn record(
                 ..Load::small(connect::SYN_BYTES, packets)
             };
             let probes = connect::exchange(target.address, &load)?;
-            must_have_answers(target, &probes)?;
-            Ok(fit::recorded(target.method, &probes, None))
+            require_answers(target, &probes)?;
+            Ok(estimate::recorded(target.method, &probes, None))
         }
         Method::Echo => {
             let mut prober = Prober::open(target.address)?;
             let load = Load::small(prober.shortest(), packets);
             let probes = small_probes(&load, |load| prober.exchange(load))?;
-            must_have_answers(target, &probes)?;
-            let mut trains = Trains::new(plan.train_budget, &probes);
+            require_answers(target, &probes)?;
+            let mut trains = PacketTrains::new(plan.train_budget, &probes);
             while let Some(load) = trains.next() {
                 watch(Phase::Train(load.packets));
                 let seen = prober.exchange(&load)?;
-                trains.took(seen);
+                trains.add(seen);
             }
-            Ok(fit::recorded(target.method, &probes, Some(&trains)))
+            Ok(estimate::recorded(target.method, &probes, Some(&trains)))
         }
     }
 }
 
-/// Sends some probes at the usual pace, and the others as far apart as these show to be needed, in the
-/// time that is left.
+/// Sends the first probes at the usual pace, and the others in the remaining time, as far apart as the first
+/// ones show to be needed.
 fn small_probes<E>(
     load: &Load,
-    mut exchange: impl FnMut(&Load) -> Result<Seen, E>,
-) -> Result<Seen, E> {
-    let scouts = load.packets.min(SCOUTS);
-    let mut probes = exchange(&Load { packets: scouts, ..*load })?;
-    let left = load.every * (load.packets - scouts);
-    let every = varied::spacing(&probes, load.every);
+    mut exchange: impl FnMut(&Load) -> Result<Observed, E>,
+) -> Result<Observed, E> {
+    let first = load.packets.min(FIRST_PROBES);
+    let mut probes = exchange(&Load { packets: first, ..*load })?;
+    let left = load.every * (load.packets - first);
+    let every = round_trips::spacing(&probes, load.every);
     let packets = left.as_nanos() / every.as_nanos();
     let packets = u32::try_from(packets).unwrap_or(u32::MAX);
     if packets > 0 {
-        // Those had a second to be sent in, and a second to be answered.
-        let spent = load.every * scouts + PATIENCE;
+        // The first ones took a second to send, and a second to wait for replies.
+        let spent = load.every * first + PATIENCE;
         let give_up = load.give_up.saturating_sub(spent);
         let apart = exchange(&Load { packets, every, give_up, ..*load })?;
-        // The others count again where these are too few to tell anything.
-        if every > load.every && apart.replies.len() >= varied::LEAST_ROUND_TRIPS {
+        // Where these are too few, the first ones count too.
+        if every > load.every && apart.replies.len() >= round_trips::LEAST_ROUND_TRIPS {
             probes.apart_from = probes.sent.len();
         }
         probes.append(apart);
@@ -404,7 +402,7 @@ fn small_probes<E>(
     Ok(probes)
 }
 
-fn must_have_answers(target: &Target, probes: &Seen) -> Result<(), RecordError> {
+fn require_answers(target: &Target, probes: &Observed) -> Result<(), RecordError> {
     match probes.replies.is_empty() {
         true => Err(RecordError::no_answer(target, probes)),
         false => Ok(()),
@@ -417,11 +415,11 @@ struct Load {
     /// The length of each with its IP header.
     ip_bytes: u32,
     packets: u32,
-    /// The time from one to the next; zero for as fast as it goes.
+    /// The time from one to the next; zero for as fast as possible.
     every: Duration,
-    /// Whether a sender that was late goes faster until it has caught up.
+    /// Whether a late sender sends faster until it has caught up.
     catch_up: bool,
-    /// Without any reply for so long the rest is not sent.
+    /// If no reply arrives for this long, the rest is not sent.
     give_up: Duration,
 }
 

@@ -1,11 +1,11 @@
-//! Which requests were lost, and how they follow each other: arithmetic alone.
+//! Which requests were lost, and whether in bursts: pure arithmetic.
 
 use lastbyte_stats::{Interval, Z_99, wilson_of_share};
 
 use super::dispersion::at_least;
 
-/// Losses that follow a loss more often than chance would have it are called bursts where chance does
-/// it this rarely.
+/// Losses count as bursts if independent losses would follow each other as often with at most this
+/// probability.
 pub(super) const BURST_CHANCE: f64 = 0.01;
 
 /// Losses of round trips, and how they follow each other.
@@ -13,9 +13,9 @@ pub(super) const BURST_CHANCE: f64 = 0.01;
 pub(super) struct Losses {
     pub(super) sent: u64,
     pub(super) lost: u64,
-    /// Losses that follow each other are one run.
+    /// Runs: losses in a row count as one.
     pub(super) runs: u64,
-    /// The chance that of independent losses so many follow another one.
+    /// The probability that as many of independent losses follow another one.
     pub(super) chance: f64,
 }
 
@@ -23,11 +23,11 @@ impl Losses {
     pub(super) fn of(lost: &[bool]) -> Self {
         let count = lost.iter().filter(|lost| **lost).count() as u64;
         let follows = lost.windows(2).filter(|pair| pair[0] && pair[1]).count() as u64;
-        // After the last request nothing can follow.
+        // No request follows the last one.
         let before = count - u64::from(lost.last() == Some(&true));
         let others = (lost.len() as u64).saturating_sub(1);
         let share = count.saturating_sub(1) as f64 / others.max(1) as f64;
-        // Of two losses at least, the share of the others among which one may follow.
+        // The probability of a loss at each of the other requests.
         let chance = if follows == 0 { 1.0 } else { at_least(follows, before, share) };
         Self { sent: lost.len() as u64, lost: count, runs: count - follows, chance }
     }
@@ -36,8 +36,8 @@ impl Losses {
         self.lost < self.sent && self.chance < BURST_CHANCE
     }
 
-    /// Of the share, 99 %. Losses in bursts tell as much as fewer requests would: those of a chain of
-    /// two states count as (1 - r) / (1 + r) of them, r being how far one predicts the next.
+    /// The 99 % interval of the share. Losses in bursts count as fewer independent requests: those of a
+    /// two-state Markov chain as (1 - r) / (1 + r) of them, r being the correlation of neighbours.
     pub(super) fn interval(&self) -> Interval {
         let (sent, lost) = (self.sent.max(1) as f64, self.lost as f64);
         let share = lost / sent;
@@ -55,12 +55,12 @@ impl Losses {
         self.lost as f64 / self.runs.max(1) as f64
     }
 
-    /// The mean length of a burst in one direction: runs of the round trip are those of both, which
-    /// may touch. For two independent chains of Gilbert's, alike.
+    /// The mean length of a burst in one direction: a run of lost round trips may be made of bursts of both
+    /// directions that touch. For two independent and equal Gilbert chains.
     pub(super) fn burst(&self) -> f64 {
         let lost = self.lost as f64 / self.sent as f64;
         let share = one_way(lost);
-        // The round trip begins a run with the chance that either does.
+        // A run begins where either direction begins a burst.
         let begins = (lost / ((1.0 - lost) * self.mean_run())).min(1.0);
         let enter = 1.0 - (1.0 - begins).sqrt();
         let leave = enter * (1.0 - share) / share;
@@ -81,7 +81,7 @@ mod tests {
         Losses::of(&text.chars().map(|c| c == 'x').collect::<Vec<_>>())
     }
 
-    /// A word over and over.
+    /// A text, repeated.
     fn often(word: &str, times: usize) -> String {
         word.repeat(times)
     }

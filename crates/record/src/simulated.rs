@@ -1,13 +1,13 @@
-//! Recording over the model of a path, without kernel and clock: any path, the same each time.
+//! Recording over the model of a path, without kernel and clock: deterministic, for any path.
 
 use std::time::Duration;
 
 use lastbyte_link::model::{Fate, Model, Packet, nanos};
 use lastbyte_link::{Queue, Scenario, Shape, Spec, Way};
 
-use super::seen::{Reply, Seen};
-use super::trains::Trains;
-use super::{Load, Method, Outcome, Plan, Recorded, Subject, Target, fit, small_probes};
+use super::observed::{Observed, Reply};
+use super::packet_trains::PacketTrains;
+use super::{Load, Method, Outcome, Plan, Recorded, Subject, Target, estimate, small_probes};
 
 /// How fast this machine sends, at best: 1500 bytes in 8 us are 1.5 Gbit/s.
 const SENDING: u64 = 8_000;
@@ -17,7 +17,7 @@ struct Path {
     up: Model,
     down: Model,
     now: u64,
-    /// How long the far host's answer to a packet of this length is; 0 for none.
+    /// The length of the far host's reply to a packet of this length; 0 for none.
     answers: fn(u32) -> u32,
 }
 
@@ -27,8 +27,8 @@ impl Path {
         Self { up, down, now: 0, answers: |bytes| bytes }
     }
 
-    fn exchange(&mut self, load: &Load) -> Seen {
-        let mut seen = Seen { ip_bytes: load.ip_bytes, ..Seen::default() };
+    fn exchange(&mut self, load: &Load) -> Observed {
+        let mut seen = Observed { ip_bytes: load.ip_bytes, ..Observed::default() };
         let answer = (self.answers)(load.ip_bytes);
         let mut there = Vec::new();
         for number in 0..load.packets {
@@ -64,12 +64,12 @@ impl Path {
     fn record(&mut self, plan: &Plan) -> Recorded {
         let load = Load::small(40, plan.probes(Method::Echo));
         let probes = small_probes(&load, |load| Ok::<_, ()>(self.exchange(load))).unwrap();
-        let mut trains = Trains::new(plan.train_budget, &probes);
+        let mut trains = PacketTrains::new(plan.train_budget, &probes);
         while let Some(load) = trains.next() {
             let seen = self.exchange(&load);
-            trains.took(seen);
+            trains.add(seen);
         }
-        fit::recorded(Method::Echo, &probes, Some(&trains))
+        estimate::recorded(Method::Echo, &probes, Some(&trains))
     }
 }
 
@@ -317,7 +317,7 @@ fn a_train_whose_replies_found_no_room_here_is_left_out() {
     let path = spec("rtt = '30ms'\nrate = '20mbit'\nqueue = '100ms'");
     let mut path = Path::new(&path, 1);
     let probes = path.exchange(&Load::small(40, 100));
-    let mut trains = Trains::new(super::TRAIN_BUDGET, &probes);
+    let mut trains = PacketTrains::new(super::TRAIN_BUDGET, &probes);
     let mut sent = 0;
     while let Some(load) = trains.next() {
         let mut seen = path.exchange(&load);
@@ -326,9 +326,9 @@ fn a_train_whose_replies_found_no_room_here_is_left_out() {
             seen.overflowed = 1;
         }
         sent += 1;
-        trains.took(seen);
+        trains.add(seen);
     }
-    let got = fit::recorded(Method::Echo, &probes, Some(&trains));
+    let got = estimate::recorded(Method::Echo, &probes, Some(&trains));
     is_near(got.spec.up.rate.unwrap().bits_per_s() as f64, 20e6, 1e5);
     assert!(got.assumes.iter().any(|assumed| assumed.contains("too busy")), "{got:#?}");
 }

@@ -1,4 +1,4 @@
-//! What probes and trains say of a path: arithmetic alone.
+//! Estimates a path from probes and trains: pure arithmetic.
 
 use std::time::Duration;
 
@@ -6,39 +6,43 @@ use lastbyte_link::{BurstLoss, Direction, Jitter, Queue, Shape, Spec};
 use lastbyte_stats::{Interval, Z_99, wilson};
 use lastbyte_units::{BitRate, ByteSize, Share, Unit, grouped};
 
-use super::dispersion::{Rate, Surroundings, median};
+use super::dispersion::{Conditions, Rate, median};
 use super::losses::{Losses, one_way};
-use super::seen::Seen;
-use super::trains::{Ended, Trains};
-use super::varied::{Form, LEAST_JITTER, LEAST_ROUND_TRIPS, Varied};
+use super::observed::Observed;
+use super::packet_trains::{PacketTrains, StopReason};
+use super::round_trips::{JitterShape, LEAST_JITTER, LEAST_ROUND_TRIPS, RoundTrips};
 use super::{Figure, Method, Outcome, Recorded, Subject};
 
-/// A shape whose distance is not smaller by this factor than the other's is the right one less than 19
-/// times of 20 with 300 probes.
+/// With 300 probes, a shape whose distance is not smaller than the other's by this factor is the right one
+/// in fewer than 19 of 20 cases.
 const CLEARLY: f64 = 1.5;
-/// Replies that came after one to a later request, as a share: from here on a scenario's packets may
-/// overtake each other. Below it that would be more reordering than was seen.
+/// The share of replies after one to a later request, from which on the scenario reorders. Below it, it
+/// would reorder more than was observed.
 pub(super) const LEAST_REORDERING: f64 = 0.01;
 
-/// A queue fills where packets come at this many times the rate at least; where this machine sends
-/// slower, they wait in it.
+/// A queue fills where packets arrive at this multiple of the rate at least; where this machine sends
+/// slower, they wait in this machine.
 const FAST_ENOUGH: f64 = 2.0;
-/// Where this machine wakes up late by this part of a jitter, the jitter may be its own.
+/// Where this machine wakes up late by more than this part of a jitter, the jitter may be its own.
 const BUSY: f64 = 0.25;
 
-/// What trains need to know of the small probes.
-pub(super) fn surroundings(probes: &Seen) -> Surroundings {
+/// What the small probes say about the path, for the trains.
+pub(super) fn conditions(probes: &Observed) -> Conditions {
     let losses = Losses::of(&probes.lost());
-    Surroundings {
-        varies: Varied::of(probes).map_or(0.0, |varied| varied.deviation()),
+    Conditions {
+        varies: RoundTrips::of(probes).map_or(0.0, |varied| varied.deviation()),
         loss: losses.interval().high,
         burst: if losses.are_bursts() { losses.mean_run() } else { 1.0 },
     }
 }
 
-/// All that was seen, as a scenario and its figures.
-pub(super) fn recorded(method: Method, probes: &Seen, trains: Option<&Trains>) -> Recorded {
-    let mut fit = Fit {
+/// Everything that was observed, as a scenario and its figures.
+pub(super) fn recorded(
+    method: Method,
+    probes: &Observed,
+    trains: Option<&PacketTrains>,
+) -> Recorded {
+    let mut estimate = Estimate {
         method,
         probes,
         trains,
@@ -47,55 +51,55 @@ pub(super) fn recorded(method: Method, probes: &Seen, trains: Option<&Trains>) -
         figures: Vec::new(),
         assumes: Vec::new(),
     };
-    let rate = trains.and_then(Trains::rate);
-    fit.delay(rate);
-    fit.loss();
-    fit.duplicates();
-    fit.rate(rate);
-    fit.queue(rate);
-    fit.assume();
+    let rate = trains.and_then(PacketTrains::rate);
+    estimate.delay(rate);
+    estimate.loss();
+    estimate.duplicates();
+    estimate.rate(rate);
+    estimate.queue(rate);
+    estimate.assume();
     let small = probes.sent.len() as u64;
     let (packets, bytes) = trains.map_or((0, 0), |trains| (trains.packets, trains.bytes));
     Recorded {
         spec: Spec {
             down: Direction {
-                jitter: fit.skewed.or_else(|| fit.direction.jitter.clone()),
-                ..fit.direction.clone()
+                jitter: estimate.skewed.or_else(|| estimate.direction.jitter.clone()),
+                ..estimate.direction.clone()
             },
-            up: fit.direction,
+            up: estimate.direction,
             ..Spec::default()
         },
-        figures: fit.figures,
-        assumes: fit.assumes,
+        figures: estimate.figures,
+        assumes: estimate.assumes,
         packets: small + packets,
         bytes: small * u64::from(probes.ip_bytes) + bytes,
     }
 }
 
-struct Fit<'a> {
+struct Estimate<'a> {
     method: Method,
-    probes: &'a Seen,
-    trains: Option<&'a Trains>,
-    /// The same for both.
+    probes: &'a Observed,
+    trains: Option<&'a PacketTrains>,
+    /// The same for both directions.
     direction: Direction,
-    /// All of the jitter, on the way back.
+    /// A skewed jitter, all of it in the downward direction.
     skewed: Option<Jitter>,
     figures: Vec<Figure>,
     assumes: Vec<String>,
 }
 
-impl Fit<'_> {
+impl Estimate<'_> {
     fn add(&mut self, subject: Subject, unit: Unit, outcome: Outcome, basis: String) {
         self.figures.push(Figure { subject, unit, outcome, basis });
     }
 
     fn delay(&mut self, rate: Option<Rate>) {
-        let Some(varied) = Varied::of(self.probes) else { return };
-        // What the probe's own bytes take at the rate is no delay: a link adds it again.
+        let Some(varied) = RoundTrips::of(self.probes) else { return };
+        // The transmission of the probe itself is not part of the delay: a link adds it again.
         let own = rate.map_or(0.0, |rate| 2.0 * self.own_time(rate.bits_per_s));
         let rtt = round((varied.centre - own).max(0.0), 1e-5);
         self.direction.delay = Duration::from_secs_f64(rtt) / 2;
-        let Varied { trips, floor, middle, p99, .. } = varied;
+        let RoundTrips { trips, floor, middle, p99, .. } = varied;
         let which = match varied.jitter {
             Some(_) => "the middle of the jitter",
             None => "the 5 % quantile",
@@ -120,7 +124,7 @@ impl Fit<'_> {
         f64::from(self.probes.ip_bytes) * 8.0 / bits_per_s
     }
 
-    fn jitter(&mut self, varied: &Varied) {
+    fn jitter(&mut self, varied: &RoundTrips) {
         let (subject, unit) = (Subject::Jitter, Unit::Seconds);
         let least = LEAST_JITTER.as_secs_f64();
         if varied.trips < LEAST_ROUND_TRIPS {
@@ -148,8 +152,8 @@ impl Fit<'_> {
         }
         let size = round(size, 1e-5);
         let (shape_is, other) = match form {
-            Form::Uniform => ("uniform, half its width", "normal"),
-            Form::Normal => ("normal, standard deviation", "uniform"),
+            JitterShape::Uniform => ("uniform, half its width", "normal"),
+            JitterShape::Normal => ("normal, standard deviation", "uniform"),
         };
         let [uniform, normal] = varied.distances;
         let nearer = if uniform.max(normal) < uniform.min(normal) * CLEARLY {
@@ -242,7 +246,7 @@ impl Fit<'_> {
                 "{basis}; so many follow each other by chance in {} of cases; counted in probes {} \
                  apart",
                 percent(chance),
-                ms(Varied::of(self.probes).map_or(0.0, |varied| varied.every))
+                ms(RoundTrips::of(self.probes).map_or(0.0, |varied| varied.every))
             );
             let doubt = Z_99 * packets / (runs as f64).sqrt();
             let (low, high) = ((packets - doubt).max(1.0), packets + doubt);
@@ -297,7 +301,7 @@ impl Fit<'_> {
         #[expect(clippy::cast_sign_loss, reason = "not negative")]
         let bits = significant(rate.bits_per_s, 4) as u64;
         self.direction.rate = BitRate::from_bits_per_s(bits).ok();
-        let which = if trains.replies_are_cut() {
+        let which = if trains.replies_are_shorter() {
             "of the way out, as replies came back shorter"
         } else {
             "the smaller one of both directions"
@@ -357,7 +361,9 @@ impl Fit<'_> {
                  limit on echo requests",
                 tail.fitted
             ),
-            (None, Ended::Busy) => "longer trains would block the path for too long".to_owned(),
+            (None, StopReason::Busy) => {
+                "longer trains would block the path for too long".to_owned()
+            }
             (None, _) => format!("no train lost its tail with {} bytes", grouped(trains.bytes)),
         };
         let written = if queue == Queue::Bdp(1.0) { "; 1bdp is written" } else { "" };
@@ -386,9 +392,9 @@ impl Fit<'_> {
              and changes of the rate were not looked for",
         );
         self.assumes.extend(assumes.into_iter().map(str::to_owned));
-        let spoiled = self.trains.map_or(0, |trains| trains.spoiled);
-        if spoiled > 0 {
-            let trains = many(spoiled, "train");
+        let discarded = self.trains.map_or(0, |trains| trains.discarded);
+        if discarded > 0 {
+            let trains = many(discarded, "train");
             self.assumes.push(format!(
                 "this machine was too busy to take all replies: {trains} left out, record once more"
             ));
@@ -439,15 +445,15 @@ fn percent(share: f64) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::seen::Reply;
-    use super::super::varied::quantile;
+    use super::super::observed::Reply;
+    use super::super::round_trips::quantile;
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
 
     /// Probes 10 ms apart that took so long; `None` for one that was lost.
-    pub(in super::super) fn probes(took: impl IntoIterator<Item = Option<f64>>) -> Seen {
-        let mut seen = Seen { ip_bytes: 40, ..Seen::default() };
+    pub(in super::super) fn probes(took: impl IntoIterator<Item = Option<f64>>) -> Observed {
+        let mut seen = Observed { ip_bytes: 40, ..Observed::default() };
         for (number, took) in (0_u32..).zip(took) {
             let sent = MS * 10 * number;
             seen.sent.push(sent);
@@ -461,10 +467,10 @@ pub(super) mod tests {
     #[test]
     fn few_round_trips_give_a_delay_and_no_jitter() {
         let varying = |many: usize| (0..many).map(|at| Some(0.02 + 0.001 * (at * 7 % 20) as f64));
-        let few = Varied::of(&probes(varying(19))).unwrap();
+        let few = RoundTrips::of(&probes(varying(19))).unwrap();
         assert_eq!(few.jitter, None);
-        assert!(Varied::of(&probes(varying(20))).unwrap().jitter.is_some());
-        assert_eq!(Varied::of(&probes([None, None])), None);
+        assert!(RoundTrips::of(&probes(varying(20))).unwrap().jitter.is_some());
+        assert_eq!(RoundTrips::of(&probes([None, None])), None);
         let one = recorded(Method::Echo, &probes([None, Some(0.02), None]), None);
         assert_eq!(one.spec.rtt(), 20 * MS);
         let what: Vec<_> = one.figures.iter().map(|figure| figure.subject).collect();

@@ -1,26 +1,25 @@
-//! What was seen of numbered requests: counted, not yet interpreted.
+//! What was observed of numbered requests: counted, not yet interpreted.
 
 use std::time::Duration;
 
-/// Requests that were sent one after the other, and the replies to them. Times are since the
-/// recording began.
+/// Requests that were sent one after the other, and their replies. Times are since the recording began.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     /// The length of each request, with its IP header.
     pub(super) ip_bytes: u32,
     /// When each request was sent, by number.
     pub(super) sent: Vec<Duration>,
-    /// In the order of their coming.
+    /// In the order of arrival.
     pub(super) replies: Vec<Reply>,
-    /// From this number on requests were far enough apart not to hold each other up.
+    /// From this number on requests were far enough apart not to delay each other.
     pub(super) apart_from: usize,
-    /// Replies that found no room in the socket.
+    /// Replies for which the socket had no room.
     pub(super) overflowed: u64,
-    /// What the network answered instead of the host.
-    pub(super) complaint: Option<String>,
+    /// The error that the network reported instead of a reply.
+    pub(super) network_error: Option<String>,
 }
 
-/// A reply that has come.
+/// A reply that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) number: u32,
@@ -28,15 +27,15 @@ pub(super) struct Reply {
     pub(super) ip_bytes: u32,
 }
 
-impl Seen {
-    /// Adds what was sent later.
+impl Observed {
+    /// Appends requests that were sent later.
     pub(super) fn append(&mut self, later: Self) {
         let sent = u32::try_from(self.sent.len()).unwrap_or(u32::MAX);
         self.sent.extend(later.sent);
         let number = |reply: Reply| Reply { number: reply.number.saturating_add(sent), ..reply };
         self.replies.extend(later.replies.into_iter().map(number));
         self.overflowed += later.overflowed;
-        self.complaint = later.complaint.or_else(|| self.complaint.take());
+        self.network_error = later.network_error.or_else(|| self.network_error.take());
     }
 
     /// The times from one request to the next, in seconds, sorted: of those that were far enough apart.
@@ -48,7 +47,7 @@ impl Seen {
         gaps
     }
 
-    /// The first reply to each request, by number; `None` for one that never came.
+    /// The first reply to each request, by number; `None` where none arrived.
     pub(super) fn first_replies(&self) -> Vec<Option<Reply>> {
         let mut first = vec![None; self.sent.len()];
         for reply in &self.replies {
@@ -80,14 +79,14 @@ impl Seen {
         (ours.count() - answered) as u64
     }
 
-    /// Replies that came after one to a later request.
+    /// Replies that arrived after one to a later request.
     pub(super) fn overtaken(&self) -> u64 {
         let mut latest = None;
         let mut behind = 0;
-        let mut came = vec![false; self.sent.len()];
+        let mut arrived = vec![false; self.sent.len()];
         for reply in &self.replies {
-            // A second copy is no late one.
-            let Some(place @ false) = came.get_mut(reply.number as usize) else { continue };
+            // A duplicate is not a late reply.
+            let Some(place @ false) = arrived.get_mut(reply.number as usize) else { continue };
             *place = true;
             behind += u64::from(latest > Some(reply.number));
             latest = latest.max(Some(reply.number));
@@ -105,7 +104,7 @@ mod tests {
     #[test]
     fn copies_strangers_and_late_ones_are_counted_as_what_they_are() {
         let reply = |number, ms| Reply { number, at: MS * ms, ip_bytes: 40 };
-        let seen = Seen {
+        let seen = Observed {
             sent: vec![MS, MS * 2, MS * 3, MS * 4],
             replies: vec![
                 reply(0, 11),
@@ -115,12 +114,12 @@ mod tests {
                 reply(2, 16),
                 reply(9, 17),
             ],
-            ..Seen::default()
+            ..Observed::default()
         };
         let trips = seen.round_trips();
         assert_eq!(trips, [Some(0.010), Some(0.012), Some(0.010), None]);
         assert_eq!(seen.lost(), [false, false, false, true]);
         assert_eq!((seen.duplicates(), seen.overtaken()), (2, 1));
-        assert_eq!((Seen::default().duplicates(), Seen::default().overtaken()), (0, 0));
+        assert_eq!((Observed::default().duplicates(), Observed::default().overtaken()), (0, 0));
     }
 }

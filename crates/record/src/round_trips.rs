@@ -1,47 +1,47 @@
-//! How round trips vary: arithmetic alone.
+//! How round trips vary: pure arithmetic.
 
 use std::time::Duration;
 
 use lastbyte_link::Shape;
 use lastbyte_stats::Z_99;
 
-use super::seen::Seen;
+use super::observed::Observed;
 
-/// Without variation the round trip is this quantile: not the least, which may be a clock's whim, but
-/// what the path does when nothing else is going on.
+/// The quantile that is taken for the round trip of a path without jitter: not the minimum, which may be an
+/// error of the clock, but that of an idle path.
 pub(super) const FLOOR: f64 = 0.05;
-/// A jitter smaller than this in one direction is not told from the wake-ups of two hosts and this
-/// machine.
+/// A jitter smaller than this in one direction cannot be distinguished from late wake-ups of the host and
+/// this machine.
 pub(super) const LEAST_JITTER: Duration = Duration::from_micros(100);
-/// With fewer round trips nothing is said of how they vary.
+/// With fewer round trips their variation is unknown.
 pub(super) const LEAST_ROUND_TRIPS: usize = 20;
-/// A tail above the median that is so many times as long as that below it is neither uniform nor
-/// normal, measured at 5 and 95 %; and so many round trips are needed to say so.
+/// A distribution whose tail above the median is this many times as long as the tail below, measured at 5
+/// and 95 %, is neither uniform nor normal; and the number of round trips needed to say so.
 const SKEWED: f64 = 2.0;
 const LEAST_FOR_A_TABLE: usize = 100;
-/// Steps of the quantiles that describe it.
+/// Steps of the quantiles that describe such a distribution.
 const STEPS: u32 = 20;
-/// Probes are this many standard deviations of the round trip apart: one of 400 is held up then, where
-/// the delay is normal. More would leave too few of them.
+/// Probes are this many standard deviations of the round trip apart: then one of 400 is delayed by the one
+/// before it, where the delay is normal. A longer time would leave too few probes.
 const APART: f64 = 4.0;
 const APART_AT_MOST: Duration = Duration::from_millis(200);
 
-/// How far apart small probes have to be for their round trips to be those of single packets: where
-/// order is kept, one that is late holds up those behind it. At least `usual`.
-pub(super) fn spacing(scouts: &Seen, usual: Duration) -> Duration {
-    let far = APART * Varied::of(scouts).map_or(0.0, |varied| varied.deviation());
+/// How far apart small probes have to be so that none delays the next: where order is kept, a late packet
+/// delays those behind it. At least `usual`.
+pub(super) fn spacing(first: &Observed, usual: Duration) -> Duration {
+    let far = APART * RoundTrips::of(first).map_or(0.0, |varied| varied.deviation());
     Duration::from_secs_f64(far.min(APART_AT_MOST.as_secs_f64())).max(usual)
 }
 
-/// A symmetric distribution.
+/// The shape of a symmetric distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum JitterShape {
     Uniform,
     Normal,
 }
 
-impl Form {
-    /// That of this size, in seconds.
+impl JitterShape {
+    /// The distribution of this size, in seconds.
     pub(super) fn sized(self, size: f64) -> Shape {
         let size = Duration::from_secs_f64(size);
         match self {
@@ -53,43 +53,44 @@ impl Form {
 
 /// How round trips vary; times in seconds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Varied {
+pub(super) struct RoundTrips {
     pub(super) trips: usize,
     pub(super) least: f64,
     pub(super) floor: f64,
     pub(super) middle: f64,
     pub(super) p99: f64,
-    /// What a link without variation would take.
+    /// The round trip without its variation.
     pub(super) centre: f64,
     /// How far off the centre may be.
     pub(super) doubt: f64,
     /// The size in one direction, and its shape.
-    pub(super) jitter: Option<(f64, Form)>,
-    /// How far quantiles are from those of a uniform and of a normal jitter.
+    pub(super) jitter: Option<(f64, JitterShape)>,
+    /// The distances of the quantiles from those of a uniform and of a normal jitter.
     pub(super) distances: [f64; 2],
-    /// Quantiles in equal steps of what round trips take beyond the least, where their tail above is
+    /// Quantiles, in equal steps, of what round trips take beyond the minimum, where their tail above is
     /// longer than that below.
     pub(super) skewed: Option<Vec<f64>>,
-    /// The time between two probes: the middle of all.
+    /// The time between two probes: the median.
     pub(super) every: f64,
-    /// How late this machine woke up to send, nineteen of twenty times at most.
+    /// How late this machine woke up to send at most in 19 of 20 cases.
     pub(super) own_lateness: f64,
 }
 
-impl Varied {
-    /// `None` without any round trip.
-    pub(super) fn of(probes: &Seen) -> Option<Self> {
+impl RoundTrips {
+    /// Of small probes; `None` without any round trip.
+    pub(super) fn of(probes: &Observed) -> Option<Self> {
         let trips = probes.round_trips().into_iter().skip(probes.apart_from);
         let mut trips: Vec<f64> = trips.flatten().collect();
         trips.sort_by(f64::total_cmp);
         let at = |share| quantile(&trips, share);
         let gaps = probes.gaps();
         let every = quantile(&gaps, 0.5);
-        let [uniform, normal] = [Form::Uniform, Form::Normal].map(|form| Shaped::of(&trips, form));
+        let [uniform, normal] =
+            [JitterShape::Uniform, JitterShape::Normal].map(|form| FittedShape::of(&trips, form));
         let (best, form) = if uniform.distance < normal.distance {
-            (uniform, Form::Uniform)
+            (uniform, JitterShape::Uniform)
         } else {
-            (normal, Form::Normal)
+            (normal, JitterShape::Normal)
         };
         let (low, middle, high) = (at(FLOOR), at(0.5), at(1.0 - FLOOR));
         let varies = trips.len() >= LEAST_ROUND_TRIPS && best.size >= LEAST_JITTER.as_secs_f64();
@@ -122,8 +123,8 @@ impl Varied {
     /// jitter.
     pub(super) fn deviation(&self) -> f64 {
         match self.jitter {
-            Some((size, Form::Uniform)) => size * (2.0_f64 / 3.0).sqrt(),
-            Some((size, Form::Normal)) => size * 2.0_f64.sqrt(),
+            Some((size, JitterShape::Uniform)) => size * (2.0_f64 / 3.0).sqrt(),
+            Some((size, JitterShape::Normal)) => size * 2.0_f64.sqrt(),
             None => 0.0,
         }
     }
@@ -131,16 +132,16 @@ impl Varied {
 
 /// A shape fitted to round trips.
 #[derive(Clone, Copy, Debug)]
-struct Shaped {
+struct FittedShape {
     centre: f64,
     /// In one direction.
     size: f64,
-    /// From the quantiles seen to those of the shape: root of the mean square.
+    /// The root mean square distance of the observed quantiles from those of the shape.
     distance: f64,
 }
 
-/// Shares of the upper half with their normal quantiles. The first nine make the fit, so that a few
-/// slow ones do not; the others too tell the shapes apart.
+/// Shares of the upper half with their normal quantiles. Only the first nine are fitted, so that a few slow
+/// packets do not matter; the others also distinguish the shapes.
 const QUANTILES: [(f64, f64); 12] = [
     (0.55, 0.125_661),
     (0.60, 0.253_347),
@@ -156,11 +157,11 @@ const QUANTILES: [(f64, f64); 12] = [
     (0.995, 2.575_829),
 ];
 const FITTED: usize = 9;
-/// A quantile further out than that many samples from the end is left to chance.
+/// A quantile with fewer samples beyond it is not used.
 const LEAST_BEYOND: f64 = 2.5;
 
-impl Shaped {
-    fn of(trips: &[f64], form: Form) -> Self {
+impl FittedShape {
+    fn of(trips: &[f64], form: JitterShape) -> Self {
         // Each quantile with that of the sum of two directions of size 1; the lower half mirrors the
         // upper one.
         let enough = |(share, _): &&(f64, f64)| (1.0 - share) * trips.len() as f64 >= LEAST_BEYOND;
@@ -170,9 +171,9 @@ impl Shaped {
             .filter(|(place, pair)| *place < FITTED || enough(pair))
             .map(|(_, (share, z))| {
                 let unit = match form {
-                    Form::Normal => 2.0_f64.sqrt() * z,
+                    JitterShape::Normal => 2.0_f64.sqrt() * z,
                     // Two uniform ones make a triangle.
-                    Form::Uniform => 2.0 * (1.0 - (2.0 * (1.0 - share)).sqrt()),
+                    JitterShape::Uniform => 2.0 * (1.0 - (2.0 * (1.0 - share)).sqrt()),
                 };
                 [(unit, quantile(trips, *share)), (-unit, quantile(trips, 1.0 - share))]
             })
@@ -204,7 +205,7 @@ pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fit::tests::probes;
+    use super::super::estimate::tests::probes;
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
@@ -213,7 +214,7 @@ mod tests {
     fn a_slow_one_now_and_then_is_no_jitter() {
         let slow =
             |at: usize| if at.is_multiple_of(40) { 0.05 } else { 0.02 + 1e-6 * (at % 30) as f64 };
-        let varied = Varied::of(&probes((0..1000).map(|at| Some(slow(at))))).unwrap();
+        let varied = RoundTrips::of(&probes((0..1000).map(|at| Some(slow(at))))).unwrap();
         assert_eq!(varied.jitter, None);
         assert!((varied.centre - 0.02).abs() < 1e-5, "{varied:?}");
     }
@@ -223,11 +224,11 @@ mod tests {
         // A quarter of them is late, by up to 25 ms.
         let took =
             |at: usize| 0.02 + if at.is_multiple_of(4) { 1e-4 * (at % 250) as f64 } else { 0.0 };
-        let varied = Varied::of(&probes((0..1000).map(|at| Some(took(at))))).unwrap();
+        let varied = RoundTrips::of(&probes((0..1000).map(|at| Some(took(at))))).unwrap();
         let table = varied.skewed.unwrap();
         assert_eq!((table.len(), varied.centre), (21, 0.02));
         assert!(table[14] < 1e-9 && table[16] > 1e-3 && table[20] > 24e-3, "{table:?}");
-        let few = Varied::of(&probes((0..99).map(|at| Some(took(at))))).unwrap();
+        let few = RoundTrips::of(&probes((0..99).map(|at| Some(took(at))))).unwrap();
         assert_eq!(few.skewed, None);
     }
 
@@ -242,6 +243,6 @@ mod tests {
         let far = of(0.01);
         assert!(far > MS * 20 && far < MS * 30, "{far:?}");
         assert_eq!(of(1.0), APART_AT_MOST);
-        assert_eq!(spacing(&Seen::default(), usual), usual);
+        assert_eq!(spacing(&Observed::default(), usual), usual);
     }
 }

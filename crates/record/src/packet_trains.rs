@@ -1,82 +1,81 @@
-//! Which train to send next: decided without I/O and clock.
+//! Decides which packet train to send next, without I/O and clock.
 
 use std::time::Duration;
 
 use lastbyte_units::ByteSize;
 
-use super::dispersion::{self, Dispersion, Rate, Surroundings, Tail, median};
-use super::seen::Seen;
-use super::{Load, TRAINS_WITHIN, fit};
+use super::dispersion::{self, Conditions, Dispersion, Rate, Tail, median};
+use super::observed::Observed;
+use super::{Load, TRAINS_WITHIN, estimate};
 
-/// The lengths of IP packets to try, longest first: an Ethernet's; what tunnels leave of it; what
-/// every IPv6 path carries (RFC 8200 section 5); what every IPv4 host takes (RFC 791).
+/// The lengths of IP packets to try, longest first: that of Ethernet; what tunnels leave of it; what
+/// every IPv6 path carries (RFC 8200 section 5); what every IPv4 host accepts (RFC 791).
 const LENGTHS: [u32; 4] = [1500, 1400, 1280, 576];
-/// Trains to see a rate with, in packets, as fast as they go.
+/// The trains that show a rate, in packets, sent as fast as possible.
 const RATE_TRAINS: [u32; 9] = [16, 16, 16, 32, 32, 32, 64, 64, 64];
-/// Longer ones, where the delay varies so much that these tell nothing.
+/// Longer ones, where the delay varies so much that those show nothing.
 const LONG_RATE_TRAINS: [u32; 4] = [128, 256, 512, 1024];
-/// The first train to fill a queue with; each next one is twice as long.
+/// The first train that is to fill a queue; each next one is twice as long.
 const FIRST_FILLING: u32 = 32;
 const LONGEST: u32 = 16_384;
-/// Those are sent at so many times the rate, as far as this machine gets: three of four packets stay
-/// in the queue.
+/// Those are sent at this multiple of the rate, as far as this machine can: three of four packets stay in
+/// the queue.
 const FILLED_AT: f64 = 4.0;
-/// As many trains of a length must lose their tails, more than half of these, and begin to at places
-/// that differ by no more than this factor: a burst of losses is rarely at the end twice.
+/// At least this many trains of one length, and more than half of them, must lose their tails, from places
+/// on that differ by no more than this factor: a burst of losses is rarely at the end twice.
 const TAILS: usize = 2;
 const TRIES: usize = 3;
 const ALIKE: f64 = 1.25;
-/// A rate less exact than this, as a share of it, is looked at again with so many more trains.
+/// A rate less exact than this, as a share of it, is measured again with this many more trains.
 const EXACT: f64 = 0.01;
 const MORE_TRAINS: u32 = 8;
-/// A train that is made shorter to fit what is left is worth it if it is longer than those before by
-/// so much.
+/// A train that is shortened to fit the rest of the budget must be longer than those before by this factor.
 const WORTH_IT: f64 = 1.2;
 /// No train keeps the path busy for longer.
 const BUSY_AT_MOST: Duration = Duration::from_secs(1);
 
-/// The trains so far, and what comes next.
+/// The trains so far, and what to send next.
 #[derive(Clone, Debug)]
-pub(super) struct Trains {
-    pub(super) around: Surroundings,
+pub(super) struct PacketTrains {
+    pub(super) conditions: Conditions,
     budget: u64,
     stage: Stage,
-    /// Those that had a reply.
-    pub(super) seen: Vec<Seen>,
+    /// The trains that had a reply.
+    pub(super) seen: Vec<Observed>,
     dispersions: Vec<Dispersion>,
     pub(super) packets: u64,
     pub(super) bytes: u64,
     spent: Duration,
-    /// Trains that were left out because this machine was too busy to take all replies.
-    pub(super) spoiled: u64,
+    /// Trains that do not count, because this machine was too busy to receive all replies.
+    pub(super) discarded: u64,
     /// Why no more are sent.
-    pub(super) ended: Ended,
+    pub(super) ended: StopReason,
 }
 
-/// What is being found out.
+/// What the next trains measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Whether packets of this length are answered.
     Length(usize),
-    /// The rate, by this train of the list.
+    /// The rate, by this train of [`RATE_TRAINS`].
     Rate(usize),
-    /// The rate, by this one of the longer ones.
+    /// The rate, by this train of [`LONG_RATE_TRAINS`].
     LongRate(usize),
-    /// The queue, by a train of so many packets.
+    /// The queue, by a train of this many packets.
     Queue(u32),
-    /// The rate once more, by so many packets; so many trains are left.
+    /// The rate again, by trains of the first number of packets; the second number of them is left.
     Refine(u32, u32),
     Over,
 }
 
 /// Why no more trains are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum StopReason {
     /// They are still being sent.
     No,
-    /// All was found out that trains can tell.
+    /// Trains can show no more.
     Complete,
-    /// The bytes or the time allowed are used up.
+    /// The allowed bytes or time are used up.
     Budget,
     /// A longer train would keep the path busy for too long.
     Busy,
@@ -84,11 +83,11 @@ pub(super) enum Ended {
     Unanswered,
 }
 
-impl Trains {
+impl PacketTrains {
     /// After the small probes.
-    pub(super) fn new(budget: ByteSize, probes: &Seen) -> Self {
+    pub(super) fn new(budget: ByteSize, probes: &Observed) -> Self {
         Self {
-            around: fit::surroundings(probes),
+            conditions: estimate::conditions(probes),
             budget: budget.bytes(),
             stage: Stage::Length(0),
             seen: Vec::new(),
@@ -96,8 +95,8 @@ impl Trains {
             packets: 0,
             bytes: 0,
             spent: Duration::ZERO,
-            spoiled: 0,
-            ended: Ended::No,
+            discarded: 0,
+            ended: StopReason::No,
         }
     }
 
@@ -112,15 +111,15 @@ impl Trains {
         };
         let bytes = u64::from(packets) * u64::from(ip_bytes);
         let over = if self.bytes + bytes > self.budget || self.spent > TRAINS_WITHIN {
-            Some(Ended::Budget)
+            Some(StopReason::Budget)
         } else if self.rate().is_some_and(|rate| time(bytes, &rate) > BUSY_AT_MOST.as_secs_f64()) {
-            Some(Ended::Busy)
+            Some(StopReason::Busy)
         } else {
             None
         };
         if let Some(why) = over {
-            // Once what there is to know is known, it does not matter why there is no more of it.
-            self.ended = if self.ended == Ended::No { why } else { self.ended };
+            // The first reason counts.
+            self.ended = if self.ended == StopReason::No { why } else { self.ended };
             self.stage = Stage::Over;
             return None;
         }
@@ -131,47 +130,47 @@ impl Trains {
         Some(Load::train(ip_bytes, packets, Duration::from_secs_f64(every)))
     }
 
-    /// What came of the train.
-    pub(super) fn took(&mut self, train: Seen) {
+    /// Adds what was observed of the train.
+    pub(super) fn add(&mut self, train: Observed) {
         self.packets += train.sent.len() as u64;
         self.bytes += train.sent.len() as u64 * u64::from(train.ip_bytes);
         let last = train.replies.iter().map(|reply| reply.at).max();
         let ends = last.max(train.sent.last().copied()).zip(train.sent.first());
         self.spent += ends.map_or(Duration::ZERO, |(last, first)| last.saturating_sub(*first));
-        // A reply that found no room here says nothing of the path.
-        self.spoiled += u64::from(train.overflowed > 0);
+        // A reply for which this machine had no room says nothing about the path.
+        self.discarded += u64::from(train.overflowed > 0);
         if !train.replies.is_empty() && train.overflowed == 0 {
-            self.dispersions.extend(Dispersion::of(&train, &self.around));
+            self.dispersions.extend(Dispersion::of(&train, &self.conditions));
             self.seen.push(train);
         }
         self.stage = match self.stage {
             Stage::Length(at) if self.seen.is_empty() => match at + 1 < LENGTHS.len() {
                 true => Stage::Length(at + 1),
-                false => self.end(Ended::Unanswered),
+                false => self.end(StopReason::Unanswered),
             },
             Stage::Length(_) => Stage::Rate(1),
             Stage::Rate(at) if at + 1 < RATE_TRAINS.len() => Stage::Rate(at + 1),
             Stage::Rate(_) if self.rate().is_some() => Stage::Queue(FIRST_FILLING),
-            // Only where variation hides the rate a longer train sees more.
-            Stage::Rate(_) if self.around.varies > 0.0 => Stage::LongRate(0),
+            // Longer trains show more only where variation hides the rate.
+            Stage::Rate(_) if self.conditions.varies > 0.0 => Stage::LongRate(0),
             Stage::LongRate(_) if self.rate().is_some() => Stage::Queue(FIRST_FILLING),
             Stage::LongRate(at) if at + 1 < LONG_RATE_TRAINS.len() => Stage::LongRate(at + 1),
             Stage::Queue(packets) => self.after_filling(packets),
             Stage::Refine(packets, left) => self.refine(packets, left.saturating_sub(1)),
-            _ => self.end(Ended::Complete),
+            _ => self.end(StopReason::Complete),
         };
     }
 
-    fn end(&mut self, why: Ended) -> Stage {
+    fn end(&mut self, why: StopReason) -> Stage {
         self.ended = why;
         Stage::Over
     }
 
-    /// Once more if this one lost its tail, a longer one if not.
+    /// The same train again if this one lost its tail, else a longer one.
     fn after_filling(&mut self, packets: u32) -> Stage {
         let group = self.group(packets);
         if group.are_confirmed() {
-            self.ended = Ended::Complete;
+            self.ended = StopReason::Complete;
             return self.refine(packets, MORE_TRAINS);
         }
         if !group.tails.is_empty() && group.trains < TRIES {
@@ -189,7 +188,7 @@ impl Trains {
         if longer as f64 >= f64::from(packets) * WORTH_IT {
             return Stage::Queue(u32::try_from(longer).unwrap_or(LONGEST));
         }
-        self.ended = if bearable < affordable { Ended::Busy } else { Ended::Budget };
+        self.ended = if bearable < affordable { StopReason::Busy } else { StopReason::Budget };
         self.refine(packets, MORE_TRAINS)
     }
 
@@ -198,32 +197,32 @@ impl Trains {
         if is_exact || left == 0 { Stage::Over } else { Stage::Refine(packets, left) }
     }
 
-    /// The length of packets that are answered.
+    /// The length of the packets that are answered.
     pub(super) fn ip_bytes(&self) -> u32 {
         self.seen.first().map_or(LENGTHS[0], |train| train.ip_bytes)
     }
 
-    /// The rate as far as it is known; `None` where the path does not spread trains.
+    /// The rate as known so far; `None` where the path does not spread trains.
     pub(super) fn rate(&self) -> Option<Rate> {
-        // One that is resolved among others that are not is a train that met other traffic.
+        // A single resolved train among others that are not met other traffic.
         let unpaced = &self.dispersions[..self.dispersions.len().min(RATE_TRAINS.len())];
         let resolved = unpaced.iter().filter(|one| one.is_resolved()).count();
         let is_spread = resolved * 2 >= unpaced.len();
-        // Where the delay varies the short ones never are.
+        // Where the delay varies, short trains are never resolved.
         let by_length =
-            self.around.varies > 0.0 && self.dispersions.iter().any(Dispersion::is_resolved);
+            self.conditions.varies > 0.0 && self.dispersions.iter().any(Dispersion::is_resolved);
         if is_spread || by_length { dispersion::rate(&self.dispersions) } else { None }
     }
 
-    /// What the rate is more than, where trains are not spread: the most that one of those could have
-    /// shown.
+    /// A lower bound of the rate, where the path does not spread trains: the highest rate that one of them
+    /// could have shown.
     pub(super) fn rate_above(&self) -> Option<f64> {
         let unspread = self.dispersions.iter().filter(|one| !one.is_resolved());
         unspread.map(|one| one.limit_bits_per_s).max_by(f64::total_cmp)
     }
 
-    fn tail(&self, train: &Seen) -> Option<Tail> {
-        dispersion::tail(train, &self.rate()?, &self.around)
+    fn tail(&self, train: &Observed) -> Option<Tail> {
+        dispersion::tail(train, &self.rate()?, &self.conditions)
     }
 
     fn group(&self, packets: u32) -> Group {
@@ -232,9 +231,8 @@ impl Trains {
         Group { trains: tails.len(), tails: tails.into_iter().flatten().collect() }
     }
 
-    /// The tails that were dropped, of trains of one length: the longest of which they are confirmed.
-    /// Where losses are independent, so that none is long by chance, one of the longest trains of all
-    /// will do.
+    /// The dropped tails of the trains of one length: the longest for which they are confirmed. Where losses
+    /// are independent, so that no tail is long by chance, one of the longest trains of all is enough.
     pub(super) fn tails(&self) -> Vec<Tail> {
         let lengths = self.seen.iter().map(|train| u32::try_from(train.sent.len()).unwrap_or(0));
         let mut lengths: Vec<u32> = lengths.collect();
@@ -242,11 +240,11 @@ impl Trains {
         lengths.dedup();
         let mut groups = lengths.iter().rev().map(|packets| self.group(*packets));
         let confirmed = groups.clone().find(Group::are_confirmed);
-        let alone = groups.next().filter(|_| self.around.burst <= 1.0);
+        let alone = groups.next().filter(|_| self.conditions.burst <= 1.0);
         confirmed.or(alone).map_or_else(Vec::new, |group| group.tails)
     }
 
-    /// How many times the rate the longest train was sent at, as far as this machine got.
+    /// How fast this machine sent the longest train, as a multiple of the rate.
     pub(super) fn sent_at(&self, rate: &Rate) -> f64 {
         let longest = self.seen.iter().max_by_key(|train| train.sent.len());
         let longest = longest.and_then(|train| {
@@ -262,16 +260,16 @@ impl Trains {
         let whole = self.seen.iter().filter(|train| self.tail(train).is_none());
         let waits = whole.filter_map(|train| {
             let trips = train.round_trips();
-            // A few, so that one that was late says nothing.
+            // Several of them, so that a single late one does not count.
             let last: Vec<f64> = trips.iter().rev().flatten().take(5).copied().collect();
             Some(median(last)? - self.rate()?.base)
         });
         waits.fold(0.0, f64::max)
     }
 
-    /// Replies that came after one to a later request, and replies in all.
+    /// Replies that arrived after one to a later request, and all replies.
     pub(super) fn overtaken(&self) -> (u64, u64) {
-        let behind = self.seen.iter().map(Seen::overtaken).sum();
+        let behind = self.seen.iter().map(Observed::overtaken).sum();
         (
             behind,
             self.seen
@@ -281,8 +279,8 @@ impl Trains {
         )
     }
 
-    /// Whether replies came back shorter than their requests.
-    pub(super) fn replies_are_cut(&self) -> bool {
+    /// Whether replies are shorter than their requests.
+    pub(super) fn replies_are_shorter(&self) -> bool {
         let replies = self
             .seen
             .iter()
@@ -303,7 +301,7 @@ struct Group {
 }
 
 impl Group {
-    /// Whether they agree that so many packets fit and no more.
+    /// Whether they agree on how many packets fit.
     fn are_confirmed(&self) -> bool {
         let fitted = || self.tails.iter().map(|tail| f64::from(tail.fitted.max(1)));
         let (least, most) = (fitted().fold(f64::INFINITY, f64::min), fitted().fold(0.0, f64::max));

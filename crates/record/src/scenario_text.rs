@@ -1,4 +1,4 @@
-//! The scenario as text.
+//! The scenario as TOML text.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{Figure, Method, Outcome, Recorded, Target};
 
 /// How wide a comment may be.
 const WIDTH: usize = 100;
-/// The longest name of a host (RFC 1035 section 2.3.4); more of what a user wrote is cut off.
+/// The longest name of a host (RFC 1035 section 2.3.4); the user's text is truncated to it.
 const LONGEST_NAME: usize = 255;
 
-/// TOML that `Scenario::parse` takes.
+/// TOML that `Scenario::parse` reads.
 pub(super) fn toml(recorded: &Recorded, target: &Target, of: &str, on: &str) -> String {
     let (of, on) = (plain(of), plain(on));
     let address = target.address.ip();
@@ -51,7 +51,7 @@ pub(super) fn toml(recorded: &Recorded, target: &Target, of: &str, on: &str) -> 
     text + &lines.join("\n") + "\n"
 }
 
-/// The keys of a direction that holds for both.
+/// The keys of both directions.
 fn keys(both: &Direction) -> Vec<String> {
     let mut keys = vec![format!("rtt = {}", time(both.delay * 2))];
     keys.extend(jitter_keys(both));
@@ -122,10 +122,10 @@ fn in_unit(unit: Unit, value: f64) -> String {
     }
 }
 
-/// Adds a comment, broken into lines.
-fn comment(text: &mut String, words: &str) {
+/// Adds a comment, wrapped into lines.
+fn comment(text: &mut String, content: &str) {
     let mut line = "#".to_owned();
-    for word in words.split_whitespace() {
+    for word in content.split_whitespace() {
         if line.chars().count() + 1 + word.chars().count() > WIDTH && line != "#" {
             *text += &line;
             text.push('\n');
@@ -138,7 +138,8 @@ fn comment(text: &mut String, words: &str) {
     text.push('\n');
 }
 
-/// What may stand in a comment and in a quoted string: no control characters, quotes or backslashes.
+/// Text that is safe in a comment and in a quoted string: without control characters, quotes and
+/// backslashes.
 fn plain(text: &str) -> String {
     let bad = |c: char| c.is_control() || matches!(c, '"' | '\\');
     text.chars().map(|c| if bad(c) { '?' } else { c }).take(LONGEST_NAME).collect()
