@@ -48,7 +48,7 @@ pub(crate) struct Asked {
 
 impl Asked {
     pub(crate) fn of(spec: &Spec, way: Way) -> Self {
-        // All fields by name, here and below: a new one has to be decided about before this compiles.
+        // All fields by name, here and below: a new one does not compile until it is measured or left out.
         // What happens at set times, cuts and changes, is measured from the path itself.
         let Spec { up: _, down: _, mtu: _, changes: _ } = spec;
         let direction = spec.direction(way);
@@ -155,7 +155,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What a scenario asks of the way up.
+    /// What a scenario asks of the upward direction.
     pub(crate) fn asked(toml: &str) -> Asked {
         Asked::of(&Scenario::parse("test", toml).unwrap().spec, Way::Up)
     }

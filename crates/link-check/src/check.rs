@@ -32,7 +32,7 @@ pub(crate) enum Together {
     Never,
 }
 
-/// What a link did under load.
+/// What was observed of a link under load.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     /// When the link was made.
@@ -124,7 +124,7 @@ pub(crate) struct Counts {
     pub(crate) arrived: u64,
 }
 
-/// What one attempt at a phase came to.
+/// The result of one attempt at a phase.
 #[derive(Debug, Default)]
 pub(crate) struct Attempt {
     pub(crate) list: Vec<Finding>,

@@ -11,13 +11,13 @@ use crate::finding::{Finding, Findings, Phase};
 /// How often a phase is tried when the machine is too busy for it.
 const ATTEMPTS: u32 = 3;
 
-/// Measures a path. Takes about 10 s for a plain one, some more for each thing beyond delay, loss,
-/// rate and queue, and as long as the last cut or change that is waited for; `watch` is told of each
-/// phase as it begins. `seed` decides which packets are lost.
+/// Measures a path. Takes about 10 s for a plain one, some more for each claim beyond delay, loss, rate and
+/// queue, and as long as the last cut or change that is waited for. Calls `watch` as each phase begins.
+/// `seed` decides which packets are lost.
 ///
 /// # Errors
-/// [`LinkError::Rights`] says what is missing and how to get it. What a link does wrong is no error,
-/// but a finding.
+/// [`LinkError::Rights`] says what is missing and how to get it. A link that does something wrong is a
+/// finding, not an error.
 pub fn measure(
     spec: &Spec,
     seed: u64,
@@ -26,7 +26,7 @@ pub fn measure(
     let check = Check::new(spec, seed);
     let mut results = Results::default();
     let beside = thread::scope(|scope| {
-        // Beside the others: it takes longest, and a few probes disturb nobody.
+        // Beside the others: these take longest, and their few probes disturb no other claim.
         let beside = scope.spawn(|| claims::measure_beside(&check));
         for claim in claims::IN_TURN.iter().filter(|claim| check.asked.iter().any(claim.is_made)) {
             watch(claim.phase);
@@ -84,7 +84,7 @@ impl Results {
         self.runs.extend(attempt.runs);
     }
 
-    /// All that was found; what the links report of themselves comes last.
+    /// All findings; those about the links' own reports are last.
     fn findings(mut self) -> Findings {
         self.list.extend(own_report::findings(&self.runs, self.repeated));
         Findings { list: self.list }

@@ -59,7 +59,7 @@ impl fmt::Display for Phase {
 pub enum Moment {
     /// The state before it.
     Before,
-    /// The time at which it came.
+    /// The time at which it happened.
     Itself,
     /// The state after it.
     After,
@@ -71,16 +71,16 @@ pub enum Moment {
 pub enum Subject {
     /// The median of the sum of both delays.
     RoundTrip,
-    /// The median of one way's delay; the packet's own transmission and the probe's own lateness are
-    /// taken off.
+    /// The median of one way's delay, without the packet's own transmission and the probe's own
+    /// lateness.
     Delay,
-    /// The time within which 5 % of the packets come, where the delay varies.
+    /// The time within which 5 % of the packets arrive, where the delay varies.
     DelayLow,
-    /// The time within which 95 % of the packets come, where the delay varies.
+    /// The time within which 95 % of the packets arrive, where the delay varies.
     DelayHigh,
     /// The greatest distance of the delays from the distribution asked, as a share.
     Jitter,
-    /// Packets that came after one that was sent after them.
+    /// Packets that arrived after one that was sent later (RFC 4737).
     Reordered,
     /// The longest packet that goes through whole.
     LongestPacket,
@@ -132,7 +132,7 @@ pub enum Subject {
         number: u32,
         /// Of what.
         of: &'static str,
-        /// The state before or after it, or when it came.
+        /// The state before or after it, or when it happened.
         moment: Moment,
     },
     /// How late 99 % of packets were at most, as the link reports.
@@ -191,7 +191,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A figure, and what it says about what was asked.
+/// A figure, compared with what was asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// The unit of the next four.
@@ -200,10 +200,9 @@ pub struct Measured {
     pub asked: f64,
     /// What was measured.
     pub got: f64,
-    /// The least that may have been asked for this to come out; minus infinity where at least as much
-    /// is asked.
+    /// The least that may have been asked to get this figure; minus infinity where a minimum was asked.
     pub low: f64,
-    /// The most that may have been asked; infinite where what is asked is a limit.
+    /// The most that may have been asked to get this figure; infinite where a maximum was asked.
     pub high: f64,
     /// What it rests on: samples and spread.
     pub basis: String,
@@ -216,12 +215,12 @@ impl Outcome {
         Self::Measured(Measured { unit, asked, got, low, high, basis })
     }
 
-    /// A figure that may be as much as asked, or less.
+    /// A figure that may be at most as much as asked.
     pub(crate) fn at_most(unit: Unit, asked: f64, got: f64, basis: String) -> Self {
         Self::Measured(Measured { unit, asked, got, low: got, high: f64::INFINITY, basis })
     }
 
-    /// A figure that may be as much as asked, or more.
+    /// A figure that has to be at least as much as asked.
     pub(crate) fn at_least(unit: Unit, asked: f64, got: f64, basis: String) -> Self {
         Self::Measured(Measured { unit, asked, got, low: f64::NEG_INFINITY, high: got, basis })
     }
@@ -241,34 +240,34 @@ impl Measured {
     }
 }
 
-/// What came of measuring one thing.
+/// The outcome of measuring one property.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// A figure.
     Measured(Measured),
-    /// Nothing was asked, or it is too far off: which.
+    /// Nothing was asked, or it is too far in the future: which.
     NotChecked(String),
-    /// It was tried, and the machine was too busy for it each time: how that shows.
+    /// The machine was too busy for it in each attempt: how that shows.
     TooBusy(String),
-    /// It was tried, and there is no figure to be believed: why.
+    /// It was tried without a credible figure: why.
     NotMeasured(String),
 }
 
-/// One thing that was checked.
+/// One property that was checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// What.
     pub subject: Subject,
-    /// In which direction; `None` for what is of both.
+    /// The direction; `None` for a property of both.
     pub way: Option<Way>,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// All that was found out about a path.
+/// All findings about a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Findings {
-    /// In the order of the phases; what the link said of itself comes last.
+    /// In the order of the phases; what the links report of themselves comes last.
     pub list: Vec<Finding>,
 }
 

@@ -19,7 +19,7 @@
 //! - queue: a burst that does not fit;
 //! - recorded rate: more at once than it carries in the time, compared with its opportunities;
 //! - `CoDel`: full packets at more than the rate. What it does is compared with what the model does
-//!   with packets that come when these were sent: the wire is checked against the model, and the
+//!   with packets that arrive when these were sent: the wire is checked against the model, and the
 //!   model's own tests check that against RFC 8289;
 //! - marks above a length of the queue: the same;
 //! - policer: a burst that does not pass whole, and a load behind it;
@@ -28,8 +28,8 @@
 //!
 //! A phase that the machine was too busy for is repeated by itself. Whether it was shows in the
 //! link's lateness and the probe's own, and in a sender that was late, never in the figures.
-//! [`Outcome::NotChecked`] is what was not asked or is too far off, [`Outcome::NotMeasured`] and
-//! [`Outcome::TooBusy`] what was tried in vain.
+//! [`Outcome::NotChecked`] stands for a property that was not asked or is too far in the future,
+//! [`Outcome::NotMeasured`] and [`Outcome::TooBusy`] for attempts without a figure.
 //!
 //! `asked` names every field of a direction, so that a new one does not compile until it is measured
 //! or called unchecked; `driver` runs the claims.

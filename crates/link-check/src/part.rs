@@ -33,7 +33,7 @@ fn path(spec: &Spec, keep: fn(&Direction) -> Direction) -> Spec {
     Spec { up: keep(&spec.up), down: keep(&spec.down), mtu: spec.mtu, changes: Vec::new() }
 }
 
-/// All but what happens at set times, and a recorded rate, whose opportunities are such times.
+/// Everything except what happens at set times: cuts, and a recorded rate with its queue.
 pub(crate) fn steady(asked: &Direction) -> Direction {
     let mut kept = Direction { outages: Default::default(), ..asked.clone() };
     if asked.trace.is_some() {

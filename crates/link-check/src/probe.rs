@@ -20,13 +20,13 @@ const NUMBER: u32 = 4;
 /// The largest IP packet of a load, in bytes, and the smallest, which has nothing but its number.
 pub(crate) const FULL_PACKET: u32 = 1500;
 pub(crate) const SMALL_PACKET: u32 = HEADERS + NUMBER;
-/// Asked for at the receiver: thousands of packets that wait while the thread does not run.
+/// The receive buffer asked for: room for thousands of packets while the thread does not run.
 const RECEIVE_BUFFER: i32 = 16 << 20;
-/// How often a receiver without packets looks whether it is over.
+/// How often a receiver without packets checks whether it is done.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The time from one packet to the next of those that are sent at once: 1.5 Gbit/s of full ones, which
-/// also a link that was built without optimization can read. What comes faster than it reads waits in
-/// the host's device, which then is a queue that nobody asked for.
+/// also a link that was built without optimization can read. Packets that are sent faster wait in the
+/// host's device, which then is a queue that the path does not have.
 pub(crate) const AT_START_EVERY: Duration = Duration::from_micros(8);
 /// How often a fast sender writes, many packets at once.
 const SEND_EVERY: Duration = Duration::from_micros(200);
@@ -37,7 +37,7 @@ const LONGEST: usize = 9216;
 /// ECT(0) and CE (RFC 3168 section 5).
 const ECT: u8 = 0b10;
 const CE: u8 = 0b11;
-/// Room in the logs at first, in packets: more is made where a load turns out longer.
+/// The initial capacity of the logs, in packets.
 const LOG_ROOM: u32 = 1 << 18;
 
 /// What to send.
@@ -109,7 +109,7 @@ pub(crate) struct Observed {
     pub(crate) sent: Vec<Instant>,
     /// In the order of arrival.
     pub(crate) arrivals: Vec<Arrival>,
-    /// Packets that found no room in the receiving socket.
+    /// Packets for which the receiving socket had no room.
     pub(crate) overflowed: u64,
     /// Packets that the receiving kernel refused, because their checksum or length was wrong.
     pub(crate) refused: u64,
@@ -128,7 +128,8 @@ pub(crate) struct Arrival {
 }
 
 impl Observed {
-    /// How long each packet was on its way, by number, in seconds; `None` for one that never came.
+    /// The time from sending to arrival of each packet, by number, in seconds; `None` for one that never
+    /// arrived.
     pub(crate) fn delays(&self) -> impl Iterator<Item = Option<f64>> {
         let mut delays = vec![None; self.sent.len()];
         for arrival in &self.arrivals {
@@ -140,24 +141,24 @@ impl Observed {
         delays.into_iter()
     }
 
-    /// How long a packet was on its way, in seconds; `None` for one that was never sent.
+    /// The time from sending to arrival of a packet, in seconds; `None` for one that was never sent.
     pub(crate) fn delay(&self, arrival: &Arrival) -> Option<f64> {
         let sent = self.sent.get(arrival.number as usize)?;
         Some(arrival.at.saturating_duration_since(*sent).as_secs_f64())
     }
 
-    /// How many packets never came.
+    /// How many packets never arrived.
     pub(crate) fn lost(&self) -> u64 {
         self.missing().len() as u64
     }
 
-    /// Which packets never came, in order.
+    /// The packets that never arrived, in order.
     pub(crate) fn missing(&self) -> Vec<u32> {
         let numbers = (0..).zip(self.delays());
         numbers.filter(|(_, delay)| delay.is_none()).map(|(number, _)| number).collect()
     }
 
-    /// How many packets came more than once, counted as often as they did.
+    /// How many duplicates arrived.
     pub(crate) fn copies(&self) -> u64 {
         self.arrivals.len() as u64 + self.lost() - self.sent.len() as u64
     }
@@ -216,7 +217,7 @@ fn sockets(link: &Link, from: Host, to: Host) -> Result<(UdpSocket, UdpSocket), 
     };
     let (from, to) = (bound(from)?, bound(to)?);
     let ready = || {
-        // Without the right to more, as much as the kernel lets anybody have.
+        // Without the privilege for more, as much as the kernel allows everyone.
         socket::force_receive_buffer(&to, RECEIVE_BUFFER)
             .or_else(|_| socket::set_receive_buffer(&to, RECEIVE_BUFFER))?;
         to.set_read_timeout(Some(LOOK_EVERY))?;
@@ -227,12 +228,12 @@ fn sockets(link: &Link, from: Host, to: Host) -> Result<(UdpSocket, UdpSocket), 
     Ok((from, to))
 }
 
-/// What a host's kernel did with datagrams so far.
+/// A host's counters of datagrams that its kernel dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
-    /// Found no room in a socket.
+    /// Dropped because a socket's buffer was full.
     overflows: u64,
-    /// Had a wrong checksum or length.
+    /// Dropped because of a wrong checksum or length.
     refusals: u64,
 }
 
@@ -296,7 +297,7 @@ impl Flow {
         })
     }
 
-    /// Receives until all has come, or nothing more is to be waited for.
+    /// Receives until all packets have arrived, or no more are to be expected.
     fn receive(
         &self,
         socket: &UdpSocket,
@@ -385,7 +386,7 @@ impl Load {
         if at_start {
             return next;
         }
-        // What a late sender has not sent for longer than that it never will.
+        // What a late sender has missed beyond that is never sent.
         let late = self.every * (self.burst.max(many) - 1);
         next.max(now.checked_sub(late).unwrap_or(next))
     }
@@ -394,7 +395,7 @@ impl Load {
     fn batch_of(&self, socket: &UdpSocket) -> u32 {
         let most = self.batch.min(65_000 / self.ip_bytes.max(1)).max(1);
         let cuts = |bytes| socket::set_segment_bytes(socket, bytes).is_ok();
-        // An old kernel, which does not, only makes the sender slower.
+        // An old kernel that cannot segment only makes the sender slower.
         let bytes = u16::try_from(self.ip_bytes - HEADERS).unwrap_or(0);
         if most > 1 && cuts(bytes) { most } else { 1 }
     }

@@ -337,7 +337,7 @@ impl RecordError {
     }
 }
 
-/// Records the path to a host, with what `plan` allows. `watch` is told of each phase as it begins.
+/// Records the path to a host, with what `plan` allows. Calls `watch` as each phase begins.
 ///
 /// # Errors
 /// [`RecordError::NotOneHost`] before anything is sent; [`RecordError::NoAnswer`] from a host that is

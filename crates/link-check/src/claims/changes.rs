@@ -22,7 +22,7 @@ use crate::statistics::median;
 
 /// How exactly the time of a change is seen: a probe's distance, and as much for the link's beginning.
 const STEP_TOLERANCE: Duration = Duration::from_millis(20);
-/// Changes that come later are not waited for.
+/// Changes after this time are not measured.
 const CHANGES_WITHIN: Duration = Duration::from_secs(20);
 /// How long a state before and after a change is measured.
 const STEP_FOR: Duration = Duration::from_secs(1);
@@ -52,17 +52,17 @@ impl Quantity {
         }
     }
 
-    /// A direction in which nothing but this figure, and the delay it needs, is asked.
+    /// The direction with this property alone, and the delay it needs.
     fn alone(self, direction: &Direction, first: &Direction) -> Direction {
         match self {
             Self::Delay => Direction { delay: direction.delay, ..Direction::default() },
-            // The delay stays, so that arrivals tell when packets left.
+            // The delay stays, so that a packet's arrival shows when it was sent.
             Self::Rate => Direction { delay: first.delay, ..rate::part(direction) },
             Self::Loss => Direction { delay: first.delay, ..only_loss(direction) },
         }
     }
 
-    /// The path with nothing but this figure, as it changes.
+    /// The path with this property alone, as it changes.
     fn path(self, spec: &Spec) -> Spec {
         let change = |change: &Change| Change {
             at: change.at,
@@ -77,7 +77,7 @@ impl Quantity {
         }
     }
 
-    /// The changes of this figure that are waited for.
+    /// The changes of this property that are measured.
     fn steps(self, spec: &Spec, way: Way) -> Vec<Step> {
         let states: Vec<_> = states(spec, way).collect();
         let mut list = Vec::new();
@@ -126,7 +126,7 @@ fn add_all(attempt: &mut Attempt, way: Way, seen: &Observed, found: Vec<(Subject
     }
 }
 
-/// Changes of rates and of losses, both at once on links of their own, because they are to be waited for.
+/// Changes of rates and of losses, both at the same time on links of their own, because both take long.
 pub(crate) fn rates_and_losses(check: &Check<'_>) -> Result<Attempt, LinkError> {
     let changed = |quantity| loaded_over_changes(quantity, check);
     let (rates, losses) = thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn is_measured(before: &Direction, after: &Direction) -> bool {
         && (before.rate != after.rate || before.queue == after.queue)
 }
 
-/// A change of one figure at a set time.
+/// A change of one property at a set time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Step {
     /// Its number among the path's changes, from 1.
@@ -236,7 +236,7 @@ struct Step {
     at: Duration,
     before: Duration,
     after: Duration,
-    /// The figure before and after: seconds, a share, or bit/s.
+    /// The value before and after: seconds, a share, or bit/s.
     from: f64,
     to: f64,
 }
@@ -246,7 +246,7 @@ impl Step {
         Subject::Change { number: self.number, of, moment }
     }
 
-    /// Where in time the state before lies, and the one after, leaving some out at the change.
+    /// The times of the state before and of the state after, without a margin around the change.
     fn windows(&self, margin: f64) -> [(f64, f64); 2] {
         let at = self.at.as_secs_f64();
         let (before, after) = (self.before.as_secs_f64(), self.after.as_secs_f64());
@@ -267,7 +267,7 @@ fn delay_step(
         .zip(seen.delays())
         .filter_map(|(sent, delay)| Some((since(began, *sent), delay? - lateness)))
         .collect();
-    // Where the delay becomes shorter, order is kept: for so long later packets wait for earlier ones.
+    // Where the delay becomes shorter, order is kept: for that time later packets wait for earlier ones.
     let margin = STEP_TOLERANCE.as_secs_f64() + (step.from - step.to).max(0.0);
     let mut list = Vec::new();
     let moments = [(Moment::Before, step.from), (Moment::After, step.to)];
@@ -284,8 +284,8 @@ fn delay_step(
         };
         list.push((step.subject("delay", moment), outcome));
     }
-    // The first with another delay. Longer ones come at once; shorter ones bit by bit, because order is
-    // kept.
+    // The first packet with another delay. A longer delay shows at once; a shorter one gradually, because
+    // order is kept.
     let enough = DELAY_TOLERANCE.as_secs_f64();
     let enough = if step.to > step.from { enough.max((step.to - step.from) / 2.0) } else { enough };
     let changed = |delay: f64| (delay - step.from) * (step.to - step.from).signum() > enough;
@@ -332,10 +332,10 @@ fn rate_step(
             (step.subject("rate", moment), outcome)
         })
         .collect();
-    // From the middle of both, that a change which came at another time is seen too.
+    // From the middle of one state to that of the other, so that a change at another time shows too.
     let outcome = match (before.get(before.len() / 2), after.get(after.len() / 2)) {
         (Some(one), Some(two)) => {
-            // Bytes that came between both, at the first rate until the change and at the second after.
+            // Bytes that arrived between both: at the first rate until the change, at the second after it.
             let between =
                 seen.arrivals.iter().filter(|arrival| arrival.at > one.at && arrival.at <= two.at);
             let bits = between.map(|arrival| f64::from(arrival.ip_bytes) * 8.0).sum::<f64>();

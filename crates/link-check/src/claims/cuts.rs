@@ -15,9 +15,9 @@ use crate::probe::{self, Flow, Load, Observed, SMALL_PACKET};
 
 /// The time from one probe to the next where the wire is cut, which is how exactly a cut is seen.
 const CUT_EVERY: Duration = Duration::from_millis(10);
-/// Cuts that end later are not waited for.
+/// Cuts that end after this time are not measured.
 const CUTS_WITHIN: Duration = Duration::from_secs(50);
-/// Sent after the last cut, to see what comes through again.
+/// How long probes are sent after the last cut, to see its end.
 const AFTER: Duration = Duration::from_millis(500);
 
 /// The delay, and when the wire is cut.
@@ -25,7 +25,7 @@ pub(crate) fn part(asked: &Direction) -> Direction {
     Direction { delay: asked.delay, outages: asked.outages.clone(), ..Direction::default() }
 }
 
-/// The cuts that are waited for, in order, and the first of them once more where they come again.
+/// The cuts that are measured, in order; where they repeat, also the first repetition.
 fn cuts_within(outages: &Outages) -> Vec<Cut> {
     let is_near = |cut: &Cut| cut.at + cut.lasting <= CUTS_WITHIN;
     let mut list: Vec<Cut> = outages.cuts.iter().copied().filter(is_near).collect();
@@ -64,7 +64,7 @@ pub(super) fn measure(check: &Check<'_>) -> Result<Attempt, LinkError> {
     Ok(attempt)
 }
 
-/// What came of probes that were sent from the beginning of a link on.
+/// What was observed of probes that were sent from the beginning of a link on.
 #[derive(Debug)]
 pub(super) struct Probed {
     /// When the link was made.
@@ -115,7 +115,7 @@ pub(crate) fn not_checked(spec: &Spec, way: Way) -> Option<Finding> {
 }
 
 /// When each cut began and how long it lasted, and what was lost besides. Probes were sent at a fixed
-/// pace from the link's beginning on, which `began` tells.
+/// pace from `began` on, when the link was made.
 fn judge(asked: &[Cut], began: Instant, seen: &Observed) -> Vec<(Subject, Outcome)> {
     let times: Vec<f64> = seen.sent.iter().map(|at| since(began, *at)).collect();
     let missing = seen.missing();
@@ -149,7 +149,7 @@ fn judge(asked: &[Cut], began: Instant, seen: &Observed) -> Vec<(Subject, Outcom
             gap.len(),
             CUT_EVERY.as_millis()
         );
-        // It began between two probes: tell the middle.
+        // It began between two probes: report the middle.
         let from = match first.checked_sub(1) {
             Some(before) => f64::midpoint(times[before], times[first]),
             None => 0.0,

@@ -51,7 +51,7 @@ impl<'a> Distribution<'a> {
         self.jitter.is_none()
     }
 
-    /// The share of packets that take at most so many seconds.
+    /// The share of packets that take at most this many seconds.
     pub(super) fn below(&self, seconds: f64) -> f64 {
         if seconds < 0.0 {
             return 0.0;
@@ -71,8 +71,8 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// The time in seconds within which a share of the packets comes: by halving, because there is no
-    /// formula for a normal one.
+    /// The time in seconds within which a share of the packets arrives: by bisection, because there is no
+    /// closed formula for a normal distribution.
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);
         while self.below(high) < share && high < 1e6 {
@@ -86,7 +86,7 @@ impl<'a> Distribution<'a> {
     }
 }
 
-/// The share below `at` of what is spread evenly from `low` to `high`.
+/// The share below `at` of a uniform distribution from `low` to `high`.
 fn linear(low: f64, high: f64, at: f64) -> f64 {
     if high > low { ((at - low) / (high - low)).clamp(0.0, 1.0) } else { f64::from(at >= low) }
 }
@@ -149,7 +149,7 @@ fn distance(asked: &Distribution<'_>, sorted: &[f64]) -> Outcome {
     Outcome::at_most(Unit::Share, farthest_99(sorted.len()), got, basis)
 }
 
-/// The chance that a packet takes so much longer than the next one.
+/// The probability that a packet takes longer than the next one by more than this many seconds.
 pub(super) fn chance_to_overtake(asked: &Distribution<'_>, seconds: f64) -> f64 {
     let share = |point| (f64::from(point) + 0.5) / f64::from(POINTS);
     let chance = |point| asked.below(asked.quantile(share(point)) - seconds);

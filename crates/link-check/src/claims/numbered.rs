@@ -90,7 +90,7 @@ pub(super) mod tests {
     use crate::asked::tests::asked;
     use crate::probe::tests::{MS, seen};
 
-    /// Packets of which those for which `lost` says so never arrive.
+    /// Packets, of which those that `lost` selects never arrive.
     pub(crate) fn lossy(lost: impl Fn(u32) -> bool, many: u32) -> Observed {
         let mut seen = seen(MS, many, MS, MS);
         seen.arrivals.retain(|arrival| !lost(arrival.number));

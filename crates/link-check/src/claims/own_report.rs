@@ -43,7 +43,7 @@ pub(crate) fn findings(runs: &[LinkRun], repeated: usize) -> Vec<Finding> {
     list
 }
 
-/// Packets of which the counts at both ends and the link's own do not tell what became.
+/// Packets that the counts of the hosts and the link do not account for.
 fn unaccounted(run: &LinkRun, way: Way) -> u64 {
     let report = run.report.direction(way);
     let dropped = report.lost + report.dropped + report.policed;

@@ -23,7 +23,7 @@ pub(super) const QUEUE_TOLERANCE: f64 = 0.02;
 /// How long a full queue may take to run empty, and a sender to fill it.
 pub(super) const QUEUE_WITHIN: Duration = Duration::from_secs(5);
 /// What is offered to fill a queue, as a multiple of the rate, as far as the sender gets: as a burst
-/// comes from a faster line. What comes faster than the link's thread can read waits before it.
+/// arrives from a faster line. Packets sent faster than the link's thread can read would wait before it.
 const QUEUE_OFFERED: f64 = 8.0;
 /// As many packets may follow at once when the sender was late.
 const QUEUE_BURST: u32 = 64;

@@ -109,7 +109,7 @@ fn judge(asked: BitRate, queue: Option<u64>, ip_bytes: u32, seen: &Observed) -> 
     Outcome::within(Unit::BitsPerS, asked, got, asked * RATE_TOLERANCE, basis)
 }
 
-/// Bit/s, bytes and seconds of the steady part: all that came after its first packet, until the last.
+/// Bit/s, bytes and seconds of the steady part: of all packets after its first one, until the last.
 fn steady_rate(arrivals: &[Arrival]) -> Option<(f64, u64, f64)> {
     if arrivals.len() < LEAST_RATE_PACKETS as usize / 2 {
         return None;
@@ -120,7 +120,7 @@ fn steady_rate(arrivals: &[Arrival]) -> Option<(f64, u64, f64)> {
     bytes_over_time(&arrivals[skipped..])
 }
 
-/// Bit/s, bytes and seconds of all that came after the first packet, until the last.
+/// Bit/s, bytes and seconds of all packets after the first one, until the last.
 pub(super) fn bytes_over_time(arrivals: &[Arrival]) -> Option<(f64, u64, f64)> {
     let (first, rest) = arrivals.split_first()?;
     let time = rest.last()?.at.saturating_duration_since(first.at).as_secs_f64();

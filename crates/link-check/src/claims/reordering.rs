@@ -9,8 +9,8 @@ use crate::finding::Outcome;
 use crate::probe::Observed;
 use crate::statistics::DOUBT;
 
-/// Packets that came after one that was sent after them (RFC 4737 section 3.3: reordered), of which
-/// there must be none, or at least one.
+/// Packets that arrived after one that was sent later (RFC 4737 section 3.3: reordered): there must be
+/// none, or at least one.
 pub(super) fn judge(asked: Option<&Distribution<'_>>, seen: &Observed) -> Outcome {
     let mut next = 0;
     let mut got = 0;
@@ -33,7 +33,7 @@ pub(super) fn judge(asked: Option<&Distribution<'_>>, seen: &Observed) -> Outcom
         return Outcome::within(Unit::Packets, 0.0, got.into(), 0.0, basis);
     };
     let chance = chance_to_overtake(asked, every.as_secs_f64());
-    // Of neighbours, each packet counted once; 1 of 100 such runs would show none.
+    // Pairs of neighbours, each packet counted once; 1 of 100 such runs would show none.
     let pairs = seen.arrivals.len() as f64 / 2.0;
     if chance * pairs < DOUBT.recip().ln() {
         return Outcome::NotMeasured(format!("too rare to be seen among these {pairs:.0} pairs"));
