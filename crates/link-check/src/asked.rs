@@ -11,6 +11,8 @@ use crate::probe::{FULL_PACKET, Flow, Load};
 
 /// How much longer than the path takes a receiver waits for the last packet.
 const GRACE: Duration = Duration::from_millis(200);
+/// How long a full queue may take to run empty, and a sender to fill it.
+pub(crate) const QUEUE_WITHIN: Duration = Duration::from_secs(5);
 /// The width of a normal distribution, in standard deviations: of two packets sent that far apart 2 of
 /// 10,000 pairs would arrive in the wrong order (5 / sqrt 2 deviations).
 const NORMAL_WIDTH: u32 = 5;
@@ -127,6 +129,11 @@ impl Asked {
             _ => Duration::ZERO,
         };
         self.delay + self.spread() + table + self.time_of(self.full) + GRACE
+    }
+
+    /// The longest time from sending to arrival of a packet, with a full queue that is waited for.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.idle_wait() + self.queue_time().min(QUEUE_WITHIN)
     }
 
     /// How long a full queue takes to run empty.

@@ -3,7 +3,7 @@
 //!
 //! | File | Claims |
 //! |---|---|
-//! | `delay` | one-way delays and the round trip; `jitter` judges those that vary, `longest_packet` tries the MTU on the same link |
+//! | `delay` | one-way delays and the round trip; `delay/jitter` judges those that vary, `delay/longest_packet` tries the MTU on the same link |
 //! | `loss` | independent losses; `reordering` judges the order of the same packets |
 //! | `burst_loss`, `every_nth`, `corruption` | the other losses, damage and duplicates |
 //! | `rate`, `queue`, `recorded_rate` | what limits a flow |
@@ -21,8 +21,6 @@ pub(crate) mod corruption;
 pub(crate) mod cuts;
 pub(crate) mod delay;
 pub(crate) mod every_nth;
-pub(crate) mod jitter;
-pub(crate) mod longest_packet;
 pub(crate) mod loss;
 pub(crate) mod marks;
 pub(crate) mod numbered;

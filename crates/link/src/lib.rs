@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod device;
 mod error;
 mod gso;
 mod host;
@@ -34,8 +35,9 @@ pub mod topology;
 mod trace;
 mod wire;
 
+pub use device::Device;
 pub use error::LinkError;
-pub use host::{Device, FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
+pub use host::{FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
 pub use link::{End, Link};
 pub use network::Network;
 pub use report::{DirectionReport, PROMISED_LATENESS, Report, Times};

@@ -4,8 +4,9 @@ use std::io::{self, PipeWriter, Write};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
+use crate::device::Device;
 use crate::error::LinkError;
-use crate::host::{Device, Host, Namespace};
+use crate::host::{Host, Namespace};
 use crate::model::Model;
 use crate::port::{Kind, PortOptions};
 use crate::report::Report;
@@ -81,7 +82,7 @@ impl Link {
         let down = Model::new(spec, Way::Down, seed ^ 0x9E37_79B9_7F4A_7C15);
         let port = |end: &End, model: &Model| {
             let options = PortOptions { mtu: spec.largest_packet(), uncut: model.takes_batches() };
-            end.host.add_device(&end.device, kinds, options)
+            end.device.create_on(&end.host, kinds, options)
         };
         let (up, down) = ((port(&near, &up)?, up), (port(&far, &down)?, down));
         let carrier = Wire::new(up, down).and_then(Carrier::start);
@@ -161,7 +162,7 @@ impl Link {
     /// The report with the packets that the hosts' devices dropped.
     fn with_device_drops(&self, mut report: Report) -> Result<Report, LinkError> {
         for End { host, device } in [&self.near, &self.far] {
-            report.device_drops += host.device_drops(device)?;
+            report.device_drops += device.drops_on(host)?;
         }
         Ok(report)
     }

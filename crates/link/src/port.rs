@@ -142,7 +142,7 @@ impl Port {
     }
 
     /// Packets dropped unasked in this device so far, beyond those that a failed write or
-    /// [`Namespace::device_drops`] reports.
+    /// `Device::drops_on` reports.
     pub(crate) fn drops(&mut self) -> io::Result<u64> {
         match self {
             Self::Tun(_) => Ok(0),

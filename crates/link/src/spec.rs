@@ -7,7 +7,6 @@ use std::time::Duration;
 use lastbyte_units::{BitRate, ByteSize, Share, Span};
 use serde::{Deserialize, Serialize};
 
-use crate::host::Host;
 use crate::trace::Trace;
 
 /// The shortest queue that a multiple of the bandwidth-delay product is rounded up to: ten full
@@ -65,21 +64,6 @@ impl Way {
             Self::Up => 0,
             Self::Down => 1,
         }
-    }
-
-    /// The host that sends in this direction.
-    #[must_use]
-    pub fn sender(self) -> Host {
-        match self {
-            Self::Up => Host::Near,
-            Self::Down => Host::Far,
-        }
-    }
-
-    /// The host that receives in this direction.
-    #[must_use]
-    pub fn receiver(self) -> Host {
-        self.sender().other()
     }
 }
 

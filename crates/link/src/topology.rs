@@ -44,7 +44,8 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-use crate::host::{Device, Host, NEAR, NEAR_V6};
+use crate::device::Device;
+use crate::host::{Host, NEAR, NEAR_V6};
 use crate::scenario::ScenarioError;
 use crate::spec::{Spec, SpecError};
 use next_hops::NextHops;

@@ -6,11 +6,12 @@ use lastbyte_link::{BurstLoss, Direction, Jitter, Queue, Shape, Spec};
 use lastbyte_stats::{Interval, Z_99, wilson};
 use lastbyte_units::{BitRate, ByteSize, Share, Unit, grouped};
 
-use super::dispersion::{Conditions, Rate, median};
+use super::dispersion::Rate;
 use super::losses::{Losses, one_way};
 use super::observed::Observed;
 use super::packet_trains::{PacketTrains, StopReason};
 use super::round_trips::{JitterShape, LEAST_JITTER, LEAST_ROUND_TRIPS, RoundTrips};
+use super::statistics::median;
 use super::{Figure, Method, Outcome, Recorded, Subject};
 
 /// With 300 probes, a shape whose distance is not smaller than the other's by this factor is the right one
@@ -25,16 +26,6 @@ pub(super) const LEAST_REORDERING: f64 = 0.01;
 const FAST_ENOUGH: f64 = 2.0;
 /// Where this machine wakes up late by more than this part of a jitter, the jitter may be its own.
 const BUSY: f64 = 0.25;
-
-/// What the small probes say about the path, for the trains.
-pub(super) fn conditions(probes: &Observed) -> Conditions {
-    let losses = Losses::of(&probes.lost());
-    Conditions {
-        varies: RoundTrips::of(probes).map_or(0.0, |varied| varied.deviation()),
-        loss: losses.interval().high,
-        burst: if losses.are_bursts() { losses.mean_run() } else { 1.0 },
-    }
-}
 
 /// Everything that was observed, as a scenario and its figures.
 pub(super) fn recorded(

@@ -14,10 +14,11 @@
 //! both. Each figure says what it rests on ([`Outcome`], [`Figure::basis`]).
 //!
 //! `probe` and `connect` ask the network, `packet_trains` decides what to send next, `round_trips`,
-//! `losses`, `dispersion` and `estimate` are arithmetic, `echo` and `scenario_text` make bytes and text.
+//! `losses`, `conditions`, `dispersion` and `estimate` are arithmetic, `echo` and `scenario_text` make bytes and text.
 
 #![forbid(unsafe_code)]
 
+mod conditions;
 mod connect;
 mod dispersion;
 mod echo;
@@ -28,6 +29,7 @@ mod packet_trains;
 mod probe;
 mod round_trips;
 mod scenario_text;
+mod statistics;
 
 use std::fmt;
 use std::io;

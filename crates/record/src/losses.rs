@@ -2,7 +2,7 @@
 
 use lastbyte_stats::{Interval, Z_99, wilson_of_share};
 
-use super::dispersion::at_least;
+use super::statistics::at_least;
 
 /// Losses count as bursts if independent losses would follow each other as often with at most this
 /// probability.

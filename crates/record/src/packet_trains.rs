@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use lastbyte_units::ByteSize;
 
-use super::dispersion::{self, Conditions, Dispersion, Rate, Tail, median};
+use super::conditions::Conditions;
+use super::dispersion::{self, Dispersion, Rate, Tail};
 use super::observed::Observed;
-use super::{Load, TRAINS_WITHIN, estimate};
+use super::statistics::median;
+use super::{Load, TRAINS_WITHIN};
 
 /// The lengths of IP packets to try, longest first: that of Ethernet; what tunnels leave of it; what
 /// every IPv6 path carries (RFC 8200 section 5); what every IPv4 host accepts (RFC 791).
@@ -87,7 +89,7 @@ impl PacketTrains {
     /// After the small probes.
     pub(super) fn new(budget: ByteSize, probes: &Observed) -> Self {
         Self {
-            conditions: estimate::conditions(probes),
+            conditions: Conditions::of(probes),
             budget: budget.bytes(),
             stage: Stage::Length(0),
             seen: Vec::new(),

@@ -12,8 +12,8 @@ use lastbyte_units::{Unit, grouped};
 use super::cuts::{probe_from_start, since};
 use super::delay::{DELAY_TOLERANCE, LEAST_PROBES};
 use super::loss::share;
+use super::rate;
 use super::rate::{OFFERED, RATE_TOLERANCE, bytes_over_time};
-use super::{queue, rate};
 use crate::asked::Asked;
 use crate::check::{Attempt, Check, take_down};
 use crate::finding::{Finding, Moment, Outcome, Phase, Subject};
@@ -184,7 +184,7 @@ fn flow_over_changes(quantity: Quantity, path: &Spec, way: Way, lasting: Duratio
         None => Load { burst: 64, ..Load::paced(SMALL_PACKET, LOSS_EVERY) },
     };
     let load = Load { packets: u32::MAX, within: lasting, ..load };
-    asked.flow(load, queue::longest_wait(&asked))
+    asked.flow(load, asked.longest_wait())
 }
 
 /// Changes of a direction that are not measured, and why.

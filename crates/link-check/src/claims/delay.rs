@@ -3,12 +3,15 @@
 //! Small packets, one at a time, over all of the path that is steady. What the same load takes over
 //! loopback is the probe's own lateness, and is subtracted. `jitter` judges a delay that varies.
 
+pub(super) mod jitter;
+mod longest_packet;
+
 use std::time::Duration;
 
 use lastbyte_link::{Link, LinkError, Way};
 use lastbyte_units::Unit;
 
-use super::{Claim, jitter, longest_packet};
+use super::Claim;
 use crate::asked::Asked;
 use crate::check::{Attempt, Check, send, take_down};
 use crate::finding::{Outcome, Phase, Subject};
@@ -21,8 +24,8 @@ use crate::statistics::{at_share, median};
 pub(super) const DELAY_TOLERANCE: Duration = Duration::from_micros(300);
 /// Packets to measure delays with, and the time between them: half a second, and a p99 that is not the
 /// slowest of a few.
-pub(super) const DELAY_PROBES: u32 = 100;
-pub(super) const DELAY_EVERY: Duration = Duration::from_millis(5);
+const DELAY_PROBES: u32 = 100;
+const DELAY_EVERY: Duration = Duration::from_millis(5);
 const DELAY_WITHIN: Duration = Duration::from_secs(3);
 /// Packets over loopback, to know how late the probe itself is.
 const OWN_PROBES: u32 = 50;
@@ -33,7 +36,7 @@ pub(super) const CLAIM: Claim = Claim { phase: Phase::Delay, is_made: |_| true, 
 
 /// Small packets one at a time. Where the delay varies, so far from each other that none waits for
 /// the one before it.
-pub(super) fn load(asked: &Asked, every: Duration) -> Load {
+fn load(asked: &Asked, every: Duration) -> Load {
     if let Some(jitter) = &asked.jitter {
         return jitter::load(asked, jitter, every);
     }
@@ -139,7 +142,7 @@ fn delay(asked: Duration, mut took: Vec<f64>, lateness: f64) -> Outcome {
 }
 
 /// [`Outcome::NotMeasured`] where too few packets arrived.
-pub(super) fn too_few(took: &[f64]) -> Option<Outcome> {
+fn too_few(took: &[f64]) -> Option<Outcome> {
     let (got, least) = (took.len(), LEAST_PROBES);
     let why = || format!("only {got} packets came, fewer than {least}");
     (got < least).then(|| Outcome::NotMeasured(why()))

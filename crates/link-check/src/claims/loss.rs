@@ -6,7 +6,7 @@ use lastbyte_link::{Direction, LinkError};
 use lastbyte_stats::{Interval, Z_99, wilson};
 use lastbyte_units::{Unit, grouped};
 
-use super::jitter::Distribution;
+use super::delay::jitter::Distribution;
 use super::numbered::LEAST_LOSS_PACKETS;
 use super::{Claim, numbered, reordering};
 use crate::asked::Asked;

@@ -11,7 +11,7 @@ use super::Claim;
 use super::codel::CODEL_OFFERED;
 use super::delay::DELAY_TOLERANCE;
 use super::rate::{idle_share, part, too_idle};
-use crate::asked::Asked;
+use crate::asked::{Asked, QUEUE_WITHIN};
 use crate::check::{Attempt, Check, Together};
 use crate::finding::{Outcome, Phase, Subject};
 use crate::probe::{AT_START_EVERY, Arrival, Flow, Load, Observed, batch_for};
@@ -20,8 +20,6 @@ use crate::statistics::median;
 /// How far a full queue may be off, as a share of it; but one packet, which may just not have fitted,
 /// and the tolerance of a delay at the link's rate are always allowed.
 pub(super) const QUEUE_TOLERANCE: f64 = 0.02;
-/// How long a full queue may take to run empty, and a sender to fill it.
-pub(super) const QUEUE_WITHIN: Duration = Duration::from_secs(5);
 /// What is offered to fill a queue, as a multiple of the rate, as far as the sender gets: as a burst
 /// arrives from a faster line. Packets sent faster than the link's thread can read would wait before it.
 const QUEUE_OFFERED: f64 = 8.0;
@@ -32,11 +30,6 @@ const QUEUE_EXCESS: u64 = 20;
 const QUEUE_LATE: Duration = Duration::from_millis(50);
 
 pub(super) const CLAIM: Claim = Claim { phase: Phase::Queue, is_made: |_| true, measure };
-
-/// The longest time from sending to arrival of a packet, with a full queue.
-pub(super) fn longest_wait(asked: &Asked) -> Duration {
-    asked.idle_wait() + asked.queue_time().min(QUEUE_WITHIN)
-}
 
 /// A burst that the queue does not take. `None` without one, or with one that is too long to wait for.
 pub(super) fn flow(asked: &Asked) -> Option<Flow> {
@@ -56,7 +49,7 @@ pub(super) fn flow(asked: &Asked) -> Option<Flow> {
         overfill: Some((rate, queue.saturating_add(excess))),
         ..Load::paced(asked.full, every)
     };
-    Some(asked.flow(load, longest_wait(asked)))
+    Some(asked.flow(load, asked.longest_wait()))
 }
 
 fn measure(check: &Check<'_>) -> Result<Attempt, LinkError> {

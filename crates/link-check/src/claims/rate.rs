@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lastbyte_link::{Direction, LinkError};
 use lastbyte_units::{BitRate, Unit, grouped};
 
-use super::{Claim, queue};
+use super::Claim;
 use crate::asked::Asked;
 use crate::check::{Attempt, Check, Together};
 use crate::finding::{Outcome, Phase, Subject};
@@ -54,7 +54,7 @@ fn flow(asked: &Asked) -> Option<Flow> {
         batch: batch_for(every).min(fits.div_ceil(8)),
         ..Load::paced(ip_bytes, every)
     };
-    Some(asked.flow(load, queue::longest_wait(asked)))
+    Some(asked.flow(load, asked.longest_wait()))
 }
 
 /// The length of packets, and how many of them a rate carries in the time that is taken for it;

@@ -9,10 +9,10 @@ use lastbyte_link::model::nanos;
 use lastbyte_link::{Direction, LinkError, PROMISED_LATENESS, Queue, Trace};
 use lastbyte_units::{BitRate, Unit, grouped};
 
-use super::queue::{QUEUE_TOLERANCE, QUEUE_WITHIN, never_filled};
+use super::queue::{QUEUE_TOLERANCE, never_filled};
 use super::rate::{LEAST_RATE_PACKETS, RATE_TOLERANCE, bytes_over_time};
 use super::{Claim, queue};
-use crate::asked::Asked;
+use crate::asked::{Asked, QUEUE_WITHIN};
 use crate::check::{Attempt, Check, Together};
 use crate::finding::{Outcome, Phase, Subject};
 use crate::probe::{Flow, Load, MOST_AT_ONCE, Observed};

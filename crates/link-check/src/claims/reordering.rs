@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lastbyte_units::Unit;
 
-use super::jitter::{Distribution, chance_to_overtake};
+use super::delay::jitter::{Distribution, chance_to_overtake};
 use crate::finding::Outcome;
 use crate::probe::Observed;
 use crate::statistics::DOUBT;
@@ -45,7 +45,7 @@ pub(super) fn judge(asked: Option<&Distribution<'_>>, seen: &Observed) -> Outcom
 mod tests {
     use lastbyte_link::Shape;
 
-    use super::super::jitter::tests::{distribution, jitter};
+    use super::super::delay::jitter::tests::{distribution, jitter};
     use super::*;
     use crate::finding::tests::{is_inside, is_not_measured};
     use crate::probe::tests::{MS, seen};

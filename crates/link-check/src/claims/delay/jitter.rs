@@ -7,7 +7,7 @@ use std::time::Duration;
 use lastbyte_link::{Jitter, Shape};
 use lastbyte_units::Unit;
 
-use super::delay::{DELAY_PROBES, DELAY_TOLERANCE, too_few};
+use super::{DELAY_PROBES, DELAY_TOLERANCE, too_few};
 use crate::asked::Asked;
 use crate::finding::{Measured, Outcome, Subject};
 use crate::probe::{Load, SMALL_PACKET};
@@ -35,24 +35,24 @@ pub(super) fn load(asked: &Asked, jitter: &Jitter, every: Duration) -> Load {
 
 /// The distribution of a delay, as asked: cut off at 0.
 #[derive(Clone, Debug)]
-pub(super) struct Distribution<'a> {
+pub(crate) struct Distribution<'a> {
     delay: Duration,
     jitter: Option<&'a Jitter>,
 }
 
 impl<'a> Distribution<'a> {
     /// That of a direction.
-    pub(super) fn of(asked: &'a Asked) -> Self {
+    pub(crate) fn of(asked: &'a Asked) -> Self {
         Self { delay: asked.delay, jitter: asked.jitter.as_ref() }
     }
 
     /// Whether each packet takes as long as any other.
-    pub(super) fn is_fixed(&self) -> bool {
+    pub(crate) fn is_fixed(&self) -> bool {
         self.jitter.is_none()
     }
 
     /// The share of packets that take at most this many seconds.
-    pub(super) fn below(&self, seconds: f64) -> f64 {
+    pub(crate) fn below(&self, seconds: f64) -> f64 {
         if seconds < 0.0 {
             return 0.0;
         }
@@ -73,7 +73,7 @@ impl<'a> Distribution<'a> {
 
     /// The time in seconds within which a share of the packets arrives: by bisection, because there is no
     /// closed formula for a normal distribution.
-    pub(super) fn quantile(&self, share: f64) -> f64 {
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);
         while self.below(high) < share && high < 1e6 {
             high *= 2.0;
@@ -150,15 +150,15 @@ fn distance(asked: &Distribution<'_>, sorted: &[f64]) -> Outcome {
 }
 
 /// The probability that a packet takes longer than the next one by more than this many seconds.
-pub(super) fn chance_to_overtake(asked: &Distribution<'_>, seconds: f64) -> f64 {
+pub(crate) fn chance_to_overtake(asked: &Distribution<'_>, seconds: f64) -> f64 {
     let share = |point| (f64::from(point) + 0.5) / f64::from(POINTS);
     let chance = |point| asked.below(asked.quantile(share(point)) - seconds);
     (0..POINTS).map(chance).sum::<f64>() / f64::from(POINTS)
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::delay;
+pub(crate) mod tests {
+    use super::super as delay;
     use super::*;
     use crate::asked::tests::asked;
     use crate::finding::tests::{is_inside, is_not_measured};

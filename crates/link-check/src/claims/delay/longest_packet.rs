@@ -6,7 +6,7 @@ use std::time::Duration;
 use lastbyte_link::{Link, LinkError};
 use lastbyte_units::Unit;
 
-use super::delay::DELAY_EVERY;
+use super::DELAY_EVERY;
 use crate::asked::Asked;
 use crate::finding::{Finding, Outcome, Subject};
 use crate::probe::{self, Flow, Load, Observed};
