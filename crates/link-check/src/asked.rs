@@ -50,8 +50,8 @@ pub(crate) struct Asked {
 
 impl Asked {
     pub(crate) fn of(spec: &Spec, way: Way) -> Self {
-        // All fields by name, here and below: a new one does not compile until it is measured or left out.
-        // What happens at set times, cuts and changes, is measured from the path itself.
+        // All fields by name, here and below: a new one does not compile until it is measured or left
+        // out. What happens at set times, cuts and changes, is measured from the path itself.
         let Spec { up: _, down: _, mtu: _, changes: _ } = spec;
         let direction = spec.direction(way);
         let Direction {

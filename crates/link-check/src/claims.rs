@@ -3,8 +3,11 @@
 //!
 //! | File | Claims |
 //! |---|---|
-//! | `delay` | one-way delays and the round trip; `delay/jitter` judges those that vary, `delay/longest_packet` tries the MTU on the same link |
-//! | `loss` | independent losses; `reordering` judges the order of the same packets |
+//! | `delay` | one-way delays and the round trip |
+//! | `delay/jitter` | delays that vary, by the packets of `delay` |
+//! | `delay/longest_packet` | the MTU, on the link of `delay` |
+//! | `loss` | independent losses |
+//! | `reordering` | the order of packets, by those of `loss` |
 //! | `burst_loss`, `every_nth`, `corruption` | the other losses, damage and duplicates |
 //! | `rate`, `queue`, `recorded_rate` | what limits a flow |
 //! | `codel`, `marks` | which packets a managed queue drops or marks |
@@ -61,7 +64,8 @@ pub(crate) const IN_TURN: [Claim; 11] = [
     policer::CLAIM,
 ];
 
-/// Measures the claims that take longest and send least, beside the others: cuts, and changes of a delay.
+/// Measures the claims that take longest and send least, beside the others: cuts, and changes of a
+/// delay.
 pub(crate) fn measure_beside(check: &Check<'_>) -> Result<Attempt, LinkError> {
     let mut attempt = cuts::measure(check)?;
     let delays = changes::delays(check)?;

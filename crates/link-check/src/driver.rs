@@ -11,9 +11,9 @@ use crate::finding::{Finding, Findings, Phase};
 /// How often a phase is tried when the machine is too busy for it.
 const ATTEMPTS: u32 = 3;
 
-/// Measures a path. Takes about 10 s for a plain one, some more for each claim beyond delay, loss, rate and
-/// queue, and as long as the last cut or change that is waited for. Calls `watch` as each phase begins.
-/// `seed` decides which packets are lost.
+/// Measures a path. Takes about 10 s for a plain one, some more for each claim beyond delay, loss, rate
+/// and queue, and as long as the last cut or change that is waited for. Calls `watch` as each phase
+/// begins. `seed` decides which packets are lost.
 ///
 /// # Errors
 /// [`LinkError::Rights`] says what is missing and how to get it. A link that does something wrong is a

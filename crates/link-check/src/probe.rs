@@ -62,7 +62,7 @@ pub(crate) struct Load {
     /// Whether its threads run before ordinary ones: for a load so small that no other program has to
     /// wait for it, where each microsecond of lateness counts.
     pub(crate) high_priority: bool,
-    /// A rate and bytes: sending ends once so many more bytes were sent than leave at the rate.
+    /// A rate and an excess: sending ends once that many more bytes were sent than leave at the rate.
     pub(crate) overfill: Option<(BitRate, u64)>,
 }
 

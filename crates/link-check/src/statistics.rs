@@ -42,8 +42,8 @@ fn ranks_99(samples: usize, share: f64) -> (Option<usize>, Option<usize>) {
     ((low >= 0.0).then(|| whole(low)), (high < samples as f64).then(|| whole(high)))
 }
 
-/// The share of a normal distribution below so many deviations (Abramowitz and Stegun 1964, formula
-/// 7.1.26, to 1.5e-7).
+/// The share of a normal distribution below this many standard deviations (Abramowitz and Stegun 1964,
+/// formula 7.1.26, to 1.5e-7).
 pub(crate) fn normal_below(deviations: f64) -> f64 {
     let x = deviations.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);

@@ -1,10 +1,10 @@
-//! GSO packets: TCP segments that the kernel hands over as one packet (generic segmentation offload), and
-//! how they are split.
+//! GSO packets: TCP segments that the kernel hands over as one packet (generic segmentation offload),
+//! and how they are split.
 //!
-//! A GSO packet is an IP packet of up to 64 KiB behind a vnet header that gives the length of its segments
-//! (`include/uapi/linux/virtio_net.h`). Each part of it is again a GSO packet, or a plain packet.
-//! Checksums stay unfinished, as they came: they hold the sum of the pseudo header alone (RFC 9293
-//! section 3.1), and the receiving kernel does not check them.
+//! A GSO packet is an IP packet of up to 64 KiB behind a vnet header that gives the length of its
+//! segments (`include/uapi/linux/virtio_net.h`). Each part of it is again a GSO packet, or a plain
+//! packet. Checksums stay unfinished, as they came: they hold the sum of the pseudo header alone (RFC
+//! 9293 section 3.1), and the receiving kernel does not check them.
 
 use std::ops::Range;
 

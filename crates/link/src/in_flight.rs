@@ -9,8 +9,8 @@ use lastbyte_sys::tun::VNET_HEADER;
 use crate::clock::Nanos;
 use crate::gso::GsoPacket;
 
-/// Bytes of a buffer for a packet of an Ethernet's length, and for a GSO packet, which the kernel has not
-/// segmented.
+/// Bytes of a buffer for a packet of an Ethernet's length, and for a GSO packet, which the kernel has
+/// not segmented.
 pub(crate) const PACKET_BUFFER_BYTES: usize = 2048;
 pub(crate) const GSO_BUFFER_BYTES: usize = VNET_HEADER + 65_536;
 

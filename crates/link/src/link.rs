@@ -47,8 +47,8 @@ impl Link {
     /// losses.
     ///
     /// # Errors
-    /// [`LinkError::Rights`] says what is missing and how to get it, [`LinkError::Spec`] why the path is not
-    /// possible.
+    /// [`LinkError::Rights`] says what is missing and how to get it, [`LinkError::Spec`] why the path
+    /// is not possible.
     pub fn up(spec: &Spec, seed: u64) -> Result<Self, LinkError> {
         Self::over(Kind::ALL, Self::two_hosts()?, spec, seed)
     }

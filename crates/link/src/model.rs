@@ -12,9 +12,9 @@
 //! A path may change, at set times or on request. A packet that was sent keeps its fate; one that waits
 //! for its transmission then leaves at the new rate ([`Retiming`]).
 //!
-//! A step that the path does not ask for is left out. Each step draws from a seeded generator of its own,
-//! so that the losses of a seed stay the same when a jitter is added. Packets keep their order unless a
-//! jitter may break it.
+//! A step that the path does not ask for is left out. Each step draws from a seeded generator of its
+//! own, so that the losses of a seed stay the same when a jitter is added. Packets keep their order
+//! unless a jitter may break it.
 
 mod jitter;
 mod loss;
@@ -190,8 +190,8 @@ impl Model {
         Some(self.become_state(at, state).unwrap_or_default())
     }
 
-    /// Becomes another path, which began at time 0: as it is at `now`, and as it changes later. Otherwise
-    /// as [`Model::make_change`].
+    /// Becomes another path, which began at time 0: as it is at `now`, and as it changes later.
+    /// Otherwise as [`Model::make_change`].
     pub fn replace(&mut self, now: u64, spec: &Spec, way: Way) -> Retiming {
         self.later = states(spec, way);
         let mut current = None;
@@ -313,7 +313,7 @@ impl Model {
     }
 
     /// Decides what happens to `packets` packets, at least 1, that are sent at once at `now`, up to the
-    /// first that is lost: the same as as many calls of [`Model::offer`]. Only where
+    /// first that is lost, exactly as that many calls of [`Model::offer`] would. Only where
     /// [`Model::takes_batches`].
     pub fn offer_batch(&mut self, now: u64, packets: u32) -> Run {
         debug_assert!(self.takes_batches(), "each packet may meet another fate");

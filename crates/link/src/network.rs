@@ -213,7 +213,8 @@ fn add_if_missing(to: Interface, address: Option<IpAddr>, prefix_bits: u8) -> io
     }
 }
 
-/// Turns forwarding on for a host whose devices exist, and adds its routes. Returns whether there is IPv6.
+/// Turns forwarding on for a host whose devices exist, and adds its routes. Returns whether there is
+/// IPv6.
 fn connect(topology: &Topology, plan: &HostPlan, host: &Namespace) -> Result<bool, LinkError> {
     let routes = topology.routes(plan);
     host.run(|| {

@@ -51,8 +51,8 @@ pub(crate) fn corrupt(packet: &mut [u8], place: u64) {
     packet[start + byte] ^= 1 << (bit % 8);
 }
 
-/// Finishes the checksum that the sending kernel left to the device: sums the bytes from `csum_start` on,
-/// which hold the sum of the pseudo header already, and writes the result at `csum_offset`.
+/// Finishes the checksum that the sending kernel left to the device: sums the bytes from `csum_start`
+/// on, which hold the sum of the pseudo header already, and writes the result at `csum_offset`.
 fn finish_checksum(packet: &mut [u8]) {
     if packet.first().is_none_or(|flags| flags & NEEDS_CHECKSUM == 0) {
         return;

@@ -1,10 +1,10 @@
-//! A host's device, as the carrier sees it: it reads the packets that leave the host, and writes those that
-//! arrive.
+//! A host's device, as the carrier sees it: it reads the packets that leave the host, and writes those
+//! that arrive.
 //!
 //! There are two kinds, with the same format: an IP packet behind a vnet header. A TUN device, where
-//! `/dev/net/tun` may be opened; else a veth pair, one end on the host and the other in an otherwise empty
-//! namespace, with a packet socket on it. The second needs no device file, so that it works in most user
-//! namespaces.
+//! `/dev/net/tun` may be opened; else a veth pair, one end on the host and the other in an otherwise
+//! empty namespace, with a packet socket on it. The second needs no device file, so that it works in
+//! most user namespaces.
 
 use std::fs;
 use std::io;
@@ -118,7 +118,7 @@ impl Port {
         }
     }
 
-    /// Reads one packet, which leaves the host, with its vnet header; `EAGAIN` when none is there.
+    /// Reads one packet that leaves the host, with its vnet header; `EAGAIN` if there is none.
     pub(crate) fn read_packet(&mut self, packet: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tun(tun) => tun.read_packet(packet),

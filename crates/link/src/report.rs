@@ -6,8 +6,8 @@ use hdrhistogram::Histogram;
 
 use crate::spec::Way;
 
-/// A link keeps its promise if 99 of 100 packets are at most this late: about what timers and the scheduler
-/// of a real host add.
+/// A link keeps its promise if 99 of 100 packets are at most this late: about what timers and the
+/// scheduler of a real host add.
 pub const PROMISED_LATENESS: Duration = Duration::from_millis(1);
 
 /// What a link did from its beginning to its end.
@@ -24,8 +24,8 @@ pub struct Report {
     /// How long packets may have waited in the sending host's device until they were read, a GSO packet
     /// counting as one: since the carrier had last found the device empty, or was woken.
     pub unread: Times,
-    /// How long the carrier was ready to run but had no processor; `None` where the kernel does not count
-    /// this.
+    /// How long the carrier was ready to run but had no processor; `None` where the kernel does not
+    /// count this.
     pub starved: Option<Duration>,
     /// Packets that the kernel dropped at the devices, unasked.
     pub device_drops: u64,

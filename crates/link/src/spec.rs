@@ -94,8 +94,8 @@ pub struct Direction {
     pub corrupt: Option<Share>,
     /// The share of packets that arrive twice.
     pub duplicate: Option<Share>,
-    /// IP bytes per second; with `None` a transmission takes no time. With 1500-byte packets TCP's payload is
-    /// 96.5 % of it (1448 of 1500).
+    /// IP bytes per second; with `None` a transmission takes no time. With 1500-byte packets TCP's
+    /// payload is 96.5 % of it (1448 of 1500).
     pub rate: Option<BitRate>,
     /// A recorded rate instead of a constant one.
     pub trace: Option<Trace>,
@@ -216,8 +216,9 @@ pub enum Marks {
     None,
     /// Those that the queue's management would drop.
     InsteadOfDrops,
-    /// Those that arrive while more than this waits, as in switches for DCTCP (RFC 8257 section 3.1); the
-    /// others wait as in any drop-tail queue. A threshold above the limit of the queue marks nothing.
+    /// Those that arrive while more than this waits, as in switches for DCTCP (RFC 8257 section 3.1);
+    /// the others wait as in any drop-tail queue. A threshold above the limit of the queue marks
+    /// nothing.
     Above(ByteSize),
 }
 

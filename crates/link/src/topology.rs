@@ -23,7 +23,7 @@
 //! via = "router"                 # the next host, or a link's name
 //! ```
 //!
-//! The shortest route is the one with the fewest links; of two with as many, the one whose first link
+//! The shortest route is the one with the fewest links; of two equal ones, the one whose first link
 //! comes first in the file. All addresses of a host are reached over the same route, except those on a
 //! link that two hosts share: these are reached over that link.
 //!
@@ -231,8 +231,10 @@ pub enum InvalidTopology {
         via: String,
     },
     /// Packets go round for ever.
-    #[error("routing loop: packets to `{to}` go round {}; give one of these hosts another route to `{to}`",
-            hosts.join(", "))]
+    #[error(
+        "routing loop: packets to `{to}` go round {}; give one of these hosts another route to `{to}`",
+        hosts.join(", ")
+    )]
     RoutingLoop {
         /// Where they shall go.
         to: String,

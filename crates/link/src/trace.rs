@@ -1,8 +1,8 @@
 //! Recorded rates: the format of mahimahi, so that its traces can be replayed.
 //!
-//! Each line of a file is a delivery opportunity: the time in milliseconds since the beginning at which a
-//! packet of 1500 bytes could leave. Times never decrease; a time that is listed twice is two packets. The
-//! last one is the length of the trace, after which it repeats.
+//! Each line of a file is a delivery opportunity: the time in milliseconds since the beginning at which
+//! a packet of 1500 bytes could leave. Times never decrease; a time that is listed twice is two
+//! packets. The last one is the length of the trace, after which it repeats.
 
 use std::fmt;
 use std::sync::Arc;

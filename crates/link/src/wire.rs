@@ -21,13 +21,13 @@ use crate::port::Port;
 use crate::report::{DirectionReport, Report, Times};
 use crate::spec::{Spec, Way};
 
-/// After a delivery in one direction, the next one waits at least so long: packets that come fast
-/// are delivered in groups, as with the interrupts of a network card. A packet alone is not delayed.
+/// The least time between two deliveries in one direction: packets that arrive faster are delivered in
+/// groups, as with the interrupts of a network card. A packet alone is not delayed.
 const GROUPED_WITHIN: Nanos = 100_000;
 /// Packets read from one device before the other one gets its turn.
 const BATCH: usize = 16;
-/// Packets in flight in one direction, a GSO packet counting as one; more are dropped unasked, which voids
-/// the run. 1 s of 1 Gbit/s in packets of 1500 bytes.
+/// Packets in flight in one direction, a GSO packet counting as one; more are dropped unasked, which
+/// voids the run. 1 s of 1 Gbit/s in packets of 1500 bytes.
 const MOST_IN_FLIGHT: usize = 1 << 17;
 
 /// Both directions of a link, carried by one thread.
@@ -360,8 +360,8 @@ impl Line {
         }
     }
 
-    /// Asks the model about each segment. One that is not delivered as it was sent is cut out; where order
-    /// is not kept, each waits by itself.
+    /// Asks the model about each segment. One that is not delivered as it was sent is cut out; where
+    /// order is not kept, each waits by itself.
     fn decide_segments(&mut self, now: Nanos, gso: GsoPacket, buffer: &mut PacketBuffer) {
         let whole = &buffer.bytes[..buffer.length];
         let ecn_capable = packet::is_ecn_capable(whole);
@@ -465,8 +465,8 @@ fn histogram() -> io::Result<Histogram<u32>> {
     Histogram::new_with_bounds(1, 60_000_000_000, 2).map_err(io::Error::other)
 }
 
-/// Whether the kernel took the packet and had no room for it (`ENOBUFS`, `ENOMEM`), or the device is going
-/// down (`EIO`).
+/// Whether the kernel took the packet and had no room for it (`ENOBUFS`, `ENOMEM`), or the device is
+/// going down (`EIO`).
 fn is_drop(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(5 | 12 | 105))
 }

@@ -21,10 +21,10 @@ const LONGER_THAN_JITTER: f64 = 6.0;
 const LEAST_ERROR: f64 = 0.002;
 /// A train whose rate is this many times its error away from the median met other traffic.
 const FAR_OFF: f64 = 3.0;
-/// A tail has at least so many packets.
+/// The fewest packets of a tail.
 const LEAST_TAIL: usize = 6;
-/// And at least this share of it is lost: trains are sent at a multiple of the rate, so that most packets
-/// are dropped once the queue is full.
+/// And at least this share of it is lost: trains are sent at a multiple of the rate, so that most
+/// packets are dropped once the queue is full.
 const TAIL_LOSS: f64 = 0.5;
 /// The probabilities below which a tail is not lost by chance, and a burst of losses is not as long.
 const TAIL_CHANCE: f64 = 0.001;
@@ -42,8 +42,8 @@ pub(super) struct Dispersion {
     pub(super) bits_per_s: f64,
     /// How far off it may be, as a share of it.
     pub(super) error: f64,
-    /// The round trip of its first packet, which found the queue empty, in seconds: extrapolated from the
-    /// others, so that where jitter keeps the order it is as late as they are.
+    /// The round trip of its first packet, which found the queue empty, in seconds: extrapolated from
+    /// the others, so that where jitter keeps the order it is as late as they are.
     pub(super) base: f64,
     /// The rate that the train was sent at.
     pub(super) sent_bits_per_s: f64,
@@ -83,8 +83,9 @@ impl Dispersion {
 /// The line through the times at which packets of a train left the slowest link, by number, and how many
 /// packets it rests on.
 ///
-/// Losses after that link leave gaps; losses before it leave none, and then a line through ranks instead of
-/// numbers fits clearly better. Dropped tails are left out, as long as enough packets remain.
+/// Losses after that link leave gaps; losses before it leave none, and then a line through ranks
+/// instead of numbers fits clearly better. Dropped tails are left out, as long as enough packets
+/// remain.
 fn departures(train: &Observed, conditions: &Conditions) -> Option<(Line, f64)> {
     let replies = train.first_replies();
     let points = |replies: &[Option<Reply>]| -> Vec<(f64, f64)> {
@@ -151,8 +152,8 @@ pub(super) struct Rate {
     pub(super) error: f64,
 }
 
-/// The weighted mean of the resolved trains near the median, by their exactness: a long train counts more
-/// where the delay varies, and one that met other traffic does not count.
+/// The weighted mean of the resolved trains near the median, by their exactness: a long train counts
+/// more where the delay varies, and one that met other traffic does not count.
 pub(super) fn rate(trains: &[Dispersion]) -> Option<Rate> {
     let mut resolved: Vec<Dispersion> =
         trains.iter().copied().filter(Dispersion::is_resolved).collect();
@@ -184,8 +185,8 @@ pub(super) fn rate(trains: &[Dispersion]) -> Option<Rate> {
 pub(super) struct Tail {
     /// How long the packets that just fitted waited in the queue, in seconds.
     pub(super) waited: f64,
-    /// Whether they waited as in a queue; otherwise something else dropped the tail, such as a policer or a
-    /// host's limit on echo requests.
+    /// Whether they waited as in a queue; otherwise something else dropped the tail, such as a policer
+    /// or a host's limit on echo requests.
     pub(super) is_queue: bool,
     /// Packets of the train before the first that was dropped.
     pub(super) fitted: u32,

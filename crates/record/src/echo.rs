@@ -2,16 +2,16 @@
 
 /// The ICMP header, in bytes.
 const HEADER: usize = 8;
-/// The cookie and the number at the beginning of a request's data, in bytes. Some hosts return no more than
-/// the first 64 bytes.
+/// The cookie and the number at the beginning of a request's data, in bytes. Some hosts return no more
+/// than the first 64 bytes.
 const MARK: usize = 8 + 4;
 
 /// The format of requests and replies on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EchoFormat {
     pub(super) v6: bool,
-    /// Whether it is a raw socket: then we set the checksum and identifier of IPv4, and a reply is preceded
-    /// by its IP header.
+    /// Whether it is a raw socket: then we set the checksum and identifier of IPv4, and a reply is
+    /// preceded by its IP header.
     pub(super) raw: bool,
     /// The identifier on a raw socket.
     pub(super) id: u16,
@@ -63,8 +63,8 @@ impl EchoFormat {
         self.ip_header() + 20
     }
 
-    /// A request whose IP packet has this length, at least [`EchoFormat::shortest`]. Its data beyond the mark
-    /// are noise, so that no link compresses it.
+    /// A request whose IP packet has this length, at least [`EchoFormat::shortest`]. Its data beyond
+    /// the mark are noise, so that no link compresses it.
     pub(super) fn request(self, ip_bytes: u32) -> Request {
         let length = ip_bytes.saturating_sub(self.ip_header()) as usize;
         let mut packet = vec![0; length.max(HEADER + MARK)];

@@ -14,8 +14,8 @@ use super::round_trips::{JitterShape, LEAST_JITTER, LEAST_ROUND_TRIPS, RoundTrip
 use super::statistics::median;
 use super::{Figure, Method, Outcome, Recorded, Subject};
 
-/// With 300 probes, a shape whose distance is not smaller than the other's by this factor is the right one
-/// in fewer than 19 of 20 cases.
+/// With 300 probes, a shape whose distance is not smaller than the other's by this factor is the right
+/// one in fewer than 19 of 20 cases.
 const CLEARLY: f64 = 1.5;
 /// The share of replies after one to a later request, from which on the scenario reorders. Below it, it
 /// would reorder more than was observed.
@@ -409,12 +409,12 @@ fn bytes(number: f64) -> ByteSize {
     ByteSize::from_bytes(bytes.max(1500))
 }
 
-/// To a multiple of a step.
+/// Rounded to a multiple of a step.
 fn round(value: f64, step: f64) -> f64 {
     (value / step).round() * step
 }
 
-/// To so many digits.
+/// Rounded to this many significant digits.
 fn significant(value: f64, digits: u8) -> f64 {
     let text = format!("{value:.*e}", usize::from(digits.saturating_sub(1)));
     text.parse().unwrap_or(value)
@@ -442,7 +442,7 @@ pub(super) mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Probes 10 ms apart that took so long; `None` for one that was lost.
+    /// Probes 10 ms apart with these round trips in seconds; `None` for one that was lost.
     pub(in super::super) fn probes(took: impl IntoIterator<Item = Option<f64>>) -> Observed {
         let mut seen = Observed { ip_bytes: 40, ..Observed::default() };
         for (number, took) in (0_u32..).zip(took) {

@@ -14,7 +14,8 @@
 //! both. Each figure says what it rests on ([`Outcome`], [`Figure::basis`]).
 //!
 //! `probe` and `connect` ask the network, `packet_trains` decides what to send next, `round_trips`,
-//! `losses`, `conditions`, `dispersion` and `estimate` are arithmetic, `echo` and `scenario_text` make bytes and text.
+//! `losses`, `conditions`, `dispersion` and `estimate` are arithmetic, `echo` and `scenario_text` make
+//! bytes and text.
 
 #![forbid(unsafe_code)]
 
@@ -106,7 +107,7 @@ impl Target {
 pub struct Plan {
     /// How long small probes are sent.
     pub probes_for: Duration,
-    /// IP bytes that all trains together may send; as many may come back.
+    /// IP bytes that all trains together may send; as many may be returned.
     pub train_budget: ByteSize,
 }
 
@@ -263,7 +264,10 @@ pub enum RecordError {
     )]
     Rights(io::Error),
     /// The host answered nothing.
-    #[error("{address} answered none of {sent} {probes} in {seconds:.0} s{}; {advice}", said(.network_error))]
+    #[error(
+        "{address} answered none of {sent} {probes} in {seconds:.0} s{}; {advice}",
+        reported(.network_error)
+    )]
     NoAnswer {
         /// The host.
         address: IpAddr,
@@ -288,7 +292,7 @@ pub enum RecordError {
     },
 }
 
-fn said(network_error: &Option<String>) -> String {
+fn reported(network_error: &Option<String>) -> String {
     network_error.as_ref().map_or_else(String::new, |what| format!(" (the network said: {what})"))
 }
 
@@ -378,8 +382,8 @@ pub fn record(
     }
 }
 
-/// Sends the first probes at the usual pace, and the others in the remaining time, as far apart as the first
-/// ones show to be needed.
+/// Sends the first probes at the usual pace, and the others in the remaining time, as far apart as the
+/// first ones show to be needed.
 fn small_probes<E>(
     load: &Load,
     mut exchange: impl FnMut(&Load) -> Result<Observed, E>,

@@ -15,7 +15,7 @@ pub(super) struct Losses {
     pub(super) lost: u64,
     /// Runs: losses in a row count as one.
     pub(super) runs: u64,
-    /// The probability that as many of independent losses follow another one.
+    /// The probability that at least as many of independent losses follow another loss.
     pub(super) chance: f64,
 }
 
@@ -55,8 +55,8 @@ impl Losses {
         self.lost as f64 / self.runs.max(1) as f64
     }
 
-    /// The mean length of a burst in one direction: a run of lost round trips may be made of bursts of both
-    /// directions that touch. For two independent and equal Gilbert chains.
+    /// The mean length of a burst in one direction: a run of lost round trips may be made of bursts of
+    /// both directions that touch. For two independent and equal Gilbert chains.
     pub(super) fn burst(&self) -> f64 {
         let lost = self.lost as f64 / self.sent as f64;
         let share = one_way(lost);

@@ -20,18 +20,19 @@ const LONG_RATE_TRAINS: [u32; 4] = [128, 256, 512, 1024];
 /// The first train that is to fill a queue; each next one is twice as long.
 const FIRST_FILLING: u32 = 32;
 const LONGEST: u32 = 16_384;
-/// Those are sent at this multiple of the rate, as far as this machine can: three of four packets stay in
-/// the queue.
+/// Those are sent at this multiple of the rate, as far as this machine can: three of four packets stay
+/// in the queue.
 const FILLED_AT: f64 = 4.0;
-/// At least this many trains of one length, and more than half of them, must lose their tails, from places
-/// on that differ by no more than this factor: a burst of losses is rarely at the end twice.
+/// At least this many trains of one length, and more than half of them, must lose their tails, from
+/// places on that differ by no more than this factor: a burst of losses is rarely at the end twice.
 const TAILS: usize = 2;
 const TRIES: usize = 3;
 const ALIKE: f64 = 1.25;
 /// A rate less exact than this, as a share of it, is measured again with this many more trains.
 const EXACT: f64 = 0.01;
 const MORE_TRAINS: u32 = 8;
-/// A train that is shortened to fit the rest of the budget must be longer than those before by this factor.
+/// A train that is shortened to fit the rest of the budget must be longer than those before by this
+/// factor.
 const WORTH_IT: f64 = 1.2;
 /// No train keeps the path busy for longer.
 const BUSY_AT_MOST: Duration = Duration::from_secs(1);
@@ -216,8 +217,8 @@ impl PacketTrains {
         if is_spread || by_length { dispersion::rate(&self.dispersions) } else { None }
     }
 
-    /// A lower bound of the rate, where the path does not spread trains: the highest rate that one of them
-    /// could have shown.
+    /// A lower bound of the rate, where the path does not spread trains: the highest rate that one of
+    /// them could have shown.
     pub(super) fn rate_above(&self) -> Option<f64> {
         let unspread = self.dispersions.iter().filter(|one| !one.is_resolved());
         unspread.map(|one| one.limit_bits_per_s).max_by(f64::total_cmp)
@@ -233,8 +234,9 @@ impl PacketTrains {
         Group { trains: tails.len(), tails: tails.into_iter().flatten().collect() }
     }
 
-    /// The dropped tails of the trains of one length: the longest for which they are confirmed. Where losses
-    /// are independent, so that no tail is long by chance, one of the longest trains of all is enough.
+    /// The dropped tails of the trains of one length: the longest for which they are confirmed. Where
+    /// losses are independent, so that no tail is long by chance, one of the longest trains of all is
+    /// enough.
     pub(super) fn tails(&self) -> Vec<Tail> {
         let lengths = self.seen.iter().map(|train| u32::try_from(train.sent.len()).unwrap_or(0));
         let mut lengths: Vec<u32> = lengths.collect();
@@ -312,7 +314,7 @@ impl Group {
     }
 }
 
-/// How long so many bytes take, in seconds.
+/// The transmission time of these bytes at the rate, in seconds.
 fn time(bytes: u64, rate: &Rate) -> f64 {
     bytes as f64 * 8.0 / rate.bits_per_s
 }

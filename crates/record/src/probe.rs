@@ -231,8 +231,8 @@ impl Prober {
         Ok(None)
     }
 
-    /// When a packet arrived, by the monotonic clock of the sender. The clock of the time stamp may be set
-    /// meanwhile, so that only the age of the stamp is used.
+    /// When a packet arrived, by the monotonic clock of the sender. The clock of the time stamp may be
+    /// set meanwhile, so that only the age of the stamp is used.
     fn arrival(&self, stamp: Option<Duration>) -> Duration {
         let (now, clock) = (self.start.elapsed(), SystemTime::now());
         let clock = clock.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -7,27 +7,27 @@ use lastbyte_stats::Z_99;
 
 use super::observed::Observed;
 
-/// The quantile that is taken for the round trip of a path without jitter: not the minimum, which may be an
-/// error of the clock, but that of an idle path.
+/// The quantile that is taken for the round trip of a path without jitter: not the minimum, which may
+/// be an error of the clock, but that of an idle path.
 pub(super) const FLOOR: f64 = 0.05;
-/// A jitter smaller than this in one direction cannot be distinguished from late wake-ups of the host and
-/// this machine.
+/// A jitter smaller than this in one direction cannot be distinguished from late wake-ups of the host
+/// and this machine.
 pub(super) const LEAST_JITTER: Duration = Duration::from_micros(100);
 /// With fewer round trips their variation is unknown.
 pub(super) const LEAST_ROUND_TRIPS: usize = 20;
-/// A distribution whose tail above the median is this many times as long as the tail below, measured at 5
-/// and 95 %, is neither uniform nor normal; and the number of round trips needed to say so.
+/// A distribution whose tail above the median is this many times as long as the tail below, measured at
+/// 5 and 95 %, is neither uniform nor normal; and the number of round trips needed to say so.
 const SKEWED: f64 = 2.0;
 const LEAST_FOR_A_TABLE: usize = 100;
 /// Steps of the quantiles that describe such a distribution.
 const STEPS: u32 = 20;
-/// Probes are this many standard deviations of the round trip apart: then one of 400 is delayed by the one
-/// before it, where the delay is normal. A longer time would leave too few probes.
+/// Probes are this many standard deviations of the round trip apart: then one of 400 is delayed by the
+/// one before it, where the delay is normal. A longer time would leave too few probes.
 const APART: f64 = 4.0;
 const APART_AT_MOST: Duration = Duration::from_millis(200);
 
-/// How far apart small probes have to be so that none delays the next: where order is kept, a late packet
-/// delays those behind it. At least `usual`.
+/// How far apart small probes have to be so that none delays the next: where order is kept, a late
+/// packet delays those behind it. At least `usual`.
 pub(super) fn spacing(first: &Observed, usual: Duration) -> Duration {
     let far = APART * RoundTrips::of(first).map_or(0.0, |varied| varied.deviation());
     Duration::from_secs_f64(far.min(APART_AT_MOST.as_secs_f64())).max(usual)
@@ -140,8 +140,8 @@ struct FittedShape {
     distance: f64,
 }
 
-/// Shares of the upper half with their normal quantiles. Only the first nine are fitted, so that a few slow
-/// packets do not matter; the others also distinguish the shapes.
+/// Shares of the upper half with their normal quantiles. Only the first nine are fitted, so that a few
+/// slow packets do not matter; the others also distinguish the shapes.
 const QUANTILES: [(f64, f64); 12] = [
     (0.55, 0.125_661),
     (0.60, 0.253_347),

@@ -1,7 +1,7 @@
 //! Changes at set times: of a delay, a rate and an independent loss, before and after, and when.
 //!
-//! Delays have the load of `cuts`; rates and losses are loaded over the time of their changes. Each has a
-//! path with nothing but what changes, and the delay it needs.
+//! Delays have the load of `cuts`; rates and losses are loaded over the time of their changes. Each has
+//! a path with nothing but what changes, and the delay it needs.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -172,7 +172,7 @@ fn loaded_over_changes(quantity: Quantity, check: &Check<'_>) -> Result<Attempt,
     Ok(attempt)
 }
 
-/// Full packets at more than the highest rate, or numbered ones, for so long.
+/// Full packets at more than the highest rate, or numbered ones, for this time.
 fn flow_over_changes(quantity: Quantity, path: &Spec, way: Way, lasting: Duration) -> Flow {
     let asked = Asked::of(path, way);
     let rates = states(path, way).filter_map(|(_, direction)| direction.rate);
@@ -284,8 +284,8 @@ fn delay_step(
         };
         list.push((step.subject("delay", moment), outcome));
     }
-    // The first packet with another delay. A longer delay shows at once; a shorter one gradually, because
-    // order is kept.
+    // The first packet with another delay. A longer delay shows at once; a shorter one gradually,
+    // because order is kept.
     let enough = DELAY_TOLERANCE.as_secs_f64();
     let enough = if step.to > step.from { enough.max((step.to - step.from) / 2.0) } else { enough };
     let changed = |delay: f64| (delay - step.from) * (step.to - step.from).signum() > enough;
@@ -335,7 +335,8 @@ fn rate_step(
     // From the middle of one state to that of the other, so that a change at another time shows too.
     let outcome = match (before.get(before.len() / 2), after.get(after.len() / 2)) {
         (Some(one), Some(two)) => {
-            // Bytes that arrived between both: at the first rate until the change, at the second after it.
+            // Bytes that arrived between both: at the first rate until the change, at the second after
+            // it.
             let between =
                 seen.arrivals.iter().filter(|arrival| arrival.at > one.at && arrival.at <= two.at);
             let bits = between.map(|arrival| f64::from(arrival.ip_bytes) * 8.0).sum::<f64>();

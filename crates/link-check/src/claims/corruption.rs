@@ -36,7 +36,8 @@ fn measure(check: &Check<'_>) -> Result<Attempt, LinkError> {
     })
 }
 
-/// Packets that never arrived where nothing but corruption takes them: the receiving kernel refused them.
+/// Packets that never arrived where nothing but corruption takes them: the receiving kernel refused
+/// them.
 fn corrupted(asked: f64, seen: &Observed) -> Outcome {
     let lost = seen.lost();
     if seen.refused < lost {

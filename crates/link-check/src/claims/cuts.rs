@@ -76,7 +76,7 @@ pub(super) struct Probed {
     pub(super) run: LinkRun,
 }
 
-/// Sends probes in both directions for so long.
+/// Sends probes in both directions for this time.
 pub(super) fn probe_from_start(
     path: &Spec,
     seed: u64,
@@ -181,7 +181,7 @@ pub(super) mod tests {
         Scenario::parse("test", toml).unwrap().spec
     }
 
-    /// Probes at the pace of those for cuts, that take as many milliseconds as is said; `None` is lost.
+    /// Probes at the pace of those for cuts, with delays in milliseconds; `None` for one that is lost.
     pub(crate) fn probes(many: u32, takes: impl Fn(u32) -> Option<u32>) -> Observed {
         let start = Instant::now();
         let sent: Vec<_> = (0..many).map(|number| start + CUT_EVERY * number).collect();

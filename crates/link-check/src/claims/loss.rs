@@ -15,8 +15,8 @@ use crate::finding::{Measured, Outcome, Phase, Subject};
 use crate::part;
 use crate::probe::Load;
 
-/// As many losses are wanted before a share is judged: their count then has a standard deviation of
-/// less than a quarter of itself.
+/// How many losses a load should show: their count then has a standard deviation of less than a quarter
+/// of itself.
 pub(super) const LOSSES_WANTED: f64 = 20.0;
 
 pub(super) const CLAIM: Claim = Claim { phase: Phase::Loss, is_made: |_| true, measure };

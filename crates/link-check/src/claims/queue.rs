@@ -23,7 +23,7 @@ pub(super) const QUEUE_TOLERANCE: f64 = 0.02;
 /// What is offered to fill a queue, as a multiple of the rate, as far as the sender gets: as a burst
 /// arrives from a faster line. Packets sent faster than the link's thread can read would wait before it.
 const QUEUE_OFFERED: f64 = 8.0;
-/// As many packets may follow at once when the sender was late.
+/// How many packets a late sender may send at once.
 const QUEUE_BURST: u32 = 64;
 /// Sent beyond what the queue takes, in packets, and what leaves it while the link is late to read.
 const QUEUE_EXCESS: u64 = 20;

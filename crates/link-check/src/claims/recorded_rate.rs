@@ -24,7 +24,7 @@ const TRACE_FOR: Duration = Duration::from_secs(3);
 const TRACE_WITHIN: Duration = Duration::from_secs(10);
 /// How well it is known when a link began.
 const START_UNSURE: Duration = Duration::from_millis(20);
-/// The part of the packets, at their beginning, before which all had not been sent yet: one of so many.
+/// One of this many packets, at the beginning, may have left before all had been sent, and is left out.
 const UNSTEADY: usize = 10;
 /// Where a trace may begin, in opportunities around the likeliest, at most.
 const MOST_PLACES: u64 = 2_000;
@@ -160,7 +160,7 @@ impl Fit {
     }
 }
 
-/// Bytes over the receiver's time, against what the trace carries in it: whole rounds where so many came.
+/// Bytes over the receiver's time, compared with what the trace carries in it: whole rounds, if any.
 fn trace_rate(trace: &Trace, place: u64, seen: &Observed) -> Outcome {
     let later = &seen.arrivals[seen.arrivals.len() / UNSTEADY..];
     let whole =

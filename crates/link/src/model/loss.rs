@@ -66,8 +66,8 @@ impl Bernoulli {
     }
 }
 
-/// Loss in bursts (Gilbert 1960): a good state in which nothing is lost, and a bad one in which each packet
-/// is lost with the same probability, often 1. The state may change before each packet.
+/// Loss in bursts (Gilbert 1960): a good state in which nothing is lost, and a bad one in which each
+/// packet is lost with the same probability, often 1. The state may change before each packet.
 #[derive(Clone, Debug)]
 pub(super) struct Bursts {
     random: Pcg64Mcg,

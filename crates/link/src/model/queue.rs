@@ -1,8 +1,8 @@
 //! A rate, and the queue in front of it.
 //!
-//! In a first-in, first-out queue in front of a known rate, the time at which a packet leaves is known when
-//! it arrives: when all before it have been sent. So is its fate under CoDel, whose control law looks at
-//! the waiting times of packets in the order in which they leave.
+//! In a first-in, first-out queue in front of a known rate, the time at which a packet leaves is known
+//! when it arrives: when all before it have been sent. So is its fate under CoDel, whose control law
+//! looks at the waiting times of packets in the order in which they leave.
 
 use std::collections::VecDeque;
 
@@ -194,8 +194,8 @@ impl Pace {
         }
     }
 
-    /// When the transmission of a packet that arrives at `now` ends, if that of the one before it ends at
-    /// `free_at`.
+    /// When the transmission of a packet that arrives at `now` ends, if that of the one before it ends
+    /// at `free_at`.
     fn sent_at(&mut self, now: u64, free_at: u64, bytes: u32) -> u64 {
         match self {
             Self::Constant { bits_per_s, carry } => {

@@ -10,9 +10,9 @@ pub(super) struct NextHops {
 }
 
 impl NextHops {
-    /// The routes over the fewest links; of two that have as many, the one whose first attachment comes
-    /// first. `neighbours` has for each host those at the other end of its attachments, in order. There
-    /// is no next hop towards a host that cannot be reached.
+    /// The routes over the fewest links; of two equal ones, the one whose first attachment comes first.
+    /// `neighbours` has for each host those at the other end of its attachments, in order. There is no
+    /// next hop towards a host that cannot be reached.
     pub(super) fn shortest(neighbours: &[Vec<usize>]) -> Self {
         let mut next = vec![vec![None; neighbours.len()]; neighbours.len()];
         for to in 0..neighbours.len() {
@@ -124,7 +124,8 @@ mod tests {
             }
             for (from, away) in away.iter().enumerate() {
                 for (to, away) in away.iter().enumerate() {
-                    prop_assert_eq!(length(&next_hops, &neighbours, from, to), *away, "{} to {}", from, to);
+                    let links = length(&next_hops, &neighbours, from, to);
+                    prop_assert_eq!(links, *away, "{} to {}", from, to);
                 }
             }
         }

@@ -71,8 +71,8 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// The time in seconds within which a share of the packets arrives: by bisection, because there is no
-    /// closed formula for a normal distribution.
+    /// The time in seconds within which a share of the packets arrives: by bisection, because there is
+    /// no closed formula for a normal distribution.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);
         while self.below(high) < share && high < 1e6 {
@@ -172,7 +172,7 @@ pub(crate) mod tests {
         Distribution { delay, jitter: Some(jitter) }
     }
 
-    /// As many delays as asked for, at equal steps of the distribution, then changed.
+    /// Delays at equal steps of the distribution, each changed.
     fn drawn(asked: &Distribution<'_>, many: u32, change: impl Fn(f64) -> f64) -> Vec<f64> {
         let share = |number| (f64::from(number) + 0.5) / f64::from(many);
         (0..many).map(|number| change(asked.quantile(share(number)))).collect()
