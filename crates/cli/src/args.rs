@@ -130,7 +130,7 @@ impl PathArgs {
             direction.queue = self.queue.or(direction.queue);
         }
         let words = self.set.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        scenario.spec = Setting::from_words(words, None)?.of(&scenario.spec, Path::new(""))?;
+        scenario.spec = Setting::from_pairs(words, None)?.of(&scenario.spec, Path::new(""))?;
         Ok(Some(scenario))
     }
 

@@ -228,7 +228,7 @@ impl Carried {
             other => bail!("`{other}` is no direction"),
         });
         let words = wish.words.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let setting = Setting::from_words(words, way.transpose()?)?;
+        let setting = Setting::from_pairs(words, way.transpose()?)?;
         let spec = setting.of(&self.specs[place], &wish.folder)?;
         let (_, link) = self.network.links().nth(place).context("it was there a moment ago")?;
         link.become_path(&spec)?;

@@ -8,9 +8,9 @@ pub(crate) type Nanos = u64;
 /// A clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
-    /// That runs since then.
+    /// It has run since then.
     Since(Instant),
-    /// That stands.
+    /// It stands still.
     #[cfg(test)]
     At(Nanos),
 }
@@ -29,6 +29,8 @@ impl Clock {
     }
 }
 
-pub(crate) fn nanos(duration: Duration) -> Nanos {
+/// A duration in the nanoseconds that the model counts in.
+#[must_use]
+pub fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

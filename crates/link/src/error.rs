@@ -1,4 +1,4 @@
-//! Why a link could not be made or carried.
+//! Why a link could not be made, or failed.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::spec::SpecError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The rights for it are missing: what, for what, and how to get them.
+    /// A privilege or a device is missing: for what, and how to get it.
     #[error("{what}: {cause}; {advice}")]
     Rights {
         /// What was tried.
@@ -19,15 +19,17 @@ pub enum LinkError {
         /// What to do.
         advice: String,
     },
-    /// The path makes no sense.
-    #[error("a path that makes no sense: {0}")]
+    /// The path is not possible.
+    #[error("invalid path: {0}")]
     Spec(SpecError),
-    /// A network is to be made of another number of hosts than it has.
-    #[error("a network of {asked} hosts between {there}: give one namespace for each host")]
+    /// The number of namespaces is not that of the network's hosts.
+    #[error(
+        "the network has {asked} hosts, but {there} namespaces were given: give one for each host"
+    )]
     Hosts {
-        /// How many were given.
+        /// How many namespaces were given.
         there: usize,
-        /// How many it has.
+        /// How many hosts it has.
         asked: usize,
     },
     /// A host or a link of a network could not be made or carried.
@@ -55,8 +57,9 @@ const DEVICE: &str = "making a path needs /dev/net/tun, or veth devices and pack
                       /dev/net/tun --cap-add NET_ADMIN --cap-add SYS_ADMIN)";
 
 impl LinkError {
-    /// Names the step in which the kernel said no, and the cure where it is a matter of rights.
-    pub(crate) fn at(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+    /// Names the step that the kernel refused, such as "sending probes": [`LinkError::Rights`] where a
+    /// privilege is missing, else [`LinkError::Step`].
+    pub fn at(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |cause| match cause.kind() {
             io::ErrorKind::PermissionDenied => {
                 Self::Rights { what: doing, cause, advice: AS_ROOT.to_owned() }
@@ -73,12 +76,12 @@ impl LinkError {
         }
     }
 
-    /// As [`LinkError::at`], for a host's first step, for which the rights may be had in a user
-    /// namespace: what stands in the way of that is part of the cure.
+    /// As [`LinkError::at`], for a host's first step. It needs no root in a user namespace: if this
+    /// machine forbids those, the advice says so.
     pub(crate) fn at_namespace(cause: io::Error) -> Self {
         let what = "making a network namespace";
         let refused = cause.kind() == io::ErrorKind::PermissionDenied;
-        match rights::what_stands_in_the_way().filter(|_| refused) {
+        match rights::why_not_in_a_user_namespace().filter(|_| refused) {
             Some(why) => {
                 let advice = format!("{AS_ROOT}; without root it needs user namespaces, and {why}");
                 Self::Rights { what, cause, advice }
@@ -87,7 +90,7 @@ impl LinkError {
         }
     }
 
-    /// As [`LinkError::at`], for the device, the kinds of which may be missing altogether.
+    /// As [`LinkError::at`], for the device: this machine may have no kind of it.
     pub(crate) fn at_device(cause: io::Error) -> Self {
         let what = "making a device";
         match cause.raw_os_error() {

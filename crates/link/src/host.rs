@@ -1,8 +1,7 @@
-//! A host of one's own: a network namespace.
+//! A host: a network namespace, held by a descriptor.
 
 use std::fs;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
@@ -11,7 +10,7 @@ use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::{mount, namespace};
 
 use crate::error::LinkError;
-use crate::port::{Kind, Port, Use};
+use crate::spec::Way;
 
 /// The near host's address, from the block set aside for benchmarks (RFC 2544, RFC 5735).
 pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -21,12 +20,6 @@ pub const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 pub const NEAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 /// The far host's IPv6 address.
 pub const FAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
-
-/// The name of a host's one interface, where it has but one.
-const INTERFACE: &str = "path0";
-/// Packets that may wait for the carrier in a host's device: a second of 240 Mbit/s, so that a
-/// carrier that is late is seen in the report as late, not as loss.
-const DEVICE_QUEUE_PACKETS: u32 = 20_000;
 
 /// Which end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,21 +59,20 @@ impl Host {
     }
 }
 
-/// A host's device towards another host, to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// Its name, at most 15 bytes.
-    pub name: String,
-    /// Its addresses, each with the length of its network's prefix in bits.
-    pub addresses: Vec<(IpAddr, u8)>,
-}
-
-impl Device {
-    /// The one device of a host that has one link.
+impl Way {
+    /// The host that sends in this direction.
     #[must_use]
-    pub fn of(host: Host) -> Self {
-        let (v4, v6) = (IpAddr::V4(host.address()), IpAddr::V6(host.address_v6()));
-        Self { name: INTERFACE.to_owned(), addresses: vec![(v4, 24), (v6, 64)] }
+    pub fn sender(self) -> Host {
+        match self {
+            Self::Up => Host::Near,
+            Self::Down => Host::Far,
+        }
+    }
+
+    /// The host that receives in this direction.
+    #[must_use]
+    pub fn receiver(self) -> Host {
+        self.sender().other()
     }
 }
 
@@ -91,7 +83,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes an empty namespace with its loopback interface in service.
+    /// Makes an empty namespace, with its loopback interface up.
     ///
     /// # Errors
     /// [`LinkError::Rights`] without `CAP_SYS_ADMIN`.
@@ -101,7 +93,7 @@ impl Namespace {
             let doing = "making a network namespace";
             namespace::unshare_network().map_err(LinkError::at_namespace)?;
             let loopback = Interface::named("lo").and_then(Interface::set_up);
-            loopback.map_err(LinkError::at("taking up the loopback interface"))?;
+            loopback.map_err(LinkError::at("bringing the loopback interface up"))?;
             Ok(Self { fd: namespace::current_network().map_err(LinkError::at(doing))? })
         })
     }
@@ -194,59 +186,11 @@ impl Namespace {
             .map(|value| value.trim().to_owned())
             .map_err(LinkError::at("reading a sysctl of a namespace"))
     }
-
-    /// Gives the host a device, with its addresses.
-    pub(crate) fn add_device(
-        &self,
-        device: &Device,
-        kinds: &[Kind],
-        use_of: Use,
-    ) -> Result<Port, LinkError> {
-        self.run(|| {
-            let port = Port::create(&device.name, kinds, use_of)?;
-            configure(device, &port, use_of).map_err(LinkError::at("configuring a device"))?;
-            Ok(port)
-        })?
-    }
-
-    /// Packets that a device of the host dropped unasked, so far.
-    pub(crate) fn device_drops(&self, device: &Device) -> Result<u64, LinkError> {
-        let counters = self.run(|| Interface::named(&device.name)?.counters())?;
-        let counters = counters.map_err(LinkError::at("reading a device's counters"))?;
-        Ok(counters.rx_dropped + counters.tx_dropped)
-    }
 }
 
 impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-fn configure(device: &Device, port: &Port, use_of: Use) -> io::Result<()> {
-    let interface = Interface::named(&device.name)?;
-    interface.set_queue(DEVICE_QUEUE_PACKETS)?;
-    interface.set_mtu(use_of.mtu)?;
-    quieten_ipv6(&device.name);
-    port.set_up(interface)?;
-    for (address, prefix_bits) in &device.addresses {
-        match interface.add_address(*address, *prefix_bits) {
-            // A kernel booted without IPv6 has no such family, nor has a device with an MTU that is too
-            // small for it: the path is IPv4's then.
-            Err(error) if address.is_ipv6() && error.kind() != io::ErrorKind::PermissionDenied => {}
-            result => result?,
-        }
-    }
-    Ok(())
-}
-
-/// Keeps the kernel from sending packets that nobody asked for: the model's decisions go by the
-/// order of packets, and these would come between.
-fn quieten_ipv6(device: &str) {
-    let settings = Path::new("/proc/sys/net/ipv6/conf").join(device);
-    for (name, value) in [("addr_gen_mode", "1"), ("router_solicitations", "0")] {
-        // Without IPv6 there is nothing to keep quiet.
-        let _ = fs::write(settings.join(name), value);
     }
 }
 

@@ -1,19 +1,20 @@
-//! The path itself.
+//! A link: two hosts and the path between them.
 
 use std::io::{self, PipeWriter, Write};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
+use crate::device::Device;
 use crate::error::LinkError;
-use crate::host::{Device, Host, Namespace};
+use crate::host::{Host, Namespace};
 use crate::model::Model;
-use crate::port::{Kind, Use};
+use crate::port::{Kind, PortOptions};
 use crate::report::Report;
 use crate::spec::{Spec, SpecError, Way};
 use crate::wire::{Request, Requests, Wire};
 
-/// Two hosts and the path between them, carried by a thread of this process. Dropping it takes all
-/// of it away.
+/// Two hosts and the path between them, carried by a thread of this process. Dropping it removes all of
+/// it.
 #[derive(Debug)]
 pub struct Link {
     near: End,
@@ -35,8 +36,8 @@ pub struct End {
 struct Carrier {
     thread: JoinHandle<io::Result<Report>>,
     requests: mpsc::Sender<Request>,
-    /// A byte in it rings for a request; closing it stops the carrier.
-    bell: PipeWriter,
+    /// A byte announces a request; closing it stops the carrier.
+    wakeup: PipeWriter,
 }
 
 impl Link {
@@ -46,8 +47,8 @@ impl Link {
     /// losses.
     ///
     /// # Errors
-    /// [`LinkError::Rights`] says what is missing and how to get it, [`LinkError::Spec`] what makes no
-    /// sense.
+    /// [`LinkError::Rights`] says what is missing and how to get it, [`LinkError::Spec`] why the path
+    /// is not possible.
     pub fn up(spec: &Spec, seed: u64) -> Result<Self, LinkError> {
         Self::over(Kind::ALL, Self::two_hosts()?, spec, seed)
     }
@@ -60,7 +61,7 @@ impl Link {
         Self::over(Kind::ALL, (near, far), spec, seed)
     }
 
-    /// Two new hosts, each with its one device to be.
+    /// Two new hosts, each with the device that it is to have.
     fn two_hosts() -> Result<(End, End), LinkError> {
         let end = |host| -> Result<End, LinkError> {
             Ok(End { host: Namespace::create()?, device: Device::of(host) })
@@ -80,8 +81,8 @@ impl Link {
         // The two directions must not lose the same packets.
         let down = Model::new(spec, Way::Down, seed ^ 0x9E37_79B9_7F4A_7C15);
         let port = |end: &End, model: &Model| {
-            let use_of = Use { mtu: spec.largest_packet(), uncut: model.takes_trains() };
-            end.host.add_device(&end.device, kinds, use_of)
+            let options = PortOptions { mtu: spec.largest_packet(), uncut: model.takes_batches() };
+            end.device.create_on(&end.host, kinds, options)
         };
         let (up, down) = ((port(&near, &up)?, up), (port(&far, &down)?, down));
         let carrier = Wire::new(up, down).and_then(Carrier::start);
@@ -110,13 +111,13 @@ impl Link {
         }
     }
 
-    /// What the path was made as; not what [`Link::become_path`] has made of it.
+    /// The path as it was made; [`Link::become_path`] does not change this.
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// What the path has done so far.
+    /// The report so far.
     ///
     /// # Errors
     /// When the carrier has failed.
@@ -126,11 +127,11 @@ impl Link {
     }
 
     /// Becomes another path, as if that had begun when this one did: scheduled cuts and changes count
-    /// from then. What was sent before keeps its time of arrival, and what waits for its transmission
-    /// goes at the new rate.
+    /// from then. Packets that were sent before keep their time of arrival, and packets that wait for
+    /// their transmission leave at the new rate.
     ///
     /// # Errors
-    /// When the path makes no sense or has another MTU, or the carrier has failed.
+    /// When the path is not possible or has another MTU, or the carrier has failed.
     pub fn become_path(&self, spec: &Spec) -> Result<(), LinkError> {
         spec.check().map_err(LinkError::Spec)?;
         let mtu = self.spec.largest_packet();
@@ -140,19 +141,19 @@ impl Link {
         self.ask(|answer| Request::Become(Box::new(spec.clone()), answer))
     }
 
-    /// Ends the path and says what it did.
+    /// Takes the link down and returns its report.
     ///
     /// # Errors
-    /// When the carrier had failed on the way.
+    /// When the carrier had failed before.
     pub fn down(mut self) -> Result<Report, LinkError> {
-        // Read before the devices go, believed after: without its carrier a host has none.
+        // Read before the carrier stops, as the devices go with it; an error counts only after that.
         let drops = self.with_device_drops(Report::default());
         let mut report = self.stop()?;
         report.device_drops += drops?.device_drops;
         Ok(report)
     }
 
-    /// Why nothing is carried any more, if something failed since this was last asked.
+    /// Why the link no longer carries packets, if it failed since the last call.
     pub fn take_failure(&mut self) -> Option<LinkError> {
         self.carrier.as_ref().filter(|carrier| carrier.thread.is_finished())?;
         self.stop().err()
@@ -161,29 +162,29 @@ impl Link {
     /// The report with the packets that the hosts' devices dropped.
     fn with_device_drops(&self, mut report: Report) -> Result<Report, LinkError> {
         for End { host, device } in [&self.near, &self.far] {
-            report.device_drops += host.device_drops(device)?;
+            report.device_drops += device.drops_on(host)?;
         }
         Ok(report)
     }
 
     fn ask<T>(&self, request: impl FnOnce(mpsc::Sender<T>) -> Request) -> Result<T, LinkError> {
         let (answer, answered) = mpsc::channel();
-        let ring = |carrier: &Carrier| {
+        let send = |carrier: &Carrier| {
             let gone = |_| io::Error::other(STOPPED);
             carrier.requests.send(request(answer)).map_err(gone)?;
-            (&carrier.bell).write_all(&[1])?;
+            (&carrier.wakeup).write_all(&[1])?;
             answered.recv().map_err(|_| io::Error::other(STOPPED))
         };
         let carrier = self.carrier.as_ref().ok_or_else(|| io::Error::other(STOPPED));
-        carrier.and_then(ring).map_err(LinkError::at(CARRYING))
+        carrier.and_then(send).map_err(LinkError::at(CARRYING))
     }
 
     fn stop(&mut self) -> Result<Report, LinkError> {
         let doing = LinkError::at(CARRYING);
-        let Some(Carrier { thread, requests: _, bell }) = self.carrier.take() else {
+        let Some(Carrier { thread, requests: _, wakeup }) = self.carrier.take() else {
             return Err(doing(io::Error::other(STOPPED)));
         };
-        drop(bell);
+        drop(wakeup);
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(doing)
     }
 }
@@ -193,11 +194,12 @@ const STOPPED: &str = "the carrier has stopped";
 
 impl Carrier {
     fn start(wire: Wire) -> io::Result<Self> {
-        let (bell_end, bell) = io::pipe()?;
+        let (wakeup_reader, wakeup) = io::pipe()?;
         let (requests, queue) = mpsc::channel();
         let thread = thread::Builder::new().name("carrier".to_owned());
-        let thread = thread.spawn(move || wire.carry(&Requests { bell: bell_end, queue }))?;
-        Ok(Self { thread, requests, bell })
+        let thread =
+            thread.spawn(move || wire.carry(&Requests { wakeup: wakeup_reader, queue }))?;
+        Ok(Self { thread, requests, wakeup })
     }
 }
 

@@ -9,12 +9,12 @@
 //!                                                             deliver
 //! ```
 //!
-//! A path may change, at set times or when it is told to. What was sent stays as it was decided; what
-//! waits for its transmission then leaves at the new rate ([`Retiming`]).
+//! A path may change, at set times or on request. A packet that was sent keeps its fate; one that waits
+//! for its transmission then leaves at the new rate ([`Retiming`]).
 //!
-//! Every step is left out where the path does not ask for it. All chance comes from one seeded
-//! generator per step, so that the losses of a seed stay the same when a jitter is added. Order is
-//! kept unless a jitter is asked to break it.
+//! A step that the path does not ask for is left out. Each step draws from a seeded generator of its
+//! own, so that the losses of a seed stay the same when a jitter is added. Packets keep their order
+//! unless a jitter may break it.
 
 mod jitter;
 mod loss;
@@ -28,15 +28,15 @@ use lastbyte_units::Share;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use crate::clock::nanos;
+pub use crate::clock::nanos;
 use crate::spec::{Direction, QueueLimit, Spec, Way};
 use jitter::Delay;
-use loss::{Bursts, EveryNth, Gaps};
+use loss::{Bernoulli, Bursts, EveryNth};
 use outage::Outages;
 use policer::TokenBucket;
 use queue::{Sent, Transmitter};
 
-/// What the model must know of a packet.
+/// What the model needs to know of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Its IP bytes.
@@ -54,7 +54,7 @@ pub enum Fate {
     Lost,
     /// There was no room in the queue, or the queue's management dropped it.
     Dropped,
-    /// The policer dropped it: it came faster than agreed.
+    /// The policer dropped it: it exceeded the policer's rate.
     Policed,
 }
 
@@ -69,7 +69,7 @@ pub struct Arrival {
     pub queued: u64,
     /// Marked with CE (RFC 3168).
     pub marked: bool,
-    /// Damaged: a bit is wrong, at a place that this number chooses.
+    /// Corrupted: a bit is flipped, at a place that this number chooses.
     pub corrupted: Option<u64>,
     /// A second copy arrives right behind it.
     pub duplicated: bool,
@@ -83,16 +83,16 @@ impl Arrival {
     }
 }
 
-/// What happens to the first of several packets that come as one.
+/// What happens to the first of several packets that arrive at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// So many arrive; if that is not all, the next one is lost.
+    /// How many arrive; if that is not all, the next one is lost.
     pub passed: u32,
     /// When they arrive, in nanoseconds on the clock of `now`.
     pub at: u64,
 }
 
-/// What a change of the rate means for packets that wait for their transmission.
+/// The new times of packets that wait for their transmission, after a change of the rate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retiming {
     /// When a packet would have been sent, and when it is now; both ascend.
@@ -100,7 +100,7 @@ pub struct Retiming {
 }
 
 impl Retiming {
-    /// Whether nothing is sent at another time.
+    /// Whether no packet is sent at another time.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sent.is_empty()
@@ -130,18 +130,18 @@ struct State {
 pub struct Model {
     seed: u64,
     state: State,
-    /// What it becomes, and when, the next first.
+    /// What it changes to, and when, the next first.
     later: VecDeque<(u64, State)>,
-    /// How often it has become something else.
+    /// How often it has changed.
     changes: u64,
     outages: Option<Outages>,
     policer: Option<TokenBucket>,
     transmitter: Option<Transmitter>,
-    loss: Option<Gaps>,
+    loss: Option<Bernoulli>,
     bursts: Option<Bursts>,
     every_nth: Option<EveryNth>,
-    corruption: Option<Gaps>,
-    duplication: Option<Gaps>,
+    corruption: Option<Bernoulli>,
+    duplication: Option<Bernoulli>,
     delay: Delay,
 }
 
@@ -173,15 +173,15 @@ impl Model {
         }
     }
 
-    /// When the path changes next by itself, in nanoseconds on the clock of `now`.
+    /// The next scheduled change of the path, in nanoseconds on the clock of `now`.
     #[must_use]
     pub fn next_change(&self) -> Option<u64> {
         self.later.front().map(|(at, _)| *at)
     }
 
-    /// Makes one change whose time has come; the caller asks again until there is none. Steps that ask
-    /// for the same as before go on as they are. Where packets that wait are sent at other times now, it
-    /// says when; what has been sent keeps its time of arrival.
+    /// Makes one change whose time has come; the caller repeats this until there is none. Steps whose
+    /// parameters stay the same go on as they are. Returns the new times of packets that wait for their
+    /// transmission; a packet that has been sent keeps its time of arrival.
     pub fn make_change(&mut self, now: u64) -> Option<Retiming> {
         if self.next_change().is_none_or(|at| at > now) {
             return None;
@@ -190,8 +190,8 @@ impl Model {
         Some(self.become_state(at, state).unwrap_or_default())
     }
 
-    /// Becomes another path, which has been there since time 0: as it is at `now`, and as it changes
-    /// later. Otherwise as [`Model::make_change`].
+    /// Becomes another path, which began at time 0: as it is at `now`, and as it changes later.
+    /// Otherwise as [`Model::make_change`].
     pub fn replace(&mut self, now: u64, spec: &Spec, way: Way) -> Retiming {
         self.later = states(spec, way);
         let mut current = None;
@@ -204,15 +204,15 @@ impl Model {
         self.become_state(now, state).unwrap_or_default()
     }
 
-    /// Packets that were sent before a change of the rate arrive at other times now: the last of them
-    /// at `at`, before which none that comes may arrive where order is kept.
+    /// Sets when the last packet in flight arrives, after a change of the rate: where order is kept, no
+    /// later packet may arrive before that.
     pub fn set_last_arrival(&mut self, at: u64) {
         self.delay.set_last(at);
     }
 
     fn become_state(&mut self, now: u64, state: State) -> Option<Retiming> {
         self.changes += 1;
-        // As independent as another seed's.
+        // Independent of the draws so far, as with another seed.
         let seed = self.seed ^ self.changes.wrapping_mul(0xA24B_AED4_963E_E407);
         let before = std::mem::replace(&mut self.state, state);
         let (old, new) = (&before.direction, &self.state.direction);
@@ -252,7 +252,7 @@ impl Model {
         }
     }
 
-    /// Decides about a packet that arrives at `now`, in nanoseconds. `now` never goes back.
+    /// Decides what happens to a packet that is sent at `now`, in nanoseconds. `now` never goes back.
     pub fn offer(&mut self, now: u64, packet: Packet) -> Fate {
         if self.outages.as_ref().is_some_and(|outages| outages.cut(now)) {
             return Fate::Lost;
@@ -275,16 +275,16 @@ impl Model {
             sent,
             queued,
             marked,
-            corrupted: self.corruption.as_mut().and_then(Gaps::strikes_where),
-            duplicated: self.duplication.as_mut().is_some_and(Gaps::strikes),
+            corrupted: self.corruption.as_mut().and_then(Bernoulli::hit_at),
+            duplicated: self.duplication.as_mut().is_some_and(Bernoulli::hits),
         })
     }
 
-    /// Every step draws, whatever the others say: one does not change the other's sequence.
+    /// Every step draws, whatever the others decide: so that none changes the sequence of another.
     fn is_lost(&mut self, sent: u64) -> bool {
-        let alone = self.loss.as_mut().is_some_and(Gaps::strikes);
-        let in_burst = self.bursts.as_mut().is_some_and(Bursts::strikes);
-        let counted = self.every_nth.as_mut().is_some_and(EveryNth::strikes);
+        let alone = self.loss.as_mut().is_some_and(Bernoulli::hits);
+        let in_burst = self.bursts.as_mut().is_some_and(Bursts::hits);
+        let counted = self.every_nth.as_mut().is_some_and(EveryNth::hits);
         let cut = self.outages.as_ref().is_some_and(|outages| outages.cut(sent));
         alone || in_burst || counted || cut
     }
@@ -295,16 +295,16 @@ impl Model {
         self.delay.keeps_order()
     }
 
-    /// Whether packets arrive as soon as they are offered.
+    /// Whether packets arrive as soon as they are sent.
     #[must_use]
     pub fn is_immediate(&self) -> bool {
-        self.takes_trains() && self.state.direction.delay.is_zero()
+        self.takes_batches() && self.state.direction.delay.is_zero()
     }
 
-    /// Whether packets that come as one may be decided about by [`Model::offer_train`]: where
-    /// nothing but delay and independent loss happens to them.
+    /// Whether [`Model::offer_batch`] may be used: where nothing but delay and independent loss happens
+    /// to packets.
     #[must_use]
-    pub fn takes_trains(&self) -> bool {
+    pub fn takes_batches(&self) -> bool {
         let Self { outages, policer, transmitter, bursts, every_nth, .. } = self;
         let whole =
             self.corruption.is_none() && self.duplication.is_none() && self.delay.is_fixed();
@@ -312,11 +312,11 @@ impl Model {
         whole && unshaped && bursts.is_none() && every_nth.is_none()
     }
 
-    /// Decides about `packets` packets, at least 1, that arrive as one at `now`, up to the first
-    /// that is lost: the same decisions as of as many calls of [`Model::offer`]. Only where
-    /// [`Model::takes_trains`].
-    pub fn offer_train(&mut self, now: u64, packets: u32) -> Run {
-        debug_assert!(self.takes_trains(), "something may happen to each of them");
+    /// Decides what happens to `packets` packets, at least 1, that are sent at once at `now`, up to the
+    /// first that is lost, exactly as that many calls of [`Model::offer`] would. Only where
+    /// [`Model::takes_batches`].
+    pub fn offer_batch(&mut self, now: u64, packets: u32) -> Run {
+        debug_assert!(self.takes_batches(), "each packet may meet another fate");
         let passed = self.loss.as_mut().map_or(packets, |loss| loss.passes(packets));
         Run { passed, at: self.delay.arrival(now) }
     }
@@ -336,7 +336,7 @@ impl State {
     }
 }
 
-/// What a direction is and becomes, and when.
+/// The states of a direction, and when each begins.
 fn states(spec: &Spec, way: Way) -> VecDeque<(u64, State)> {
     let state = |(at, direction, limit): (_, &Direction, _)| {
         (nanos(at), State { direction: direction.clone(), limit })
@@ -344,8 +344,8 @@ fn states(spec: &Spec, way: Way) -> VecDeque<(u64, State)> {
     spec.states(way).map(state).collect()
 }
 
-fn gaps(share: Option<Share>, random: Pcg64Mcg) -> Option<Gaps> {
-    Gaps::new(share?.fraction(), random)
+fn gaps(share: Option<Share>, random: Pcg64Mcg) -> Option<Bernoulli> {
+    Bernoulli::new(share?.fraction(), random)
 }
 
 fn bursts(direction: &Direction, random: Pcg64Mcg) -> Option<Bursts> {

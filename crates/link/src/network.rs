@@ -14,8 +14,8 @@ use crate::port::Kind;
 use crate::report::Report;
 use crate::topology::{Attachment, HostPlan, LinkPlan, Route, Topology};
 
-/// A topology that is there: its hosts, and the links between them, each carried by a thread of this
-/// process. Dropping it takes all of it away.
+/// A topology that was made: its hosts, and the links between them, each carried by a thread of this
+/// process. Dropping it removes all of it.
 #[derive(Debug)]
 pub struct Network {
     topology: Topology,
@@ -114,7 +114,7 @@ impl Network {
         self.hosts().find(|(plan, _)| plan.name() == name).map(|(_, host)| host)
     }
 
-    /// The link of a name: it reports, and can become another path.
+    /// The link of a name, for its report, or to change its path.
     #[must_use]
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links().find(|(plan, _)| plan.name() == name).map(|(_, link)| link)
@@ -129,10 +129,10 @@ impl Network {
         self.links().map(report).collect()
     }
 
-    /// Ends all links and says what each did, with its name, in the order of the topology.
+    /// Takes all links down and returns the report of each, with its name, in the order of the topology.
     ///
     /// # Errors
-    /// When a carrier had failed on the way; the others are ended all the same.
+    /// When a carrier had failed before; the others are taken down all the same.
     pub fn down(self) -> Result<Vec<(String, Report)>, LinkError> {
         let Self { topology, links, hosts: _hosts, .. } = self;
         let down = |(plan, link): (&LinkPlan, Link)| named(plan, link.down());
@@ -179,16 +179,16 @@ fn seed_of(seed: u64, link: u64) -> u64 {
     seed ^ mixed ^ (mixed >> 31)
 }
 
-/// Makes a host what it is apart from its links.
+/// Sets a host up, except for its links.
 fn prepare(plan: &HostPlan, host: &Namespace) -> Result<(), LinkError> {
     if !plan.forwards() {
         return Ok(());
     }
     host.run(|| {
-        // Ways there and back may differ: packets may come from where none would go (RFC 3704). A
-        // device gets the default when it is made, and what holds is the larger of its own and `all`.
+        // Routes may be asymmetric: a packet may arrive over a link that no reply would take (RFC 3704).
+        // A device gets the default when it is made, and the larger of its own value and `all` counts.
         for name in ["ipv4/conf/all/rp_filter", "ipv4/conf/default/rp_filter"] {
-            set(name, "0").map_err(LinkError::at("letting a host take what comes another way"))?;
+            set(name, "0").map_err(LinkError::at("turning reverse-path filtering off"))?;
         }
         set("ipv4/ip_forward", "1").map_err(LinkError::at(FORWARDING))?;
         if has_ipv6() {
@@ -201,11 +201,11 @@ fn prepare(plan: &HostPlan, host: &Namespace) -> Result<(), LinkError> {
             add_if_missing(loopback, v4, 32)?;
             add_if_missing(loopback, v6, 128)
         });
-        added.map_err(LinkError::at("giving a host an address of its own"))
+        added.map_err(LinkError::at("adding an address to loopback"))
     })?
 }
 
-/// A host that was one of a network before has it still.
+/// Adds an address; a host that was part of a network before still has it.
 fn add_if_missing(to: Interface, address: Option<IpAddr>, prefix_bits: u8) -> io::Result<()> {
     match address.map_or(Ok(()), |address| to.add_address(address, prefix_bits)) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -213,7 +213,8 @@ fn add_if_missing(to: Interface, address: Option<IpAddr>, prefix_bits: u8) -> io
     }
 }
 
-/// Lets a host whose devices are there forward, and tells it the ways. Returns whether there is IPv6.
+/// Turns forwarding on for a host whose devices exist, and adds its routes. Returns whether there is
+/// IPv6.
 fn connect(topology: &Topology, plan: &HostPlan, host: &Namespace) -> Result<bool, LinkError> {
     let routes = topology.routes(plan);
     host.run(|| {
@@ -227,17 +228,17 @@ fn connect(topology: &Topology, plan: &HostPlan, host: &Namespace) -> Result<boo
                 let device = Interface::named(&device);
                 device
                     .and_then(|device| device.add_route((destination, prefix_bits), via, source))
-                    .map_err(LinkError::at("telling a host a way"))?;
+                    .map_err(LinkError::at("adding a route"))?;
             }
         }
         Ok(has_ipv6)
     })?
 }
 
-const FORWARDING: &str = "letting a host forward packets";
+const FORWARDING: &str = "turning forwarding on";
 
-/// A router of IPv6 joins the group of all routers on each device that knows groups, and says so there
-/// (RFC 4291 section 2.8, RFC 3810): packets that nobody asked for. So its devices know none.
+/// An IPv6 router joins the all-routers group on each multicast device, and reports that there (RFC 4291
+/// section 2.8, RFC 3810): packets that nobody asked for. So its devices have no multicast.
 fn forward_v6(plan: &HostPlan) -> io::Result<()> {
     for attachment in plan.attachments() {
         Interface::named(&attachment.device.name)?.set_without_multicast()?;

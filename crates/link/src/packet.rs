@@ -1,4 +1,4 @@
-//! What the wire reads and changes in an IP packet behind its vnet header.
+//! The fields of an IP packet, behind its vnet header, that the wire reads and changes.
 
 use lastbyte_sys::tun::VNET_HEADER;
 
@@ -14,7 +14,7 @@ pub(crate) fn is_ecn_capable(packet: &[u8]) -> bool {
     ecn(packet).is_some_and(|ecn| ecn != NOT_CAPABLE)
 }
 
-/// The packet's ECN bits; `None` for what is no IP packet.
+/// The packet's ECN bits; `None` if it is not an IP packet.
 pub(crate) fn ecn(packet: &[u8]) -> Option<u8> {
     let ip = packet.get(VNET_HEADER..)?;
     match ip.first()? >> 4 {
@@ -38,8 +38,8 @@ pub(crate) fn mark(packet: &mut [u8]) {
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Turns one bit of what the packet carries, at a place that `place` chooses. Its checksum is
-/// finished first, so that the receiver can find out.
+/// Flips one bit of the payload, chosen by `place`. The checksum is finished first, so that the receiver
+/// can detect it.
 pub(crate) fn corrupt(packet: &mut [u8], place: u64) {
     finish_checksum(packet);
     let ip = packet.get(VNET_HEADER).copied().unwrap_or_default();
@@ -51,8 +51,8 @@ pub(crate) fn corrupt(packet: &mut [u8], place: u64) {
     packet[start + byte] ^= 1 << (bit % 8);
 }
 
-/// Does what the sending kernel left to the device: sums up the bytes from `csum_start` on, which
-/// hold the sum of the pseudo header already, and puts the result at `csum_offset`.
+/// Finishes the checksum that the sending kernel left to the device: sums the bytes from `csum_start`
+/// on, which hold the sum of the pseudo header already, and writes the result at `csum_offset`.
 fn finish_checksum(packet: &mut [u8]) {
     if packet.first().is_none_or(|flags| flags & NEEDS_CHECKSUM == 0) {
         return;

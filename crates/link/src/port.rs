@@ -1,9 +1,10 @@
-//! A host's device, as the carrier sees it: from here packets leave the host, and here they arrive.
+//! A host's device, as the carrier sees it: it reads the packets that leave the host, and writes those
+//! that arrive.
 //!
-//! Two kinds, which give and take the same: an IP packet behind a vnet header. A TUN device, where
-//! `/dev/net/tun` may be opened; else a pair of Ethernet devices, one end on the host and the other in a
-//! namespace that nobody is in, with a packet socket on it. The second needs no device file, so it is
-//! there in most user namespaces.
+//! There are two kinds, with the same format: an IP packet behind a vnet header. A TUN device, where
+//! `/dev/net/tun` may be opened; else a veth pair, one end on the host and the other in an otherwise
+//! empty namespace, with a packet socket on it. The second needs no device file, so that it works in
+//! most user namespaces.
 
 use std::fs;
 use std::io;
@@ -26,23 +27,23 @@ const WIRE: &str = "wire0";
 const HOST_MAC: Mac = [2, 0, 0, 0, 0, 1];
 const WIRE_MAC: Mac = [2, 0, 0, 0, 0, 2];
 
-/// Which kind of device.
+/// A kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Packets through `/dev/net/tun`.
     Tun,
-    /// Packets through a pair of Ethernet devices and a packet socket.
-    Pair,
+    /// Packets through a veth pair and a packet socket.
+    Veth,
 }
 
 impl Kind {
     /// The best first: TUN devices cost less for each packet.
-    pub(crate) const ALL: &[Self] = &[Self::Tun, Self::Pair];
+    pub(crate) const ALL: &[Self] = &[Self::Tun, Self::Veth];
 }
 
-/// What a device is to be used for.
+/// What a device needs to know when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Use {
+pub(crate) struct PortOptions {
     /// The largest IP packet in bytes.
     pub(crate) mtu: u32,
     /// Whether segments mostly go on as they come, uncut.
@@ -53,7 +54,7 @@ pub(crate) struct Use {
 #[derive(Debug)]
 pub(crate) enum Port {
     Tun(Tun),
-    Pair {
+    Veth {
         socket: PacketSocket,
         wire: Namespace,
     },
@@ -63,13 +64,17 @@ pub(crate) enum Port {
 
 impl Port {
     /// Makes the device of the host that the calling thread is in, of the first kind that there is.
-    pub(crate) fn create(name: &str, kinds: &[Kind], use_of: Use) -> Result<Self, LinkError> {
+    pub(crate) fn create(
+        name: &str,
+        kinds: &[Kind],
+        options: PortOptions,
+    ) -> Result<Self, LinkError> {
         let mut missing = None;
         for kind in kinds {
             let tried = match kind {
-                // What must be cut we cut ourselves: one read brings many segments.
+                // We segment ourselves what must be segmented: one read returns many segments.
                 Kind::Tun => Tun::create(name, Offload::Segments).map(Self::Tun),
-                Kind::Pair => Self::pair(name, use_of)?,
+                Kind::Veth => Self::create_veth(name, options)?,
             };
             match tried {
                 Err(error) if is_missing(&error) => missing = Some(error),
@@ -79,10 +84,10 @@ impl Port {
         Err(LinkError::at_device(missing.unwrap_or_else(|| io::ErrorKind::Unsupported.into())))
     }
 
-    /// The inner failure is that of the devices themselves.
-    fn pair(name: &str, use_of: Use) -> Result<io::Result<Self>, LinkError> {
+    /// Makes a veth pair; the inner failure is that of the devices themselves.
+    fn create_veth(name: &str, options: PortOptions) -> Result<io::Result<Self>, LinkError> {
         // A ring has frames of one size. Where the kernel cuts they can be small ones, and more.
-        let cut_by_kernel = !use_of.uncut && use_of.mtu <= DEFAULT_MTU;
+        let cut_by_kernel = !options.uncut && options.mtu <= DEFAULT_MTU;
         let offload = if cut_by_kernel { Offload::Checksums } else { Offload::Segments };
         let host = namespace::current_network().map_err(LinkError::at("making a device"))?;
         let wire = Namespace::create()?;
@@ -91,15 +96,15 @@ impl Port {
             netlink::create_pair((WIRE, WIRE_MAC), (name, HOST_MAC), &host)?;
             let wire = Interface::named(WIRE)?;
             // The kernel drops what is longer than the other end's MTU.
-            wire.set_mtu(use_of.mtu)?;
+            wire.set_mtu(options.mtu)?;
             // Before the socket, which would else begin with the error that its device is down.
             wire.set_up_without_arp()?;
             PacketSocket::open(wire, (WIRE_MAC, HOST_MAC), offload)
         })?;
         Ok(socket.and_then(|socket| {
-            // What the host does not cut comes uncut to the socket.
+            // What the host does not segment reaches the socket whole.
             ethtool::set_offload(name, offload)?;
-            Ok(Self::Pair { socket, wire })
+            Ok(Self::Veth { socket, wire })
         }))
     }
 
@@ -107,17 +112,17 @@ impl Port {
     pub(crate) fn set_up(&self, device: Interface) -> io::Result<()> {
         match self {
             Self::Tun(_) => device.set_up(),
-            Self::Pair { .. } => device.set_up_without_arp(),
+            Self::Veth { .. } => device.set_up_without_arp(),
             #[cfg(test)]
             Self::Script(_) => Ok(()),
         }
     }
 
-    /// Reads one packet, which leaves the host, with its vnet header; `EAGAIN` when none is there.
+    /// Reads one packet that leaves the host, with its vnet header; `EAGAIN` if there is none.
     pub(crate) fn read_packet(&mut self, packet: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tun(tun) => tun.read_packet(packet),
-            Self::Pair { socket, .. } => socket.read_packet(packet),
+            Self::Veth { socket, .. } => socket.read_packet(packet),
             #[cfg(test)]
             Self::Script(script) => script.read_packet(packet),
         }
@@ -127,7 +132,7 @@ impl Port {
     pub(crate) fn write_packet(&self, packet: &[u8]) -> io::Result<()> {
         match self {
             Self::Tun(tun) => tun.write_packet(packet),
-            Self::Pair { socket, .. } => socket.write_packet(packet),
+            Self::Veth { socket, .. } => socket.write_packet(packet),
             #[cfg(test)]
             Self::Script(script) => {
                 script.to_host.borrow_mut().push(packet.to_vec());
@@ -136,13 +141,13 @@ impl Port {
         }
     }
 
-    /// Packets dropped unasked on their way through here, so far, that neither a failed write nor
-    /// [`Namespace::device_drops`] tells of.
+    /// Packets dropped unasked in this device so far, beyond those that a failed write or
+    /// `Device::drops_on` reports.
     pub(crate) fn drops(&mut self) -> io::Result<u64> {
         match self {
             Self::Tun(_) => Ok(0),
-            Self::Pair { socket, wire } => {
-                // Older kernels say of a packet that found no room at the host that it was sent.
+            Self::Veth { socket, wire } => {
+                // Older kernels count a packet as sent although the host had no room for it.
                 let counters = wire.run(|| Interface::named(WIRE)?.counters());
                 let sent = counters.map_err(io::Error::other)??.tx_dropped;
                 Ok(socket.take_drops()? + sent)
@@ -157,7 +162,7 @@ impl AsFd for Port {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tun(tun) => tun.as_fd(),
-            Self::Pair { socket, .. } => socket.as_fd(),
+            Self::Veth { socket, .. } => socket.as_fd(),
             #[cfg(test)]
             Self::Script(script) => script.nothing.as_fd(),
         }
@@ -171,9 +176,9 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(1 | 2 | 6 | 13 | 19 | 95 | 97))
 }
 
-/// Keeps the kernel from sending packets of its own into the wire.
+/// Keeps the kernel from sending packets of its own on the pair's outer end.
 fn stay_silent() {
-    // Without IPv6 there is nothing to keep silent; IPv4 has no address there.
+    // Fails where the kernel has no IPv6; for IPv4 the device has no address.
     let _ = fs::write(Path::new("/proc/sys/net/ipv6/conf/default/disable_ipv6"), "1");
 }
 
@@ -184,7 +189,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A device without a host: what a test says leaves it, and what arrives is kept.
+    /// A device without a host: a test queues what leaves it, and reads what arrived.
     #[derive(Debug)]
     pub(crate) struct Script {
         pub(crate) from_host: VecDeque<Vec<u8>>,

@@ -1,12 +1,14 @@
-//! What a link did, and how true it was.
+//! What a link did, and how late its packets were.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Packets may be this late on the wire, 99 of 100 of them, for a link to have kept its promise:
-/// about what timers and the scheduler of a real host add.
-pub(crate) const PROMISED_LATENESS: Duration = Duration::from_millis(1);
+use crate::spec::Way;
+
+/// A link keeps its promise if 99 of 100 packets are at most this late: about what timers and the
+/// scheduler of a real host add.
+pub const PROMISED_LATENESS: Duration = Duration::from_millis(1);
 
 /// What a link did from its beginning to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,14 +18,14 @@ pub struct Report {
     pub up: DirectionReport,
     /// From the far host to the near one.
     pub down: DirectionReport,
-    /// How much later than the model said packets were delivered. The model's clock for a packet
+    /// How much later than the model decided packets were delivered. The model's clock for a packet
     /// begins when the carrier reads it.
     pub lateness: Times,
-    /// How long packets had waited at most in the sending host's device until they were read, those that
-    /// came uncut counting as one: since the carrier had last found it empty, or was woken.
+    /// How long packets may have waited in the sending host's device until they were read, a GSO packet
+    /// counting as one: since the carrier had last found the device empty, or was woken.
     pub unread: Times,
-    /// For how long the carrier was ready to run and had no processor; `None` where the kernel does not
-    /// count it.
+    /// How long the carrier was ready to run but had no processor; `None` where the kernel does not
+    /// count this.
     pub starved: Option<Duration>,
     /// Packets that the kernel dropped at the devices, unasked.
     pub device_drops: u64,
@@ -52,17 +54,17 @@ pub struct DirectionReport {
     pub policed: u64,
     /// Packets delivered with a mark of congestion, as asked.
     pub marked: u64,
-    /// Packets delivered damaged, as asked.
+    /// Packets delivered corrupted, as asked.
     pub corrupted: u64,
-    /// Second copies delivered, as asked; [`DirectionReport::delivered`] does not count them.
+    /// Duplicates delivered, as asked; [`DirectionReport::delivered`] does not count them.
     pub duplicated: u64,
-    /// How long packets that arrived, or will, waited in the queue.
+    /// How long packets waited in the queue: those that were delivered or are in flight.
     pub queue_delay: Times,
-    /// Packets still on the way when the link ended.
+    /// Packets still in flight when the link ended.
     pub in_flight: u64,
 }
 
-/// How times of many packets are spread.
+/// The distribution of a time over many packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Times {
@@ -83,8 +85,17 @@ impl Times {
 }
 
 impl Report {
-    /// Why this link's run should not be believed; `None` when it kept its promise: 99 of 100
-    /// packets delivered at most 1 ms late, none dropped unasked.
+    /// The packets of one direction.
+    #[must_use]
+    pub fn direction(&self, way: Way) -> &DirectionReport {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+
+    /// Why this run should not be believed; `None` if the link kept its promise: 99 of 100 packets
+    /// delivered at most 1 ms late, none dropped unasked.
     #[must_use]
     pub fn broken_promise(&self) -> Option<String> {
         if self.device_drops > 0 {

@@ -25,14 +25,14 @@
 //! cuts_again_every = "60s"   # once if left out
 //! [down]                     # what differs from the far host to the near one
 //! delay = "100ms"            # one way
-//! [[changes]]                # what the path becomes; what is left out stays
+//! [[changes]]                # how the path changes; what is left out stays
 //! at = "10s"                 # since the link began
 //! rate = "10mbit"
 //! [[changes]]
 //! at = "20s"
 //! way = "down"               # both if left out
 //! delay = "20ms"
-//! without = ["loss"]         # what no longer happens
+//! without = ["loss"]         # what is removed
 //! ```
 
 mod keys;
@@ -69,7 +69,7 @@ const KNOWN: &[(&str, &str)] = &[
 pub struct Scenario {
     /// The name it was asked for by.
     pub name: String,
-    /// What it stands for, in a few words.
+    /// What it represents, in a few words.
     pub title: String,
     /// The path.
     pub spec: Spec,
@@ -93,7 +93,7 @@ pub enum ScenarioError {
         /// Why.
         cause: std::io::Error,
     },
-    /// The text is not what a scenario looks like; the message names key and line.
+    /// The text is not a valid scenario; the message names key and line.
     #[error("scenario {name}: {cause}")]
     Text {
         /// Name or file.
@@ -109,15 +109,15 @@ pub enum ScenarioError {
         /// Which line, and why.
         cause: TraceError,
     },
-    /// Something is to be taken away that no path has.
-    #[error("scenario {name}: nothing is called `{key}`, so nothing can be without it")]
+    /// A property is to be removed that no path has.
+    #[error("scenario {name}: `{key}` cannot be removed: no property of a path is called so")]
     Without {
         /// Name or file.
         name: String,
-        /// What was to be taken away.
+        /// What was to be removed.
         key: String,
     },
-    /// The path makes no sense.
+    /// The path is not possible.
     #[error("scenario {name}: {cause}")]
     Spec {
         /// Name or file.
@@ -140,7 +140,7 @@ impl Scenario {
         Self::find_in(None, name)
     }
 
-    /// As [`Scenario::find`], with the folder that a file's name begins from.
+    /// As [`Scenario::find`], with the folder that file names are relative to.
     fn find_in(folder: Option<&Path>, name: &str) -> Result<Self, ScenarioError> {
         if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
             let path = beside(folder, Path::new(name));
@@ -171,30 +171,35 @@ impl Scenario {
     /// As [`Scenario::parse`], with the folder in which the files that it names lie.
     fn parse_in(folder: Option<&Path>, name: &str, text: &str) -> Result<Self, ScenarioError> {
         let file: File = from_toml(name, text)?;
-        let said = Said {
+        let path = PathText {
             both: Keys { delay: file.delay.or_else(|| half(file.rtt)), ..Keys::from(&file) },
             own: [&file.up, &file.down],
             mtu: file.mtu,
             changes: &file.changes,
         };
-        let spec = said.of(Spec::default(), name, folder)?;
+        let spec = path.apply_to(Spec::default(), name, folder)?;
         let title = file.title.clone().unwrap_or_else(|| name.to_owned());
         Ok(Self { name: name.to_owned(), title, spec })
     }
 }
 
-/// What is said of a whole path.
-struct Said<'a> {
+/// What a file says of a whole path.
+struct PathText<'a> {
     both: Keys,
-    /// What differs on the way up, and down.
+    /// What differs in one direction: up, down.
     own: [&'a Keys; 2],
     mtu: Option<u32>,
     changes: &'a [ChangeText],
 }
 
-impl Said<'_> {
-    /// The path that is said to be like this, and as `path` where nothing is said.
-    fn of(self, path: Spec, name: &str, folder: Option<&Path>) -> Result<Spec, ScenarioError> {
+impl PathText<'_> {
+    /// The path as this text says, and like `path` where it says nothing.
+    fn apply_to(
+        self,
+        path: Spec,
+        name: &str,
+        folder: Option<&Path>,
+    ) -> Result<Spec, ScenarioError> {
         let mut spec = Spec { mtu: self.mtu.or(path.mtu), ..path };
         let [up, down] = self.own.map(|own| own.over(&self.both));
         up.set(&mut spec.up, folder)?;
@@ -228,7 +233,7 @@ fn read(path: &Path) -> Result<String, ScenarioError> {
     fs::read_to_string(path).map_err(failed)
 }
 
-/// Where a file lies that another one names: beside that.
+/// The path of a file that another one names: relative to that.
 fn beside(folder: Option<&Path>, named: &Path) -> PathBuf {
     folder.map_or_else(|| named.to_owned(), |folder| folder.join(named))
 }

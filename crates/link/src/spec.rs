@@ -1,4 +1,4 @@
-//! What a path is like.
+//! The properties of a path.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::trace::Trace;
 /// packets, so that a short path still has a queue.
 const SHORTEST_QUEUE: u64 = 15_000;
 
-/// The largest IP packet where a path says nothing else, as on an Ethernet.
+/// The largest IP packet where a path does not say, as on an Ethernet.
 pub const DEFAULT_MTU: u32 = 1500;
 /// What every IPv4 host must be able to take (RFC 1122 section 3.3.3), and jumbo frames.
 const MTUS: std::ops::RangeInclusive<u32> = 576..=9000;
@@ -28,11 +28,11 @@ pub struct Spec {
     /// The largest IP packet in bytes, of both hosts' devices; [`DEFAULT_MTU`] if not said. Below 1280
     /// there is no IPv6 (RFC 8200 section 5).
     pub mtu: Option<u32>,
-    /// What the path becomes later, in order of time.
+    /// Its scheduled changes, in order of time.
     pub changes: Vec<Change>,
 }
 
-/// What a path becomes at some time.
+/// A scheduled change of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The time since the link began.
@@ -56,6 +56,15 @@ pub enum Way {
 impl Way {
     /// Up, then down.
     pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
+
+    /// Its place in [`Way::BOTH`], and in all that has one value for each direction.
+    #[must_use]
+    pub fn index(self) -> usize {
+        match self {
+            Self::Up => 0,
+            Self::Down => 1,
+        }
+    }
 }
 
 impl fmt::Display for Way {
@@ -67,7 +76,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// One direction of a path. What is left out does not happen.
+/// One direction of a path. A property that is `None` does not apply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Direction {
     /// From the end of a packet's transmission to its arrival.
@@ -79,26 +88,26 @@ pub struct Direction {
     pub loss: Option<Share>,
     /// Loss in bursts, beside the independent one.
     pub burst_loss: Option<BurstLoss>,
-    /// Every so manieth packet is lost.
+    /// Every n-th packet is lost.
     pub lose_every: Option<u64>,
-    /// The share of packets that arrive damaged: the receiver's checksum finds most of them.
+    /// The share of packets that arrive corrupted: the receiver's checksum detects most of them.
     pub corrupt: Option<Share>,
     /// The share of packets that arrive twice.
     pub duplicate: Option<Share>,
-    /// IP bytes per second; `None` transmits in no time. With 1500-byte packets TCP's payload is
-    /// 96.5 % of it (1448 of 1500).
+    /// IP bytes per second; with `None` a transmission takes no time. With 1500-byte packets TCP's
+    /// payload is 96.5 % of it (1448 of 1500).
     pub rate: Option<BitRate>,
     /// A recorded rate instead of a constant one.
     pub trace: Option<Trace>,
     /// How much may wait for transmission: more is dropped at the tail. Needs a rate.
     pub queue: Option<Queue>,
-    /// What else is done about a long queue.
+    /// How a long queue is managed.
     pub management: Management,
-    /// Which packets that allow it (RFC 3168) are marked with CE.
+    /// Which ECN-capable packets (RFC 3168) are marked with CE.
     pub marks: Marks,
-    /// A limit without a queue: what comes faster is dropped at once.
+    /// A limit without a queue: packets that exceed it are dropped at once.
     pub policer: Option<Policer>,
-    /// When nothing gets through at all.
+    /// When the wire is cut, and nothing gets through.
     pub outages: Outages,
 }
 
@@ -199,7 +208,7 @@ pub enum QueueLimit {
     Packets(u64),
 }
 
-/// Which packets that allow it (RFC 3168: ECT(0) or ECT(1)) are marked with CE.
+/// Which ECN-capable packets (RFC 3168: ECT(0) or ECT(1)) are marked with CE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marks {
     /// None.
@@ -207,12 +216,13 @@ pub enum Marks {
     None,
     /// Those that the queue's management would drop.
     InsteadOfDrops,
-    /// Those that come while more than this waits, as in switches for DCTCP (RFC 8257 section 3.1). The
-    /// others wait as in any drop-tail queue. More than the queue takes marks nothing.
+    /// Those that arrive while more than this waits, as in switches for DCTCP (RFC 8257 section 3.1);
+    /// the others wait as in any drop-tail queue. A threshold above the limit of the queue marks
+    /// nothing.
     Above(ByteSize),
 }
 
-/// What is done about a long queue before it is full.
+/// How a long queue is managed before it is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Management {
     /// Nothing.
@@ -225,21 +235,21 @@ pub enum Management {
 /// How a delay varies from packet to packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Jitter {
-    /// How often which delay.
+    /// The distribution of the delay.
     pub shape: Shape,
-    /// Whether a packet may overtake another. Without it a packet that would waits for the other.
+    /// Whether a packet may overtake another. If not, a packet that would overtake waits.
     pub reorders: bool,
 }
 
 /// A distribution of delays.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// Each delay alike, from so much less to so much more than the path's delay; not below 0.
+    /// Uniform, from this much less to this much more than the path's delay; cut off at 0.
     Uniform(Duration),
-    /// Around the path's delay with this standard deviation, cut off at 0.
+    /// Normal around the path's delay, with this standard deviation; cut off at 0.
     Normal(Duration),
-    /// What is added to the path's delay, as quantiles in equal steps from the least to the most;
-    /// between two of them each delay alike. At least two, ascending.
+    /// What is added to the path's delay, as quantiles in equal steps from the least to the greatest;
+    /// uniform between two of them. At least two, ascending.
     Table(Arc<[Duration]>),
 }
 
@@ -281,7 +291,7 @@ pub struct BurstLoss {
 pub struct Policer {
     /// IP bytes per second in the long run.
     pub rate: BitRate,
-    /// How much may come at once.
+    /// How much may pass at once.
     pub burst: ByteSize,
 }
 
@@ -290,11 +300,11 @@ pub struct Policer {
 pub struct Outages {
     /// The cuts, by time since the link began.
     pub cuts: Vec<Cut>,
-    /// After so long they come again; `None` once.
+    /// The time after which they repeat; `None` if they happen once.
     pub every: Option<Duration>,
 }
 
-/// A time in which nothing gets through.
+/// A time during which nothing gets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Its beginning.
@@ -303,54 +313,54 @@ pub struct Cut {
     pub lasting: Duration,
 }
 
-/// A path that makes no sense.
+/// Why a path is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// A queue is written in no known way.
+    /// A queue's length cannot be read.
     #[error(
-        "`{0}` is no queue: write bytes such as 256KiB, or a multiple of the \
-             bandwidth-delay product such as 1bdp"
+        "`{0}` is not the length of a queue: write bytes such as 256KiB, packets such as 100packets, \
+         a time such as 200ms, or a multiple of the bandwidth-delay product such as 1bdp"
     )]
     Queue(String),
     /// A queue without a rate never fills.
     #[error("a queue without a rate never fills: give a rate too, such as 95mbit")]
     QueueWithoutRate,
     /// A rate and a trace exclude each other.
-    #[error("a rate and a trace: give one of them")]
+    #[error("there is a rate and a trace: give one of them")]
     TwoRates,
     /// Marks need something that decides when.
     #[error(
         "a drop-tail queue marks nothing by itself: give management = \"codel\" with ecn, or a \
-             length of the queue such as ecn = \"30kB\""
+         length of the queue such as ecn = \"30kB\""
     )]
     NothingMarks,
     /// Either the length of the queue decides what is marked, or its management.
-    #[error("marks by the queue's length and a management: give one of them")]
+    #[error("there are marks by the queue's length and a management: give one of them")]
     TwoMarks,
     /// A bucket shorter than a packet lets nothing through.
     #[error("a policer's burst shorter than a packet lets nothing through: give at least {0}")]
     BurstTooShort(u32),
-    /// Loss that cannot be.
+    /// The parameters of a loss are out of range.
     #[error("a burst of losses has at least 1 packet on average, and lose_every is at least 1")]
     NoSuchLoss,
     /// More is to be lost in bursts than there are packets in bursts.
-    #[error("more is to be lost in bursts than a burst loses: give an in_burst above the share")]
+    #[error("bursts cannot lose a larger share than in_burst: give an in_burst above the share")]
     MoreThanBursts,
     /// A queue shorter than a packet carries nothing.
     #[error("a queue of {0} bytes is shorter than a packet and carries nothing: give at least {1}")]
     QueueTooShort(u64, u32),
-    /// Packets of such a length are no use.
-    #[error("an MTU of {0}: give {min} to {max}", min = MTUS.start(), max = MTUS.end())]
+    /// The MTU is out of range.
+    #[error("the MTU is {0}: give {min} to {max}", min = MTUS.start(), max = MTUS.end())]
     Mtu(u32),
-    /// Devices are made once.
-    #[error("a link that is up keeps its MTU of {0}: take it down and make it anew")]
+    /// The MTU of a link cannot change while it is up.
+    #[error("a link that is up keeps its MTU of {0}: take it down and make it again")]
     OtherMtu(u32),
-    /// A table has to have a beginning and an end.
-    #[error("a table of jitter has at least two delays, and none is less than the one before it")]
+    /// A jitter table is too short or not sorted.
+    #[error("a jitter table has at least two delays, and none is less than the one before it")]
     JitterTable,
-    /// Changes are made in the order of their times.
-    #[error("changes come in the order of their times, each later than the one before it")]
+    /// Changes are not in the order of their times.
+    #[error("changes are listed in the order of their times, each later than the one before it")]
     ChangesOutOfOrder,
 }
 
@@ -406,7 +416,7 @@ impl Spec {
     /// Checks what can be checked before a packet flows.
     ///
     /// # Errors
-    /// Names what makes no sense.
+    /// Names what is not possible.
     pub fn check(&self) -> Result<(), SpecError> {
         let mtu = self.largest_packet();
         if !MTUS.contains(&mtu) {
@@ -428,8 +438,8 @@ impl Spec {
         }
     }
 
-    /// What one direction becomes and when, with the limit of its queue, from the beginning on.
-    pub(crate) fn states(
+    /// The states of one direction, from the beginning on: when each begins, and the limit of its queue.
+    pub fn states(
         &self,
         way: Way,
     ) -> impl Iterator<Item = (Duration, &Direction, Option<QueueLimit>)> {
@@ -471,7 +481,7 @@ impl Spec {
     }
 }
 
-/// What a reader wants to know of a path, on a line.
+/// A summary of a path, on one line.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RTT {}", Span::from(self.rtt()))?;

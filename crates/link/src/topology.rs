@@ -1,7 +1,7 @@
-//! Networks of several hosts: which there are, the links between them, and which way packets take.
+//! Networks of several hosts: the hosts, the links between them, and the routes that packets take.
 //!
 //! ```toml
-//! title = "a client with two ways to a server"
+//! title = "a client with two routes to a server"
 //! [[hosts]]                      # optional: a link names its hosts too
 //! name = "client"
 //! [[links]]
@@ -17,15 +17,15 @@
 //! [[links]]
 //! between = ["client", "server"]
 //! rtt = "300ms"
-//! [[routes]]                     # what differs from the shortest ways
+//! [[routes]]                     # what differs from the shortest routes
 //! host = "client"
 //! to = "server"
 //! via = "router"                 # the next host, or a link's name
 //! ```
 //!
-//! A way is the shorter the fewer links it has; of two with as many, that whose first link comes first
-//! in the file is taken. All addresses of a host are reached over the same way, but for those on a link
-//! that two hosts share: these are reached over that link.
+//! The shortest route is the one with the fewest links; of two equal ones, the one whose first link
+//! comes first in the file. All addresses of a host are reached over the same route, except those on a
+//! link that two hosts share: these are reached over that link.
 //!
 //! | What | IPv4 | IPv6 |
 //! |---|---|---|
@@ -35,21 +35,22 @@
 //! These are from the blocks set aside for benchmarks (RFC 2544, RFC 5180). A host of one link is known
 //! by its address on that link. Hosts count in the order in which the file names them first.
 
-mod draft;
+mod next_hops;
+mod parsed;
 mod text;
-mod ways;
 
 use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-use crate::host::{Device, Host, NEAR, NEAR_V6};
+use crate::device::Device;
+use crate::host::{Host, NEAR, NEAR_V6};
 use crate::scenario::ScenarioError;
 use crate::spec::{Spec, SpecError};
-use ways::Ways;
+use next_hops::NextHops;
 
-/// The most hosts: the way past all of them has 62 routers, and a packet begins with a hop limit of 64
+/// The most hosts: the route past all of them has 62 routers, and a packet begins with a hop limit of 64
 /// (RFC 1700, Linux's too), of which each router takes one.
 pub const MOST_HOSTS: usize = 64;
 /// The most links: each takes a thread and up to 8 descriptors, of which a process has 1024 unless it
@@ -69,13 +70,13 @@ const KNOWN: &[(&str, &str)] = &[
     ("two-offices", include_str!("../../../scenarios/topologies/two-offices.toml")),
 ];
 
-/// A network that makes sense: every host can be reached from every other.
+/// A valid network: every host can be reached from every other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     title: String,
     hosts: Vec<HostPlan>,
     links: Vec<LinkPlan>,
-    ways: Ways,
+    next_hops: NextHops,
 }
 
 /// A host of a network, to be made.
@@ -147,51 +148,51 @@ pub enum TopologyError {
         /// Where and what.
         cause: toml::de::Error,
     },
-    /// The network makes no sense.
+    /// The network is not possible.
     #[error("topology {name}{}: {cause}", Line(*line))]
-    Nonsense {
+    Invalid {
         /// Name or file.
         name: String,
         /// The line of its table, from 1; `None` where it is about no table, or all.
         line: Option<usize>,
-        /// What.
-        cause: Nonsense,
+        /// Why.
+        cause: InvalidTopology,
     },
 }
 
-/// What makes no sense in a topology.
+/// Why a network is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Nonsense {
-    /// A host's name is not one.
+pub enum InvalidTopology {
+    /// A host's name is not valid.
     #[error(
-        "`{0}` is no name of a host: take 1 to {LONGEST_HOST_NAME} small letters, digits and \
-         dashes, a letter first and no dash last, and not `localhost`"
+        "`{0}` is not a valid host name: use 1 to {LONGEST_HOST_NAME} lowercase letters, digits and \
+         dashes, beginning with a letter and not ending with a dash; `localhost` is reserved"
     )]
     HostName(String),
-    /// A link's name is not one.
+    /// A link's name is not valid.
     #[error(
-        "`{0}` is no name of a link: take 1 to {LONGEST_LINK_NAME} small letters, digits and \
-         dashes, a letter first and no dash last"
+        "`{0}` is not a valid link name: use 1 to {LONGEST_LINK_NAME} lowercase letters, digits and \
+         dashes, beginning with a letter and not ending with a dash"
     )]
     LinkName(String),
     /// Two hosts have one name.
-    #[error("there is a host `{0}` already: name each once")]
+    #[error("host `{0}` is listed twice: list each host once")]
     HostTwice(String),
     /// Two links have one name.
-    #[error("there is a link `{0}` already: give each a name of its own")]
+    #[error("two links are called `{0}`: give each link its own name")]
     LinkTwice(String),
     /// A link is named as a host is.
-    #[error("link `{0}` has the name of a host, so nobody knows which is meant: name it otherwise")]
+    #[error("link `{0}` has the name of a host: give it another name")]
     LinkNamedAsHost(String),
     /// A link has one host.
-    #[error("a link between `{0}` and itself: name two hosts")]
+    #[error("a link connects `{0}` with itself: name two hosts")]
     LinkToItself(String),
     /// There is no link.
     #[error("a network has at least one link: give [[links]] with between = [\"near\", \"far\"]")]
     NoLinks,
     /// A host has no link.
-    #[error("host `{0}` has no link: name it in the `between` of one, or leave it out")]
+    #[error("host `{0}` has no link: name it in the `between` of a link, or remove it")]
     Alone(String),
     /// There are too many hosts.
     #[error("{0} hosts: a network has at most {MOST_HOSTS}")]
@@ -200,7 +201,7 @@ pub enum Nonsense {
     #[error("{0} links: a network has at most {MOST_LINKS}")]
     TooManyLinks(usize),
     /// Some hosts cannot reach others.
-    #[error("no way leads from `{from}` to `{to}`: link them, directly or through others")]
+    #[error("no route from `{from}` to `{to}`: connect them, directly or through other hosts")]
     TwoParts {
         /// A host of one part.
         from: String,
@@ -208,13 +209,13 @@ pub enum Nonsense {
         to: String,
     },
     /// There is no host of that name.
-    #[error("there is no host `{0}`: each is named in the `between` of a link")]
+    #[error("no host is called `{0}`: every host is named in the `between` of a link")]
     NoSuchHost(String),
     /// A route leads nowhere.
-    #[error("a route from `{0}` to itself: name another host")]
+    #[error("a route leads from `{0}` to itself: name another host")]
     RouteToItself(String),
     /// Two routes of a host lead to the same host.
-    #[error("`{host}` has a route to `{to}` already: give one")]
+    #[error("`{host}` has two routes to `{to}`: give one")]
     RouteTwice {
         /// Whose routes.
         host: String,
@@ -222,27 +223,29 @@ pub enum Nonsense {
         to: String,
     },
     /// A route begins over a link that its host does not have.
-    #[error("`{host}` has no link of the name `{via}`, and none to a host of that name")]
+    #[error("`{host}` has no link called `{via}`, and no link to a host of that name")]
     NoNeighbour {
         /// Whose route.
         host: String,
         /// Over what.
         via: String,
     },
-    /// Packets never arrive.
-    #[error("packets to `{to}` go round in a circle: {}; give one of these another route to `{to}`",
-            circle.join(", "))]
-    Circle {
+    /// Packets go round for ever.
+    #[error(
+        "routing loop: packets to `{to}` go round {}; give one of these hosts another route to `{to}`",
+        hosts.join(", ")
+    )]
+    RoutingLoop {
         /// Where they shall go.
         to: String,
-        /// Who hands them to whom; the last is the first.
-        circle: Vec<String>,
+        /// The hosts in the order in which they forward to each other; the last is the first.
+        hosts: Vec<String>,
     },
-    /// A link's own keys make no sense.
-    #[error("a link that makes no sense: {0}")]
+    /// A link's own keys are not valid.
+    #[error("invalid link: {0}")]
     Spec(SpecError),
-    /// Something is to be taken away from a link that none has.
-    #[error("nothing is called `{0}`, so no link can be without it")]
+    /// `without` has a key that a link cannot be without.
+    #[error("`without` cannot remove `{0}`: no property of a link is called so")]
     Without(String),
     /// The path that a link names cannot be used, or a file that its keys name.
     #[error(transparent)]
@@ -321,11 +324,11 @@ impl Topology {
             title: "two hosts".to_owned(),
             hosts: vec![host(0, "near", Host::Near), host(1, "far", Host::Far)],
             links: vec![link],
-            ways: Ways::shortest(&[vec![1], vec![0]]),
+            next_hops: NextHops::shortest(&[vec![1], vec![0]]),
         }
     }
 
-    /// What it stands for, in a few words.
+    /// What it represents, in a few words.
     #[must_use]
     pub fn title(&self) -> &str {
         &self.title
@@ -361,14 +364,14 @@ impl Topology {
         &self.hosts[link.hosts[usize::from(end == Host::Far)]]
     }
 
-    /// The links that packets from one host to another take, in order; none from a host to itself.
+    /// The links that packets take from one host to another, in order; none from a host to itself.
     #[must_use]
-    pub fn way(&self, from: &HostPlan, to: &HostPlan) -> Vec<&LinkPlan> {
-        self.attachments_on_the_way(from, to).map(|on_it| &self.links[on_it.link]).collect()
+    pub fn links_between(&self, from: &HostPlan, to: &HostPlan) -> Vec<&LinkPlan> {
+        self.attachments_between(from, to).map(|on_it| &self.links[on_it.link]).collect()
     }
 
     /// A host's routes to all addresses that are not on a link of its own. There is one of IPv6 where
-    /// all links of the way carry that.
+    /// all links of the route carry that.
     #[must_use]
     pub fn routes(&self, host: &HostPlan) -> Vec<Route> {
         let others = self.hosts.iter().filter(|other| other.number != host.number);
@@ -376,10 +379,10 @@ impl Topology {
     }
 
     fn routes_to(&self, host: &HostPlan, to: &HostPlan) -> Vec<Route> {
-        let mut way = self.attachments_on_the_way(host, to);
-        let Some(first) = way.next() else { return Vec::new() };
+        let mut route = self.attachments_between(host, to);
+        let Some(first) = route.next() else { return Vec::new() };
         let carries_v6 = |on_it: &Attachment| self.links[on_it.link].carries_v6();
-        let v6 = carries_v6(first) && way.all(carries_v6);
+        let v6 = carries_v6(first) && route.all(carries_v6);
         let end = first.end.other();
         let (via, via_v6) = address_on(first.link, end);
         let own = to.own_addresses();
@@ -397,13 +400,13 @@ impl Topology {
         reached.map(route).collect()
     }
 
-    fn attachments_on_the_way(
+    fn attachments_between(
         &self,
         from: &HostPlan,
         to: &HostPlan,
     ) -> impl Iterator<Item = &Attachment> {
         let hop = move |at: usize| {
-            let attachment = self.ways.next(at, to.number)?;
+            let attachment = self.next_hops.next(at, to.number)?;
             Some(&self.hosts[at].attachments[attachment])
         };
         std::iter::successors(hop(from.number), move |on_it| hop(on_it.neighbour))
@@ -420,14 +423,14 @@ impl HostPlan {
     /// The IPv4 address that its name stands for.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
-        self.known_by().0
+        self.named_addresses().0
     }
 
     /// The IPv6 address that its name stands for; `None` if its one link is too small for IPv6.
     #[must_use]
     pub fn address_v6(&self) -> Option<Ipv6Addr> {
         let is_there = |v6: &Ipv6Addr| self.addresses().contains(&IpAddr::V6(*v6));
-        Some(self.known_by().1).filter(is_there)
+        Some(self.named_addresses().1).filter(is_there)
     }
 
     /// All its addresses: its own, if it has any, and those on its links.
@@ -444,19 +447,19 @@ impl HostPlan {
         &self.attachments
     }
 
-    /// Whether packets of others go through it: it has several links.
+    /// Whether it is a router: a host of several links forwards packets of others.
     #[must_use]
     pub fn forwards(&self) -> bool {
         self.attachments.len() > 1
     }
 
-    /// The addresses of IPv4 and IPv6 that belong to no link, if it has several.
+    /// If it has several links, its IPv4 and IPv6 addresses that belong to none of them.
     pub(crate) fn own_addresses(&self) -> [Option<IpAddr>; 2] {
-        let (v4, v6) = self.known_by();
+        let (v4, v6) = self.named_addresses();
         [IpAddr::V4(v4), IpAddr::V6(v6)].map(|address| Some(address).filter(|_| self.forwards()))
     }
 
-    fn known_by(&self) -> (Ipv4Addr, Ipv6Addr) {
+    fn named_addresses(&self) -> (Ipv4Addr, Ipv6Addr) {
         match &self.attachments[..] {
             [only] => address_on(only.link, only.end),
             _ => own_address(self.number),
@@ -471,7 +474,7 @@ impl LinkPlan {
         &self.name
     }
 
-    /// What its path is like; up is from its near host to its far one.
+    /// Its path; up is from its near host to its far one.
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec
@@ -488,7 +491,7 @@ impl LinkPlan {
 }
 
 impl Attachment {
-    /// An end of a link, the host's so manieth.
+    /// An end of a link, in the given place among those of its host.
     fn new(place: usize, (link, spec): (usize, &Spec), end: Host, neighbour: usize) -> Self {
         let (v4, v6) = address_on(link, end);
         let mut addresses = vec![(IpAddr::V4(v4), 24)];

@@ -1,8 +1,8 @@
 //! Recorded rates: the format of mahimahi, so that its traces can be replayed.
 //!
-//! A file has a number on each line: a time in milliseconds since the beginning at which one packet of
-//! 1500 bytes could leave. Numbers do not go down; a number that stands there twice is two packets.
-//! The last one is the length of the trace, after which it begins again.
+//! Each line of a file is a delivery opportunity: the time in milliseconds since the beginning at which
+//! a packet of 1500 bytes could leave. Times never decrease; a time that is listed twice is two
+//! packets. The last one is the length of the trace, after which it repeats.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ pub struct Trace {
     opportunities: Arc<[u64]>,
 }
 
-/// A line that has no place in a trace.
+/// A trace that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// Not a number of milliseconds, or beyond a day.
-    #[error("line {0} is no time in milliseconds within a day")]
+    #[error("line {0} is not a number of milliseconds within a day")]
     NoTime(usize),
     /// A time before that of the line above.
-    #[error("line {0} goes back in time")]
+    #[error("line {0} is earlier than the line before it")]
     Backwards(usize),
     /// No line at all, or all at time 0.
-    #[error("it has no length: the last line must be at least 1")]
+    #[error("the trace has no length: its last line must be at least 1")]
     Empty,
 }
 
@@ -73,23 +73,26 @@ impl Trace {
         (bits.saturating_mul(1000) / self.length_ms()).max(1)
     }
 
-    /// After so long it begins again.
+    /// Its length in milliseconds.
     fn length_ms(&self) -> u64 {
         self.opportunities.last().copied().unwrap_or(1)
     }
 
-    /// After so long it begins again.
-    pub(crate) fn length(&self) -> Duration {
+    /// Its length, after which it repeats.
+    #[must_use]
+    pub fn length(&self) -> Duration {
         Duration::from_millis(self.length_ms())
     }
 
-    /// How many opportunities there are until it begins again.
-    pub(crate) fn opportunities(&self) -> u64 {
+    /// The number of opportunities until it repeats.
+    #[must_use]
+    pub fn opportunities(&self) -> u64 {
         self.opportunities.len() as u64
     }
 
-    /// When the opportunity of a number comes, counted from 0 through all repetitions, in nanoseconds.
-    pub(crate) fn time(&self, number: u64) -> u64 {
+    /// The time of an opportunity, counted from 0 through all repetitions, in nanoseconds.
+    #[must_use]
+    pub fn time(&self, number: u64) -> u64 {
         let count = self.opportunities.len() as u64;
         let (round, place) = (number / count, number % count);
         let place = usize::try_from(place).unwrap_or_default();
@@ -97,14 +100,15 @@ impl Trace {
         ms.saturating_mul(NANOS_PER_MS)
     }
 
-    /// The number of the first opportunity at or after a time.
-    pub(crate) fn first_at(&self, now: u64) -> u64 {
+    /// The number of the first opportunity at or after a time in nanoseconds.
+    #[must_use]
+    pub fn first_at(&self, now: u64) -> u64 {
         let ms = now.div_ceil(NANOS_PER_MS);
         let (round, within) = (ms / self.length_ms(), ms % self.length_ms());
         let count = self.opportunities.len() as u64;
         let place = self.opportunities.partition_point(|time| *time < within) as u64;
         let number = round * count + place;
-        // A round's last opportunities come at the time at which the next one begins.
+        // The last opportunities of a round are at the time at which the next round begins.
         let earlier = (0..number.min(count)).take_while(|back| self.time(number - back - 1) >= now);
         number - earlier.count() as u64
     }

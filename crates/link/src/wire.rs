@@ -11,94 +11,96 @@ use lastbyte_sys::tun::VNET_HEADER;
 use lastbyte_sys::{poll, process};
 
 use crate::clock::{Clock, Nanos};
-use crate::held::{self, Held, Moments, PACKET_ROOM, Room, Spare, TRAIN_ROOM};
+use crate::gso::GsoPacket;
+use crate::in_flight::{
+    self, BufferPool, GSO_BUFFER_BYTES, InFlight, PACKET_BUFFER_BYTES, PacketBuffer, Timestamps,
+};
 use crate::model::{Arrival, Fate, Model, Packet, Retiming};
 use crate::packet;
 use crate::port::Port;
 use crate::report::{DirectionReport, Report, Times};
 use crate::spec::{Spec, Way};
-use crate::train::Train;
 
-/// After a delivery in one direction, the next one waits at least so long: packets that come fast
-/// go on in groups, as with the interrupts of a network card. Alone a packet is not held up.
+/// The least time between two deliveries in one direction: packets that arrive faster are delivered in
+/// groups, as with the interrupts of a network card. A packet alone is not delayed.
 const GROUPED_WITHIN: Nanos = 100_000;
-/// Packets read from one device before the other has its turn.
+/// Packets read from one device before the other one gets its turn.
 const BATCH: usize = 16;
-/// Packets on the way in one direction, uncut ones counting as one; more are dropped unasked, which
+/// Packets in flight in one direction, a GSO packet counting as one; more are dropped unasked, which
 /// voids the run. 1 s of 1 Gbit/s in packets of 1500 bytes.
-const MOST_HELD: usize = 1 << 17;
+const MOST_IN_FLIGHT: usize = 1 << 17;
 
-/// A thread's worth of work: both directions of a link.
+/// Both directions of a link, carried by one thread.
 #[derive(Debug)]
 pub(crate) struct Wire {
     lines: [Line; 2],
     lateness: Histogram<u32>,
     unread: Histogram<u32>,
-    unasked: u64,
-    /// Where segments are cut together that are due before those behind them.
-    part: Box<[u8]>,
+    unasked_drops: u64,
+    /// Where those segments of a GSO packet are put together that are due before the rest of it.
+    split: Box<[u8]>,
 }
 
-/// One direction: the device it reads from, and what is on the way. It writes to the other line's
+/// One direction: the device it reads from, and the packets in flight. It writes to the other line's
 /// device.
 #[derive(Debug)]
 struct Line {
     port: Port,
     model: Model,
-    /// Since when packets may have waited in the device: nothing did before.
+    /// Since when packets may be waiting in the device: it was empty before.
     unread_since: Nanos,
-    held: VecDeque<Held>,
-    /// When something was delivered last.
+    in_flight: VecDeque<InFlight>,
+    /// The time of the last delivery.
     delivered_at: Nanos,
-    spare: Spare,
+    pool: BufferPool,
     report: DirectionReport,
     queue_delay: Histogram<u32>,
-    /// Packets dropped because too many were on the way.
-    too_many: u64,
-    /// What a train that is being decided about has come to; empty between two of them.
+    /// Packets dropped because too many were in flight.
+    overflowed: u64,
+    /// What the model decided about the parts of a GSO packet; empty between two of these.
     pieces: Vec<Piece>,
 }
 
-/// A part of a train.
+/// A part of a GSO packet.
 #[derive(Debug)]
 enum Piece {
-    /// Segments that arrive one behind the other, as they were sent.
+    /// Segments that arrive one after the other, as they were sent.
     Run(Range<usize>),
-    /// A segment that something happened to, cut out.
-    Alone(Arrival, Arc<Room>),
+    /// A single segment that is marked, corrupted or duplicated.
+    Alone(Arrival, Arc<PacketBuffer>),
 }
 
-/// What a carrier is asked while it carries.
+/// A request to the thread that carries the packets.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// What it has done so far.
+    /// For the report so far.
     Report(mpsc::Sender<io::Result<Report>>),
-    /// To carry as another path would, that began when this one did.
+    /// To become another path, which began when this one did.
     Become(Box<Spec>, mpsc::Sender<()>),
 }
 
-/// Where a carrier is asked.
+/// Where a carrier gets its requests.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    /// A byte for each request; its end stops the carrier.
-    pub(crate) bell: PipeReader,
+    /// A byte for each request; end of file stops the carrier.
+    pub(crate) wakeup: PipeReader,
     pub(crate) queue: mpsc::Receiver<Request>,
 }
 
 impl Wire {
-    /// A wire between the near and the far host's device.
+    /// The wire between the near and the far host's device.
     pub(crate) fn new((near, up): (Port, Model), (far, down): (Port, Model)) -> io::Result<Self> {
         let line = |port, model| -> io::Result<Line> {
             Ok(Line {
                 port,
                 model,
                 unread_since: 0,
-                held: VecDeque::new(),
+                in_flight: VecDeque::new(),
                 delivered_at: 0,
-                spare: Spare::default(),
+                pool: BufferPool::default(),
                 report: DirectionReport::default(),
                 queue_delay: histogram()?,
-                too_many: 0,
+                overflowed: 0,
                 pieces: Vec::new(),
             })
         };
@@ -106,15 +108,15 @@ impl Wire {
             lines: [line(near, up)?, line(far, down)?],
             lateness: histogram()?,
             unread: histogram()?,
-            unasked: 0,
-            part: vec![0; TRAIN_ROOM].into(),
+            unasked_drops: 0,
+            split: vec![0; GSO_BUFFER_BYTES].into(),
         })
     }
 
-    /// Carries packets until the bell's writing end is closed.
+    /// Carries packets until the writing end of `wakeup` is closed.
     pub(crate) fn carry(mut self, requests: &Requests) -> io::Result<Report> {
         process::exact_timers()?;
-        // Without the right to it packets are later on a busy machine; the report will tell.
+        // Without the privilege packets are later on a busy machine, as the report then shows.
         let _ = process::before_ordinary_threads();
         let clock = Clock::start();
         loop {
@@ -122,19 +124,19 @@ impl Wire {
             self.deliver_due(Way::Up, clock)?;
             self.deliver_due(Way::Down, clock)?;
             let [near, far] = &mut self.lines;
-            let more =
-                near.take_in(clock, &mut self.unread)? | far.take_in(clock, &mut self.unread)?;
+            let more = near.read_batch(clock, &mut self.unread)?
+                | far.read_batch(clock, &mut self.unread)?;
             let timeout = if more { Some(Duration::ZERO) } else { self.until_next(clock) };
             let [asked, ..] = poll::wait(
                 [
-                    (&requests.bell, poll::READABLE),
+                    (&requests.wakeup, poll::READABLE),
                     (&self.lines[0].port, poll::READABLE),
                     (&self.lines[1].port, poll::READABLE),
                 ],
                 timeout,
             )?;
             if !more {
-                // Asleep until now: what came meanwhile has woken us.
+                // The thread slept until now: a packet that arrived meanwhile would have woken it.
                 let now = clock.now();
                 self.lines.iter_mut().for_each(|line| line.unread_since = now);
             }
@@ -144,12 +146,12 @@ impl Wire {
         }
     }
 
-    /// Does what was asked. Returns false when it is to stop.
+    /// Answers the requests. Returns false when the carrier is to stop.
     fn answer(&mut self, requests: &Requests, clock: Clock) -> io::Result<bool> {
-        if (&requests.bell).read(&mut [0; 64])? == 0 {
+        if (&requests.wakeup).read(&mut [0; 64])? == 0 {
             return Ok(false);
         }
-        // Who has asked may have gone meanwhile.
+        // Whoever asked may have gone meanwhile: a failed send is ignored.
         for request in requests.queue.try_iter() {
             match request {
                 Request::Report(answer) => {
@@ -158,7 +160,7 @@ impl Wire {
                 Request::Become(spec, answer) => {
                     for (line, way) in self.lines.iter_mut().zip(Way::BOTH) {
                         let retiming = line.model.replace(clock.now(), &spec, way);
-                        line.settle(&retiming);
+                        line.apply_retiming(&retiming);
                     }
                     let _ = answer.send(());
                 }
@@ -171,13 +173,13 @@ impl Wire {
     fn make_changes(&mut self, now: Nanos) {
         for line in &mut self.lines {
             while let Some(retiming) = line.model.make_change(now) {
-                line.settle(&retiming);
+                line.apply_retiming(&retiming);
             }
         }
     }
 
-    /// Writes what has arrived to the other side's device. Segments that came as one and are due go on
-    /// as one, as a receiving network card hands them over.
+    /// Writes what has arrived to the other side's device. Segments of one GSO packet that are due are
+    /// written as one, as a network card with GRO delivers them.
     fn deliver_due(&mut self, way: Way, clock: Clock) -> io::Result<()> {
         let [near, far] = &mut self.lines;
         let (line, port) = match way {
@@ -185,39 +187,40 @@ impl Wire {
             Way::Down => (far, &near.port),
         };
         let mut now = clock.now();
-        while let Some(group) = held::next_due(&mut line.held, now) {
-            let (room, due) = (&*group.room, group.segments.clone());
-            let written = match room.train {
-                Some(train) if due.len() < room.times.len() => {
-                    let length = train.cut(&room.bytes[..room.length], due.clone(), &mut self.part);
-                    port.write_packet(&self.part[..length])
+        while let Some(group) = in_flight::next_due(&mut line.in_flight, now) {
+            let (buffer, due) = (&*group.buffer, group.segments.clone());
+            let written = match buffer.gso {
+                Some(gso) if due.len() < buffer.times.len() => {
+                    let length =
+                        gso.split(&buffer.bytes[..buffer.length], due.clone(), &mut self.split);
+                    port.write_packet(&self.split[..length])
                 }
-                _ => port.write_packet(&room.bytes[..room.length]),
+                _ => port.write_packet(&buffer.bytes[..buffer.length]),
             };
             match written {
                 Ok(()) if group.is_copy => {}
                 Ok(()) => {
                     line.report.delivered += group.packets();
-                    line.report.delivered_bytes += room.ip_bytes(due.clone());
+                    line.report.delivered_bytes += buffer.ip_bytes(due.clone());
                 }
-                Err(error) if is_drop(&error) => self.unasked += group.packets(),
+                Err(error) if is_drop(&error) => self.unasked_drops += group.packets(),
                 Err(error) => return Err(error),
             }
-            for moments in &room.times[due] {
+            for moments in &buffer.times[due] {
                 self.lateness.saturating_record(now - moments.due);
             }
             line.delivered_at = now;
-            line.spare.take_back(group.room);
+            line.pool.recycle(group.buffer);
             now = clock.now();
         }
         Ok(())
     }
 
-    /// How long there is nothing to do but to wait for packets and requests.
+    /// How long to wait for packets and requests; `None` where nothing else is due.
     fn until_next(&self, clock: Clock) -> Option<Duration> {
         let due = self.lines.iter().filter_map(|line| {
-            let due = line.held.front()?.due();
-            // Where nothing takes time, neither does this: TCP's rate goes with the round trip.
+            let due = line.in_flight.front()?.due();
+            // Without a delay not even this: TCP's rate depends on the round trip.
             let apart = if line.model.is_immediate() { 0 } else { GROUPED_WITHIN };
             Some(due.max(line.delivered_at.saturating_add(apart)))
         });
@@ -226,14 +229,14 @@ impl Wire {
         next.map(|next| Duration::from_nanos(next.saturating_sub(clock.now())))
     }
 
-    /// What was done so far.
+    /// The report so far.
     fn report(&mut self) -> io::Result<Report> {
         for line in &mut self.lines {
-            self.unasked += line.port.drops()?;
+            self.unasked_drops += line.port.drops()?;
         }
-        let too_many: u64 = self.lines.iter().map(|line| line.too_many).sum();
+        let overflowed: u64 = self.lines.iter().map(|line| line.overflowed).sum();
         let [up, down] = self.lines.each_ref().map(|line| DirectionReport {
-            in_flight: line.held.iter().map(Held::packets).sum(),
+            in_flight: line.in_flight.iter().map(InFlight::packets).sum(),
             queue_delay: Times::of(&line.queue_delay),
             ..line.report
         });
@@ -243,21 +246,21 @@ impl Wire {
             lateness: Times::of(&self.lateness),
             unread: Times::of(&self.unread),
             starved: process::thread_waiting_time(),
-            device_drops: self.unasked + too_many,
+            device_drops: self.unasked_drops + overflowed,
             cpu: process::thread_cpu_time()?,
         })
     }
 }
 
 impl Line {
-    /// Reads a batch of packets and decides about each. Returns whether there may be more.
-    fn take_in(&mut self, clock: Clock, unread: &mut Histogram<u32>) -> io::Result<bool> {
+    /// Reads a batch of packets and asks the model about each. Returns whether there may be more.
+    fn read_batch(&mut self, clock: Clock, unread: &mut Histogram<u32>) -> io::Result<bool> {
         for _ in 0..BATCH {
-            let mut room = self.spare.train();
-            let length = match self.port.read_packet(&mut Arc::make_mut(&mut room).bytes) {
+            let mut buffer = self.pool.large();
+            let length = match self.port.read_packet(&mut Arc::make_mut(&mut buffer).bytes) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.spare.take_back(room);
+                    self.pool.recycle(buffer);
                     self.unread_since = clock.now();
                     return Ok(false);
                 }
@@ -265,26 +268,26 @@ impl Line {
             };
             let now = clock.now();
             unread.saturating_record(now.saturating_sub(self.unread_since));
-            match Train::of(&room.bytes[..length]) {
-                Some(train) => self.decide_train(now, train, room, length),
-                None if length <= PACKET_ROOM => {
-                    // Small ones do not each keep 64 KiB.
-                    let small = self.spare.packet(&room.bytes[..length]);
-                    self.spare.take_back(room);
+            match GsoPacket::of(&buffer.bytes[..length]) {
+                Some(gso) => self.decide_gso(now, gso, buffer, length),
+                None if length <= PACKET_BUFFER_BYTES => {
+                    // So that small packets do not each hold 64 KiB.
+                    let small = self.pool.packet(&buffer.bytes[..length]);
+                    self.pool.recycle(buffer);
                     self.decide(now, small);
                 }
                 None => {
-                    Arc::make_mut(&mut room).length = length;
-                    self.decide(now, room);
+                    Arc::make_mut(&mut buffer).length = length;
+                    self.decide(now, buffer);
                 }
             }
         }
         Ok(true)
     }
 
-    /// Decides about one packet.
-    fn decide(&mut self, now: Nanos, room: Arc<Room>) {
-        let packet = &room.bytes[..room.length];
+    /// Asks the model about one packet.
+    fn decide(&mut self, now: Nanos, buffer: Arc<PacketBuffer>) {
+        let packet = &buffer.bytes[..buffer.length];
         let bytes = packet.len().saturating_sub(VNET_HEADER);
         let ecn_capable = packet::is_ecn_capable(packet);
         self.report.packets += 1;
@@ -293,51 +296,61 @@ impl Line {
         match self.model.offer(now, Packet { bytes, ecn_capable }) {
             Fate::Deliver(arrival) => {
                 self.queue_delay.saturating_record(arrival.queued);
-                self.deliver(&arrival, room);
+                self.deliver(&arrival, buffer);
             }
             fate => {
                 self.count(fate);
-                self.spare.take_back(room);
+                self.pool.recycle(buffer);
             }
         }
     }
 
-    /// Decides about segments that came as one. Those that arrive in a row stay together, and go on
-    /// together where they are due at once.
-    fn decide_train(&mut self, now: Nanos, train: Train, mut room: Arc<Room>, length: usize) {
-        let segments = train.segments();
+    /// Asks the model about a GSO packet. Segments that arrive in a row stay together, and are delivered
+    /// together where they are due at the same time.
+    fn decide_gso(
+        &mut self,
+        now: Nanos,
+        gso: GsoPacket,
+        mut buffer: Arc<PacketBuffer>,
+        length: usize,
+    ) {
+        let segments = gso.segments();
         self.report.packets += segments as u64;
-        self.report.bytes += train.ip_bytes(0..segments);
-        let inner = Arc::make_mut(&mut room);
-        (inner.length, inner.train) = (length, Some(train));
-        inner.times.resize(segments, Moments::default());
-        if self.model.takes_trains() {
-            self.pass_train(now, inner);
+        self.report.bytes += gso.ip_bytes(0..segments);
+        let inner = Arc::make_mut(&mut buffer);
+        (inner.length, inner.gso) = (length, Some(gso));
+        inner.times.resize(segments, Timestamps::default());
+        if self.model.takes_batches() {
+            self.pass_batch(now, inner);
         } else {
-            self.decide_segments(now, train, inner);
+            self.decide_segments(now, gso, inner);
         }
         let mut pieces = std::mem::take(&mut self.pieces);
         for piece in pieces.drain(..) {
             match piece {
                 Piece::Run(segments) => {
-                    self.hold(Held { room: Arc::clone(&room), segments, is_copy: false });
+                    self.schedule(InFlight {
+                        buffer: Arc::clone(&buffer),
+                        segments,
+                        is_copy: false,
+                    });
                 }
-                Piece::Alone(arrival, room) => self.deliver(&arrival, room),
+                Piece::Alone(arrival, buffer) => self.deliver(&arrival, buffer),
             }
         }
         self.pieces = pieces;
-        self.spare.take_back(room);
+        self.pool.recycle(buffer);
     }
 
-    /// Where nothing but delay and independent loss happens: looks for the next loss alone.
-    fn pass_train(&mut self, now: Nanos, room: &mut Room) {
-        let segments = room.times.len();
+    /// Where nothing but delay and independent loss happens: asks for the next loss only.
+    fn pass_batch(&mut self, now: Nanos, buffer: &mut PacketBuffer) {
+        let segments = buffer.times.len();
         let mut start = 0;
         while start < segments {
             let left = u32::try_from(segments - start).unwrap_or(u32::MAX);
-            let run = self.model.offer_train(now, left);
+            let run = self.model.offer_batch(now, left);
             let end = start + run.passed as usize;
-            room.times[start..end].fill(Moments { sent: now, due: run.at });
+            buffer.times[start..end].fill(Timestamps { sent: now, due: run.at });
             if start < end {
                 self.pieces.push(Piece::Run(start..end));
             }
@@ -347,13 +360,14 @@ impl Line {
         }
     }
 
-    /// Asks the model about each. What is damaged goes on alone; what may overtake waits alone.
-    fn decide_segments(&mut self, now: Nanos, train: Train, room: &mut Room) {
-        let whole = &room.bytes[..room.length];
+    /// Asks the model about each segment. One that is not delivered as it was sent is cut out; where
+    /// order is not kept, each waits by itself.
+    fn decide_segments(&mut self, now: Nanos, gso: GsoPacket, buffer: &mut PacketBuffer) {
+        let whole = &buffer.bytes[..buffer.length];
         let ecn_capable = packet::is_ecn_capable(whole);
         let together = self.model.keeps_order();
-        for segment in 0..room.times.len() {
-            let bytes = train.ip_bytes(segment..segment + 1);
+        for segment in 0..buffer.times.len() {
+            let bytes = gso.ip_bytes(segment..segment + 1);
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             let arrival = match self.model.offer(now, Packet { bytes, ecn_capable }) {
                 Fate::Deliver(arrival) => arrival,
@@ -364,11 +378,11 @@ impl Line {
             };
             self.queue_delay.saturating_record(arrival.queued);
             if !arrival.is_unharmed() {
-                let part = self.spare.part(train, whole, segment);
+                let part = self.pool.segment(gso, whole, segment);
                 self.pieces.push(Piece::Alone(arrival, part));
                 continue;
             }
-            room.times[segment] = Moments { sent: arrival.sent, due: arrival.at };
+            buffer.times[segment] = Timestamps { sent: arrival.sent, due: arrival.at };
             match self.pieces.last_mut() {
                 Some(Piece::Run(run)) if together && run.end == segment => run.end += 1,
                 _ => self.pieces.push(Piece::Run(segment..segment + 1)),
@@ -376,11 +390,11 @@ impl Line {
         }
     }
 
-    /// Sends a packet on its way as the model decided.
-    fn deliver(&mut self, arrival: &Arrival, mut room: Arc<Room>) {
-        let inner = Arc::make_mut(&mut room);
+    /// Puts a packet in flight as the model decided.
+    fn deliver(&mut self, arrival: &Arrival, mut buffer: Arc<PacketBuffer>) {
+        let inner = Arc::make_mut(&mut buffer);
         inner.times.clear();
-        inner.times.push(Moments { sent: arrival.sent, due: arrival.at });
+        inner.times.push(Timestamps { sent: arrival.sent, due: arrival.at });
         let packet = &mut inner.bytes[..inner.length];
         if arrival.marked {
             packet::mark(packet);
@@ -392,10 +406,10 @@ impl Line {
         self.report.corrupted += u64::from(arrival.corrupted.is_some());
         self.report.duplicated += u64::from(arrival.duplicated);
         if arrival.duplicated {
-            let room = Arc::clone(&room);
-            self.hold(Held { room, segments: 0..1, is_copy: false });
+            let buffer = Arc::clone(&buffer);
+            self.schedule(InFlight { buffer, segments: 0..1, is_copy: false });
         }
-        self.hold(Held { room, segments: 0..1, is_copy: arrival.duplicated });
+        self.schedule(InFlight { buffer, segments: 0..1, is_copy: arrival.duplicated });
     }
 
     fn count(&mut self, fate: Fate) {
@@ -407,41 +421,41 @@ impl Line {
         }
     }
 
-    fn hold(&mut self, held: Held) {
-        if self.held.len() >= MOST_HELD {
-            self.too_many += held.packets();
-            self.spare.take_back(held.room);
-        } else if self.held.back().is_none_or(|last| last.due() <= held.due()) {
-            self.held.push_back(held);
+    fn schedule(&mut self, in_flight: InFlight) {
+        if self.in_flight.len() >= MOST_IN_FLIGHT {
+            self.overflowed += in_flight.packets();
+            self.pool.recycle(in_flight.buffer);
+        } else if self.in_flight.back().is_none_or(|last| last.due() <= in_flight.due()) {
+            self.in_flight.push_back(in_flight);
         } else {
-            // It overtakes: few do, and not far.
-            let place = self.held.partition_point(|earlier| earlier.due() <= held.due());
-            self.held.insert(place, held);
+            // It overtakes others: few packets do, and not by much.
+            let place = self.in_flight.partition_point(|earlier| earlier.due() <= in_flight.due());
+            self.in_flight.insert(place, in_flight);
         }
     }
 
-    /// The model has changed: packets that waited for a transmission get their new times.
-    fn settle(&mut self, retiming: &Retiming) {
+    /// After a change of the model: packets that wait for their transmission get new times.
+    fn apply_retiming(&mut self, retiming: &Retiming) {
         let keeps_order = self.model.keeps_order();
         if !keeps_order {
-            // What comes may arrive between the segments of a run.
-            self.held = self.held.drain(..).flat_map(Held::into_singles).collect();
+            // Later packets may arrive between the segments of a run.
+            self.in_flight = self.in_flight.drain(..).flat_map(InFlight::into_singles).collect();
         }
         if retiming.is_empty() {
             return;
         }
         let mut last = 0;
-        for held in &mut self.held {
-            // A second copy, and other parts of the same room, have times of their own.
-            let room = Arc::make_mut(&mut held.room);
-            for moments in &mut room.times[held.segments.clone()] {
+        for in_flight in &mut self.in_flight {
+            // A duplicate, and other parts of the same buffer, keep times of their own.
+            let buffer = Arc::make_mut(&mut in_flight.buffer);
+            for moments in &mut buffer.times[in_flight.segments.clone()] {
                 let sent = retiming.of(moments.sent);
                 let due = sent.saturating_add(moments.due.saturating_sub(moments.sent));
-                *moments = Moments { sent, due: if keeps_order { due.max(last) } else { due } };
+                *moments = Timestamps { sent, due: if keeps_order { due.max(last) } else { due } };
                 last = last.max(due);
             }
         }
-        self.held.make_contiguous().sort_by_key(Held::due);
+        self.in_flight.make_contiguous().sort_by_key(InFlight::due);
         self.model.set_last_arrival(last);
     }
 }
@@ -451,8 +465,8 @@ fn histogram() -> io::Result<Histogram<u32>> {
     Histogram::new_with_bounds(1, 60_000_000_000, 2).map_err(io::Error::other)
 }
 
-/// The kernel took the packet and had no room for it (`ENOBUFS`, `ENOMEM`), or the device is going
-/// down (`EIO`).
+/// Whether the kernel took the packet and had no room for it (`ENOBUFS`, `ENOMEM`), or the device is
+/// going down (`EIO`).
 fn is_drop(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(5 | 12 | 105))
 }

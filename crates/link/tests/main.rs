@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
-mod check;
 mod corpus;
 mod network;
 mod path;
-mod record;

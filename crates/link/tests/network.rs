@@ -308,7 +308,10 @@ fn a_network_that_cannot_be_made_leaves_nothing_at_its_hosts() {
     let held: Vec<Namespace> = hosts.iter().map(|host| host.try_clone().unwrap()).collect();
     let again = || held.iter().map(|host| host.try_clone().unwrap()).collect::<Vec<_>>();
     let error = Network::between(&line, again().split_off(1), 1).unwrap_err().to_string();
-    assert_eq!(error, "a network of 3 hosts between 2: give one namespace for each host");
+    assert_eq!(
+        error,
+        "the network has 3 hosts, but 2 namespaces were given: give one for each host"
+    );
 
     // The server has a device of that name already.
     let other = Namespace::create().unwrap();

@@ -21,6 +21,7 @@ mod ranks;
 mod settle;
 mod student;
 mod summary;
+mod wilson;
 
 pub use bootstrap::{MAX_RESAMPLES, bootstrap_interval, difference_interval, ratio_interval};
 pub use compare::{Comparison, MIN_SAMPLES, Verdict, compare, compare_at};
@@ -29,3 +30,4 @@ pub use pairs::{paired_p_value, paired_ratio_interval};
 pub use ranks::{EXACT_SAMPLES, p_value};
 pub use settle::{Decision, Place, Rule, Standing, settle};
 pub use summary::{Interval, Summary, jain, quantile, trimmed_mean};
+pub use wilson::{Z_99, wilson, wilson_of_share};

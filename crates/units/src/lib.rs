@@ -5,10 +5,10 @@
 //! forbids the clock, as it only says what a value means. [`ByteSize`] alone takes a bare number,
 //! which every tool of the field reads as bytes.
 //!
-//! Every type is parsed with [`FromStr`](std::str::FromStr), shown with
-//! [`Display`](std::fmt::Display), and passes through serde as that text. White space between
-//! number and unit is allowed, letters may be of either case, and a number is written as digits
-//! with at most one decimal point.
+//! Every type but [`Unit`], which only names the unit of a number, is parsed with
+//! [`FromStr`](std::str::FromStr), shown with [`Display`](std::fmt::Display), and passes through
+//! serde as that text. White space between number and unit is allowed, letters may be of either
+//! case, and a number is written as digits with at most one decimal point.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
@@ -20,6 +20,7 @@ mod share;
 mod size;
 mod span;
 mod text;
+mod unit;
 
 pub use error::{Quantity, UnitError};
 pub use rate::BitRate;
@@ -27,3 +28,4 @@ pub use share::Share;
 pub use size::ByteSize;
 pub use span::Span;
 pub use text::grouped;
+pub use unit::Unit;

@@ -2,8 +2,8 @@
 
 use anyhow::{Result, bail};
 use lastbyte_link::Scenario;
-use lastbyte_link::check::{self, Finding, Findings, Measured, Outcome, Unit};
-use lastbyte_units::grouped;
+use lastbyte_link_check::{Finding, Findings, Measured, Outcome};
+use lastbyte_units::{Unit, grouped};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -44,7 +44,7 @@ pub(super) fn run(args: &LinkCheckArgs) -> Result<Verdict> {
 fn measure(scenario: &Scenario, seed: u64) -> Result<Findings> {
     let progress = Progress::new();
     let mut watch = |phase| progress.show(&format!("{}: measuring {phase}", scenario.name));
-    Ok(check::measure(&scenario.spec, seed, &mut watch)?)
+    Ok(lastbyte_link_check::measure(&scenario.spec, seed, &mut watch)?)
 }
 
 // --- text ---------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ impl Counts {
 mod tests {
     use super::*;
     use lastbyte_link::Way;
-    use lastbyte_link::check::Subject;
+    use lastbyte_link_check::Subject;
 
     fn measured(unit: Unit, asked: f64, got: f64, high: f64) -> Measured {
         Measured { unit, asked, got, low: got, high, basis: "10 packets".to_owned() }

@@ -7,12 +7,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use lastbyte_link::check::Unit;
-use lastbyte_link::record::{
-    self, CONNECTS_PER_S, Figure, Method, Outcome, PROBES_PER_S, Plan, RecordError, Recorded,
-    Target,
+use lastbyte_record::{
+    CONNECTS_PER_S, Figure, Method, Outcome, PROBES_PER_S, Plan, RecordError, Recorded, Target,
 };
-use lastbyte_units::grouped;
+use lastbyte_units::{Unit, grouped};
 use serde_json::{Map, Value, json};
 
 use crate::args::LinkRecordArgs;
@@ -31,12 +29,12 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<Verdict> {
     target.check()?;
     let plan = Plan {
         probes_for: Duration::from_secs(args.seconds),
-        train_budget: args.budget.unwrap_or(record::TRAIN_BUDGET),
+        train_budget: args.budget.unwrap_or(lastbyte_record::TRAIN_BUDGET),
     };
     announce(args, &target, &plan);
     let progress = Progress::new();
     let mut watch = |phase| progress.show(&format!("{}: sending {phase}", args.host));
-    let recorded = match record::record(&target, &plan, &mut watch) {
+    let recorded = match lastbyte_record::record(&target, &plan, &mut watch) {
         Ok(recorded) => recorded,
         Err(error @ RecordError::NoAnswer { .. }) => {
             progress.wipe();
@@ -204,7 +202,7 @@ fn date(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lastbyte_link::record::Subject;
+    use lastbyte_record::Subject;
 
     #[test]
     fn dates_as_in_the_calendar() {

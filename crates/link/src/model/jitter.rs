@@ -1,4 +1,4 @@
-//! How long the wire takes.
+//! The delay of the wire.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) struct Delay {
     base: u64,
     jitter: Option<Jitter>,
     random: Pcg64Mcg,
-    /// The last arrival, before which none may come where order is kept.
+    /// The last arrival: no packet may arrive before it where order is kept.
     last: u64,
 }
 
@@ -23,7 +23,7 @@ impl Delay {
         Self { base, jitter, random, last: 0 }
     }
 
-    /// Whether each packet takes the same.
+    /// Whether each packet has the same delay.
     pub(super) fn is_fixed(&self) -> bool {
         self.jitter.is_none()
     }
@@ -31,7 +31,7 @@ impl Delay {
     /// When a packet sent at `sent` arrives.
     pub(super) fn arrival(&mut self, sent: u64) -> u64 {
         let at = sent.saturating_add(self.draw());
-        // Also without jitter: the delay may have become shorter.
+        // Without jitter too: a change may have shortened the delay.
         self.last = self.last.max(at);
         if self.keeps_order() { self.last } else { at }
     }
@@ -40,12 +40,12 @@ impl Delay {
         self.jitter.as_ref().is_none_or(|jitter| !jitter.reorders)
     }
 
-    /// The packets that are on the way arrive at other times than was said: the last of them then.
+    /// Sets when the last packet in flight arrives.
     pub(super) fn set_last(&mut self, last: u64) {
         self.last = last;
     }
 
-    /// Becomes another delay; what is on the way stays before what comes.
+    /// Becomes another delay; packets in flight stay ahead of later ones.
     pub(super) fn change(&mut self, base: u64, jitter: Option<Jitter>) {
         (self.base, self.jitter) = (base, jitter);
     }

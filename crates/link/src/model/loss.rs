@@ -6,17 +6,17 @@ use rand_pcg::Pcg64Mcg;
 use super::uniform;
 use crate::spec::BurstLoss;
 
-/// Independent chances: the number of packets until the next hit is drawn, not each packet's fate,
-/// so that a run of packets can pass without a decision.
+/// Independent trials: it draws the number of packets until the next hit, not the fate of each, so that
+/// a run of packets passes without a decision.
 #[derive(Clone, Debug)]
-pub(super) struct Gaps {
+pub(super) struct Bernoulli {
     random: Pcg64Mcg,
     /// `ln(1 - p)`: 0 for a share too small to tell from none, minus infinity for all.
     ln_pass: f64,
     until_next: u64,
 }
 
-impl Gaps {
+impl Bernoulli {
     /// `None` for a share of 0.
     pub(super) fn new(share: f64, random: Pcg64Mcg) -> Option<Self> {
         if share <= 0.0 {
@@ -28,7 +28,7 @@ impl Gaps {
     }
 
     /// Whether this packet is hit.
-    pub(super) fn strikes(&mut self) -> bool {
+    pub(super) fn hits(&mut self) -> bool {
         if self.until_next > 0 {
             self.until_next -= 1;
             return false;
@@ -37,12 +37,12 @@ impl Gaps {
         true
     }
 
-    /// Whether this packet is hit, and a random number that says where.
-    pub(super) fn strikes_where(&mut self) -> Option<u64> {
-        self.strikes().then(|| self.random.next_u64())
+    /// If this packet is hit, a random number that chooses where.
+    pub(super) fn hit_at(&mut self) -> Option<u64> {
+        self.hits().then(|| self.random.next_u64())
     }
 
-    /// How many of `packets` pass before a hit; consumes these, and the one hit if there is one.
+    /// How many of `packets` pass before a hit; consumes these, and the one that is hit.
     pub(super) fn passes(&mut self, packets: u32) -> u32 {
         match u32::try_from(self.until_next) {
             Ok(passed) if passed < packets => {
@@ -66,15 +66,15 @@ impl Gaps {
     }
 }
 
-/// Loss in bursts: a good state in which nothing is lost, and a bad one in which each packet has the
-/// same chance to be, often of 1 (Gilbert 1960). Each packet may change the state first.
+/// Loss in bursts (Gilbert 1960): a good state in which nothing is lost, and a bad one in which each
+/// packet is lost with the same probability, often 1. The state may change before each packet.
 #[derive(Clone, Debug)]
 pub(super) struct Bursts {
     random: Pcg64Mcg,
     bad: bool,
     enter: f64,
     leave: f64,
-    /// The chance to be lost in the bad state.
+    /// The probability of a loss in the bad state.
     in_burst: f64,
 }
 
@@ -85,7 +85,7 @@ impl Bursts {
         if bursts.share.fraction() <= 0.0 {
             return None;
         }
-        // Of the time, so to speak: checked to be at most 1.
+        // The share of packets in the bad state; `Spec::check` keeps it at most 1.
         let share = (bursts.share.fraction() / in_burst).min(1.0);
         // The bad state lasts 1 / leave packets on average; its share of all is
         // enter / (enter + leave).
@@ -96,9 +96,9 @@ impl Bursts {
     }
 
     /// Whether this packet is lost.
-    pub(super) fn strikes(&mut self) -> bool {
+    pub(super) fn hits(&mut self) -> bool {
         let change = if self.bad { self.leave } else { self.enter };
-        // uniform is in (0, 1]: a chance of 1 always comes true, one of 0 never.
+        // `uniform` is in (0, 1]: a probability of 1 always hits, one of 0 never.
         if change > 0.0 && uniform(&mut self.random) <= change {
             self.bad = !self.bad;
         }
@@ -106,7 +106,7 @@ impl Bursts {
     }
 }
 
-/// Loss by counting.
+/// Loss of every n-th packet.
 #[derive(Clone, Debug)]
 pub(super) struct EveryNth {
     every: u64,
@@ -119,7 +119,7 @@ impl EveryNth {
     }
 
     /// Whether this packet is lost.
-    pub(super) fn strikes(&mut self) -> bool {
+    pub(super) fn hits(&mut self) -> bool {
         self.passed += 1;
         if self.passed < self.every {
             return false;

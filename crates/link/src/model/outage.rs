@@ -6,9 +6,9 @@ use crate::spec::Outages as Schedule;
 /// A schedule of cuts, in nanoseconds, repeated.
 #[derive(Clone, Debug)]
 pub(super) struct Outages {
-    /// Beginning and end of each.
+    /// The beginning and the end of each cut.
     cuts: Vec<(u64, u64)>,
-    /// After so long it begins again.
+    /// After this time the schedule repeats.
     period: Option<u64>,
 }
 

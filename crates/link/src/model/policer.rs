@@ -1,4 +1,4 @@
-//! What came faster than agreed is dropped, without a queue (RFC 2697 with one colour).
+//! Drops packets that exceed a rate, without a queue (RFC 2697 with one colour).
 
 use crate::spec::Policer;
 
@@ -20,7 +20,7 @@ impl TokenBucket {
         Self { bits_per_s, full, tokens: full, filled_at: 0 }
     }
 
-    /// Whether a packet is within what was agreed.
+    /// Whether a packet conforms to the rate and the burst.
     pub(super) fn admits(&mut self, now: u64, bytes: u32) -> bool {
         let grown = u128::from(now.saturating_sub(self.filled_at)) * self.bits_per_s;
         self.filled_at = now;

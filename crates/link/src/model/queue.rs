@@ -1,8 +1,8 @@
 //! A rate, and the queue in front of it.
 //!
-//! In a first-in, first-out queue in front of a known rate, a packet's turn is known when it arrives:
-//! when all before it have been sent. So is its fate under CoDel, whose law looks at the
-//! waiting times of packets in the order in which they leave.
+//! In a first-in, first-out queue in front of a known rate, the time at which a packet leaves is known
+//! when it arrives: when all before it have been sent. So is its fate under CoDel, whose control law
+//! looks at the waiting times of packets in the order in which they leave.
 
 use std::collections::VecDeque;
 
@@ -21,9 +21,9 @@ const CODEL_LEAST_BYTES: u128 = 1514;
 /// A packet that leaves the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
-    /// By when it will have been sent.
+    /// When its transmission ends.
     pub(super) at: u64,
-    /// How long it waits for its turn.
+    /// How long it waits before its transmission begins.
     pub(super) queued: u64,
     /// Marked with CE.
     pub(super) marked: bool,
@@ -36,9 +36,9 @@ pub(super) struct Transmitter {
     limit: QueueLimit,
     codel: Option<Codel>,
     marks: Marks,
-    /// When the last accepted packet will have been sent, in nanoseconds.
+    /// When the transmission of the last accepted packet ends, in nanoseconds.
     free_at: u64,
-    /// When each waiting packet will have been sent, and its bytes.
+    /// For each waiting packet, when its transmission ends, and its bytes.
     waiting: VecDeque<(u64, u32)>,
     waiting_bytes: u64,
 }
@@ -48,8 +48,8 @@ pub(super) struct Transmitter {
 enum Pace {
     Constant {
         bits_per_s: u128,
-        /// What rounding to nanoseconds has left over, in units of 1/rate nanoseconds: without it a
-        /// rate that does not divide a second would be off by up to a nanosecond per packet.
+        /// The remainder of rounding to nanoseconds, in units of 1/rate nanoseconds: without it a rate
+        /// that does not divide a second would be off by up to a nanosecond per packet.
         carry: u128,
     },
     Recorded {
@@ -75,7 +75,7 @@ impl Transmitter {
         })
     }
 
-    /// Goes on as another transmitter: what waits then leaves at its pace.
+    /// Becomes another transmitter: packets that wait then leave at its pace.
     pub(super) fn change(&mut self, now: u64, new: Self) -> Option<Retiming> {
         (self.limit, self.marks) = (new.limit, new.marks);
         if self.codel.is_some() != new.codel.is_some() {
@@ -84,7 +84,7 @@ impl Transmitter {
         if self.pace.is_same(&new.pace) { None } else { Some(self.retime(now, new.pace)) }
     }
 
-    /// Lets all that waits leave at once.
+    /// Lets all waiting packets leave at once.
     pub(super) fn empty(mut self, now: u64) -> Retiming {
         self.forget_sent(now);
         Retiming { sent: self.waiting.iter().map(|(at, _)| (*at, now)).collect() }
@@ -95,7 +95,7 @@ impl Transmitter {
         if let Some((at, bytes)) = self.waiting.front_mut()
             && let Pace::Constant { bits_per_s, .. } = self.pace
         {
-            // Some of it has left.
+            // A part of the first packet has been sent.
             let left = (u128::from(*at - now) * bits_per_s).div_ceil(8 * NANOS_PER_SECOND);
             let left = u32::try_from(left).map_or(*bytes, |left| left.min(*bytes));
             self.waiting_bytes -= u64::from(*bytes - left);
@@ -122,9 +122,9 @@ impl Transmitter {
         let turn = self.free_at.max(now);
         let long = waiting_bytes >= CODEL_LEAST_BYTES;
         let wait = turn - now;
-        let strikes = self.codel.as_mut().is_some_and(|codel| codel.strikes(turn, wait, long));
-        let marked = packet.ecn_capable && self.marks(strikes, waiting_bytes);
-        if strikes && !marked {
+        let signals = self.codel.as_mut().is_some_and(|codel| codel.signals(turn, wait, long));
+        let marked = packet.ecn_capable && self.marks(signals, waiting_bytes);
+        if signals && !marked {
             return None;
         }
         self.free_at = self.pace.sent_at(now, self.free_at, packet.bytes);
@@ -133,11 +133,11 @@ impl Transmitter {
         Some(Sent { at: self.free_at, queued: wait, marked })
     }
 
-    /// Whether a packet that allows it is marked.
-    fn marks(&self, strikes: bool, waiting_bytes: u128) -> bool {
+    /// Whether an ECN-capable packet is marked.
+    fn marks(&self, signals: bool, waiting_bytes: u128) -> bool {
         match self.marks {
             Marks::None => false,
-            Marks::InsteadOfDrops => strikes,
+            Marks::InsteadOfDrops => signals,
             Marks::Above(size) => waiting_bytes > size.bytes().into(),
         }
     }
@@ -152,7 +152,7 @@ impl Transmitter {
         }
     }
 
-    /// What waits; at a constant rate without the part of the first packet that has left already.
+    /// The bytes that wait; at a constant rate without the part of the first packet that has been sent.
     fn waiting_bytes(&self, now: u64) -> u128 {
         match self.pace {
             Pace::Constant { bits_per_s, .. } => {
@@ -194,8 +194,8 @@ impl Pace {
         }
     }
 
-    /// When a packet that arrives at `now` will have been sent, if those before it will have been at
-    /// `free_at`.
+    /// When the transmission of a packet that arrives at `now` ends, if that of the one before it ends
+    /// at `free_at`.
     fn sent_at(&mut self, now: u64, free_at: u64, bytes: u32) -> u64 {
         match self {
             Self::Constant { bits_per_s, carry } => {
@@ -208,7 +208,7 @@ impl Pace {
                 free_at.max(now).saturating_add(time)
             }
             Self::Recorded { trace, opportunity, left } => {
-                // What nobody was there to use is gone.
+                // Opportunities that passed unused are lost.
                 if trace.time(*opportunity) < now {
                     (*opportunity, *left) = (trace.first_at(now), OPPORTUNITY_BYTES);
                 }
@@ -224,7 +224,7 @@ impl Pace {
     }
 }
 
-/// The control law of CoDel (RFC 8289 section 5), asked for each packet at its turn.
+/// The control law of CoDel (RFC 8289 section 5), asked for each packet when it leaves the queue.
 #[derive(Clone, Debug, Default)]
 struct Codel {
     /// When the waiting time will have been above the target for an interval.
@@ -236,8 +236,8 @@ struct Codel {
 }
 
 impl Codel {
-    /// Whether the packet whose turn comes at `now`, after `wait`, is to be dropped or marked.
-    fn strikes(&mut self, now: u64, wait: u64, long: bool) -> bool {
+    /// Whether the packet that leaves at `now`, after `wait`, is to be dropped or marked.
+    fn signals(&mut self, now: u64, wait: u64, long: bool) -> bool {
         let above = self.above_for_an_interval(now, wait, long);
         if self.dropping {
             if !above {

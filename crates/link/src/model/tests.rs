@@ -141,7 +141,7 @@ fn a_train_meets_the_same_losses_as_its_packets() {
     for start in (0..300).step_by(30) {
         let mut next = 0;
         while next < 30 {
-            next += train.offer_train(0, 30 - next).passed;
+            next += train.offer_batch(0, 30 - next).passed;
             if next < 30 {
                 lost_of_trains.push(start + next);
                 next += 1;

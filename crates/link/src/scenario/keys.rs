@@ -1,4 +1,4 @@
-//! What may stand in a scenario's TOML, and what it makes of a path.
+//! The keys of a scenario's TOML, and how they change a path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use lastbyte_units::{BitRate, ByteSize, Share, Span};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{Said, Scenario, ScenarioError, Setting, half, read_trace};
+use super::{PathText, Scenario, ScenarioError, Setting, half, read_trace};
 use crate::spec::{
     BurstLoss, Cut, Direction, Jitter, Management, Marks, Outages, Policer, Queue, Shape, Spec,
     SpecError, Way,
@@ -49,7 +49,7 @@ macro_rules! table_with_direction_keys {
             $(pub(crate) $key: Option<$type>,)*
         }
 
-        /// What it says of a direction.
+        /// Its keys of a direction.
         impl From<&$name> for Keys {
             fn from(table: &$name) -> Self {
                 Self { $($key: table.$key.clone(),)* }
@@ -59,7 +59,7 @@ macro_rules! table_with_direction_keys {
 }
 
 table_with_direction_keys! {
-    /// A scenario file: what holds for both directions, what differs in one, and what changes.
+    /// A scenario file: keys for both directions, for one of them, and changes.
     File {
         title: Option<String>,
         rtt: Option<Span>,
@@ -74,7 +74,7 @@ table_with_direction_keys! {
 }
 
 table_with_direction_keys! {
-    /// A link of a topology: between whom, and what its path is like.
+    /// A link of a topology: its hosts, and the keys of its path.
     LinkText {
         name: Option<String>,
         between: [String; 2],
@@ -91,26 +91,26 @@ table_with_direction_keys! {
 }
 
 impl LinkText {
-    /// The path that it names, which its keys are about.
+    /// The path that it names, which its keys change.
     pub(crate) fn named_path(&self, folder: Option<&Path>) -> Result<Spec, ScenarioError> {
         let named = self.scenario.as_deref().map(|name| Scenario::find_in(folder, name));
         Ok(named.transpose()?.map(|scenario| scenario.spec).unwrap_or_default())
     }
 
-    /// This path, but for what its keys say.
+    /// This path, changed by its keys.
     pub(crate) fn changed(&self, path: Spec, folder: Option<&Path>) -> Result<Spec, ScenarioError> {
-        let said = Said {
+        let text = PathText {
             both: Keys { delay: self.delay.or_else(|| half(self.rtt)), ..Keys::from(self) },
             own: [&self.up, &self.down],
             mtu: self.mtu,
             changes: &self.changes,
         };
-        said.of(path, "", folder)
+        text.apply_to(path, "", folder)
     }
 }
 
 table_with_direction_keys! {
-    /// What a path becomes at a time.
+    /// A change of a path at a set time.
     ChangeText {
         at: Span,
         way: Option<WayText>,
@@ -121,7 +121,7 @@ table_with_direction_keys! {
 }
 
 table_with_direction_keys! {
-    /// What a path is to become.
+    /// A change of a path at once.
     SettingText {
         way: Option<WayText>,
         rtt: Option<Span>,
@@ -132,13 +132,13 @@ table_with_direction_keys! {
 }
 
 table_with_direction_keys! {
-    /// What is said of a direction.
+    /// The keys of a direction.
     #[derive(Default)]
     Keys {}
 }
 
 impl ChangeText {
-    /// The time, and what is to be different from then on.
+    /// The time, and what differs from then on.
     pub(super) fn setting(&self) -> (Duration, Setting) {
         let keys = Keys { delay: self.delay.or_else(|| half(self.rtt)), ..Keys::from(self) };
         let way = self.way.map(Way::from);
@@ -239,7 +239,7 @@ pub(crate) struct CutText {
 }
 
 impl Keys {
-    /// These, and where they say nothing those for both directions.
+    /// These keys, and where they are missing those for both directions.
     pub(super) fn over(&self, both: &Self) -> Self {
         let (rated, varied) = (
             self.rate.is_some() || self.trace.is_some(),
@@ -247,7 +247,7 @@ impl Keys {
         );
         Self {
             delay: self.delay.or(both.delay),
-            // One excludes the other, so a direction's own stands instead of either.
+            // One excludes the other: a direction's own replaces either of them.
             jitter: if varied { self.jitter } else { both.jitter },
             jitter_table: if varied { &self.jitter_table } else { &both.jitter_table }.clone(),
             jitter_shape: self.jitter_shape.or(both.jitter_shape),
@@ -268,7 +268,7 @@ impl Keys {
         }
     }
 
-    /// Makes a direction as they say; where they say nothing it stays as it is.
+    /// Sets these keys of a direction; where they are missing it stays as it is.
     pub(super) fn set(
         &self,
         direction: &mut Direction,

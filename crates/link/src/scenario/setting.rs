@@ -1,4 +1,4 @@
-//! What is to become different of a path that is there.
+//! A change of an existing path, from a command line or a file.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use super::keys::{Keys, SettingText};
 use super::{ScenarioError, from_toml, half};
 use crate::spec::{Direction, Marks, Spec, Way};
 
-/// What errors call it, in place of a scenario's name.
+/// The name in errors, in place of a scenario's.
 const SET: &str = "as set";
 
-/// What is to become different of a path.
+/// A change of a path.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// In which direction; `None` in both.
+    /// The direction; `None` for both.
     pub(super) way: Option<Way>,
     pub(super) keys: Keys,
     pub(super) mtu: Option<u32>,
-    /// Keys of what is to be taken away.
+    /// Keys to be removed.
     pub(super) without: Vec<String>,
 }
 
@@ -31,18 +31,18 @@ impl Setting {
         Ok(Self { way: text.way.map(Way::from), keys, mtu: text.mtu, without: text.without })
     }
 
-    /// From keys and values as a command line has them: texts without quotation marks, `none` for what
-    /// is to be taken away; in one direction, or in both.
+    /// From the keys and values of a command line: texts without quotation marks, and `none` to remove a
+    /// key; for one direction, or for both.
     ///
     /// # Errors
     /// Names the key.
-    pub fn from_words<'a>(
-        words: impl IntoIterator<Item = (&'a str, &'a str)>,
+    pub fn from_pairs<'a>(
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
         way: Option<Way>,
     ) -> Result<Self, ScenarioError> {
         let mut text = way.map(|way| format!("way = \"{way}\"\n")).unwrap_or_default();
         let mut without = Vec::new();
-        for (key, value) in words {
+        for (key, value) in pairs {
             let is_key = |c: char| c.is_ascii_lowercase() || c == '_';
             if value == "none" || !key.chars().all(is_key) {
                 without.push(key.to_owned());
@@ -55,11 +55,11 @@ impl Setting {
         Ok(setting)
     }
 
-    /// The path with this difference, now and in all that it becomes later. Files that are named lie
-    /// in `folder`.
+    /// The path with this change, now and in all its scheduled changes. Files that it names are in
+    /// `folder`.
     ///
     /// # Errors
-    /// What makes no sense then, or names nothing.
+    /// Where the path is then not possible, or a key is unknown.
     pub fn of(&self, spec: &Spec, folder: &Path) -> Result<Spec, ScenarioError> {
         let mut spec = spec.clone();
         spec.mtu = self.mtu.or(spec.mtu);
@@ -83,7 +83,7 @@ impl Setting {
                 continue;
             }
             for key in &self.without {
-                if !take_away(key, direction) {
+                if !remove(key, direction) {
                     let (name, key) = (name.to_owned(), key.clone());
                     return Err(ScenarioError::Without { name, key });
                 }
@@ -94,8 +94,8 @@ impl Setting {
     }
 }
 
-/// Takes what a key asks for away; false for a key that asks for nothing that can be absent.
-fn take_away(key: &str, direction: &mut Direction) -> bool {
+/// Removes a key; false for one that is unknown or cannot be absent.
+fn remove(key: &str, direction: &mut Direction) -> bool {
     let none = Direction::default();
     match key {
         "delay" | "rtt" => direction.delay = none.delay,
@@ -125,7 +125,7 @@ fn take_away(key: &str, direction: &mut Direction) -> bool {
     true
 }
 
-/// A value as TOML has it: what is no number, truth, list or table becomes a text.
+/// A value in TOML: what is not a number, boolean, list or table becomes a string.
 fn in_toml(value: &str) -> String {
     let alone = toml::from_str::<toml::Table>(&format!("value = {value}"));
     if !value.contains('\n') && alone.is_ok_and(|table| table.len() == 1) {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn set(spec: &Spec, words: &[(&str, &str)], way: Option<Way>) -> Result<Spec, ScenarioError> {
-        Setting::from_words(words.iter().copied(), way)?.of(spec, Path::new("."))
+        Setting::from_pairs(words.iter().copied(), way)?.of(spec, Path::new("."))
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
         assert!(complaint("los", "1%").to_string().contains("`los`"));
         assert!(complaint("loss", "-1%").to_string().contains("negative"));
         assert!(complaint("colour", "none").to_string().contains("`colour`"));
-        assert!(complaint("loss = \"1%\"\nrate", "1").to_string().contains("nothing is called"));
+        assert!(complaint("loss = \"1%\"\nrate", "1").to_string().contains("cannot be removed"));
         assert!(complaint("loss", "1%\"\nrate = \"1mbit").to_string().contains("loss"));
         assert!(complaint("queue", "1bdp").to_string().contains("without a rate"));
     }

@@ -15,14 +15,15 @@ fn toml(links: &str, rest: &str) -> String {
     links.split_whitespace().map(link).collect::<String>() + rest
 }
 
-fn complaint(text: &str) -> String {
+fn error_of(text: &str) -> String {
     Topology::parse("bad", text).unwrap_err().to_string()
 }
 
 /// The links from one host to another.
-fn way(topology: &Topology, from: &str, to: &str) -> String {
+fn links_between(topology: &Topology, from: &str, to: &str) -> String {
     let (from, to) = (topology.host(from).unwrap(), topology.host(to).unwrap());
-    let names: Vec<&str> = topology.way(from, to).into_iter().map(LinkPlan::name).collect();
+    let names: Vec<&str> =
+        topology.links_between(from, to).into_iter().map(LinkPlan::name).collect();
     names.join(" ")
 }
 
@@ -90,8 +91,11 @@ fn no_two_hosts_share_an_address() {
 #[test]
 fn routes_of_a_line() {
     let line = linked("a-b b-c c-d", "");
-    assert_eq!(way(&line, "a", "d"), "a-b b-c c-d");
-    assert_eq!((way(&line, "c", "a").as_str(), way(&line, "c", "c").as_str()), ("b-c a-b", ""));
+    assert_eq!(links_between(&line, "a", "d"), "a-b b-c c-d");
+    assert_eq!(
+        (links_between(&line, "c", "a").as_str(), links_between(&line, "c", "c").as_str()),
+        ("b-c a-b", "")
+    );
     assert_eq!(
         routes(&line, "a"),
         [
@@ -120,12 +124,15 @@ fn routes_of_a_line() {
 #[test]
 fn ways_of_a_star_a_ring_and_parallel_links() {
     let star = linked("hub-a hub-b hub-c", "");
-    assert_eq!(way(&star, "c", "a"), "hub-c hub-a");
+    assert_eq!(links_between(&star, "c", "a"), "hub-c hub-a");
     assert!(routes(&star, "hub").is_empty(), "all are neighbours with one address");
     let ring = linked("a-b b-c c-d d-e e-a", "");
-    assert_eq!((way(&ring, "a", "c"), way(&ring, "a", "d")), ("a-b b-c".into(), "e-a d-e".into()));
+    assert_eq!(
+        (links_between(&ring, "a", "c"), links_between(&ring, "a", "d")),
+        ("a-b b-c".into(), "e-a d-e".into())
+    );
     let parallel = linked("a-b a-b b-c", "");
-    assert_eq!(way(&parallel, "a", "c"), "a-b b-c");
+    assert_eq!(links_between(&parallel, "a", "c"), "a-b b-c");
     assert_eq!(parallel.links()[1].name(), "a-b-2");
     assert_eq!(
         routes(&parallel, "a"),
@@ -142,22 +149,22 @@ fn ways_of_a_star_a_ring_and_parallel_links() {
 fn a_route_turns_one_way_alone() {
     let diamond = "a-b a-c b-d c-d";
     let route = "[[routes]]\nhost = 'a'\nto = 'd'\nvia = 'c'\n";
-    let turned = linked(diamond, route);
-    assert_eq!(way(&turned, "a", "d"), "a-c c-d");
-    assert_eq!(way(&turned, "d", "a"), "b-d a-b", "the way back stays");
-    assert_eq!(way(&linked(diamond, ""), "a", "d"), "a-b b-d");
+    let rerouted = linked(diamond, route);
+    assert_eq!(links_between(&rerouted, "a", "d"), "a-c c-d");
+    assert_eq!(links_between(&rerouted, "d", "a"), "b-d a-b", "the way back stays");
+    assert_eq!(links_between(&linked(diamond, ""), "a", "d"), "a-b b-d");
     let to_d =
         |route: &&String| route.starts_with("198.19.254.4") || route.starts_with("198.18.3.2");
-    let turned = routes(&turned, "a");
+    let rerouted = routes(&rerouted, "a");
     assert_eq!(
-        turned.iter().filter(to_d).collect::<Vec<_>>(),
+        rerouted.iter().filter(to_d).collect::<Vec<_>>(),
         [
             "198.19.254.4 via 198.18.1.2 dev path1 src 198.19.254.1",
             "198.18.3.2 via 198.18.1.2 dev path1 src 198.19.254.1",
         ]
     );
     let by_name = "[[routes]]\nhost = 'a'\nto = 'b'\nvia = 'a-b-2'\n";
-    assert_eq!(way(&linked("a-b a-b", by_name), "a", "b"), "a-b-2");
+    assert_eq!(links_between(&linked("a-b a-b", by_name), "a", "b"), "a-b-2");
 }
 
 #[test]
@@ -212,8 +219,8 @@ fn the_documented_file_makes_sense() {
     let toml = toml.take_while(|line| *line != "//! ```");
     let toml: Vec<&str> = toml.map(|line| line.trim_start_matches("//!").trim()).collect();
     let topology = Topology::parse("documented", &toml.join("\n")).unwrap();
-    assert_eq!(way(&topology, "client", "server"), "access router-server");
-    assert_eq!(way(&topology, "server", "client"), "client-server");
+    assert_eq!(links_between(&topology, "client", "server"), "access router-server");
+    assert_eq!(links_between(&topology, "server", "client"), "client-server");
 }
 
 #[test]
@@ -242,7 +249,7 @@ fn complaints_name_key_and_line() {
         ("[[links]]\nrtt = '1ms'", 3, "`between`"),
         ("[[routes]]\nhost = 'a'\nto = 'b'", 3, "`via`"),
     ] {
-        let said = complaint(&format!("{link}{rest}"));
+        let said = error_of(&format!("{link}{rest}"));
         let place = format!("line {line}");
         assert!(said.contains(&place) && said.contains(words), "{rest}: {said}");
     }
@@ -254,33 +261,30 @@ fn nonsense_is_named_with_its_line() {
     let long = "abcdefghijklmnop";
     for (text, said) in [
         ("", "bad: a network has at least one link"),
-        ("[[hosts]]\nname = 'A'", "bad, line 1: `A` is no name of a host"),
-        ("[[hosts]]\nname = 'localhost'", "bad, line 1: `localhost` is no name"),
-        (&format!("[[hosts]]\nname = '{long}'"), "is no name of a host"),
-        ("[[links]]\nbetween = ['a', '1']", "bad, line 1: `1` is no name of a host"),
-        ("[[links]]\nbetween = ['a', 'b-']", "bad, line 1: `b-` is no name of a host"),
-        ("[[links]]\nbetween = ['a', '']", "bad, line 1: `` is no name of a host"),
-        ("[[links]]\nbetween = ['a', 'a']", "bad, line 1: a link between `a` and itself"),
-        (&format!("{link}name = 'a_b'"), "bad, line 1: `a_b` is no name of a link"),
+        ("[[hosts]]\nname = 'A'", "bad, line 1: `A` is not a valid host name"),
+        ("[[hosts]]\nname = 'localhost'", "bad, line 1: `localhost` is not a valid host name"),
+        (&format!("[[hosts]]\nname = '{long}'"), "is not a valid host name"),
+        ("[[links]]\nbetween = ['a', '1']", "bad, line 1: `1` is not a valid host name"),
+        ("[[links]]\nbetween = ['a', 'b-']", "bad, line 1: `b-` is not a valid host name"),
+        ("[[links]]\nbetween = ['a', '']", "bad, line 1: `` is not a valid host name"),
+        ("[[links]]\nbetween = ['a', 'a']", "bad, line 1: a link connects `a` with itself"),
+        (&format!("{link}name = 'a_b'"), "bad, line 1: `a_b` is not a valid link name"),
         (&format!("{link}name = 'b'"), "bad, line 1: link `b` has the name of a host"),
-        (&format!("{link}name = 'x'\n{link}name = 'x'"), "bad, line 4: there is a link `x`"),
-        (&format!("{link}queue = '1bdp'"), "bad, line 1: a link that makes no sense: a queue with"),
+        (&format!("{link}name = 'x'\n{link}name = 'x'"), "bad, line 4: two links are called `x`"),
+        (&format!("{link}queue = '1bdp'"), "bad, line 1: invalid link: a queue with"),
         (&format!("{link}scenario = 'lan2'"), "bad, line 1: there is no scenario `lan2`"),
         (&format!("{link}[[hosts]]\nname = 'c'"), "bad, line 3: host `c` has no link"),
-        (
-            "[[hosts]]\nname = 'a'\n[[hosts]]\nname = 'a'",
-            "bad, line 3: there is a host `a` already",
-        ),
+        ("[[hosts]]\nname = 'a'\n[[hosts]]\nname = 'a'", "bad, line 3: host `a` is listed twice"),
         (
             &format!("{link}[[links.changes]]\nat = '1s'\nwithout = ['wit']"),
-            "bad, line 1: nothing is called `wit`",
+            "bad, line 1: `without` cannot remove `wit`",
         ),
     ] {
-        let complaint = complaint(text);
-        assert!(complaint.contains(said), "{text}: {complaint}");
+        let error = error_of(text);
+        assert!(error.contains(said), "{text}: {error}");
     }
-    let two = complaint(&toml("a-b c-d", ""));
-    assert!(two.contains("no way leads from `a` to `c`"), "{two}");
+    let two = error_of(&toml("a-b c-d", ""));
+    assert!(two.contains("no route from `a` to `c`"), "{two}");
 }
 
 #[test]
@@ -289,26 +293,26 @@ fn routes_that_lead_nowhere_are_named() {
         format!("[[routes]]\nhost = '{host}'\nto = '{to}'\nvia = '{via}'\n")
     };
     let twice = route("a", "c", "b") + &route("a", "c", "d");
-    let circle = route("a", "c", "d") + &route("d", "c", "a");
+    let looped = route("a", "c", "d") + &route("d", "c", "a");
     for (routes, said) in [
-        (route("a", "z", "b"), "line 9: there is no host `z`"),
-        (route("a", "a", "b"), "line 9: a route from `a` to itself"),
-        (route("a", "c", "c"), "line 9: `a` has no link of the name `c`, and none to a host"),
-        (route("a", "c", "b-c"), "line 9: `a` has no link of the name `b-c`"),
-        (twice, "line 13: `a` has a route to `c` already"),
-        (circle, "packets to `c` go round in a circle: a, d, a;"),
+        (route("a", "z", "b"), "line 9: no host is called `z`"),
+        (route("a", "a", "b"), "line 9: a route leads from `a` to itself"),
+        (route("a", "c", "c"), "line 9: `a` has no link called `c`, and no link to a host"),
+        (route("a", "c", "b-c"), "line 9: `a` has no link called `b-c`"),
+        (twice, "line 13: `a` has two routes to `c`"),
+        (looped, "routing loop: packets to `c` go round a, d, a;"),
     ] {
-        let complaint = complaint(&toml("a-b b-c c-d d-a", &routes));
-        assert!(complaint.contains(said), "{complaint}");
+        let error = error_of(&toml("a-b b-c c-d d-a", &routes));
+        assert!(error.contains(said), "{error}");
     }
 }
 
 #[test]
 fn there_are_limits() {
     let line: String = (0..MOST_HOSTS).map(|at| format!("h{at}-h{} ", at + 1)).collect();
-    let hosts = complaint(&toml(&line, ""));
+    let hosts = error_of(&toml(&line, ""));
     assert!(hosts.contains("65 hosts: a network has at most 64"), "{hosts}");
-    let links = complaint(&toml(&"a-b ".repeat(MOST_LINKS + 1), ""));
+    let links = error_of(&toml(&"a-b ".repeat(MOST_LINKS + 1), ""));
     assert!(links.contains("101 links: a network has at most 100"), "{links}");
     let longest = linked(&"abcdefghijklmno-bcdefghijklmnop ".repeat(MOST_LINKS), "");
     let last = longest.links().last().unwrap().name();

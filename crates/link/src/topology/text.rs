@@ -5,8 +5,8 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::draft::{At, Complaint, Draft, LinkDraft, RouteDraft};
-use super::{Nonsense, Topology, TopologyError};
+use super::parsed::{AtLine, LocatedError, Parsed, ParsedLink, ParsedRoute};
+use super::{InvalidTopology, Topology, TopologyError};
 use crate::scenario::{LinkText, ScenarioError};
 
 #[derive(Debug, Deserialize)]
@@ -43,40 +43,45 @@ pub(super) fn parse(
 ) -> Result<Topology, TopologyError> {
     let file = toml::from_str(text);
     let file: File = file.map_err(|cause| TopologyError::Text { name: name.to_owned(), cause })?;
-    let checked = draft(folder, name, text, file).and_then(Draft::check);
-    checked.map_err(|(line, cause)| TopologyError::Nonsense { name: name.to_owned(), line, cause })
+    let checked = draft(folder, name, text, file).and_then(Parsed::check);
+    checked.map_err(|(line, cause)| TopologyError::Invalid { name: name.to_owned(), line, cause })
 }
 
-fn draft(folder: Option<&Path>, name: &str, text: &str, file: File) -> Result<Draft, Complaint> {
+fn draft(
+    folder: Option<&Path>,
+    name: &str,
+    text: &str,
+    file: File,
+) -> Result<Parsed, LocatedError> {
     let line_of = |at: usize| 1 + text[..at].matches('\n').count();
     let mut draft =
-        Draft { title: file.title.unwrap_or_else(|| name.to_owned()), ..Draft::default() };
+        Parsed { title: file.title.unwrap_or_else(|| name.to_owned()), ..Parsed::default() };
     for host in file.hosts {
         let line = line_of(host.span().start);
-        draft.hosts.push(At { line, table: host.into_inner().name });
+        draft.hosts.push(AtLine { line, table: host.into_inner().name });
     }
     for link in file.links {
         let line = line_of(link.span().start);
         let link = link.into_inner();
-        let named = link.named_path(folder).map_err(Nonsense::Scenario);
+        let named = link.named_path(folder).map_err(InvalidTopology::Scenario);
         let spec = named.and_then(|path| link.changed(path, folder).map_err(of_a_link));
         let spec = spec.map_err(|fault| (Some(line), fault))?;
-        let table = LinkDraft { name: link.name, between: link.between, spec };
-        draft.links.push(At { line, table });
+        let table = ParsedLink { name: link.name, between: link.between, spec };
+        draft.links.push(AtLine { line, table });
     }
     for route in file.routes {
         let line = line_of(route.span().start);
         let RouteText { host, to, via } = route.into_inner();
-        draft.routes.push(At { line, table: RouteDraft { host, to, via } });
+        draft.routes.push(AtLine { line, table: ParsedRoute { host, to, via } });
     }
     Ok(draft)
 }
 
 /// What is wrong with the keys of a link, which is no scenario with a name.
-fn of_a_link(fault: ScenarioError) -> Nonsense {
+fn of_a_link(fault: ScenarioError) -> InvalidTopology {
     match fault {
-        ScenarioError::Spec { cause, .. } => Nonsense::Spec(cause),
-        ScenarioError::Without { key, .. } => Nonsense::Without(key),
-        other => Nonsense::Scenario(other),
+        ScenarioError::Spec { cause, .. } => InvalidTopology::Spec(cause),
+        ScenarioError::Without { key, .. } => InvalidTopology::Without(key),
+        other => InvalidTopology::Scenario(other),
     }
 }

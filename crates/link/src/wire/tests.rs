@@ -4,21 +4,21 @@ use lastbyte_units::{BitRate, Share};
 use proptest::prelude::*;
 
 use super::*;
+use crate::gso;
 use crate::port::tests::Script;
 use crate::spec::{BurstLoss, Change, Direction, Jitter, Policer, Queue, Shape};
-use crate::train;
 
 const MS: u64 = 1_000_000;
 
 /// What arrived at the far host, one packet each, and when.
 type Delivered = Vec<(Nanos, Vec<u8>)>;
 
-struct Course {
+struct Simulation {
     wire: Wire,
     delivered: Delivered,
 }
 
-impl Course {
+impl Simulation {
     fn new(spec: &Spec, seed: u64) -> Self {
         let line = |way| (Port::Script(Script::new()), Model::new(spec, way, seed));
         Self { wire: Wire::new(line(Way::Up), line(Way::Down)).unwrap(), delivered: Vec::new() }
@@ -28,7 +28,7 @@ impl Course {
     fn advance(&mut self, until: Nanos) {
         loop {
             let line = &self.wire.lines[0];
-            let due = line.held.front().map(Held::due);
+            let due = line.in_flight.front().map(InFlight::due);
             let next = due.into_iter().chain(line.model.next_change()).min();
             let Some(now) = next.filter(|next| *next <= until) else { return };
             self.wire.make_changes(now);
@@ -52,7 +52,7 @@ impl Course {
         };
         near.from_host.extend(packets);
         let Wire { lines: [near, _], unread, .. } = &mut self.wire;
-        while near.take_in(Clock::At(now), unread).unwrap() {}
+        while near.read_batch(Clock::At(now), unread).unwrap() {}
         self.check();
     }
 
@@ -69,20 +69,20 @@ impl Course {
 
 /// The packets that a packet is made of.
 fn singles(packet: &[u8]) -> Vec<Vec<u8>> {
-    let Some(train) = Train::of(packet) else { return vec![packet.to_vec()] };
+    let Some(gso) = GsoPacket::of(packet) else { return vec![packet.to_vec()] };
     let single = |segment| {
-        let mut part = vec![0; train.longest_part()];
-        let length = train.cut(packet, segment..segment + 1, &mut part);
+        let mut part = vec![0; gso.longest_segment()];
+        let length = gso.split(packet, segment..segment + 1, &mut part);
         part.truncate(length);
         part
     };
-    (0..train.segments()).map(single).collect()
+    (0..gso.segments()).map(single).collect()
 }
 
 /// TCP data that came in one piece of this length, each piece with bytes of its own.
 fn piece(number: usize, bytes: usize) -> Vec<u8> {
-    let mut packet = train::tests::train(number % 2 == 1, bytes);
-    if Train::of(&packet).is_none() {
+    let mut packet = gso::tests::gso_packet(number % 2 == 1, bytes);
+    if GsoPacket::of(&packet).is_none() {
         packet[1] = 0;
     }
     let data = packet.len() - bytes;
@@ -151,7 +151,7 @@ proptest! {
         seed: u64,
         pieces in prop::collection::vec((0_u64..5 * MS, 1_usize..60_000), 1..30),
     ) {
-        let (mut uncut, mut cut) = (Course::new(&spec, seed), Course::new(&spec, seed));
+        let (mut uncut, mut cut) = (Simulation::new(&spec, seed), Simulation::new(&spec, seed));
         let (mut now, mut offered) = (0, Vec::new());
         for (number, (pause, bytes)) in pieces.into_iter().enumerate() {
             now += pause;
@@ -160,14 +160,14 @@ proptest! {
             cut.offer(now, singles(&whole));
             uncut.offer(now, vec![whole]);
         }
-        for course in [&mut uncut, &mut cut] {
-            course.advance(u64::MAX);
-            let up = course.check();
+        for simulation in [&mut uncut, &mut cut] {
+            simulation.advance(u64::MAX);
+            let up = simulation.check();
             prop_assert_eq!((up.packets, up.in_flight), (offered.len() as u64, 0));
         }
         // Not printed as bytes.
-        let times = |course: &Course| -> Vec<_> {
-            course.delivered.iter().map(|(at, one)| (*at, one.len())).collect()
+        let times = |simulation: &Simulation| -> Vec<_> {
+            simulation.delivered.iter().map(|(at, one)| (*at, one.len())).collect()
         };
         prop_assert_eq!(times(&uncut), times(&cut));
         prop_assert!(uncut.delivered == cut.delivered, "other bytes");
@@ -184,10 +184,10 @@ proptest! {
 
 #[test]
 fn what_is_due_at_once_goes_on_as_one() {
-    let mut course = Course::new(&Spec::default(), 1);
-    course.offer(0, vec![piece(0, 14_480)]);
-    course.wire.deliver_due(Way::Up, Clock::At(0)).unwrap();
-    let Port::Script(far) = &course.wire.lines[1].port else { unreachable!("it is a script") };
+    let mut simulation = Simulation::new(&Spec::default(), 1);
+    simulation.offer(0, vec![piece(0, 14_480)]);
+    simulation.wire.deliver_due(Way::Up, Clock::At(0)).unwrap();
+    let Port::Script(far) = &simulation.wire.lines[1].port else { unreachable!("it is a script") };
     assert_eq!(*far.to_host.borrow(), [piece(0, 14_480)]);
 }
 
@@ -197,11 +197,15 @@ fn rooms_are_used_again() {
         up: Direction { loss: Some(Share::from_fraction(0.3).unwrap()), ..Direction::default() },
         ..Spec::default()
     };
-    let mut course = Course::new(&spec, 1);
+    let mut simulation = Simulation::new(&spec, 1);
     for turn in 0..100 {
-        course.offer(turn * MS, vec![piece(0, 30_000), piece(1, 100)]);
-        course.advance(turn * MS);
+        simulation.offer(turn * MS, vec![piece(0, 30_000), piece(1, 100)]);
+        simulation.advance(turn * MS);
     }
-    let spare = &course.wire.lines[0].spare;
-    assert!(spare.rooms() <= 4, "{} rooms for what one delivery at a time needs", spare.rooms());
+    let pool = &simulation.wire.lines[0].pool;
+    assert!(
+        pool.buffers() <= 4,
+        "{} buffers for what one delivery at a time needs",
+        pool.buffers()
+    );
 }

@@ -1,0 +1,5 @@
+//! The tests of the check over real links, one program of them all.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
+
+mod check;
