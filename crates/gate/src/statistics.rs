@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use lastbyte_core::account::{Account, Carried, How, Party};
 use lastbyte_metrics::{
-    Counter, Declared, Family, Gauge, Histogram, Snapshot, Statistics, statistics,
+    Counter, Declared, Family, Gauge, Histogram, ReadCounter, Snapshot, Statistics, statistics,
 };
 
 use crate::progress::Moved;
@@ -126,7 +126,7 @@ statistics! {
         /// Reloads that were refused: the gate stayed what it was.
         pub reloads_failed: Counter,
         /// Accounts that never became a line of the log, because it could not keep up.
-        pub log_lines_lost: Counter,
+        pub log_lines_lost: ReadCounter,
     }
 }
 

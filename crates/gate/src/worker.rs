@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lastbyte_core::account::{Account, Ended, How, Leg, Party};
 use lastbyte_dial::{AsyncDialer, DialOptions};
-use lastbyte_metrics::{Held, Snapshot};
+use lastbyte_metrics::{Held, Snapshot, Source};
 use lastbyte_relay::Pool;
 use lastbyte_socket::{AsyncStream, Incoming, SocketError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -83,8 +83,8 @@ pub(crate) struct Context {
     pub(crate) stop: Stop,
     pub(crate) statistics: AllStatistics,
     accounts: Arc<dyn Accounts>,
-    /// How many accounts that were lost are counted.
-    lost: AtomicU64,
+    /// Has the accounts that were lost read from where they are kept.
+    _log_lines_lost: Source,
     notices: Arc<dyn Notices>,
     /// How many flows may be open, and how many are.
     pub(crate) admission: Arc<Admission>,
@@ -116,12 +116,15 @@ impl Context {
         accounts: Arc<dyn Accounts>,
         notices: Arc<dyn Notices>,
     ) -> Self {
+        let statistics = AllStatistics::new();
+        let keeper = Arc::clone(&accounts);
+        let log_lines_lost = statistics.gate.log_lines_lost.read_with(move || keeper.lost());
         Self {
             dialer,
             stop: Stop::new(),
-            statistics: AllStatistics::new(),
+            statistics,
             accounts,
-            lost: AtomicU64::new(0),
+            _log_lines_lost: log_lines_lost,
             notices,
             admission: Admission::new(Limits::default()),
             own: Arc::default(),
@@ -137,9 +140,6 @@ impl Context {
 
     /// All that was counted until now.
     pub(crate) fn counted(&self) -> Snapshot {
-        let lost = self.accounts.lost();
-        let before = self.lost.fetch_max(lost, Ordering::Relaxed);
-        self.statistics.gate.log_lines_lost.add(lost.saturating_sub(before));
         self.statistics.snapshot()
     }
 
