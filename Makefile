@@ -222,7 +222,7 @@ bench-lab: program ## Measure the lab against the reference case, iperf3, xfr (a
 
 bench-link: program ## Measure links: speed, truth, what they leave behind (35 minutes, root)
 	@scripts/ensure.sh bench
-	bench/link.sh
+	bench/link/measure.py
 
 bench-replication: program ## Measure how far a MariaDB replica is behind, over usa-malaysia (30 minutes, root)
 	@scripts/ensure.sh bench

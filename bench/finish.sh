@@ -24,11 +24,10 @@ main() {
     echo "bench/finish.sh: say quick, or one of ${parts[*]}, or nothing for all" >&2
     exit 2
   fi
-  if [[ -z ${BENCH_FINISH_WORLD:-} ]]; then
-    enter_a_world "$@"
-    return
+  if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
+    exec bench/world.py --result "bench/results/finish${1:+-$1}.txt" --needs "$lastbyte" --needs "$cost" \
+      --needs strace bench/finish.sh "$@"
   fi
-  settle_in
   how_many "$part"
   about_this_machine "$@"
   if [[ $part != all && $part != quick ]]; then parts=("$part"); fi
@@ -36,32 +35,6 @@ main() {
     echo
     "measure_$each"
   done
-}
-
-# Starts this script again in namespaces of its own, and keeps what it prints. They end with this
-# process, also if it is killed.
-enter_a_world() {
-  if [[ $(id -u) != 0 ]]; then
-    echo "bench/finish.sh: needs root" >&2
-    exit 2
-  fi
-  if [[ ! -x $lastbyte || ! -x $cost ]]; then
-    echo "bench/finish.sh: $lastbyte or $cost is not built: 'make bench-finish' builds both" >&2
-    exit 2
-  fi
-  mkdir -p bench/results
-  BENCH_FINISH_WORLD=new setpriv --pdeathsig KILL unshare --mount --propagation private --net \
-    --pid --fork --kill-child --mount-proc -- "$BASH" bench/finish.sh "$@" 2>&1 |
-    tee "bench/results/finish${1:+-$1}.txt"
-}
-
-# The first process of the new namespaces: it has to say itself that signals end it.
-settle_in() {
-  trap 'exit 130' INT TERM
-  mount -t tmpfs tmpfs /run
-  mkdir /run/state /run/tmp
-  ip link set lo up
-  export LASTBYTE_STATE_DIR=/run/state TMPDIR=/run/tmp
 }
 
 how_many() {

@@ -45,40 +45,16 @@ main() {
       exit 2
     fi
   done
-  if [[ -z ${BENCH_PROXIES_WORLD:-} ]]; then
-    enter_a_world "$@"
+  mkdir -p "$kept"
+  if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
+    bench/world.py --needs "$TORTURE" bench/proxies.sh "$@"
     if [[ $# == 0 ]]; then write_tables; fi
     return
   fi
-  settle_in
+  scratch=/run/tmp
+  pids=() inside=() # the proxy's processes, and the command that starts them elsewhere
   if [[ $# == 0 ]]; then set -- "${proxies[@]}"; fi
   for name; do torture_one "$name"; done
-}
-
-# Starts this script again in namespaces of its own. They end with this process, also if it is killed.
-enter_a_world() {
-  if [[ $(id -u) != 0 ]]; then
-    echo "bench/proxies.sh: needs root" >&2
-    exit 2
-  fi
-  if [[ ! -x $TORTURE ]]; then
-    echo "bench/proxies.sh: $TORTURE is not built: 'make bench-torture' builds it" >&2
-    exit 2
-  fi
-  mkdir -p "$kept"
-  BENCH_PROXIES_WORLD=new setpriv --pdeathsig KILL unshare --mount --propagation private --net \
-    --pid --fork --kill-child --mount-proc -- "$BASH" bench/proxies.sh "$@"
-}
-
-# The first process of the new namespaces: it has to say itself that signals end it.
-settle_in() {
-  trap 'exit 130' INT TERM
-  mount -t tmpfs tmpfs /run
-  mkdir -p /run/tmp /run/netns
-  scratch=/run/tmp
-  export LASTBYTE_STATE_DIR=$scratch/state
-  ip link set lo up
-  pids=() inside=() # the proxy's processes, and the command that starts them elsewhere
 }
 
 # --- one proxy -----------------------------------------------------------------------------------
