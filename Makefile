@@ -231,7 +231,7 @@ bench-replication: program ## Measure how far a MariaDB replica is behind, over 
 bench-torture: program ## Torture proxies beside plain TCP, and write their table (40 minutes, root)
 	@scripts/ensure.sh gate
 	cargo build --release --locked -p lastbyte-torture
-	bench/proxies.sh
+	bench/proxies.py
 
 reports: program ## Measure five scenarios and write the pages in docs/reports (30 minutes, root)
 	bench/reports.sh
