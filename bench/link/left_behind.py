@@ -42,7 +42,7 @@ def measure():
           f"failed; {dirty} left something behind")
     print(f"after undo --all: {lastbyte('changes').strip()}")
     print("lines of networks, kept ones, interfaces, routes, mounts, processes, temporary files: "
-          f"{first.total()} at first, {now.total()} now")
+          f"{sum(first.values())} at first, {sum(now.values())} now")
 
 
 def tell(number, what, lines):
@@ -52,7 +52,7 @@ def tell(number, what, lines):
 def show_that_it_counts(first):
     """A count that never sees anything would prove nothing."""
     lastbyte("link", "up", "control", "--rtt", "1ms")
-    print(f"for comparison, a link that is up: {(findings() - first).total()} lines more")
+    print(f"for comparison, a link that is up: {sum((findings() - first).values())} lines more")
     lastbyte("link", "down", "control")
 
 
