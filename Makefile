@@ -205,7 +205,7 @@ bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, ro
 bench-finish: program ## Measure what a server pays for each way to end a connection (15 minutes, root)
 	@scripts/ensure.sh bench
 	cargo build --release --locked -p lastbyte --example finish_cost
-	bench/finish.sh
+	bench/finish.py
 
 bench-gate: program ## Measure the gate beside HAProxy, nginx, socat and rathole (30 minutes, root)
 	@scripts/ensure.sh gate
