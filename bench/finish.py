@@ -84,8 +84,9 @@ def over_loopback(*words, serve=("serve", TCP, *TLS, UNIX), under=(), talk=None)
 def over_link(path, *words):
     """Nothing there speaks Unix."""
     serve = f"exec {' '.join(on_processor(0))} '{COST}' serve tcp=[::]:7001 tls=[::]:7002 cert=/run/cert"
-    subprocess.run(["timeout", "900", LASTBYTE, "link", "run", "--quiet", *path.split(), "--far", serve, "--",
-                    *on_processor(1), "timeout", "800", COST, "ask", f"name={path}", *words, "cert=/run/cert"], check=True)
+    client = [*on_processor(1), "timeout", "800", COST, "ask", f"name={path}", *words, "cert=/run/cert"]
+    link = ["timeout", "900", LASTBYTE, "link", "run", "--quiet", *path.split(), "--far", serve, "--"]
+    subprocess.run([*link, *client], check=True)
 
 
 def on_processor(which):
@@ -148,9 +149,8 @@ LISTING = ["strace", "-o", str(TRACE)]
 
 def calls():
     print(f"## System calls of the server for one connection, of {CALLS} counted by strace")
-    for name, words, endings in (("tcp", [TCP], "close spin poll acked closed"), ("tls", TLS, "close poll acked closed"),
-                                 ("unix", [UNIX], "close poll acked closed")):
-        for ending in endings.split():
+    for name, words in (("tcp", [TCP]), ("tls", TLS), ("unix", [UNIX])):
+        for ending in ("close", *(["spin"] if name == "tcp" else []), "poll", "acked", "closed"):
             run = lambda number, under: traced(number, ending, [*under, "-f"], *words, "at-once=16")
             print(f"{name:4} {ending:7} {calls_of_one(run)}")
     print("\nThe last calls of one connection, by itself:")

@@ -108,7 +108,8 @@ def torture_over_link(name):
 
 def play(*words):
     """A case that fails is what this looks for: only misuse ends it."""
-    ran = subprocess.run([ROOT / "bench/torture", "--json", *OPTIONS, *words], capture_output=True, text=True, check=False)
+    command = [ROOT / "bench/torture", "--json", *OPTIONS, *words]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode not in (0, 1):
         say(ran.stderr)
         sys.exit(2)
@@ -128,8 +129,8 @@ class Proxy:
 
     def __enter__(self):
         with open(SCRATCH / "proxy.log", "wb") as log:
-            self.started = [subprocess.Popen([*self.inside, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                             stderr=log) for command in self.commands]
+            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": log}
+            self.started = [subprocess.Popen([*self.inside, *command], **streams) for command in self.commands]
         for _ in range(100):
             if LISTEN in printed(*self.inside, "ss", "--listening", "--tcp", "--numeric"):
                 return self
@@ -160,7 +161,8 @@ def is_here(name):
     programs += [LASTBYTE] if proxy != name else []
     if not all(map(shutil.which, programs)):
         return False
-    return proxy != "gate" or subprocess.run([LASTBYTE, "gate", "--help"], capture_output=True, check=False).returncode == 0
+    knows_gate = [LASTBYTE, "gate", "--help"]
+    return proxy != "gate" or subprocess.run(knows_gate, capture_output=True, check=False).returncode == 0
 
 
 def gate(pairs):
@@ -217,7 +219,8 @@ def rathole(pairs):
     for name, (listen, to) in zip(("one", "two"), pairs):
         server += f'[server.services.{name}]\nbind_addr = "{listen}"\n'
         client += f'[client.services.{name}]\nlocal_addr = "{to}"\n'
-    return [[RATHOLE, "--server", written("server.toml", server)], [RATHOLE, "--client", written("client.toml", client)]]
+    halves = {"server": server, "client": client}
+    return [[RATHOLE, f"--{half}", written(f"{half}.toml", text)] for half, text in halves.items()]
 
 
 def written(name, text):
@@ -246,7 +249,8 @@ def write_tables():
     for case in dict.fromkeys(case for rows in columns.values() for case in rows):
         table.append([case, *(cell(rows.get(case)) for rows in columns.values())])
     played = [[row for row in rows.values() if row["of"]] for rows in columns.values()]
-    table.append(["**as plain TCP**", *(f"{sum(row['good'] == row['of'] for row in rows)} of {len(rows)}" for rows in played)])
+    good = [sum(row["good"] == row["of"] for row in rows) for rows in played]
+    table.append(["**as plain TCP**", *(f"{count} of {len(rows)}" for count, rows in zip(good, played))])
 
     widths = [max(map(len, column)) for column in zip(*table)]
     lines = ["  ".join(map(str.ljust, line, widths)).replace("**", "").rstrip() for line in table]

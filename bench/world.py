@@ -42,8 +42,9 @@ def enter(command, result=None, talk_apart=False, needs=(), same_processes=False
             return refuse(f"{command[0]}: needs {program}: its target of make builds or installs it")
     processes = [] if same_processes else ["--pid", "--mount-proc"]
     # They end with this process, also if it is killed.
-    first = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", str(nice), "unshare", "--mount", "--propagation", "private",
-             "--net", *processes, "--fork", "--kill-child", "--", sys.executable, os.path.abspath(__file__), *command]
+    unshare = ["unshare", "--mount", "--propagation", "private", "--net", *processes, "--fork", "--kill-child", "--"]
+    first = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", str(nice), *unshare, sys.executable,
+             os.path.abspath(__file__), *command]
     environment = os.environ | {INSIDE: "new", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         if result is None:

@@ -38,10 +38,28 @@ def lastbyte(*words):
 
 
 def output(*command):
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode != 0:
-        raise Failed(f"{' '.join(command)} ended with {ran.returncode}: {ran.stderr.strip()[-300:]}")
-    return ran.stdout
+    code, printed, complaints = Program(*command).end()
+    if code != 0:
+        raise Failed(f"{' '.join(command)} ended with {code}: {complaints.strip()[-300:]}")
+    return printed
+
+
+class Program:
+    """One that runs. What it prints goes to files: a pipe would also wait for what it leaves behind."""
+
+    def __init__(self, *command):
+        self.files = [tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")]
+        out, err = self.files
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+
+    def end(self):
+        """Waits for it; its exit code, and what it printed, out and err."""
+        code, texts = self.process.wait(), []
+        for file in self.files:
+            with file:
+                file.seek(0)
+                texts.append(file.read())
+        return code, *texts
 
 
 Run = namedtuple("Run", "iperf link datagrams")
@@ -106,9 +124,22 @@ def spread(values):
     return Spread(ordered[(len(ordered) - 1) // 2], ordered[0], ordered[-1])
 
 
-def verdict(ratio, within):
-    """Whether a ratio is as near to 1 as it should be."""
-    return "inside" if abs(ratio - 1) <= within else "SHORT"
+def verdict(ratio, within, digits=3):
+    """A ratio, and whether it is as near to 1 as it should be."""
+    return f"{ratio:.{digits}f} {'inside' if abs(ratio - 1) <= within else 'SHORT'}"
+
+
+class Table:
+    """Prints rows under a heading: columns such as `median:7.2f`, with the spaces between them."""
+
+    def __init__(self, text):
+        columns = re.findall(r"(\S.*?):([<>]?(\d+)\S*)(\s*)", text)
+        self.rows = "".join(f"{{:{form}}}{gap}" for _, form, _, gap in columns)
+        sides = {True: "<", False: ">"}
+        print("".join(f"{name:{sides[form[0] == '<']}{width}}{gap}" for name, form, width, gap in columns))
+
+    def row(self, *cells):
+        print(self.rows.format(*cells))
 
 
 def about_this_machine():
@@ -125,7 +156,7 @@ def ping_times(texts):
 
 
 def ping_means(texts):
-    return [mean for text in texts for mean in re.findall(r"^rtt min/avg/max/mdev = [0-9.]+/([0-9.]+)/", text, re.MULTILINE)]
+    return [mean for text in texts for mean in re.findall(r"\nrtt min/avg/max/mdev = [0-9.]+/([0-9.]+)/", text)]
 
 
 def p50_p99(found):

@@ -6,12 +6,11 @@ as its words say.
 
 import os
 import random
-import subprocess
 import time
 from collections import Counter
 
 import processes
-from bed import LASTBYTE, about_this_machine, lastbyte, output
+from bed import LASTBYTE, Program, about_this_machine, lastbyte, output
 
 RUNS = int(os.environ.get("RUNS") or 100)
 SEED = int(os.environ.get("SEED") or time.time())
@@ -65,9 +64,10 @@ KINDS, STAYS = 4, 3
 def steps_of(number):
     """The words of each kind, which end by themselves within half a second or so."""
     name = f"n{number}"
+    run = ["link", "run", "-q", "--rtt", "5ms"]
     return [
-        [["link", "run", "-q", "--rtt", "5ms", "--", *PING]],
-        [["link", "run", "-q", "--rtt", "5ms", "--far", "iperf3 -s -1 > /dev/null", "--", "iperf3", "-c", "far", "-n", "4M"]],
+        [[*run, "--", *PING]],
+        [[*run, "--far", "iperf3 -s -1 > /dev/null", "--", "iperf3", "-c", "far", "-n", "4M"]],
         [["lab", "--rtt", "5ms", "--bytes", "1MB", "--rounds", "2", "--congestion", "cubic"]],
         [["link", "up", name, "--rtt", "5ms"], ["link", "exec", name, "near", "--", *PING], ["link", "down", name]],
     ][number % KINDS]
@@ -75,44 +75,38 @@ def steps_of(number):
 
 def finish_one(number):
     """What it said if it failed."""
-    said = ""
     for words in steps_of(number):
-        ran = finish(words)
-        said += ran.stdout
-        if ran.returncode != 0:
-            return said or f"it ended with {ran.returncode}"
+        code, out, err = finish(words)
+        if code != 0:
+            return f"{' '.join(words[:2])} ended with {code}:\n{out}{err}"
     return ""
 
 
-def finish(words):
-    return subprocess.run(["timeout", "-k", "1", "30", LASTBYTE, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, check=False)
-
-
 def kill_one(number, chance, first):
-    """A link that stays is killed on its way up, in use, or on its way down. Returns whether it had not ended before."""
+    """A link that stays is killed on its way up, in use, or on its way down: as late as each takes about, so that most
+    are hit while they do something. Returns whether it had not ended before.
+    """
     steps = steps_of(number)
     victim = chance.randrange(len(steps))
-    for words in steps[:victim]:
-        finish(words)
-    hit = kill_at_a_moment(steps[victim], chance)
+    hit = False
     # What never came up cannot be used.
-    for words in steps[victim + 1:] if victim > 0 else []:
-        finish(words)
+    for at, words in enumerate(steps if victim > 0 else steps[:1]):
+        if at == victim:
+            # This process alone: what it started has to notice.
+            killed = Program(LASTBYTE, *words)
+            time.sleep(chance.random() * {"up": 0.015, "down": 0.06}.get(words[1], 0.2))
+            killed.process.kill()
+            hit = killed.end()[0] == -9
+        else:
+            finish(words)
     if number % KINDS == STAYS:
         # The carrier of a link whose `link up` was killed goes on until it has entered itself.
-        look_until(first, 30, lambda: subprocess.run([LASTBYTE, "undo", "--all"], capture_output=True, check=False))
+        look_until(first, 30, lambda: finish(["undo", "--all"]))
     return hit
 
 
-def kill_at_a_moment(words, chance):
-    """As late as each takes about, so that most are hit while they do something."""
-    most_ms = {"up": 15, "down": 60}.get(words[1], 200)
-    with subprocess.Popen([LASTBYTE, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL) as victim:
-        time.sleep(chance.random() * most_ms / 1000)
-        victim.kill()
-    return victim.returncode < 0
+def finish(words):
+    return Program("timeout", "-k", "1", "30", LASTBYTE, *words).end()
 
 
 # --- what there is ---------------------------------------------------------------------------------

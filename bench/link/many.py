@@ -2,11 +2,10 @@
 
 import os
 import re
-import subprocess
 import time
 
 import processes
-from bed import LASTBYTE, about_this_machine, lastbyte, p50_p99, ping_means, ping_times, spread
+from bed import LASTBYTE, Program, about_this_machine, lastbyte, p50_p99, ping_means, ping_times, spread
 
 LINKS = int(os.environ.get("LINKS") or 50)
 CARRIERS = "link-carry"
@@ -25,14 +24,13 @@ def links_that_stay():
         lastbyte("link", "up", f"n{number}", "usa-malaysia", "--seed", str(number))
     print(f"link up, one after the other: {time.monotonic() - begun:.6g} s; their carriers: {memory_of(CARRIERS)}")
     carriers = processes.matching(CARRIERS)
-    share = lambda cpu, seconds: f"{(processes.cpu_s(carriers) - cpu) / seconds * 100:.6g} % of a processor, all together"
-    before = processes.cpu_s(carriers)
+    idle = since(carriers)
     time.sleep(5)
-    print(f"idle: {share(before, 5)}")
-    begun, before = time.monotonic(), processes.cpu_s(carriers)
-    texts = [text for text, _ in all_of(
-        ["link", "exec", f"n{number}", "near", "--", "ping", "-n", "-c", "20", "-i", "0.2", "far"] for number in range(LINKS))]
-    print(f"a ping each, 5 a second: {share(before, time.monotonic() - begun)}")
+    print(f"idle: {idle()}")
+    pinging = since(carriers)
+    command = "link exec n{} near -- ping -n -c 20 -i 0.2 far"
+    texts, _ = all_of(command.format(number).split() for number in range(LINKS))
+    print(f"a ping each, 5 a second: {pinging()}")
     tell_pings(texts)
     kept = sum('"broken_promise":null' in lastbyte("link", "stats", f"n{number}", "--json") for number in range(LINKS))
     print(f"promises: {kept} of {LINKS} kept")
@@ -42,15 +40,22 @@ def links_that_stay():
     print(f"link down, one after the other: {time.monotonic() - begun:.6g} s; {lastbyte('link', 'list').strip()}")
 
 
+def since(pids):
+    """Tells, when asked, what these took of a processor since now."""
+    begun, before = time.monotonic(), processes.cpu_s(pids)
+    share = lambda: (processes.cpu_s(pids) - before) / (time.monotonic() - begun)
+    return lambda: f"{share() * 100:.6g} % of a processor, all together"
+
+
 def links_that_run():
     def look():
         time.sleep(3)
-        print(f"link run, all begun together, 2 processes each: {memory_of(f'{re.escape(LASTBYTE)} link run|link-init')}")
+        pattern = f"{re.escape(LASTBYTE)} link run|link-init"
+        print(f"link run, all begun together, 2 processes each: {memory_of(pattern)}")
 
-    said = all_of((["link", "run", "usa-malaysia", "--seed", str(number), "--", "ping", "-n", "-c", "5", "far"]
-                   for number in range(LINKS)), look)
-    tell_pings([text for text, _ in said])
-    reports = [report for _, report in said]
+    command = "link run usa-malaysia --seed {} -- ping -n -c 5 far"
+    texts, reports = all_of((command.format(number).split() for number in range(LINKS)), look)
+    tell_pings(texts)
     kept = sum("kept its promise" in report for report in reports)
     late = [ms for report in reports for ms in re.findall(r"([0-9.]+) ms at 99 %", report)]
     print(f"promises: {kept} of {LINKS} kept; worst 99 %: {max(late, key=float, default='-')} ms late")
@@ -58,13 +63,11 @@ def links_that_run():
 
 def all_of(commands, meanwhile=lambda: None):
     """What all of these printed, out and err, run at once. Those that failed are counted, not followed."""
-    running = [subprocess.Popen([LASTBYTE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-               for words in commands]
+    running = [Program(LASTBYTE, *words) for words in commands]
     meanwhile()
-    said = [one.communicate() for one in running]
-    failed = sum(one.returncode != 0 for one in running)
-    if failed:
-        print(f"{failed} of {len(running)} FAILED")
+    codes, *said = zip(*(one.end() for one in running))
+    if any(codes):
+        print(f"{sum(map(bool, codes))} of {len(codes)} FAILED")
     return said
 
 

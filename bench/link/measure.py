@@ -18,17 +18,16 @@ import sys
 
 import bed
 import left_behind
-import limits
 import many
 import programs
 import rattan
-import speed
+import tcp
 import world
 
 PARTS = {
-    "throughput": speed.throughput,
-    "packets": speed.packets,
-    "limits": limits.measure,
+    "throughput": tcp.throughput,
+    "packets": tcp.packets,
+    "limits": tcp.limits,
     "rattan": rattan.measure,
     "left-behind": left_behind.measure,
     "many": many.measure,

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import processes
-from bed import LASTBYTE, Failed, about_this_machine, lastbyte, scratch, soon
+from bed import LASTBYTE, Failed, about_this_machine, lastbyte, output, scratch, soon
 
 failures = []
 
@@ -47,15 +47,16 @@ def without_a_terminal():
     ):
         expect(what, in_link(*words).returncode == code)
     expect("standard input goes through", in_link("wc", "-l", given="a\nb\n").stdout.strip() == "2")
-    piped = ["sh", "-c", '"$0" link run -q lan -- seq 1000000 | head -n 1', LASTBYTE]
-    expect("a pipe closed early ends it quietly", subprocess.run(piped, capture_output=True, check=False).stdout == b"1\n")
+    piped = output("sh", "-c", '"$0" link run -q lan -- seq 1000000 | head -n 1', LASTBYTE)
+    expect("a pipe closed early ends it quietly", piped == "1\n")
     expect("100 MB of output go through", len(in_link("head", "-c", "100000000", "/dev/zero").stdout) == 100_000_000)
 
 
 def that_outlive():
     sleeper = "sleep 86417"
     daemon = f"setsid nohup {sleeper} > /dev/null 2>&1 &"
-    expect("a parent's exit code is kept where its child goes on", in_link("sh", "-c", f"{daemon} exit 3").returncode == 3)
+    parent = in_link("sh", "-c", f"{daemon} exit 3")
+    expect("a parent's exit code is kept where its child goes on", parent.returncode == 3)
     expect("a daemon on the near end has ended with the link", soon(lambda: not is_running(sleeper)))
     in_link("true", far=f"({daemon}); sleep 0.2; exec iperf3 -s")
     expect("a daemon on the far end has ended with the link", soon(lambda: not is_running(sleeper)))
@@ -160,18 +161,15 @@ class Terminal:
 
     def play(self, steps):
         for does, sees, what in steps:
-            self.does(does)
+            if isinstance(does, tuple):
+                self.tmux("resize-window", "-x", does[0], "-y", does[1])
+            elif isinstance(does, list):
+                self.tmux("send-keys", *does)
+            else:
+                self.types(f"clear; {does}")
             is_so = self.sees(sees)
             if what:
                 expect(what, is_so)
-
-    def does(self, does):
-        if isinstance(does, tuple):
-            self.tmux("resize-window", "-x", does[0], "-y", does[1])
-        elif isinstance(does, list):
-            self.tmux("send-keys", *does)
-        else:
-            self.types(f"clear; {does}")
 
     def sees(self, sees):
         if isinstance(sees, int):

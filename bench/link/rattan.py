@@ -14,8 +14,8 @@ import time
 from collections import defaultdict, namedtuple
 
 import processes
-from bed import (CONGESTIONS, LASTBYTE, ROUNDS, SECONDS, about_this_machine, doubts, iperf3_over_link, iperf3_server,
-                 output, p50_p99, ping_means, ping_times, said_by_iperf3, scratch, spread)
+from bed import (CONGESTIONS, LASTBYTE, ROUNDS, SECONDS, Program, Table, about_this_machine, doubts, iperf3_over_link,
+                 iperf3_server, output, p50_p99, ping_means, ping_times, said_by_iperf3, scratch, spread)
 
 RATTAN = os.environ.get("RATTAN") or shutil.which("rattan")
 WHO = ("lastbyte", "rattan")
@@ -53,14 +53,15 @@ def our_words(name):
     return f"--rtt {path.rtt_ms}ms {loss}--rate {path.rate_mbit}mbit --queue {path.queue_bytes}B"
 
 
-def its_words(name):
+def its_words(path):
     """It takes each direction by itself."""
-    path = PATHS[name]
     for way in ("uplink", "downlink"):
-        yield from (f"--{way}-bandwidth", f"{path.rate_mbit}Mbps", f"--{way}-queue", "droptail",
-                    f"--{way}-queue-args", f'{{"byte_limit":{path.queue_bytes}}}', f"--{way}-delay", f"{path.rtt_ms * 500}us")
+        values = {"bandwidth": f"{path.rate_mbit}Mbps", "queue": "droptail", "delay": f"{path.rtt_ms * 500}us",
+                  "queue-args": f'{{"byte_limit":{path.queue_bytes}}}'}
         if path.loss_percent:
-            yield from (f"--{way}-loss", f"{path.loss_percent / 100:g}")
+            values["loss"] = f"{path.loss_percent / 100:g}"
+        for name, value in values.items():
+            yield from (f"--{way}-{name}", value)
 
 
 def send_over_lastbyte(name, congestion, seed):
@@ -72,8 +73,9 @@ def send_over_lastbyte(name, congestion, seed):
 def send_over_rattan(name, congestion, seed):
     file = scratch() / "iperf.json"
     file.unlink(missing_ok=True)
+    client = f'iperf3 -c "$RATTAN_BASE" -4 -J -C {congestion} -t {SECONDS * 2} > {file}\nsleep 0.4'
     with iperf3_server():
-        cpu = over_rattan(name, seed, f'iperf3 -c "$RATTAN_BASE" -4 -J -C {congestion} -t {SECONDS * 2} > {file}\nsleep 0.4')
+        cpu = over_rattan(name, seed, client)
     return rate_and_cpu(said_by_iperf3(file), cpu)
 
 
@@ -100,7 +102,7 @@ def over_rattan(name, seed, script):
 
 def configuration(name, seed):
     """What it is to run: a path with losses by this seed, another one each way."""
-    text = output(RATTAN, "link", *its_words(name), "--generate").split("\n[commands]")[0]
+    text = output(RATTAN, "link", *its_words(PATHS[name]), "--generate").split("\n[commands]")[0]
     trace = scratch() / "loss.toml"
     for pattern in re.findall(r"^pattern = (.*)$", text, re.MULTILINE):
         trace.write_text(f'[StaticLossConfig]\nloss = {pattern}\nduration = "1h"\n')
@@ -115,8 +117,8 @@ PING = "ping -n -c 100 -i 0.02"
 
 
 def ping_over_lastbyte(name):
-    words = [LASTBYTE, "link", "run", "-q", *our_words(name).split(), "--", *PING.split(), "far"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    _, printed, _ = Program(LASTBYTE, "link", "run", "-q", *our_words(name).split(), "--", *PING.split(), "far").end()
+    return printed
 
 
 def ping_over_rattan(name, seed):
@@ -126,15 +128,14 @@ def ping_over_rattan(name, seed):
 
 
 def table_of_rates(sent):
-    print(f"{'path':12}  {'with':5}  {'over':8}  {'median':>7} {'min':>7} {'max':>7}  {'of limit':>8}  {'link, s/GB':>12}")
+    table = Table("path:<12  with:<5  over:<8  median:7.2f min:7.2f max:7.2f  of limit:8.3f  link, s/GB:12.2f")
     for name, path in PATHS.items():
         for congestion in CONGESTIONS:
             medians = []
             for who in WHO:
                 rates, cpus = map(spread, zip(*sent[who, name, congestion]))
                 medians.append(rates.median)
-                print(f"{name:12}  {congestion:5}  {who:8}  {rates.median:7.2f} {rates.low:7.2f} {rates.high:7.2f}  "
-                      f"{rates.median / path.rate_mbit / 1448 * 1500:8.3f}  {cpus.median:12.2f}")
+                table.row(name, congestion, who, *rates, rates.median / path.rate_mbit / 1448 * 1500, cpus.median)
             print(f"              lastbyte / rattan = {medians[0] / medians[1]:.6g}")
 
 
