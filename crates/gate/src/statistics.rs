@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use lastbyte_core::account::{Account, Carried, How, Party};
 use lastbyte_metrics::{
-    Counter, Declared, Family, Gauge, Histogram, ReadCounter, Snapshot, Statistics, statistics,
+    Counter, Declared, Family, Gauge, Histogram, ReadCounter, ReadGauge, Snapshot, Statistics,
+    statistics,
 };
 
 use crate::progress::Moved;
@@ -118,7 +119,7 @@ statistics! {
         /// When the gate was started: whole seconds since 1970 (UTC).
         pub started_at: Gauge,
         /// Threads that carry flows.
-        pub workers: Gauge,
+        pub workers: ReadGauge,
         /// Times that accepting had to pause, for want of descriptors or memory.
         pub accept_pauses: Counter,
         /// Reloads that were done.

@@ -83,8 +83,8 @@ pub(crate) struct Context {
     pub(crate) stop: Stop,
     pub(crate) statistics: AllStatistics,
     accounts: Arc<dyn Accounts>,
-    /// Has the accounts that were lost read from where they are kept.
-    _log_lines_lost: Source,
+    /// What statistics are read from that are known elsewhere.
+    _sources: [Source; 2],
     notices: Arc<dyn Notices>,
     /// How many flows may be open, and how many are.
     pub(crate) admission: Arc<Admission>,
@@ -99,7 +99,7 @@ pub(crate) struct Context {
     pub(crate) finished: AtomicU64,
     pub(crate) reset: AtomicU64,
     /// Workers that have not ended.
-    pub(crate) workers: Mutex<usize>,
+    pub(crate) workers: Arc<Mutex<u64>>,
     pub(crate) worker_ended: Condvar,
 }
 
@@ -117,14 +117,18 @@ impl Context {
         notices: Arc<dyn Notices>,
     ) -> Self {
         let statistics = AllStatistics::new();
-        let keeper = Arc::clone(&accounts);
-        let log_lines_lost = statistics.gate.log_lines_lost.read_with(move || keeper.lost());
+        let workers = Arc::new(Mutex::new(0));
+        let (keeper, living) = (Arc::clone(&accounts), Arc::clone(&workers));
+        let sources = [
+            statistics.gate.log_lines_lost.read_with(move || keeper.lost()),
+            statistics.gate.workers.read_with(move || *lock(&living)),
+        ];
         Self {
             dialer,
             stop: Stop::new(),
             statistics,
             accounts,
-            _log_lines_lost: log_lines_lost,
+            _sources: sources,
             notices,
             admission: Admission::new(Limits::default()),
             own: Arc::default(),
@@ -133,7 +137,7 @@ impl Context {
             pauses: Mutex::default(),
             finished: AtomicU64::new(0),
             reset: AtomicU64::new(0),
-            workers: Mutex::new(0),
+            workers,
             worker_ended: Condvar::new(),
         }
     }
