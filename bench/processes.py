@@ -1,4 +1,4 @@
-"""What /proc says of processes: which there are, and what they took. See proc(5)."""
+"""Reads processes from /proc: which exist, and the processor time and memory they used. See proc(5)."""
 
 import glob
 import os
@@ -19,7 +19,7 @@ def words(pid):
 
 
 def matching(pattern):
-    """All but this one whose command line has the pattern."""
+    """The processes whose command line matches, without this one."""
     return [pid for pid in every() if pid != os.getpid() and re.search(pattern, words(pid))]
 
 
@@ -53,7 +53,7 @@ def times(pids):
 
 
 def cpu_s(pids):
-    """Processor time in s of their threads that live, in steps of ns instead of ticks."""
+    """Processor time in s of their living threads, exact to the nanosecond instead of the tick."""
     tasks = [task for pid in pids for task in glob.glob(f"/proc/{pid}/task/*/schedstat")]
     return sum(int((text_of(task).split() or [0])[0]) for task in tasks) / 1e9
 
@@ -75,7 +75,7 @@ def memory(pids, *keys):
 
 
 def links_of(pid):
-    """What its descriptors lead to, and the network of each of its threads."""
+    """The targets of its descriptors, and the network namespace of each thread."""
     for link in glob.glob(f"/proc/{pid}/task/*/ns/net") + glob.glob(f"/proc/{pid}/fd/*"):
         try:
             yield os.readlink(link)
@@ -84,7 +84,7 @@ def links_of(pid):
 
 
 def text_of(file):
-    """Empty for what is gone."""
+    """The text of a file; empty if the process is gone."""
     try:
         with open(file, encoding="utf-8", errors="replace") as opened:
             return opened.read()

@@ -83,7 +83,7 @@ pub(crate) struct Context {
     pub(crate) stop: Stop,
     pub(crate) statistics: AllStatistics,
     accounts: Arc<dyn Accounts>,
-    /// What statistics are read from that are known elsewhere.
+    /// The functions of statistics that are read.
     _sources: [Source; 2],
     notices: Arc<dyn Notices>,
     /// How many flows may be open, and how many are.

@@ -14,7 +14,7 @@ use crate::slot::{self, SHARED};
 pub(crate) struct Cells {
     sets: [OnceLock<Box<[Line]>>; SHARED + 1],
     len: usize,
-    /// What those statistics are read from that are not counted. Counting never looks here.
+    /// The functions of statistics that are read. Counting does not use this lock.
     functions: Functions,
 }
 
@@ -57,7 +57,7 @@ impl Cells {
         &self.functions
     }
 
-    /// The sums of a statistic's cells, with what its functions said last.
+    /// The sums of a statistic's cells, with the last answers of its functions.
     pub(crate) fn read(&self, cells: Range<usize>) -> Seen {
         let functions = lock(&self.functions);
         // From the last: what a gauge lost is read before what it gained.
@@ -90,9 +90,9 @@ impl Cells {
 pub(crate) enum Seen {
     /// The sum of each cell.
     Sums(Vec<u64>),
-    /// Zeros, and no function that said so.
+    /// Zeros, and no function has answered.
     Nothing,
-    /// A function did not know its value.
+    /// A function returned no value.
     Unknown,
 }
 

@@ -8,8 +8,8 @@ use crate::cells::Places;
 /// field's documentation.
 ///
 /// A field is a [`Counter`](crate::Counter), a [`Gauge`](crate::Gauge), or a
-/// [`Histogram`](crate::Histogram) with the upper bounds of its buckets, in ascending order. Where a
-/// function has the value, it is a [`ReadCounter`](crate::ReadCounter) or a
+/// [`Histogram`](crate::Histogram) with the upper bounds of its buckets, in ascending order; or, if a
+/// function returns the value, a [`ReadCounter`](crate::ReadCounter) or a
 /// [`ReadGauge`](crate::ReadGauge). The struct implements [`Statistics`]; a
 /// [`Family`](crate::Family) makes values of it.
 ///
@@ -49,7 +49,7 @@ use crate::cells::Places;
 /// }
 /// ```
 ///
-/// Nor seconds as a whole number, whether they are counted or read:
+/// Nor a whole number of seconds, counted or read:
 ///
 /// ```compile_fail
 /// lastbyte_metrics::statistics! {
@@ -209,7 +209,7 @@ pub enum Kind {
 pub enum Origin {
     /// Code counts it as it happens.
     Counted,
-    /// A snapshot asks a function.
+    /// A snapshot reads it from a function.
     Read,
 }
 

@@ -50,10 +50,10 @@ impl<S: Statistics> Family<S> {
         S::placed(&mut Places::new(cells, S::declared()))
     }
 
-    /// What was counted until now, member by member, the one without a label first. It calls the
-    /// functions that statistics are read from, and takes as long as they do.
+    /// What was counted until now, member by member, the one without a label first. This calls the
+    /// functions of statistics that are read, and takes as long as they do.
     pub fn snapshot(&self) -> Snapshot {
-        // First, and without a lock: a function may itself register and count.
+        // First, and without a lock: a function may register and count.
         for function in self.functions() {
             function.ask();
         }

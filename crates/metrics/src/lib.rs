@@ -42,9 +42,9 @@
 //!
 //! # Counted and read
 //!
-//! What happens is counted. What is already known somewhere, such as the length of a queue or the open
-//! descriptors, is read: a [`ReadGauge`] or a [`ReadCounter`] has a function that each snapshot calls,
-//! and nothing else does.
+//! Code counts events as they happen. A value that is already known somewhere, such as the length of a
+//! queue or the number of open descriptors, is read instead: a [`ReadGauge`] or a [`ReadCounter`] has a
+//! function, which only a snapshot calls.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,8 +87,8 @@
 //!
 //! - A counter never goes down while its [`Family`] lives.
 //! - A gauge that is only taken down by what was added before is never seen below zero.
-//! - A gauge that is read is there as long as its [`Source`]; a counter that is read goes on in its
-//!   total. A function that does not know its value, or panics, leaves a gap and nothing else.
+//! - A [`ReadGauge`] has a value while its [`Source`] lives; the count of a [`ReadCounter`] stays. A
+//!   function that returns `None` or panics makes its own value [`Value::Unknown`], and no other.
 //! - Two statistics are not read at one moment: while others count, a sum may be ahead of another.
 
 #![forbid(unsafe_code)]

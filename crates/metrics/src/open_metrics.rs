@@ -63,7 +63,7 @@ fn encode_reading(reading: &Reading, encoder: &mut DescriptorEncoder<'_>) -> fmt
     let mut metric = encoder.encode_descriptor(name, &description, unit.as_ref(), kind)?;
     for point in reading.points() {
         let value = reading.value(point);
-        // What is not known has no sample: a collector shows a gap.
+        // An unknown value has no sample: a collector shows a gap.
         if value == Value::Unknown {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Statistics that are not counted: a function has their value, and a snapshot asks it.
+//! Statistics that a snapshot reads by calling a function, instead of code counting them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,25 +7,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::cells::{Place, Places};
 use crate::declare::{Kind, Origin};
 
-/// A gauge that a function reads when a snapshot is taken: how many descriptors are open, how long a
-/// queue is. Between snapshots it costs nothing. A clone is read in the same place.
+/// A gauge whose value a function returns when a snapshot is taken, such as the number of open
+/// descriptors or the length of a queue. Between snapshots it costs nothing. A clone is the same gauge.
 ///
-/// It has a value as long as a [`Source`] of it lives. With several, the value is their sum.
+/// It has a value while it has a [`Source`]. With several sources, the value is their sum.
 #[derive(Debug, Clone)]
 pub struct ReadGauge {
     place: Place,
 }
 
 impl ReadGauge {
-    /// Has each snapshot ask this function, until what is returned is dropped. The function returns
-    /// the value in the statistic's unit, or `None` where it cannot know it now.
+    /// Registers a function that each snapshot calls, until the returned [`Source`] is dropped. The
+    /// function returns the value in the statistic's unit, or `None` if the value is unknown now.
     ///
-    /// One thread at a time calls it, with no lock held but its own, so that it may count and
-    /// register. It must not take a snapshot of its own family, which would wait for itself. If it
-    /// owns what keeps its [`Source`], neither is ever dropped: let it own a `Weak` instead.
+    /// One thread at a time calls it, holding no lock but the function's own, so the function may count
+    /// and register. It must not take a snapshot of its own family: that would deadlock. If it owns
+    /// what owns its `Source`, neither is ever dropped: let it own a `Weak` instead.
     ///
-    /// A function that panics knows no value that time, and is asked again by the next snapshot.
-    #[must_use = "the function is asked until this is dropped"]
+    /// If the function panics, the value is unknown this time, and the next snapshot calls it again.
+    #[must_use = "the function is called until this is dropped"]
     pub fn read_with<V: Into<Option<u64>>>(
         &self,
         mut function: impl FnMut() -> V + Send + 'static,
@@ -49,20 +49,20 @@ impl ReadGauge {
     }
 }
 
-/// A counter that is counted elsewhere, and that a function reads when a snapshot is taken. A clone is
-/// read in the same place.
+/// A counter that other code keeps, and whose value a function returns when a snapshot is taken. A clone
+/// is the same counter.
 ///
-/// It never goes down: a lower value than the function had before counts as that one, as does none. What
-/// a [`Source`] had counted stays when it is dropped.
+/// It never goes down: if the function returns less than before, or `None`, the earlier value stands. The
+/// count of a [`Source`] stays when the source is dropped.
 #[derive(Debug, Clone)]
 pub struct ReadCounter {
     place: Place,
 }
 
 impl ReadCounter {
-    /// As [`ReadGauge::read_with`]. The function is asked once more when what is returned is dropped, so
-    /// that nothing is lost which was counted after the last snapshot.
-    #[must_use = "the function is asked until this is dropped"]
+    /// As [`ReadGauge::read_with`]. Dropping the returned [`Source`] calls the function once more, so
+    /// that counts after the last snapshot are not lost.
+    #[must_use = "the function is called until this is dropped"]
     pub fn read_with<V: Into<Option<u64>>>(
         &self,
         mut function: impl FnMut() -> V + Send + 'static,
@@ -86,8 +86,8 @@ impl ReadCounter {
     }
 }
 
-/// What a [`ReadGauge`] or a [`ReadCounter`] is read from, until it is dropped. Its member of the
-/// [`Family`](crate::Family) stays as long.
+/// A function registered for a [`ReadGauge`] or a [`ReadCounter`], until this is dropped. It keeps its
+/// member of the [`Family`](crate::Family).
 #[derive(Debug)]
 pub struct Source {
     place: Place,
@@ -109,7 +109,7 @@ impl Drop for Source {
         if is_counter {
             self.function.ask();
         }
-        // Whoever reads meanwhile holds this lock: it finds the value in the function or in the cell.
+        // A reader holds this lock: it finds the count either in the function or in the cell.
         let mut functions = lock(self.place.functions());
         functions.retain(|other| !Arc::ptr_eq(other, &self.function));
         if is_counter && let Answer::Known(counted) = *lock(&self.function.answer) {
@@ -127,12 +127,12 @@ pub(crate) struct Function {
     /// The first cell of its statistic.
     pub(crate) at: usize,
     kind: Kind,
-    /// Held while it is called: an answer never overwrites that of a later call.
+    /// Locked during a call, so that an answer never overwrites that of a later call.
     call: Mutex<Call>,
     answer: Mutex<Answer>,
 }
 
-/// What a function said last.
+/// What a function returned last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     NotAsked,
@@ -141,10 +141,10 @@ pub(crate) enum Answer {
 }
 
 impl Function {
-    /// Calls it, and keeps what it says.
+    /// Calls the function, and keeps its answer.
     pub(crate) fn ask(&self) {
         let mut call = lock(&self.call);
-        // The panic has said so itself. One broken statistic must not take the others from a reader.
+        // The panic hook has reported it. One broken statistic must not hide the others.
         let said = catch_unwind(AssertUnwindSafe(&mut *call)).unwrap_or(None);
         let mut answer = lock(&self.answer);
         *answer = match (self.kind, *answer, said) {
@@ -167,7 +167,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// Nothing that these locks guard is left half done by a panic.
+/// Locks, also after a panic: no panic leaves what these locks guard half done.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

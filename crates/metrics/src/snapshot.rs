@@ -72,8 +72,8 @@ impl Reading {
         self.label
     }
 
-    /// What each member counted, the one without a label first, then by name. A member is left out of
-    /// a statistic that is read, as long as there is no [`Source`](crate::Source) of it.
+    /// What each member counted, the one without a label first, then by name. In a statistic that is
+    /// read, a member without a [`Source`](crate::Source) has no point.
     #[must_use]
     pub fn points(&self) -> &[Point] {
         &self.points
@@ -103,7 +103,7 @@ impl Reading {
 #[derive(Debug, Clone)]
 pub struct Point {
     member: String,
-    /// `None` where a function did not know.
+    /// `None` if a function returned no value.
     cells: Option<Vec<u64>>,
 }
 
@@ -129,7 +129,7 @@ pub enum Value {
     Gauge(i64),
     /// Of a histogram.
     Histogram(Distribution),
-    /// Of what is read, where a function did not know its value.
+    /// Of a statistic that is read, if its function returned no value.
     Unknown,
 }
 

@@ -77,7 +77,7 @@ pub enum Figure {
     Count(u64),
     /// Of a histogram.
     Distribution(Distribution),
-    /// Of what is read, and could not be; `null` in JSON.
+    /// The value could not be read; `null` in JSON.
     Unknown,
 }
 
