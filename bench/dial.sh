@@ -28,7 +28,7 @@ main() {
     exit 2
   fi
   if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
-    exec bench/world.py --result "bench/results/dial${1:+-$1}.txt" --needs "$LASTBYTE" --needs "$DIAL_BENCH" \
+    exec bench/isolated.py --result "bench/results/dial${1:+-$1}.txt" --needs "$LASTBYTE" --needs "$DIAL_BENCH" \
       --needs curl --needs go --needs node bench/dial.sh "$@"
   fi
   how_many "$part"

@@ -24,7 +24,7 @@ main() {
     parts=$(IFS=-; echo "$*")
     export SAMPLES=bench/results/doctor${parts:+-$parts}.jsonl
     # The kernel's trace points have the machine's numbers of processes.
-    exec bench/world.py --result "bench/results/doctor${parts:+-$parts}.txt" --same-processes \
+    exec bench/isolated.py --result "bench/results/doctor${parts:+-$parts}.txt" --no-pid-namespace \
       --needs "$LASTBYTE" --needs "$GATE_LOAD" bench/doctor.sh "$@"
   fi
   mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing

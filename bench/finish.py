@@ -21,7 +21,7 @@ import subprocess
 import sys
 from collections import Counter
 
-import world
+import isolated
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LASTBYTE = os.environ.get("LASTBYTE") or str(ROOT / "target/release/lastbyte")
@@ -40,10 +40,10 @@ REQUESTS, CALLS = how_many("REQUESTS", 275, 5), how_many("CALLS", 500, 100)
 
 def main():
     if len(ASKED) > 1 or not set(ASKED) <= {*PARTS, "all", "quick"}:
-        return world.refuse(f"bench/finish.py: say quick, or one of {' '.join(PARTS)}, or nothing for all")
-    if not world.is_entered():
+        return isolated.refuse(f"bench/finish.py: say quick, or one of {' '.join(PARTS)}, or nothing for all")
+    if not isolated.is_inside():
         result = ROOT / "bench/results" / ("-".join(["finish", *ASKED]) + ".txt")
-        return world.enter([sys.executable, __file__, *ASKED], result, needs=[LASTBYTE, COST, "strace"])
+        return isolated.run([sys.executable, __file__, *ASKED], result, needs=[LASTBYTE, COST, "strace"])
     about_this_machine()
     for part in [part for part in PARTS if ASKED in ([], ["all"], ["quick"], [part])]:
         print()

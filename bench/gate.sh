@@ -36,7 +36,7 @@ main() {
     return
   fi
   if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
-    exec bench/world.py --result "bench/results/gate${1:+-$1}.txt" --needs "$GATE_LOAD" --needs "$RATHOLE" \
+    exec bench/isolated.py --result "bench/results/gate${1:+-$1}.txt" --needs "$GATE_LOAD" --needs "$RATHOLE" \
       --needs haproxy --needs nginx --needs socat bench/gate.sh "$@"
   fi
   how_many "$part"

@@ -34,7 +34,7 @@ main() {
   if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
     # Ahead of what else the machine does: a link that is late makes its run void.
     # In a PID namespace heal looks at our connections alone, and finds them as it does elsewhere.
-    exec bench/world.py --result "bench/results/$name.txt" --talk-apart --nice -10 --needs "$LASTBYTE" \
+    exec bench/isolated.py --result "bench/results/$name.txt" --stdout-only --nice -10 --needs "$LASTBYTE" \
       bench/heal.sh "$@"
   fi
   about_this_machine "$@"

@@ -25,7 +25,7 @@ import sys
 import time
 
 import document
-import world
+import isolated
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LASTBYTE = os.environ.get("LASTBYTE") or str(ROOT / "target/release/lastbyte")
@@ -47,11 +47,11 @@ def main():
     if names == ["table"]:
         return write_tables()
     if unknown := set(names) - set(NAMES):
-        return world.refuse(f"bench/proxies.py: no {', '.join(unknown)}: say table, or some of {' '.join(NAMES)}, or "
+        return isolated.refuse(f"bench/proxies.py: no {', '.join(unknown)}: say table, or some of {' '.join(NAMES)}, or "
                             "nothing for all")
     os.environ["PATH"] += ":/usr/sbin"  # where haproxy and nginx lie
-    if not world.is_entered():
-        code = world.enter([sys.executable, __file__, *names], needs=[TORTURE])
+    if not isolated.is_inside():
+        code = isolated.run([sys.executable, __file__, *names], needs=[TORTURE])
         return code or (0 if names else write_tables())
     KEPT.mkdir(parents=True, exist_ok=True)
     for name in names or NAMES:

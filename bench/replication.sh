@@ -26,7 +26,7 @@ main() {
     exit 2
   fi
   if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
-    exec bench/world.py --result "bench/results/replication${1:+-$1}.txt" --needs "$lastbyte" \
+    exec bench/isolated.py --result "bench/results/replication${1:+-$1}.txt" --needs "$lastbyte" \
       --needs mariadbd --needs mariadb --needs mariadb-install-db --needs ss bench/replication.sh "$@"
   fi
   how_much "$part"

@@ -123,7 +123,7 @@ def look_until(first, looks, before_each=lambda: None):
 
 
 def findings():
-    """All that can be left behind in this world, a line each."""
+    """All that can be left behind in these namespaces, a line each."""
     lines = [f"interface {line.split()[1]}" for line in output("ip", "-o", "link").splitlines()]
     for family in ("-4", "-6"):
         lines += [f"route {line}" for line in output("ip", family, "route", "show", "table", "all").splitlines()]

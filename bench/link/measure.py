@@ -17,12 +17,12 @@ import subprocess
 import sys
 
 import bed
+import isolated
 import left_behind
 import many
 import programs
 import rattan
 import tcp
-import world
 
 PARTS = {
     "throughput": tcp.throughput,
@@ -40,13 +40,13 @@ PART = "BENCH_LINK_PART"
 def main():
     asked = sys.argv[1:]
     if len(asked) > 1 or not set(asked) <= {*PARTS, "all"}:
-        return world.refuse(f"bench/link/measure.py: say one of {' '.join(PARTS)}, or nothing for all")
+        return isolated.refuse(f"bench/link/measure.py: say one of {' '.join(PARTS)}, or nothing for all")
     if PART in os.environ:
         return measure(os.environ[PART])
     again = [sys.executable, __file__, *asked]
-    if not world.is_entered():
+    if not isolated.is_inside():
         result = bed.ROOT / "bench/results" / ("-".join(["link", *asked]) + ".txt")
-        return world.enter(again, result, needs=[bed.LASTBYTE, "iperf3", "tmux"])
+        return isolated.run(again, result, needs=[bed.LASTBYTE, "iperf3", "tmux"])
     # A process for each part: one that fails does not stop the others.
     for part in PARTS if asked in ([], ["all"]) else asked:
         if subprocess.run(again, env=os.environ | {PART: part}, check=False).returncode != 0:

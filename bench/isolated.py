@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs a bench in namespaces of its own (mounts, processes, network), so that nothing of it stays, also when it is
-killed: bench/world.py [OPTION...] COMMAND [WORD...]. Needs root.
+"""Runs a benchmark in new namespaces (mount, PID, network): bench/isolated.py [OPTION...] COMMAND [ARGUMENT...]
 
-There /run is empty but for netns, state and tmp, which are where `ip netns`, lastbyte and temporary files go, and
-the loopback interface is up. LASTBYTE_BENCH_INSIDE is set for the command.
+All that the command leaves behind ends with it, also when it or this program is killed. Inside, /run is empty except
+for the directories of `ip netns` (netns), lastbyte (state) and temporary files (tmp), and the loopback interface is
+up. LASTBYTE_BENCH_INSIDE is set. Needs root.
 """
 
 import argparse
@@ -20,29 +20,29 @@ def main():
     if os.environ.get(INSIDE) == "new":
         return settle_in(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--result", help="the file that what it prints is kept in")
-    parser.add_argument("--talk-apart", action="store_true", help="keep stdout alone")
-    parser.add_argument("--needs", action="append", default=[], help="a program without which it does not begin")
-    parser.add_argument("--same-processes", action="store_true", help="stay in the PID namespace")
+    parser.add_argument("--result", help="also write stdout and stderr to this file")
+    parser.add_argument("--stdout-only", action="store_true", help="write only stdout to the file")
+    parser.add_argument("--needs", action="append", default=[], help="refuse if this program is missing")
+    parser.add_argument("--no-pid-namespace", action="store_true", help="stay in the PID namespace")
     parser.add_argument("--nice", type=int, default=0)
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    return enter(**vars(parser.parse_args()))
+    return run(**vars(parser.parse_args()))
 
 
-def is_entered():
+def is_inside():
     return INSIDE in os.environ
 
 
-def enter(command, result=None, talk_apart=False, needs=(), same_processes=False, nice=0):
+def run(command, result=None, stdout_only=False, needs=(), no_pid_namespace=False, nice=0):
     """Returns the exit code of the command."""
     if os.geteuid() != 0:
         return refuse(f"{command[0]}: needs root")
     for program in needs:
         if not shutil.which(program):
             return refuse(f"{command[0]}: needs {program}: its target of make builds or installs it")
-    processes = [] if same_processes else ["--pid", "--mount-proc"]
-    # They end with this process, also if it is killed.
-    unshare = ["unshare", "--mount", "--propagation", "private", "--net", *processes, "--fork", "--kill-child", "--"]
+    pid = [] if no_pid_namespace else ["--pid", "--mount-proc"]
+    # The namespaces end with this process, also if it is killed.
+    unshare = ["unshare", "--mount", "--propagation", "private", "--net", *pid, "--fork", "--kill-child", "--"]
     first = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", str(nice), *unshare, sys.executable,
              os.path.abspath(__file__), *command]
     environment = os.environ | {INSIDE: "new", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -50,9 +50,9 @@ def enter(command, result=None, talk_apart=False, needs=(), same_processes=False
         if result is None:
             return subprocess.run(first, env=environment, check=False).returncode
         os.makedirs(os.path.dirname(result), exist_ok=True)
-        talk = None if talk_apart else subprocess.STDOUT
+        stderr = None if stdout_only else subprocess.STDOUT
         with open(result, "wb", buffering=0) as kept, subprocess.Popen(
-                first, env=environment, stdout=subprocess.PIPE, stderr=talk, bufsize=0) as inside:
+                first, env=environment, stdout=subprocess.PIPE, stderr=stderr, bufsize=0) as inside:
             while printed := inside.stdout.read(1 << 16):
                 sys.stdout.buffer.write(printed)
                 sys.stdout.buffer.flush()
@@ -63,9 +63,7 @@ def enter(command, result=None, talk_apart=False, needs=(), same_processes=False
 
 
 def settle_in(command):
-    """The first process of the new namespaces: it has to say itself that signals end it, and collects what others
-    leave behind.
-    """
+    """Runs as the first process of the PID namespace: signals do not end it by default, and it reaps orphans."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(130))
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
