@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Makes sure that the tools for one kind of work are here, and installs what is missing.
 #
-#   scripts/ensure.sh KIND    one of the table `kinds` below; `wanted` has what each is made of
+#   scripts/ensure.sh KIND    the table `kinds` below has the kinds of work, `wanted` what they need
 #
 # Nothing missing: prints nothing. Something missing: says what it does before it does it, on Debian
 # and Ubuntu, as root or with sudo. Where it may not, it installs nothing, names every missing thing
 # and the command to run, and ends with 2. All its talk goes to stderr.
 set -euo pipefail
 
-# A kind of work, and the groups of things that it wants.
+# Each row: a kind of work, and the groups that it needs.
 kinds=(
   "build    build"
   "bpf      build bpf"
@@ -23,8 +23,8 @@ kinds=(
   "gate     build gate"
 )
 
-# A group, how to look (`is_here_...`), and what for, each with the packages that have it where those are not
-# named as it is. Without a package, `install_...` has another way.
+# Each row: a group, how to look for its things (`is_here_HOW`), and the things, each as NAME=PACKAGE,PACKAGE. Without
+# `=`, the package has the name of the thing; with nothing after it, `install_HOW` installs the thing without apt.
 wanted=(
   "build    linker        cc=gcc,libc6-dev"
   "build    rust          rust="
