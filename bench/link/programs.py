@@ -173,7 +173,8 @@ class Terminal:
 
     def sees(self, sees):
         if isinstance(sees, int):
-            # Each asking has its number, because the screen scrolls.
+            # The program before may still read keys. Each asking has its number, because the screen scrolls.
+            self.sees(r">\s*\Z")
             number = next(self.asked)
             self.types(f"echo {number}:$?")
             return self.sees(f"^{number}:{sees}$")
