@@ -35,11 +35,12 @@ def is_inside():
 
 def run(command, result=None, stdout_only=False, needs=(), no_pid_namespace=False, nice=0):
     """Returns the exit code of the command."""
+    name = os.path.relpath(command[1] if command[0] == sys.executable else command[0])
     if os.geteuid() != 0:
-        return refuse(f"{command[0]}: needs root")
+        return refuse(f"{name}: needs root")
     for program in needs:
         if not shutil.which(program):
-            return refuse(f"{command[0]}: needs {program}: its target of make builds or installs it")
+            return refuse(f"{name}: needs {program}: its target of make builds or installs it")
     pid = [] if no_pid_namespace else ["--pid", "--mount-proc"]
     # The namespaces end with this process, also if it is killed.
     unshare = ["unshare", "--mount", "--propagation", "private", "--net", *pid, "--fork", "--kill-child", "--"]
