@@ -213,7 +213,7 @@ bench-engines: ## Measure ways to move bytes between two sockets (15 minutes, ro
 bench-finish: program ## Measure what a server pays for each way to end a connection (15 minutes, root)
 	@scripts/ensure.sh bench
 	cargo build --release --locked -p lastbyte --example finish_cost
-	bench/finish.sh
+	bench/finish.py
 
 bench-gate: program ## Measure the gate beside HAProxy, nginx, socat and rathole (30 minutes, root)
 	@scripts/ensure.sh gate
@@ -230,7 +230,7 @@ bench-lab: program ## Measure the lab against the reference case, iperf3, xfr (a
 
 bench-link: program ## Measure links: speed, truth, what they leave behind (35 minutes, root)
 	@scripts/ensure.sh bench
-	bench/link.sh
+	bench/link/measure.py
 
 bench-replication: program ## Measure how far a MariaDB replica is behind, over usa-malaysia (30 minutes, root)
 	@scripts/ensure.sh bench
@@ -239,7 +239,7 @@ bench-replication: program ## Measure how far a MariaDB replica is behind, over 
 bench-torture: program ## Torture proxies beside plain TCP, and write their table (40 minutes, root)
 	@scripts/ensure.sh gate
 	cargo build --release --locked -p lastbyte-torture
-	bench/proxies.sh
+	bench/proxies.py
 
 reports: program ## Measure five scenarios and write a page for each, in target/reports (30 minutes, root)
 	bench/reports.sh

@@ -27,11 +27,13 @@ main() {
     echo "bench/dial.sh: say quick, or one of ${parts[*]}, or nothing for all" >&2
     exit 2
   fi
-  if [[ -z ${BENCH_DIAL_WORLD:-} ]]; then
-    enter_a_world "$@"
-    return
+  if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
+    exec bench/isolated.py --result "bench/results/dial${1:+-$1}.txt" --needs "$LASTBYTE" --needs "$DIAL_BENCH" \
+      --needs curl --needs go --needs node bench/dial.sh "$@"
   fi
   how_many "$part"
+  # Without cgo, Go resolves names itself.
+  CGO_ENABLED=0 GO111MODULE=off go build -o "$GO_PEER" bench/dial/peer.go
   settle_in
   about_this_machine "$@"
   if [[ $part != all && $part != quick ]]; then parts=("$part"); fi
@@ -43,52 +45,20 @@ main() {
   done
 }
 
-# Starts this script again in namespaces of its own, and keeps what it prints. They end with this
-# process, also if it is killed.
-enter_a_world() {
-  local program
-  if [[ $(id -u) != 0 ]]; then
-    echo "bench/dial.sh: needs root" >&2
-    exit 2
-  fi
-  if [[ ! -x $LASTBYTE || ! -x $DIAL_BENCH ]]; then
-    echo "bench/dial.sh: $LASTBYTE or $DIAL_BENCH is not built: 'make bench-dial' builds both" >&2
-    exit 2
-  fi
-  for program in python3 curl go node; do
-    if ! command -v "$program" > /dev/null; then
-      echo "bench/dial.sh: needs $program" >&2
-      exit 2
-    fi
-  done
-  # Without cgo, Go resolves names itself.
-  CGO_ENABLED=0 GO111MODULE=off go build -o "$GO_PEER" bench/dial/peer.go
-  mkdir -p bench/results
-  BENCH_DIAL_WORLD=new setpriv --pdeathsig KILL unshare --mount --propagation private --net \
-    --pid --fork --kill-child --mount-proc -- "$BASH" bench/dial.sh "$@" 2>&1 |
-    tee "bench/results/dial${1:+-$1}.txt"
-}
-
 how_many() {
   export ROUNDS=${ROUNDS:-5} DOCUMENT=${DOCUMENT-docs/measured/dial.md}
   if [[ $1 == quick ]]; then ROUNDS=1 DOCUMENT=; fi
 }
 
-# The first process of the new namespaces: it has to say itself that signals end it. Names are
-# resolved as the files say that are put into /etc here.
+# Names are resolved as the files say that are put into /etc here.
 settle_in() {
-  trap 'exit 130' INT TERM
-  mount -t tmpfs tmpfs /run
-  mkdir /run/netns /run/state /run/tmp
   cp -a /etc /run/etc
   rm -f /run/etc/{resolv.conf,hosts,gai.conf,nsswitch.conf}
   echo "nameserver $(name_of DNS)" > /run/etc/resolv.conf
   printf '127.0.0.1 localhost\n::1 localhost\n' > /run/etc/hosts
   echo 'hosts: files dns' > /run/etc/nsswitch.conf
   mount --bind /run/etc /etc
-  export LASTBYTE_STATE_DIR=/run/state TMPDIR=/run/tmp BED_LOG=/run/bed.log
-  export PYTHONDONTWRITEBYTECODE=1
-  ip link set lo up
+  export BED_LOG=/run/bed.log
   allow_many_connections
 }
 

@@ -35,12 +35,12 @@ main() {
     python3 bench/gate/table.py bench/results/gate.jsonl
     return
   fi
-  if [[ -z ${BENCH_GATE_WORLD:-} ]]; then
-    enter_a_world "$@"
-    return
+  if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
+    exec bench/isolated.py --result "bench/results/gate${1:+-$1}.txt" --needs "$GATE_LOAD" --needs "$RATHOLE" \
+      --needs haproxy --needs nginx --needs socat bench/gate.sh "$@"
   fi
   how_many "$part"
-  settle_in
+  ulimit -n "$(ulimit -H -n)"
   about_this_machine "$@"
   if [[ $part != all && $part != quick ]]; then parts=("$part"); fi
   python3 bench/gate/measure.py "${parts[@]}" > "$samples"
@@ -48,26 +48,6 @@ main() {
   python3 bench/gate/table.py "$samples" ${DOCUMENT:+"$DOCUMENT"}
   echo
   echo "Each run as it was taken: $samples; load $(cut -d ' ' -f 1-3 /proc/loadavg) at the end"
-}
-
-# Starts this script again in namespaces of its own, and keeps what it prints. They end with this
-# process, also if it is killed.
-enter_a_world() {
-  local program
-  if [[ $(id -u) != 0 ]]; then
-    echo "bench/gate.sh: needs root" >&2
-    exit 2
-  fi
-  for program in "$GATE_LOAD" "$RATHOLE" python3 haproxy nginx socat ip; do
-    if ! command -v "$program" > /dev/null; then
-      echo "bench/gate.sh: needs $program: 'make bench-gate' builds and installs all" >&2
-      exit 2
-    fi
-  done
-  mkdir -p bench/results
-  BENCH_GATE_WORLD=new setpriv --pdeathsig KILL unshare --mount --propagation private --net \
-    --pid --fork --kill-child --mount-proc -- "$BASH" bench/gate.sh "$@" 2>&1 |
-    tee "bench/results/gate${1:+-$1}.txt"
 }
 
 how_many() {
@@ -79,16 +59,6 @@ how_many() {
     export ROUNDS=1 BYTES=2000000000 MS=1000 FLOWS=1000
     DOCUMENT=
   fi
-}
-
-# The first process of the new namespaces: it has to say itself that signals end it.
-settle_in() {
-  trap 'exit 130' INT TERM
-  mount -t tmpfs tmpfs /run
-  mkdir /run/state /run/tmp
-  ip link set lo up
-  ulimit -n "$(ulimit -H -n)"
-  export LASTBYTE_STATE_DIR=/run/state TMPDIR=/run/tmp
 }
 
 about_this_machine() {

@@ -31,11 +31,12 @@ main() {
     python3 bench/heal/table.py bench/results/heal.jsonl docs/measured/heal.svg docs/measured/heal.md
     return
   fi
-  if [[ -z ${BENCH_HEAL_WORLD:-} ]]; then
-    enter_a_world "$@"
-    return
+  if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
+    # Ahead of what else the machine does: a link that is late makes its run void.
+    # In a PID namespace heal looks at our connections alone, and finds them as it does elsewhere.
+    exec bench/isolated.py --result "bench/results/$name.txt" --stdout-only --nice -10 --needs "$LASTBYTE" \
+      bench/heal.sh "$@"
   fi
-  settle_in
   about_this_machine "$@"
   python3 bench/heal/measure.py > "$samples"
   echo
@@ -61,36 +62,6 @@ how_many() {
   if [[ $SNDBUF != 65536 ]]; then name+=-$SNDBUF; fi
   if ((PATHS < 33 || ROUNDS < 2)) || [[ $WINDOW_S != 3 ]]; then name+=-quick; fi
   samples=bench/results/$name.jsonl
-}
-
-# Starts this script again in namespaces of its own, and keeps what it prints. They end with this
-# process, also if it is killed.
-enter_a_world() {
-  local program
-  if [[ $(id -u) != 0 ]]; then
-    echo "bench/heal.sh: needs root" >&2
-    exit 2
-  fi
-  for program in "$LASTBYTE" python3; do
-    if ! command -v "$program" > /dev/null; then
-      echo "bench/heal.sh: needs $program: 'make bench-heal' builds and installs all" >&2
-      exit 2
-    fi
-  done
-  mkdir -p bench/results
-  # Ahead of what else the machine does: a link that is late makes its run void.
-  # In a PID namespace heal looks at our connections alone, and finds them as it does elsewhere.
-  BENCH_HEAL_WORLD=new setpriv --pdeathsig KILL nice -n -10 unshare --mount --propagation private --net \
-    --pid --fork --kill-child --mount-proc -- "$BASH" bench/heal.sh "$@" |
-    tee "bench/results/$name.txt"
-}
-
-# The first process of the new namespaces: it has to say itself that signals end it.
-settle_in() {
-  trap 'exit 130' INT TERM
-  mount -t tmpfs tmpfs /run
-  mkdir /run/state /run/tmp
-  export LASTBYTE_STATE_DIR=/run/state TMPDIR=/run/tmp
 }
 
 about_this_machine() {

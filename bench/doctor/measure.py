@@ -15,6 +15,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import processes  # noqa: E402
+
 LASTBYTE = os.environ["LASTBYTE"]
 LOAD = os.environ["GATE_LOAD"]
 ROUNDS = int(os.environ["ROUNDS"])
@@ -241,16 +244,10 @@ class Doctor:
 
     def cpu(self):
         """Seconds of processor time so far, its own and the kernel's for it."""
-        if self.process is None:
-            return 0.0
-        fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(processes.times([self.process.pid])) if self.process else 0.0
 
     def pss(self):
-        for line in open(f"/proc/{self.process.pid}/smaps_rollup"):
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-        return 0
+        return processes.memory([self.process.pid], "Pss")["Pss"] * 1024
 
     def maps(self):
         """Memory of its BPF maps in the kernel, as fdinfo tells."""

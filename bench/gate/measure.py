@@ -20,6 +20,9 @@ from collections import namedtuple
 
 import proxies
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import processes  # noqa: E402
+
 LOAD = os.environ["GATE_LOAD"]
 ROUNDS = int(os.environ["ROUNDS"])
 BYTES = int(os.environ["BYTES"])  # of a run of bulk, all flows together
@@ -158,7 +161,7 @@ class Bed:
             wait_for_echo(self.to)
             # The child that served this one connection has ended by then.
             time.sleep(0.3)
-            self.processes = len(tree(self.roots))
+            self.at_rest = len(processes.tree(self.roots))
         except BaseException:
             self.__exit__()
             raise
@@ -174,7 +177,7 @@ class Bed:
         return process.pid
 
     def __exit__(self, *_):
-        for pid in tree([process.pid for process in self.started]):
+        for pid in processes.tree([process.pid for process in self.started]):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -195,7 +198,7 @@ class Bed:
         return json.loads(ran.stdout)
 
     def cpu(self):
-        return cpu_of(self.roots)
+        return processes.times(processes.tree(self.roots))
 
     def cpu_since(self, before):
         """When its part is done: children that served one flow have ended, and nothing runs on."""
@@ -204,7 +207,7 @@ class Bed:
         while time.monotonic() < until:
             time.sleep(0.1)
             now = self.cpu()
-            if now == last and len(tree(self.roots)) <= self.processes:
+            if now == last and len(processes.tree(self.roots)) <= self.at_rest:
                 break
             last = now
         return now[0] - before[0], now[1] - before[1]
@@ -212,13 +215,8 @@ class Bed:
     def memory(self):
         """Of all its processes, in units of 1024 bytes: proc(5), smaps_rollup."""
         keys = {"Pss": "pss", "Private_Dirty": "dirty", "Rss": "rss"}
-        found = dict.fromkeys(keys.values(), 0)
-        for pid in tree(self.roots):
-            with open(f"/proc/{pid}/smaps_rollup") as lines:
-                for key, _, rest in (line.partition(":") for line in lines):
-                    if key in keys:
-                        found[keys[key]] += int(rest.split()[0])
-        return found
+        found = processes.memory(processes.tree(self.roots), *keys)
+        return {keys[key]: value for key, value in found.items()}
 
 
 class Others:
@@ -233,15 +231,12 @@ class Others:
         return max(0, self.used() - self.before) / available * 100
 
     def used(self):
-        """Processor time in s that is nobody's here: proc_stat(5), less ours."""
-        with open("/proc/stat") as file:
-            user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
-        busy = (user + nice + system + irq + softirq) / TICKS_PER_SECOND
-        ours = sum(cpu_of([process.pid for process in self.bed.started]))
+        """Processor time in s that is nobody's here: the machine's, less ours."""
+        ours = sum(processes.times(processes.tree([process.pid for process in self.bed.started])))
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
             usage = resource.getrusage(who)
             ours += usage.ru_utime + usage.ru_stime
-        return busy - ours
+        return processes.machine_s() - ours
 
 
 def wait_for_echo(address):
@@ -307,42 +302,6 @@ def enter_a_network(settings):
             continue
         with open(f"/proc/sys/{name}", "w") as file:
             file.write(value)
-
-
-# Fields of proc_pid_stat(5), counted behind the name; times in clock ticks.
-PARENT, UTIME, STIME, CUTIME, CSTIME = 1, 11, 12, 13, 14
-
-
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_of(roots):
-    """Processor time in s, user and system, of all below, with that of children that have ended."""
-    ticks = [stat(pid) for pid in tree(roots)]
-    user = sum(fields[UTIME] + fields[CUTIME] for fields in ticks)
-    system = sum(fields[STIME] + fields[CSTIME] for fields in ticks)
-    return user / TICKS_PER_SECOND, system / TICKS_PER_SECOND
-
-
-def stat(pid):
-    """All zeros for a process that is gone: whoever waited for it has its times."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            words = file.read().rpartition(") ")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return [0] * 20
-    return [0] + [int(word) for word in words[1:20]]
-
-
-def tree(roots):
-    """These processes and all below them."""
-    children = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        children.setdefault(stat(name)[PARENT], []).append(int(name))
-    found = list(roots)
-    for pid in found:
-        found += children.get(pid, ())
-    return found
 
 
 def say(words):

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lastbyte_core::account::Account;
 use lastbyte_dial::{AsyncDialer, Resolver, ResolverError};
-use lastbyte_metrics::{Held, Snapshot};
+use lastbyte_metrics::Snapshot;
 use lastbyte_socket::SocketError;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -193,8 +193,7 @@ impl Gate {
         for (own, (runtime, orders)) in parts.into_iter().enumerate() {
             let worker = Worker::new(Arc::clone(&gate.team), own);
             *lock(&gate.team.context.workers) += 1;
-            let context = Arc::clone(&gate.team.context);
-            let ended = WorkerEnded { _held: context.statistics.gate.workers.hold(), context };
+            let ended = WorkerEnded { context: Arc::clone(&gate.team.context) };
             let thread = thread::Builder::new().name(format!("gate-{own}"));
             let thread = thread.spawn(move || work(&runtime, worker, orders, ended))?;
             gate.threads.push(thread);
@@ -413,7 +412,6 @@ fn work(runtime: &Runtime, worker: Worker, orders: UnboundedReceiver<Order>, _en
 /// Tells that a worker has ended, however it has.
 struct WorkerEnded {
     context: Arc<Context>,
-    _held: Held,
 }
 
 impl Drop for WorkerEnded {

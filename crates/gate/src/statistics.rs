@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use lastbyte_core::account::{Account, Carried, How, Party};
 use lastbyte_metrics::{
-    Counter, Declared, Family, Gauge, Histogram, Snapshot, Statistics, statistics,
+    Counter, Declared, Family, Gauge, Histogram, ReadCounter, ReadGauge, Snapshot, Statistics,
+    statistics,
 };
 
 use crate::progress::Moved;
@@ -118,7 +119,7 @@ statistics! {
         /// When the gate was started: whole seconds since 1970 (UTC).
         pub started_at: Gauge,
         /// Threads that relay flows.
-        pub workers: Gauge,
+        pub workers: ReadGauge,
         /// Times that the gate paused accepting, for lack of descriptors or memory.
         pub accept_pauses: Counter,
         /// Reloads that succeeded.
@@ -126,7 +127,7 @@ statistics! {
         /// Reloads that failed: nothing changed.
         pub reloads_failed: Counter,
         /// Accounts that never became a line of the log, because it could not keep up.
-        pub log_lines_lost: Counter,
+        pub log_lines_lost: ReadCounter,
     }
 }
 

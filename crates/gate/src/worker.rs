@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lastbyte_core::account::{Account, Ended, How, Leg, Party};
 use lastbyte_dial::{AsyncDialer, DialOptions};
-use lastbyte_metrics::{Held, Snapshot};
+use lastbyte_metrics::{Held, Snapshot, Source};
 use lastbyte_relay::Pool;
 use lastbyte_socket::{AsyncStream, Incoming, SocketError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -83,8 +83,8 @@ pub(crate) struct Context {
     pub(crate) stop: Stop,
     pub(crate) statistics: AllStatistics,
     accounts: Arc<dyn Accounts>,
-    /// How many accounts that were lost are counted.
-    lost: AtomicU64,
+    /// The functions of statistics that are read.
+    _sources: [Source; 2],
     notices: Arc<dyn Notices>,
     /// How many flows may be open, and how many are.
     pub(crate) admission: Arc<Admission>,
@@ -99,7 +99,7 @@ pub(crate) struct Context {
     pub(crate) finished: AtomicU64,
     pub(crate) reset: AtomicU64,
     /// Workers that have not ended.
-    pub(crate) workers: Mutex<usize>,
+    pub(crate) workers: Arc<Mutex<u64>>,
     pub(crate) worker_ended: Condvar,
 }
 
@@ -116,12 +116,19 @@ impl Context {
         accounts: Arc<dyn Accounts>,
         notices: Arc<dyn Notices>,
     ) -> Self {
+        let statistics = AllStatistics::new();
+        let workers = Arc::new(Mutex::new(0));
+        let (keeper, living) = (Arc::clone(&accounts), Arc::clone(&workers));
+        let sources = [
+            statistics.gate.log_lines_lost.read_with(move || keeper.lost()),
+            statistics.gate.workers.read_with(move || *lock(&living)),
+        ];
         Self {
             dialer,
             stop: Stop::new(),
-            statistics: AllStatistics::new(),
+            statistics,
             accounts,
-            lost: AtomicU64::new(0),
+            _sources: sources,
             notices,
             admission: Admission::new(Limits::default()),
             own: Arc::default(),
@@ -130,16 +137,13 @@ impl Context {
             pauses: Mutex::default(),
             finished: AtomicU64::new(0),
             reset: AtomicU64::new(0),
-            workers: Mutex::new(0),
+            workers,
             worker_ended: Condvar::new(),
         }
     }
 
     /// All that was counted until now.
     pub(crate) fn counted(&self) -> Snapshot {
-        let lost = self.accounts.lost();
-        let before = self.lost.fetch_max(lost, Ordering::Relaxed);
-        self.statistics.gate.log_lines_lost.add(lost.saturating_sub(before));
         self.statistics.snapshot()
     }
 

@@ -1,10 +1,12 @@
 //! Where is counted: for each thread a set of cells, on cache lines that no other thread writes.
 
+use std::ops::Range;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::declare::Declared;
+use crate::read::{Answer, Functions, lock};
 use crate::slot::{self, SHARED};
 
 /// The cells of one struct of statistics, a set for each slot that has counted here.
@@ -12,13 +14,16 @@ use crate::slot::{self, SHARED};
 pub(crate) struct Cells {
     sets: [OnceLock<Box<[Line]>>; SHARED + 1],
     len: usize,
+    /// The functions of statistics that are read. Counting does not use this lock.
+    functions: Functions,
 }
 
 impl Cells {
     /// Cells for these statistics, all zero. What a set needs is allocated at its first count.
     pub(crate) fn of(declared: &[Declared]) -> Self {
         let len = declared.iter().map(Declared::cells).sum();
-        Self { sets: [const { OnceLock::new() }; SHARED + 1], len }
+        let functions = Mutex::new(Vec::new());
+        Self { sets: [const { OnceLock::new() }; SHARED + 1], len, functions }
     }
 
     /// How many cells a set has.
@@ -48,10 +53,47 @@ impl Cells {
         cells.fold(0, u64::wrapping_add)
     }
 
+    pub(crate) fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    /// The sums of a statistic's cells, with the last answers of its functions.
+    pub(crate) fn read(&self, cells: Range<usize>) -> Seen {
+        let functions = lock(&self.functions);
+        // From the last: what a gauge lost is read before what it gained.
+        let mut sums: Vec<u64> = cells.clone().rev().map(|at| self.sum(at)).collect();
+        sums.reverse();
+        let mut said = functions.iter().filter(|function| function.at == cells.start);
+        let has_answers = said.try_fold(false, |found, function| match function.answer() {
+            Answer::NotAsked => Some(found),
+            Answer::Unknown => None,
+            Answer::Known(value) => {
+                sums[0] = sums[0].wrapping_add(value);
+                Some(true)
+            }
+        });
+        match has_answers {
+            None => Seen::Unknown,
+            Some(false) if sums.iter().all(|sum| *sum == 0) => Seen::Nothing,
+            Some(_) => Seen::Sums(sums),
+        }
+    }
+
     #[cold]
     fn empty_set(&self) -> Box<[Line]> {
         (0..self.len.div_ceil(PER_LINE)).map(|_| Line::default()).collect()
     }
+}
+
+/// What a look at the cells of a statistic found.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// The sum of each cell.
+    Sums(Vec<u64>),
+    /// Zeros, and no function has answered.
+    Nothing,
+    /// A function returned no value.
+    Unknown,
 }
 
 /// Two cache lines of most processors, which fetch the neighbour of a line along with it.
@@ -95,5 +137,13 @@ impl Place {
     #[inline]
     pub(crate) fn add(&self, at: usize, n: u64) {
         self.cells.add(self.first + at, n);
+    }
+
+    pub(crate) fn first(&self) -> usize {
+        self.first
+    }
+
+    pub(crate) fn functions(&self) -> &Functions {
+        self.cells.functions()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cells::{Place, Places};
-use crate::declare::{Bounds, Kind, nanoseconds};
+use crate::declare::{Bounds, Kind, Origin, nanoseconds};
 
 /// Goes up only, from 0; past 2^64 - 1 it begins anew. A clone counts in the same place.
 #[derive(Debug, Clone)]
@@ -25,6 +25,9 @@ impl Counter {
     pub const fn kind() -> Kind {
         Kind::Counter
     }
+
+    #[doc(hidden)]
+    pub const ORIGIN: Origin = Origin::Counted;
 
     #[doc(hidden)]
     #[must_use]
@@ -71,6 +74,9 @@ impl Gauge {
     }
 
     #[doc(hidden)]
+    pub const ORIGIN: Origin = Origin::Counted;
+
+    #[doc(hidden)]
     #[must_use]
     pub fn placed(places: &mut Places<'_>) -> Self {
         Self { place: places.next().0 }
@@ -110,6 +116,9 @@ impl<T: Observed> Histogram<T> {
         self.place.add(bucket, 1);
         self.place.add(self.bounds.len() + 1, steps);
     }
+
+    #[doc(hidden)]
+    pub const ORIGIN: Origin = Origin::Counted;
 
     #[doc(hidden)]
     #[must_use]

@@ -8,8 +8,10 @@ use crate::cells::Places;
 /// field's documentation.
 ///
 /// A field is a [`Counter`](crate::Counter), a [`Gauge`](crate::Gauge), or a
-/// [`Histogram`](crate::Histogram) with the upper bounds of its buckets, in ascending order. The
-/// struct implements [`Statistics`]; a [`Family`](crate::Family) makes values of it.
+/// [`Histogram`](crate::Histogram) with the upper bounds of its buckets, in ascending order; or, if a
+/// function returns the value, a [`ReadCounter`](crate::ReadCounter) or a
+/// [`ReadGauge`](crate::ReadGauge). The struct implements [`Statistics`]; a
+/// [`Family`](crate::Family) makes values of it.
 ///
 /// A statistic without a description does not compile:
 ///
@@ -46,6 +48,18 @@ use crate::cells::Places;
 ///     }
 /// }
 /// ```
+///
+/// Nor a whole number of seconds, counted or read:
+///
+/// ```compile_fail
+/// lastbyte_metrics::statistics! {
+///     /// What is read.
+///     struct Rounded {
+///         /// Age of the oldest flow.
+///         oldest_flow_seconds: lastbyte_metrics::ReadGauge,
+///     }
+/// }
+/// ```
 #[macro_export]
 macro_rules! statistics {
     (
@@ -74,7 +88,8 @@ macro_rules! statistics {
                             ::core::stringify!($field),
                             ::core::concat!($($line),+),
                             <$kind>::kind($($bounds)?),
-                        ),
+                        )
+                        .with_origin(<$kind>::ORIGIN),
                     )+
                 ];
                 DECLARED
@@ -104,6 +119,7 @@ pub struct Declared {
     description: &'static str,
     unit: Option<Unit>,
     kind: Kind,
+    origin: Origin,
 }
 
 impl Declared {
@@ -122,7 +138,15 @@ impl Declared {
         if let Kind::Histogram(bounds) = kind {
             bounds.check();
         }
-        Self { name, description, unit, kind }
+        Self { name, description, unit, kind, origin: Origin::Counted }
+    }
+
+    /// The same with this origin.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_origin(mut self, origin: Origin) -> Self {
+        self.origin = origin;
+        self
     }
 
     /// The name, such as `sent_bytes`.
@@ -149,6 +173,12 @@ impl Declared {
         self.kind
     }
 
+    /// Whether it is counted, or read from a function.
+    #[must_use]
+    pub const fn origin(&self) -> Origin {
+        self.origin
+    }
+
     /// How many cells it takes in each thread's set.
     pub(crate) fn cells(&self) -> usize {
         match self.kind {
@@ -171,6 +201,16 @@ pub enum Kind {
     Gauge,
     /// Counts values by size, in buckets with these upper bounds and one more without a bound.
     Histogram(Bounds),
+}
+
+/// Where the value of a statistic comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Origin {
+    /// Code counts it as it happens.
+    Counted,
+    /// A snapshot reads it from a function.
+    Read,
 }
 
 /// The upper bounds of a histogram's buckets, each belonging to its bucket.

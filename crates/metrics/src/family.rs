@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::cells::{Cells, Places};
-use crate::declare::{Statistics, check_word};
+use crate::cells::{Cells, Places, Seen};
+use crate::declare::{Declared, Kind, Origin, Statistics, check_word};
+use crate::read::{Function, lock};
 use crate::snapshot::{Point, Reading, Snapshot};
 
 /// The same statistics for several members, such as the routes of a gate, told apart by one label.
 ///
 /// A member is here as long as anything lives that counts for it: the struct that
-/// [`register`](Self::register) returned, one of its fields' clones, or a [`Held`](crate::Held).
+/// [`register`](Self::register) returned, one of its fields' clones, a [`Held`](crate::Held), or a
+/// [`Source`](crate::Source).
 /// Then it goes, and what it counted goes on in the member without a label, so that no total ever
 /// goes down. There are as many members as names in use; names are not to come from a network.
 pub struct Family<S> {
@@ -48,22 +50,32 @@ impl<S: Statistics> Family<S> {
         S::placed(&mut Places::new(cells, S::declared()))
     }
 
-    /// What was counted until now, member by member, the one without a label first.
+    /// What was counted until now, member by member, the one without a label first. This calls the
+    /// functions of statistics that are read, and takes as long as they do.
     pub fn snapshot(&self) -> Snapshot {
+        // First, and without a lock: a function may register and count.
+        for function in self.functions() {
+            function.ask();
+        }
         let mut members = self.members();
         members.retire_unused();
         let mut first = 0;
         let readings = S::declared().iter().map(|declared| {
             let cells = first..first + declared.cells();
             first = cells.end;
-            Reading::new(declared, self.label, members.points(cells))
+            Reading::new(declared, self.label, members.points(declared, cells))
         });
         Snapshot::new(readings.collect())
     }
 
+    fn functions(&self) -> Vec<Arc<Function>> {
+        let members = self.members();
+        members.living.values().flat_map(|cells| lock(cells.functions()).clone()).collect()
+    }
+
     fn members(&self) -> MutexGuard<'_, Members> {
-        // Nothing here is left half done by a panic: the worst is a member that was not retired.
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        // The worst that a panic leaves here is a member that was not retired.
+        lock(&self.members)
     }
 }
 
@@ -97,26 +109,33 @@ impl Members {
         });
     }
 
-    /// These cells of each member.
-    fn points(&self, cells: std::ops::Range<usize>) -> Vec<Point> {
+    /// The cells of this statistic, of each member that has a value of it.
+    fn points(&self, declared: &Declared, cells: std::ops::Range<usize>) -> Vec<Point> {
+        let is_read = declared.origin() == Origin::Read;
+        // A gauge that is read leaves nothing behind.
+        let stays = !is_read || declared.kind() != Kind::Gauge;
+        let retired = self.retired.get(cells.clone()).filter(|_| stays);
         let mut points = Vec::new();
-        if let Some(retired) = self.retired.get(cells.clone())
+        if let Some(retired) = retired
             && !self.living.contains_key("")
         {
-            points.push(Point::new("", retired.to_vec()));
+            points.push(Point::new("", Some(retired.to_vec())));
         }
         for (name, living) in &self.living {
-            // From the last: what a gauge lost is read before what it gained.
-            let mut sums: Vec<u64> = cells.clone().rev().map(|at| living.sum(at)).collect();
-            sums.reverse();
-            if name.is_empty()
-                && let Some(retired) = self.retired.get(cells.clone())
-            {
-                for (sum, before) in sums.iter_mut().zip(retired) {
-                    *sum = sum.wrapping_add(*before);
+            let before = retired.filter(|_| name.is_empty());
+            let mut sums = match living.read(cells.clone()) {
+                Seen::Sums(sums) => sums,
+                Seen::Nothing if is_read && before.is_none() => continue,
+                Seen::Nothing => vec![0; cells.len()],
+                Seen::Unknown => {
+                    points.push(Point::new(name, None));
+                    continue;
                 }
+            };
+            for (sum, before) in sums.iter_mut().zip(before.unwrap_or_default()) {
+                *sum = sum.wrapping_add(*before);
             }
-            points.push(Point::new(name, sums));
+            points.push(Point::new(name, Some(sums)));
         }
         points
     }

@@ -40,6 +40,35 @@
 //! # assert!(CONTENT_TYPE.starts_with("application/openmetrics-text"));
 //! ```
 //!
+//! # Counted and read
+//!
+//! Code counts events as they happen. A value that is already known somewhere, such as the length of a
+//! queue or the number of open descriptors, is read instead: a [`ReadGauge`] or a [`ReadCounter`] has a
+//! function, which only a snapshot calls.
+//!
+//! ```
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//! use std::sync::Arc;
+//! use lastbyte_metrics::{Family, ReadGauge, statistics};
+//!
+//! statistics! {
+//!     /// What is known of a queue.
+//!     struct QueueStatistics {
+//!         /// Orders that wait.
+//!         waiting: ReadGauge,
+//!     }
+//! }
+//!
+//! let queues = Family::<QueueStatistics>::new("queue");
+//! let length = Arc::new(AtomicU64::new(3));
+//! let read = Arc::clone(&length);
+//! let source = queues.register("db").waiting.read_with(move || read.load(Ordering::Relaxed));
+//! assert_eq!(queues.snapshot().find("waiting").unwrap().to_string(), "waiting{queue=\"db\"} 3\n");
+//!
+//! drop(source);                                   // with the queue
+//! assert_eq!(queues.snapshot().find("waiting").unwrap().to_string(), "");
+//! ```
+//!
 //! # Names
 //!
 //! A statistic has one name: that of its field. It is what code counts with, what is asked for, and
@@ -58,6 +87,8 @@
 //!
 //! - A counter never goes down while its [`Family`] lives.
 //! - A gauge that is only taken down by what was added before is never seen below zero.
+//! - A [`ReadGauge`] has a value while its [`Source`] lives; the count of a [`ReadCounter`] stays. A
+//!   function that returns `None` or panics makes its own value [`Value::Unknown`], and no other.
 //! - Two statistics are not read at one moment: while others count, a sum may be ahead of another.
 
 #![forbid(unsafe_code)]
@@ -68,13 +99,15 @@ mod count;
 mod declare;
 mod family;
 mod open_metrics;
+mod read;
 mod slot;
 mod snapshot;
 
 pub use count::{Counter, Gauge, Held, Histogram, Observed};
-pub use declare::{Bounds, Declared, Kind, Statistics, Unit};
+pub use declare::{Bounds, Declared, Kind, Origin, Statistics, Unit};
 pub use family::Family;
 pub use open_metrics::CONTENT_TYPE;
+pub use read::{ReadCounter, ReadGauge, Source};
 pub use snapshot::{Distribution, Point, Reading, Snapshot, Value};
 
 /// What [`statistics!`] writes code with; no other code needs it.

@@ -63,6 +63,10 @@ fn encode_reading(reading: &Reading, encoder: &mut DescriptorEncoder<'_>) -> fmt
     let mut metric = encoder.encode_descriptor(name, &description, unit.as_ref(), kind)?;
     for point in reading.points() {
         let value = reading.value(point);
+        // An unknown value has no sample: a collector shows a gap.
+        if value == Value::Unknown {
+            continue;
+        }
         if point.member().is_empty() {
             encode_value(&value, &mut metric)?;
         } else {
@@ -80,5 +84,6 @@ fn encode_value(value: &Value, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         Value::Histogram(seen) => {
             metric.encode_histogram::<NoLabelSet>(seen.sum, seen.count, &seen.buckets, None)
         }
+        Value::Unknown => Ok(()),
     }
 }

@@ -72,7 +72,8 @@ impl Reading {
         self.label
     }
 
-    /// What each member counted, the one without a label first, then by name.
+    /// What each member counted, the one without a label first, then by name. In a statistic that is
+    /// read, a member without a [`Source`](crate::Source) has no point.
     #[must_use]
     pub fn points(&self) -> &[Point] {
         &self.points
@@ -81,15 +82,16 @@ impl Reading {
     /// The value of a point of this statistic.
     #[must_use]
     pub fn value(&self, point: &Point) -> Value {
-        Value::of(self.declared.kind(), &point.cells)
+        point.cells.as_ref().map_or(Value::Unknown, |cells| Value::of(self.declared.kind(), cells))
     }
 
-    /// What all members counted, and those that are gone.
+    /// What all members counted, and those that are gone; unknown if one of them is.
     #[must_use]
     pub fn total(&self) -> Value {
         let mut cells = vec![0_u64; self.declared.cells()];
         for point in &self.points {
-            for (sum, cell) in cells.iter_mut().zip(&point.cells) {
+            let Some(counted) = &point.cells else { return Value::Unknown };
+            for (sum, cell) in cells.iter_mut().zip(counted) {
                 *sum = sum.wrapping_add(*cell);
             }
         }
@@ -101,11 +103,12 @@ impl Reading {
 #[derive(Debug, Clone)]
 pub struct Point {
     member: String,
-    cells: Vec<u64>,
+    /// `None` if a function returned no value.
+    cells: Option<Vec<u64>>,
 }
 
 impl Point {
-    pub(crate) fn new(member: &str, cells: Vec<u64>) -> Self {
+    pub(crate) fn new(member: &str, cells: Option<Vec<u64>>) -> Self {
         Self { member: member.to_owned(), cells }
     }
 
@@ -126,6 +129,8 @@ pub enum Value {
     Gauge(i64),
     /// Of a histogram.
     Histogram(Distribution),
+    /// Of a statistic that is read, if its function returned no value.
+    Unknown,
 }
 
 /// What a histogram counted.
@@ -170,6 +175,7 @@ impl fmt::Display for Value {
             Self::Counter(count) => count.fmt(f),
             Self::Gauge(level) => level.fmt(f),
             Self::Histogram(seen) => write!(f, "count {}, sum {}", seen.count, seen.sum),
+            Self::Unknown => f.write_str("unknown"),
         }
     }
 }

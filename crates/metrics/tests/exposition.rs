@@ -6,7 +6,9 @@ use std::iter::Peekable;
 use std::str::{Chars, Lines};
 use std::time::Duration;
 
-use lastbyte_metrics::{CONTENT_TYPE, Counter, Family, Gauge, Histogram, Snapshot, statistics};
+use lastbyte_metrics::{
+    CONTENT_TYPE, Counter, Family, Gauge, Histogram, ReadCounter, ReadGauge, Snapshot, statistics,
+};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -74,6 +76,47 @@ lastbyte_gate_connect_seconds_bucket{le="1.5",route="db"} 1
 lastbyte_gate_connect_seconds_bucket{le="+Inf",route="db"} 1
 # EOF
 "#;
+
+statistics! {
+    /// What is read of a gate.
+    struct Machine {
+        /// Descriptors that are open.
+        descriptors: ReadGauge,
+        /// Bytes that the log takes.
+        log_bytes: ReadGauge,
+        /// Bytes that a card received.
+        card_received_bytes: ReadCounter,
+    }
+}
+
+/// As what is counted; what is not known has a description and no sample.
+#[test]
+fn the_text_of_what_is_read_is_this() {
+    let family = Family::<Machine>::new("card");
+    let (whole, card) = (family.register(""), family.register("e\"0"));
+    let _sources = [
+        whole.descriptors.read_with(|| 17),
+        whole.log_bytes.read_with(|| None),
+        card.card_received_bytes.read_with(|| u64::MAX),
+    ];
+    let text = family.snapshot().open_metrics("gate");
+    assert_eq!(
+        text,
+        r#"# HELP gate_descriptors Descriptors that are open.
+# TYPE gate_descriptors gauge
+gate_descriptors 17
+# HELP gate_log_bytes Bytes that the log takes.
+# TYPE gate_log_bytes gauge
+# UNIT gate_log_bytes bytes
+# HELP gate_card_received_bytes Bytes that a card received.
+# TYPE gate_card_received_bytes counter
+# UNIT gate_card_received_bytes bytes
+gate_card_received_bytes_total{card="e\"0"} 18446744073709551615
+# EOF
+"#
+    );
+    assert_eq!(read(&family.snapshot()).len(), 3);
+}
 
 #[test]
 fn without_members_there_are_descriptions_alone() {

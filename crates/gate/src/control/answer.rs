@@ -77,6 +77,8 @@ pub enum Figure {
     Count(u64),
     /// Of a histogram.
     Distribution(Distribution),
+    /// The value could not be read; `null` in JSON.
+    Unknown,
 }
 
 impl std::fmt::Display for Figure {
@@ -84,6 +86,7 @@ impl std::fmt::Display for Figure {
         match self {
             Self::Count(count) => count.fmt(f),
             Self::Distribution(seen) => write!(f, "count {}, sum {}", seen.count, seen.sum),
+            Self::Unknown => f.write_str("unknown"),
         }
     }
 }
@@ -256,6 +259,7 @@ impl From<Value> for Figure {
                 let (count, sum, buckets) = (seen.count, seen.sum, buckets.collect());
                 Self::Distribution(Distribution { count, sum, buckets })
             }
+            Value::Unknown => Self::Unknown,
             other => unreachable!("{other:?} is declared by nobody here"),
         }
     }
@@ -270,6 +274,14 @@ mod tests {
         assert_eq!(meant("flows_opn"), "did you mean `flows_open`?");
         assert!(meant("retransmitted").contains("`client_retransmitted_segments`"));
         assert!(meant("xyzzy").contains("--list"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_null() {
+        let figure = Figure::from(Value::Unknown);
+        let text = serde_json::to_string(&figure).unwrap();
+        assert_eq!((text.as_str(), figure.to_string()), ("null", "unknown".to_owned()));
+        assert_eq!(serde_json::from_str::<Figure>(&text).unwrap(), figure);
     }
 
     #[test]

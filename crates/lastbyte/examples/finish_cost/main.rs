@@ -1,4 +1,4 @@
-//! What it costs a server to end a connection, by five endings: `bench/finish.sh` runs it.
+//! What it costs a server to end a connection, by five endings: `bench/finish.py` runs it.
 //!
 //! ```text
 //! finish_cost serve tcp=127.0.0.1:7000 unix=/tmp/cost
