@@ -1,0 +1,6 @@
+//! The tests of the library's face from outside, one program of them all.
+
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+#[cfg(all(feature = "tls", feature = "tokio"))]
+mod servers;
