@@ -72,6 +72,8 @@
 //! of what was proven all the same. Nothing here guesses: what a kind of socket cannot tell is `None`,
 //! [`End::Unknown`] or [`PeerEnd::Unknown`].
 //!
+//! The examples `hyper`, `axum` and `tower` are servers that know of each response whether it arrived.
+//!
 //! # Options
 //!
 //! All have defaults and setters. [`FinishOptions`] say what a finish has to prove;

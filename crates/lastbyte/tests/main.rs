@@ -2,5 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+#[cfg(feature = "tokio")]
+mod http;
 #[cfg(all(feature = "tls", feature = "tokio"))]
 mod servers;
