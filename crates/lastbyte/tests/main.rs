@@ -4,5 +4,6 @@
 
 #[cfg(feature = "tokio")]
 mod http;
+mod readme;
 #[cfg(all(feature = "tls", feature = "tokio"))]
 mod servers;
