@@ -20,7 +20,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 .PHONY: help demo program build test check test-real soak release test-kernels test-c test-loom test-miri test-python \
-  test-sanitizer python docs manual fuzz ci msrv header \
+  test-sanitizer python docs manual fuzz ci msrv header api \
   bench-cc bench-dial bench-doctor bench-doctor-fail-on bench-doctor-matrix bench-engines bench-finish bench-gate \
   bench-heal bench-lab bench-link bench-replication bench-torture reports install uninstall clean
 
@@ -72,7 +72,16 @@ check: ## Check format, lints, documentation, scripts, the rules of the house, t
 	  --document-private-items --locked
 	cargo clippy -p lastbyte-cli --no-default-features --locked -- -D warnings
 	cargo test --workspace --locked --test house
+	$(MAKE) --no-print-directory api API=check
 	@$(MAKE) --no-print-directory msrv
+
+# What the crate `lastbyte` offers, as its documentation has it: so any compiler will do. The documentation above
+# has private items too.
+API = write
+api: ## Write the public names of the library to crates/lastbyte/api.txt, which `make check` compares
+	@scripts/ensure.sh build
+	cargo doc -p lastbyte --no-deps --all-features --locked
+	cargo run -q -p lastbyte-testing --example api --locked -- $(API)
 
 # Those of soak apart, which rest on how fast this machine is just then.
 test-real: ## Run the quick and the slow tests, against iperf3 and real links, in C and in Python

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use lastbyte::{State, TcpInfo, congestion, ended, info, prepare, set_congestion};
+use lastbyte::{State, TcpInfo, congestion, info, observed_end, prepare, set_congestion};
 
 use crate::boundary::{answer, errno_of, lent};
 use crate::receipt::{UNKNOWN, known};
@@ -139,7 +139,7 @@ pub extern "C" fn lb_prepare(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn lb_ended(fd: c_int, bytes_read: u64) -> c_int {
     answer(|| {
-        let end = lent(fd, |fd| ended(fd, bytes_read).map_err(|error| errno_of(&error)))?;
+        let end = lent(fd, |fd| observed_end(fd, bytes_read).map_err(|error| errno_of(&error)))?;
         Ok(End::from(end) as c_int)
     })
 }

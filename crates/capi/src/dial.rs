@@ -7,8 +7,9 @@ use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
-use lastbyte::Stream;
-use lastbyte::dial::{self, DialError, Dialer, Families, Resolver, What};
+use lastbyte::blocking::Stream;
+use lastbyte::dial::blocking::Dialer;
+use lastbyte::dial::{self, DialError, Families, Resolver, What};
 
 use crate::boundary::{Errno, PANICKED, caught, set_errno};
 use crate::receipt::UNKNOWN;
@@ -157,7 +158,7 @@ fn connect(
         }),
         ResolvedBy::System => dialer_in(&SYSTEM, || Ok(Resolver::system())),
     }?;
-    dialer.dial(host, port, options).map_err(|error| Failure::of(&error))
+    dialer.dial((host, port), options).map_err(|error| Failure::of(&error))
 }
 
 /// A dialer for all threads of a process.
@@ -261,7 +262,7 @@ impl DialOptions {
             options.connect.sources =
                 vec![source.map_err(|_| bad("options: source is no address"))?];
         }
-        let tune = &mut options.connect.tune;
+        let tune = &mut options.connect.socket;
         tune.send_buffer =
             size(self.send_buffer).map_err(|_| bad("options: send_buffer is negative"))?;
         tune.receive_buffer =
@@ -353,7 +354,7 @@ impl Dialed {
 
     fn of(connected: &dial::Dialed<Stream>) -> Self {
         let dial::Dialed { stream, timeline, .. } = connected;
-        let peer = stream.peer_addr();
+        let peer = stream.peer_addr().ok();
         let family = match peer {
             Some(peer) if peer.is_ipv6() => Family::Ipv6,
             Some(_) => Family::Ipv4,
@@ -368,7 +369,7 @@ impl Dialed {
             attempts: count(timeline.events.iter().filter(|event| started(&event.what)).count()),
             took_us: microseconds(timeline.took),
             peer: written(peer),
-            local: written(stream.local_addr()),
+            local: written(stream.local_addr().ok()),
             ..Self::nothing()
         }
     }
@@ -463,7 +464,7 @@ mod tests {
         assert_eq!((by, options.families), (ResolvedBy::System, Families::Ipv6));
         assert_eq!(options.race.deadline, Duration::ZERO);
         assert_eq!(options.race.connection_attempt_delay, Duration::from_millis(150));
-        let tune = &options.connect.tune;
+        let tune = &options.connect.socket;
         assert_eq!((tune.send_buffer, tune.receive_buffer, tune.mark), (Some(1), Some(2), Some(3)));
         assert_eq!(tune.congestion.as_deref(), Some("reno"));
         assert_eq!(tune.interface.as_deref(), Some("lo"));
@@ -501,7 +502,7 @@ mod tests {
         let dialers: Vec<usize> = std::thread::scope(|scope| {
             let dial = || {
                 let dialer = dialer_in(&PLACE, || Ok(Resolver::system())).ok().unwrap();
-                dialer.dial("127.0.0.1", port, &dial::DialOptions::default()).unwrap();
+                dialer.dial(("127.0.0.1", port), &dial::DialOptions::default()).unwrap();
                 std::ptr::from_ref(dialer) as usize
             };
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(dial)).collect();

@@ -60,7 +60,7 @@ pub struct Options {
 /// - another: the kernel's own, where it refused a call that it grants every connection.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lb_finish(fd: c_int, timeout_ms: c_int, receipt: *mut Receipt) -> c_int {
-    let options = FinishOptions { deadline: deadline(timeout_ms), ..FinishOptions::default() };
+    let options = FinishOptions::default().within(deadline(timeout_ms));
     // SAFETY: the promise is the same as ours.
     unsafe { finish(fd, Some((options, Counted::default())), receipt) }
 }
@@ -163,9 +163,12 @@ impl Options {
         };
         let want = Level::numbered(self.want)?.delivery()?;
         let options =
-            FinishOptions { deadline: deadline(self.timeout_ms), want, drain, patient: false };
+            FinishOptions::default().within(deadline(self.timeout_ms)).want(want).drain(drain);
         let told = |count: i64| u64::try_from(count).ok();
-        Some((options, Counted { written: told(self.written), read: told(self.bytes_read) }))
+        let mut counted = Counted::default();
+        counted.written = told(self.written);
+        counted.read = told(self.bytes_read);
+        Some((options, counted))
     }
 }
 
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(draining(0), Some(Drain::Keep));
         assert_eq!(draining(1), Some(Drain::Discard(1)));
         let counted = Options { written: 0, bytes_read: 7, ..DEFAULT }.checked().unwrap().1;
-        assert_eq!(counted, Counted { written: Some(0), read: Some(7) });
+        assert_eq!(counted, Counted::default().written(0).read(7));
         assert_eq!(deadline(0), Duration::ZERO);
         assert_eq!(deadline(200), Duration::from_millis(200));
     }

@@ -124,16 +124,15 @@ impl Receipt {
     /// The same in Rust, where something was done.
     fn proven(&self) -> Option<lastbyte::Receipt> {
         let count = |number: i64| u64::try_from(number).ok();
-        Some(lastbyte::Receipt {
-            level: Level::numbered(self.level)?.delivery()?,
-            written: count(self.written),
-            sent: count(self.sent),
-            acked: count(self.acked),
-            unacked: count(self.unacked),
-            drained: count(self.drained).unwrap_or(0),
-            peer: Peer::numbered(self.peer).unwrap_or(Peer::Unknown).end(),
-            took: Duration::from_micros(count(self.took_us).unwrap_or(0)),
-        })
+        let mut receipt = lastbyte::Receipt::new(Level::numbered(self.level)?.delivery()?);
+        receipt.written = count(self.written);
+        receipt.sent = count(self.sent);
+        receipt.acked = count(self.acked);
+        receipt.unacked = count(self.unacked);
+        receipt.drained = count(self.drained).unwrap_or(0);
+        receipt.peer = Peer::numbered(self.peer).unwrap_or(Peer::Unknown).end();
+        receipt.took = Duration::from_micros(count(self.took_us).unwrap_or(0));
+        Some(receipt)
     }
 }
 
@@ -153,16 +152,16 @@ mod tests {
 
     use super::*;
 
-    const PROVEN: lastbyte::Receipt = lastbyte::Receipt {
-        level: Delivery::Acked,
-        written: None,
-        sent: None,
-        acked: None,
-        unacked: Some(0),
-        drained: 13,
-        peer: PeerEnd::Open,
-        took: Duration::from_micros(1234),
-    };
+    const PROVEN: lastbyte::Receipt = proven();
+
+    const fn proven() -> lastbyte::Receipt {
+        let mut receipt = lastbyte::Receipt::new(Delivery::Acked);
+        receipt.unacked = Some(0);
+        receipt.drained = 13;
+        receipt.peer = PeerEnd::Open;
+        receipt.took = Duration::from_micros(1234);
+        receipt
+    }
 
     #[test]
     fn what_is_unknown_is_minus_one() {

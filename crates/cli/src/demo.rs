@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lastbyte_dial::{DialError, DialOptions, Dialed, Dialer, Resolver};
+use lastbyte_dial::blocking::Dialer;
+use lastbyte_dial::{DialError, DialOptions, Dialed, Resolver};
 use lastbyte_lab::quiz::{self, Method};
 use lastbyte_lab::{
     Buffers, Direction, Experiment, Fairness, Findings, Load, Path, Plan, Rounds, Settings, Subject,
 };
 use lastbyte_link::{Host, LinkError, Scenario};
-use lastbyte_socket::{FinishOptions, Listener, Tune};
+use lastbyte_socket::blocking::TcpListener;
 use lastbyte_units::grouped;
 
 use crate::args::DemoArgs;
@@ -179,7 +180,7 @@ fn a_dead_first_address(path: &Path) -> Result<bool> {
     let path = path.up(1)?;
     let address = SocketAddr::new(alive.into(), PORT);
     // Its backlog is all that is needed of a server.
-    let listener = path.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
+    let listener = path.run(Host::Far, || TcpListener::bind(address))??;
     let (retries, dials) = path.run(Host::Near, || {
         let retries = fs::read_to_string("/proc/sys/net/ipv4/tcp_syn_retries");
         (retries.unwrap_or_default(), dial_twice(&hosts))
@@ -216,10 +217,10 @@ type Taken = std::result::Result<(Duration, SocketAddr), DialError>;
 fn dial_twice(hosts: &str) -> Result<[Taken; 2]> {
     let dialer = Dialer::new(Resolver::dns_from("", hosts)?).context("starting to dial")?;
     let dial = || {
-        let Dialed { stream, timeline, .. } = dialer.dial(NAME, PORT, &DialOptions::default())?;
-        let to = stream.peer_addr().unwrap_or_else(|| SocketAddr::from(([0; 4], PORT)));
+        let Dialed { stream, timeline, .. } = dialer.dial((NAME, PORT), &DialOptions::default())?;
+        let to = stream.peer_addr().unwrap_or_else(|_| SocketAddr::from(([0; 4], PORT)));
         // Nothing was sent: there is nothing to prove.
-        let _ = stream.finish(FinishOptions::within(Duration::from_secs(2)));
+        let _ = stream.finish().within(Duration::from_secs(2)).wait();
         Ok((timeline.took, to))
     };
     Ok([dial(), dial()])

@@ -12,8 +12,10 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lastbyte_dial::{DialError, Dialed, Dialer, Timeline, Undialed};
-use lastbyte_socket::{Delivery, FinishOptions, Operation, SocketError, Stream};
+use lastbyte_dial::blocking::Dialer;
+use lastbyte_dial::{DialError, Dialed, Timeline, Undialed};
+use lastbyte_socket::blocking::Stream;
+use lastbyte_socket::{Delivery, Operation, SocketError};
 use lastbyte_units::{Span, grouped};
 
 use crate::args::DialArgs;
@@ -45,7 +47,7 @@ impl Plan {
     fn dial(&self, dialer: &Dialer) -> Result<Dialed<Stream>, DialError> {
         let progress = Progress::new();
         progress.show(&format!("dialing {} port {}", in_one_line(&self.host), self.port));
-        dialer.dial(&self.host, self.port, &self.options)
+        dialer.dial((&*self.host, self.port), &self.options)
     }
 }
 
@@ -104,10 +106,10 @@ fn warn(options: &Options) {
 fn end(plan: &Plan, stream: Stream) -> bool {
     if plan.finish.want <= Delivery::Acked {
         // There is nothing that could be lost.
-        let _ = stream.finish(FinishOptions::within(FAREWELL));
+        let _ = stream.finish().within(FAREWELL).wait();
         return true;
     }
-    let finished = stream.finish(plan.finish);
+    let finished = stream.finish_with(plan.finish);
     if let Err(error) = &finished {
         talk(&format!("lastbyte: {error}"));
     }

@@ -33,7 +33,7 @@ impl fmt::Display for Delivery {
     }
 }
 
-/// How the other side stood when we finished.
+/// How the peer's direction had ended when we finished, if it had. [`End`] is what a read observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerEnd {
@@ -66,6 +66,7 @@ impl fmt::Display for PeerEnd {
 ///
 /// `written == acked + unacked` wherever all three are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Receipt {
     /// The highest level that *all* written bytes reached.
     pub level: Delivery,
@@ -85,6 +86,23 @@ pub struct Receipt {
     pub peer: PeerEnd,
     /// From the start of the finish to this receipt.
     pub took: Duration,
+}
+
+impl Receipt {
+    /// A receipt of this level that knows no counts and no peer, and took no time.
+    #[must_use]
+    pub const fn new(level: Delivery) -> Self {
+        Self {
+            level,
+            written: None,
+            sent: None,
+            acked: None,
+            unacked: None,
+            drained: 0,
+            peer: PeerEnd::Unknown,
+            took: Duration::ZERO,
+        }
+    }
 }
 
 impl fmt::Display for Receipt {
@@ -107,7 +125,7 @@ impl fmt::Display for Receipt {
     }
 }
 
-/// How a stream that was read to its end really ended.
+/// How a stream ended, as observed by reading it to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum End {

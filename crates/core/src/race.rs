@@ -71,6 +71,7 @@ impl fmt::Display for Question {
 
 /// The delays of a race, by their names in RFC 8305, section 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Parameters {
     /// How long to wait for the preferred family's answer once there are other addresses. The RFC
     /// recommends 50 ms, the default.
@@ -86,6 +87,45 @@ pub struct Parameters {
     pub first_address_family_count: u8,
     /// When to give up.
     pub deadline: Duration,
+}
+
+impl Parameters {
+    /// Sets the [resolution delay](field@Self::resolution_delay).
+    #[must_use]
+    pub fn resolution_delay(self, resolution_delay: Duration) -> Self {
+        Self { resolution_delay, ..self }
+    }
+
+    /// Sets the [delay](field@Self::connection_attempt_delay) of an attempt to an address of unknown
+    /// round trip.
+    #[must_use]
+    pub fn connection_attempt_delay(self, connection_attempt_delay: Duration) -> Self {
+        Self { connection_attempt_delay, ..self }
+    }
+
+    /// Sets the [least delay](field@Self::minimum_connection_attempt_delay) by a known round trip.
+    #[must_use]
+    pub fn minimum_connection_attempt_delay(self, least: Duration) -> Self {
+        Self { minimum_connection_attempt_delay: least, ..self }
+    }
+
+    /// Sets the [greatest delay](field@Self::maximum_connection_attempt_delay) by a known round trip.
+    #[must_use]
+    pub fn maximum_connection_attempt_delay(self, greatest: Duration) -> Self {
+        Self { maximum_connection_attempt_delay: greatest, ..self }
+    }
+
+    /// Sets the [count of addresses](field@Self::first_address_family_count) before the other family's.
+    #[must_use]
+    pub fn first_address_family_count(self, first_address_family_count: u8) -> Self {
+        Self { first_address_family_count, ..self }
+    }
+
+    /// Sets the [deadline](field@Self::deadline).
+    #[must_use]
+    pub fn within(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
 }
 
 impl Default for Parameters {

@@ -27,12 +27,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lastbyte_dial::{AsyncDialer, DialError, DialOptions, Dialed, Resolver, Timeline, What};
-use lastbyte_socket::AsyncStream;
+use lastbyte_dial::{DialError, DialOptions, Dialed, Dialer, Resolver, Timeline, What};
+use lastbyte_socket::Stream;
 use tokio::runtime;
 use tokio::task::JoinSet;
 
-type Outcome = Result<Dialed<AsyncStream>, DialError>;
+type Outcome = Result<Dialed<Stream>, DialError>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -56,8 +56,8 @@ async fn times(words: &Words) -> Result<(), Box<dyn Error>> {
     let step = words.number("step", 0)? != 0;
     let options = options(words)?;
     let began = Instant::now();
-    let dialer = AsyncDialer::new(resolver(words)?);
-    let outcome = dialer.dial(host, port, &options).await;
+    let dialer = Dialer::new(resolver(words)?);
+    let outcome = dialer.dial((host, port), &options).await;
     println!("{}", told(began.elapsed(), &outcome));
     drop(outcome);
     for _ in 1..words.number("count", 1)? {
@@ -65,7 +65,7 @@ async fn times(words: &Words) -> Result<(), Box<dyn Error>> {
             std::io::stdin().read_line(&mut String::new())?;
         }
         let began = Instant::now();
-        let outcome = dialer.dial(host, port, &options).await;
+        let outcome = dialer.dial((host, port), &options).await;
         println!("{}", told(began.elapsed(), &outcome));
     }
     Ok(())
@@ -76,7 +76,7 @@ fn told(took: Duration, outcome: &Outcome) -> String {
     let ms = took.as_secs_f64() * 1e3;
     match outcome {
         Ok(Dialed { stream, timeline, .. }) => {
-            let peer = stream.peer_addr().map_or_else(String::new, |peer| peer.to_string());
+            let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
             let attempts = attempts(timeline);
             format!(r#"{{"ms":{ms:.3},"peer":"{peer}","attempts":{attempts}}}"#)
         }
@@ -107,13 +107,13 @@ async fn cost(words: &Words) -> Result<(), Box<dyn Error>> {
         words.text("ports")?.split(',').map(str::parse).collect::<Result<_, _>>()?;
     let options = Arc::new(options(words)?);
     let began = Instant::now();
-    let dialer = AsyncDialer::new(resolver(words)?);
+    let dialer = Dialer::new(resolver(words)?);
     let (mut completed, mut failed) = (0_u64, 0_u64);
     for wave in waves(words)? {
         let dials = wave.map(|number| {
             let (dialer, host, options) = (dialer.clone(), host.clone(), options.clone());
             let port = ports[number % ports.len()];
-            async move { dialer.dial(&host, port, &options).await }
+            async move { dialer.dial((&*host, port), &options).await }
         });
         let (connected, refused): (Vec<_>, Vec<_>) =
             all(dials).await.into_iter().partition(Result::is_ok);
@@ -140,24 +140,24 @@ async fn shares(words: &Words) -> Result<(), Box<dyn Error>> {
     let (host, port): (Arc<str>, _) = (words.text("host")?.into(), words.number("port", 0)?);
     let options = Arc::new(options(words)?);
     let resolver = resolver(words)?;
-    let one = AsyncDialer::new(resolver.clone());
+    let one = Dialer::new(resolver.clone());
     let alone = match words.text("memory")? {
         "none" => true,
         "kept" => false,
         other => return Err(format!("memory={other}: say none or kept").into()),
     };
     // The answers are there for all that follow.
-    drop(AsyncDialer::new(resolver.clone()).dial(&host, port, &options).await);
+    drop(Dialer::new(resolver.clone()).dial((&*host, port), &options).await);
     let mut counts: BTreeMap<SocketAddr, u64> = BTreeMap::new();
     let mut failed = 0_u64;
     for wave in waves(words)? {
         let dials = wave.map(|_| {
-            let dialer = if alone { AsyncDialer::new(resolver.clone()) } else { one.clone() };
+            let dialer = if alone { Dialer::new(resolver.clone()) } else { one.clone() };
             let (host, options) = (host.clone(), options.clone());
-            async move { dialer.dial(&host, port, &options).await }
+            async move { dialer.dial((&*host, port), &options).await }
         });
         for outcome in all(dials).await {
-            match outcome.ok().and_then(|dialed| dialed.stream.peer_addr()) {
+            match outcome.ok().and_then(|dialed| dialed.stream.peer_addr().ok()) {
                 Some(peer) => *counts.entry(peer).or_default() += 1,
                 None => failed += 1,
             }

@@ -9,14 +9,14 @@ use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use lastbyte_dial::tower::Connector;
-use lastbyte_dial::{AsyncDialer, Resolver, Timeline, What};
+use lastbyte_dial::{Dialer, Resolver, Timeline, What};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Some(url) = std::env::args().nth(1) else {
         return Err("usage: http_get URL".into());
     };
-    let connector = Connector::new(AsyncDialer::new(Resolver::dns()?));
+    let connector = Connector::new(Dialer::new(Resolver::dns()?));
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
 
     let response = client.get(url.parse()?).await?;

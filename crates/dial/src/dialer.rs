@@ -8,7 +8,6 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -19,10 +18,10 @@ use futures_util::{FutureExt, StreamExt};
 use lastbyte_core::history::History;
 use lastbyte_core::order::{PolicyTable, Source};
 use lastbyte_core::race::{Action, Candidate, Course, Parameters, Question, Race, Standing};
-use lastbyte_socket::{AsyncStream, ConnectOptions, Operation, SocketError, Stream};
-use tokio::runtime::{self, Handle, Runtime};
+use lastbyte_socket::{ConnectOptions, Operation, SocketError, Stream};
 use tokio::time;
 
+use crate::destination::{Destination, ToDestination};
 use crate::error::{DialError, FailedAttempt, Undialed};
 use crate::host::{Host, with_port};
 use crate::literal;
@@ -74,6 +73,38 @@ impl PartialEq for Veto {
 
 impl Eq for Veto {}
 
+impl DialOptions {
+    /// Sets how each [connection](field@Self::connect) is opened.
+    #[must_use]
+    pub fn connect(self, connect: ConnectOptions) -> Self {
+        Self { connect, ..self }
+    }
+
+    /// Sets the delays of the [race](field@Self::race), its deadline among them.
+    #[must_use]
+    pub fn race(self, race: Parameters) -> Self {
+        Self { race, ..self }
+    }
+
+    /// Limits the time of the whole dial, names included: [`Parameters::deadline`].
+    #[must_use]
+    pub fn within(self, deadline: Duration) -> Self {
+        Self { race: self.race.within(deadline), ..self }
+    }
+
+    /// Sets which [families](field@Self::families) to ask for.
+    #[must_use]
+    pub fn families(self, families: Families) -> Self {
+        Self { families, ..self }
+    }
+
+    /// Sets which addresses [not to connect to](field@Self::veto).
+    #[must_use]
+    pub fn veto(self, veto: Veto) -> Self {
+        Self { veto: Some(veto), ..self }
+    }
+}
+
 /// Which families of addresses to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Families {
@@ -98,7 +129,7 @@ pub struct Dialed<S> {
 
 /// Dials over tokio. Cheap to clone: clones share what they learn.
 #[derive(Clone, Debug)]
-pub struct AsyncDialer {
+pub struct Dialer {
     shared: Arc<SharedState>,
 }
 
@@ -112,7 +143,7 @@ struct SharedState {
     draws: AtomicU64,
 }
 
-impl AsyncDialer {
+impl Dialer {
     /// A dialer that asks this resolver, and knows nothing yet.
     #[must_use]
     pub fn new(resolver: Resolver) -> Self {
@@ -134,17 +165,32 @@ impl AsyncDialer {
     /// Why there is no connection, with every attempt and what became of it.
     pub async fn dial(
         &self,
-        host: &str,
-        port: u16,
+        to: impl ToDestination,
         options: &DialOptions,
-    ) -> Result<Dialed<AsyncStream>, DialError> {
+    ) -> Result<Dialed<Stream>, DialError> {
+        let to = to.to_destination();
+        let (host, port) = match to.parts() {
+            Ok(parts) => parts,
+            Err(why) => return Err(self.failed(&to, options, why)),
+        };
         if port != 0
-            && let Ok(Host::Literal(address)) = Host::parse(host, port)
+            && let Some(address) = to.address()
         {
-            return literal::dial(host, address, options).await;
+            return literal::dial(&host, address, options).await;
         }
         // It is large: whoever dials addresses need not carry it.
-        Box::pin(Dial::new(&self.shared, host, port, options).run()).await
+        Box::pin(Dial::new(&self.shared, &host, port, options).run()).await
+    }
+
+    /// The error of a dial that was not begun.
+    pub(crate) fn failed(
+        &self,
+        to: &Destination<'_>,
+        options: &DialOptions,
+        why: Undialed,
+    ) -> DialError {
+        let (host, port) = to.shown();
+        Dial::new(&self.shared, &host, port, options).failed(why)
     }
 
     /// Forgets what was learned of addresses: after a change of the network, for instance. What
@@ -165,100 +211,9 @@ impl SharedState {
     }
 }
 
-/// Dials and waits. Cheap to clone: clones share what they learn.
-///
-/// It works in any thread that no event loop runs in, and in several at once; but not in a task of
-/// tokio, `spawn_blocking` included, because it would stop those that run beside it: there is
-/// [`AsyncDialer`]. A process that was forked makes an event loop of its own.
-#[derive(Clone, Debug)]
-pub struct Dialer {
-    dialer: AsyncDialer,
-    events: Arc<Mutex<Arc<Events>>>,
-}
-
-/// An event loop that is driven by those who wait.
-#[derive(Debug)]
-struct Events {
-    /// `Some` until it is dropped.
-    runtime: Option<Runtime>,
-    process: u32,
-}
-
-impl Events {
-    fn new() -> io::Result<Arc<Self>> {
-        let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        Ok(Arc::new(Self { runtime: Some(runtime), process: process::id() }))
-    }
-}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        let Some(runtime) = self.runtime.take() else { return };
-        if self.process == process::id() {
-            // It has no tasks and no threads. To wait for those would be a panic where another loop runs.
-            runtime.shutdown_background();
-        } else {
-            // A thread that was not forked may have been driving it, and would never give it back.
-            mem::forget(runtime);
-        }
-    }
-}
-
-impl Dialer {
-    /// A dialer that asks this resolver, and knows nothing yet.
-    ///
-    /// # Errors
-    /// When there are no descriptors left for its event loop.
-    pub fn new(resolver: Resolver) -> io::Result<Self> {
-        let events = Arc::new(Mutex::new(Events::new()?));
-        Ok(Self { dialer: AsyncDialer::new(resolver), events })
-    }
-
-    /// Connects to a host.
-    ///
-    /// # Errors
-    /// Why there is no connection, with every attempt and what became of it.
-    pub fn dial(
-        &self,
-        host: &str,
-        port: u16,
-        options: &DialOptions,
-    ) -> Result<Dialed<Stream>, DialError> {
-        let failed = |why: &str| {
-            let why = Undialed::Runtime(why.to_owned());
-            Dial::new(&self.dialer.shared, host, port, options).failed(why)
-        };
-        if Handle::try_current().is_ok() {
-            return Err(failed("this thread runs one already: use AsyncDialer there"));
-        }
-        let events = self.events().map_err(|error| failed(&error.to_string()))?;
-        let Some(runtime) = &events.runtime else { unreachable!("it is not dropped yet") };
-        runtime.block_on(async {
-            let Dialed { stream, timeline } = self.dialer.dial(host, port, options).await?;
-            let stream = stream.into_blocking().map_err(|error| failed(&error.to_string()))?;
-            Ok(Dialed { stream, timeline })
-        })
-    }
-
-    /// The event loop of this process. That of the one it was forked from is not its own: both would
-    /// take events out of one queue in the kernel.
-    fn events(&self) -> io::Result<Arc<Events>> {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        if events.process != process::id() {
-            *events = Events::new()?;
-        }
-        Ok(Arc::clone(&events))
-    }
-
-    /// Forgets what was learned of addresses: see [`AsyncDialer::forget`].
-    pub fn forget(&self) {
-        self.dialer.forget();
-    }
-}
-
 /// An attempt that is going on, with its number.
 type Connecting<'a> =
-    Pin<Box<dyn Future<Output = (usize, Result<AsyncStream, SocketError>)> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = (usize, Result<Stream, SocketError>)> + Send + 'a>>;
 
 /// One dial.
 struct Dial<'a> {
@@ -273,7 +228,7 @@ struct Dial<'a> {
     unanswered: Vec<Answer>,
     vetoed: Vec<SocketAddr>,
     connecting: FuturesUnordered<Connecting<'a>>,
-    connected: Option<AsyncStream>,
+    connected: Option<Stream>,
     errors: Vec<(usize, SocketError)>,
     has_learned: bool,
 }
@@ -281,7 +236,7 @@ struct Dial<'a> {
 /// Something that a dial waits for.
 enum Happened {
     Answer(Option<Answer>),
-    Attempt(usize, Result<AsyncStream, SocketError>),
+    Attempt(usize, Result<Stream, SocketError>),
 }
 
 impl<'a> Dial<'a> {
@@ -304,7 +259,7 @@ impl<'a> Dial<'a> {
         }
     }
 
-    async fn run(mut self) -> Result<Dialed<AsyncStream>, DialError> {
+    async fn run(mut self) -> Result<Dialed<Stream>, DialError> {
         if let Err(why) = self.ask() {
             return Err(self.failed(why));
         }
@@ -312,7 +267,7 @@ impl<'a> Dial<'a> {
             match self.race.next(self.now()) {
                 Action::Start { attempt, address, because } => {
                     self.note(What::Started { attempt, address, because });
-                    let connect = AsyncStream::connect_with(address, &self.options.connect);
+                    let connect = Stream::connect_with(address, &self.options.connect);
                     self.connecting.push(Box::pin(connect.map(move |result| (attempt, result))));
                 }
                 Action::Wait { until } => self.wait(until).await,
@@ -434,12 +389,12 @@ impl<'a> Dial<'a> {
         self.note(What::Answered(answer));
     }
 
-    fn on_attempt(&mut self, attempt: usize, result: Result<AsyncStream, SocketError>) {
+    fn on_attempt(&mut self, attempt: usize, result: Result<Stream, SocketError>) {
         let now = self.now();
         match result {
             Ok(stream) => {
                 self.race.on_connected(attempt, now);
-                let local = stream.local_addr();
+                let local = stream.local_addr().ok();
                 if self.connected.is_none() {
                     self.connected = Some(stream);
                     self.note(What::Connected { attempt, local });
@@ -456,7 +411,7 @@ impl<'a> Dial<'a> {
         }
     }
 
-    fn won(mut self, attempt: usize) -> Result<Dialed<AsyncStream>, DialError> {
+    fn won(mut self, attempt: usize) -> Result<Dialed<Stream>, DialError> {
         self.cancel(Some(attempt));
         self.learn();
         match self.connected.take() {
@@ -582,13 +537,10 @@ fn questions(options: &DialOptions, is_local: bool) -> &'static [Question] {
 mod tests {
     use std::future::ready;
     use std::net::TcpListener;
-    use std::thread;
+
+    use tokio::runtime;
 
     use super::*;
-
-    fn dialer() -> Dialer {
-        Dialer::new(Resolver::dns_from("", "").unwrap()).unwrap()
-    }
 
     /// As after a stop of the whole process: the deadline is over, one attempt has failed and another
     /// one has connected meanwhile.
@@ -596,20 +548,20 @@ mod tests {
     fn a_connection_that_is_there_wins_over_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (peer, nobody) = (listener.local_addr().unwrap(), "127.0.0.1:1".parse().unwrap());
-        let dialer = dialer();
-        let events = dialer.events().unwrap();
+        let dialer = Dialer::new(Resolver::dns_from("", "").unwrap());
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let options = DialOptions::default();
-        let mut dial = Dial::new(&dialer.dialer.shared, "h", 80, &options);
+        let mut dial = Dial::new(&dialer.shared, "h", 80, &options);
         let candidates = [nobody, peer].map(|to| dial.candidate(to, None, Standing::Unknown));
         dial.race.on_answer(Question::A, &candidates, Duration::ZERO);
         for seconds in 0..2 {
             let now = Duration::from_secs(seconds);
             assert!(matches!(dial.race.next(now), Action::Start { .. }));
         }
-        events.runtime.as_ref().unwrap().block_on(async {
+        runtime.block_on(async {
             for (number, attempt) in dial.race.attempts().iter().enumerate() {
                 let to = attempt.candidate.address;
-                let result = AsyncStream::connect_with(to, &options.connect).await;
+                let result = Stream::connect_with(to, &options.connect).await;
                 dial.connecting.push(Box::pin(ready((number, result))));
             }
             dial.wait(Duration::ZERO).await;
@@ -617,33 +569,6 @@ mod tests {
         let last = dial.race.next(options.race.deadline);
         assert!(matches!(last, Action::Connected { .. }), "{last:?}");
         let Action::Connected { attempt } = last else { return };
-        assert_eq!(dial.won(attempt).unwrap().stream.peer_addr(), Some(peer));
-    }
-
-    #[test]
-    fn a_process_that_was_forked_has_events_of_its_own() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let dialer = dialer();
-        let mut elsewhere = Events::new().unwrap();
-        Arc::get_mut(&mut elsewhere).unwrap().process = 0;
-        *dialer.events.lock().unwrap() = Arc::clone(&elsewhere);
-        let (drives, driven) = std::sync::mpsc::channel();
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        thread::scope(|scope| {
-            let runtime = elsewhere.runtime.as_ref().unwrap();
-            scope.spawn(move || {
-                runtime.block_on(async {
-                    drives.send(()).unwrap();
-                    let _ = stopped.await;
-                });
-            });
-            // From now on that loop is another one's.
-            driven.recv().unwrap();
-            let dialed = dialer.dial("127.0.0.1", port, &DialOptions::default());
-            stop.send(()).unwrap();
-            assert!(dialed.is_ok(), "{dialed:?}");
-        });
-        assert!(!Arc::ptr_eq(&elsewhere, &dialer.events().unwrap()));
+        assert_eq!(dial.won(attempt).unwrap().stream.peer_addr().unwrap(), peer);
     }
 }

@@ -71,6 +71,12 @@ pub enum Undialed {
     /// The host is none.
     #[error("{0}")]
     BadHost(#[from] BadHost),
+    /// A text has no port that is a number.
+    #[error("the port is missing: give one as in `example.org:443`")]
+    NoPort,
+    /// The servers to ask are not known: the system's configuration cannot be read.
+    #[error("{0}")]
+    Resolver(String),
     /// Port 0 is nobody's.
     #[error("port 0 cannot be connected to: give one from 1 to 65535")]
     BadPort,
@@ -178,7 +184,9 @@ impl From<DialError> for io::Error {
     fn from(error: DialError) -> Self {
         let kind = match (&error.why, error.first()) {
             (Undialed::TimedOut, _) => io::ErrorKind::TimedOut,
-            (Undialed::BadHost(_) | Undialed::BadPort, _) => io::ErrorKind::InvalidInput,
+            (Undialed::BadHost(_) | Undialed::BadPort | Undialed::NoPort, _) => {
+                io::ErrorKind::InvalidInput
+            }
             (Undialed::NoAddress, _) => io::ErrorKind::NotFound,
             (Undialed::Vetoed(_), _) => io::ErrorKind::PermissionDenied,
             (_, Some(first)) => first.cause.kind(),
@@ -206,11 +214,9 @@ mod tests {
 
     fn attempt(number: u8, error: Option<io::ErrorKind>) -> FailedAttempt {
         let address = SocketAddr::from(([192, 0, 2, number], 80));
-        let error = error.map(|kind| SocketError {
-            operation: lastbyte_socket::Operation::Connect,
-            ends: Box::new(lastbyte_socket::Ends { local: None, peer: Some(address.into()) }),
-            cause: kind.into(),
-        });
+        let endpoints = lastbyte_socket::Endpoints { local: None, peer: Some(address.into()) };
+        let operation = lastbyte_socket::Operation::Connect;
+        let error = error.map(|kind| SocketError::new(operation, endpoints, kind.into()));
         FailedAttempt { address, started: Duration::from_millis(2000), error }
     }
 

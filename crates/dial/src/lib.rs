@@ -5,13 +5,17 @@
 //! decided in `lastbyte-core` (`race`, `order`, `history`); here the questions are asked and the
 //! sockets opened.
 //!
-//! - [`Dialer`]: blocking; [`AsyncDialer`]: over tokio.
+//! - [`connect()`]: one call, `connect("example.org:443").await?`; [`blocking`]: without an event loop.
+//! - [`Dialer`]: with a resolver and a memory of its own, over tokio; [`blocking::Dialer`].
 //! - [`Resolver`]: DNS by this crate, or `getaddrinfo`.
 //! - [`Timeline`]: what happened, and when; [`DialError`] holds one too.
 //! - `tower` (feature `tower`): a connector for hyper's client.
 
 #![forbid(unsafe_code)]
 
+pub mod blocking;
+mod connect;
+mod destination;
 mod dialer;
 mod error;
 mod host;
@@ -22,7 +26,9 @@ mod timeline;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-pub use dialer::{AsyncDialer, DialOptions, Dialed, Dialer, Families, Veto};
+pub use connect::{connect, connect_with};
+pub use destination::{Destination, ToDestination};
+pub use dialer::{DialOptions, Dialed, Dialer, Families, Veto};
 pub use error::{DialError, FailedAttempt, Undialed};
 pub use host::{BadHost, Host};
 pub use lastbyte_core::race::{Because, Parameters, Question};

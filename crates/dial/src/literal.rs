@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use lastbyte_core::race::Because;
-use lastbyte_socket::{AsyncStream, SocketError};
+use lastbyte_socket::{SocketError, Stream};
 use tokio::time;
 
 use crate::dialer::{DialOptions, Dialed, Veto};
@@ -16,7 +16,7 @@ pub(crate) async fn dial(
     host: &str,
     address: SocketAddr,
     options: &DialOptions,
-) -> Result<Dialed<AsyncStream>, DialError> {
+) -> Result<Dialed<Stream>, DialError> {
     let began = Instant::now();
     let failed = |why, attempts, timeline| DialError {
         host: host.to_owned(),
@@ -31,7 +31,7 @@ pub(crate) async fn dial(
         let why = Undialed::Vetoed(vec![address]);
         return Err(failed(why, Vec::new(), Timeline::default()));
     }
-    let connect = AsyncStream::connect_with(address, &options.connect);
+    let connect = Stream::connect_with(address, &options.connect);
     let result = time::timeout(options.race.deadline, connect).await;
     let took = began.elapsed();
     let timeline = timeline_of(address, &result, took);
@@ -45,12 +45,12 @@ pub(crate) async fn dial(
 
 fn timeline_of(
     address: SocketAddr,
-    result: &Result<Result<AsyncStream, SocketError>, time::error::Elapsed>,
+    result: &Result<Result<Stream, SocketError>, time::error::Elapsed>,
     took: Duration,
 ) -> Timeline {
     let attempt = 0;
     let last = match result {
-        Ok(Ok(stream)) => What::Connected { attempt, local: stream.local_addr() },
+        Ok(Ok(stream)) => What::Connected { attempt, local: stream.local_addr().ok() },
         Ok(Err(error)) => What::Failed { attempt, error: error.to_string() },
         Err(_) => What::Cancelled { attempt, connected: false },
     };

@@ -172,10 +172,7 @@ mod tests {
             assert!(ip("address add fe80::1/64 dev one nodad"));
             assert!(!source("[2001:db8:1::9]:80").unwrap().care_of);
             if ip("address add 2001:db8:2::1/64 dev one nodad home") {
-                let how = ConnectOptions {
-                    sources: vec!["2001:db8:1::1".parse().unwrap()],
-                    ..ConnectOptions::default()
-                };
+                let how = ConnectOptions::default().sources(vec!["2001:db8:1::1".parse().unwrap()]);
                 let mut sources = Sources::new(&how);
                 let care_of = |destination: &str, sources: &mut Sources<'_>| {
                     sources.source_for(destination.parse().unwrap()).unwrap().care_of

@@ -6,10 +6,10 @@
 //! use hyper_util::client::legacy::Client;
 //! use hyper_util::rt::TokioExecutor;
 //! use lastbyte_dial::tower::Connector;
-//! use lastbyte_dial::{AsyncDialer, Resolver};
+//! use lastbyte_dial::{Dialer, Resolver};
 //!
 //! # async fn get() -> Result<(), Box<dyn std::error::Error>> {
-//! let connector = Connector::new(AsyncDialer::new(Resolver::dns()?));
+//! let connector = Connector::new(Dialer::new(Resolver::dns()?));
 //! let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
 //! let response = client.get("http://www.example.org/".parse()?).await?;
 //! # Ok(())
@@ -27,17 +27,17 @@ use http::uri::Scheme;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use lastbyte_socket::AsyncStream;
+use lastbyte_socket::Stream;
 use tower_service::Service;
 
-use crate::dialer::{AsyncDialer, DialOptions, Dialed};
+use crate::dialer::{DialOptions, Dialed, Dialer};
 use crate::error::DialError;
 use crate::timeline::Timeline;
 
 /// Connects to the host of a URI. Cheap to clone: clones share what their dialer learns.
 #[derive(Clone, Debug)]
 pub struct Connector {
-    dialer: AsyncDialer,
+    dialer: Dialer,
     options: Arc<DialOptions>,
     http_alone: bool,
 }
@@ -45,7 +45,7 @@ pub struct Connector {
 impl Connector {
     /// A connector for `http` alone, with default options.
     #[must_use]
-    pub fn new(dialer: AsyncDialer) -> Self {
+    pub fn new(dialer: Dialer) -> Self {
         Self { dialer, options: Arc::default(), http_alone: true }
     }
 
@@ -78,7 +78,7 @@ impl Service<Uri> for Connector {
         let Self { dialer, options, http_alone } = self.clone();
         Connecting(Box::pin(async move {
             let (host, port) = destination(&uri, http_alone)?;
-            let Dialed { stream, timeline } = dialer.dial(host, port, &options).await?;
+            let Dialed { stream, timeline } = dialer.dial((host, port), &options).await?;
             Ok(HttpStream { io: TokioIo::new(stream), timeline })
         }))
     }
@@ -141,14 +141,14 @@ fn destination(uri: &Uri, http_alone: bool) -> Result<(&str, u16), ConnectError>
 /// extensions.
 #[derive(Debug)]
 pub struct HttpStream {
-    io: TokioIo<AsyncStream>,
+    io: TokioIo<Stream>,
     timeline: Timeline,
 }
 
 impl HttpStream {
     /// The connection, and how it came about.
     #[must_use]
-    pub fn into_dialed(self) -> Dialed<AsyncStream> {
+    pub fn into_dialed(self) -> Dialed<Stream> {
         Dialed { stream: self.io.into_inner(), timeline: self.timeline }
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use lastbyte_dial::{AsyncDialer, DialOptions, Resolver};
+use lastbyte_dial::{DialOptions, Dialer, Resolver};
 
 use crate::support::dns::{DnsServer, Zone};
 use crate::support::places::{Port, dialing, run};
@@ -26,14 +26,14 @@ fn a_dial_that_is_dropped_at_any_point_leaves_nothing() {
     run(async {
         let resolver = Resolver::dns_from(&server.resolv_conf(), "").unwrap();
         let options = DialOptions::default();
-        assert!(AsyncDialer::new(resolver).dial("host.test", port.number, &options).await.is_ok());
+        assert!(Dialer::new(resolver).dial(("host.test", port.number), &options).await.is_ok());
     });
     let before = open_descriptors();
     for polls in 0..12 {
         run(async {
-            let dialer = AsyncDialer::new(Resolver::dns_from(&server.resolv_conf(), "").unwrap());
+            let dialer = Dialer::new(Resolver::dns_from(&server.resolv_conf(), "").unwrap());
             let options = DialOptions::default();
-            let mut dial = pin!(dialer.dial("host.test", port.number, &options).fuse());
+            let mut dial = pin!(dialer.dial(("host.test", port.number), &options).fuse());
             let mut left = polls;
             std::future::poll_fn(|cx| {
                 if left == 0 {

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use lastbyte_dial::{
-    AsyncDialer, Because, DialError, DialOptions, Dialer, Families, Parameters, Question, Resolver,
-    Timeline, Undialed, Veto, What,
+    Because, DialError, DialOptions, Dialer, Families, Question, Resolver, Timeline, Undialed,
+    Veto, What, blocking,
 };
 
 use crate::support::dns::{self, DnsServer, Reply, Type, Zone};
@@ -22,15 +22,12 @@ const MS: Duration = Duration::from_millis(1);
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
-fn dialer(server: &DnsServer) -> AsyncDialer {
-    AsyncDialer::new(Resolver::dns_from(&server.resolv_conf(), "").unwrap())
+fn dialer(server: &DnsServer) -> Dialer {
+    Dialer::new(Resolver::dns_from(&server.resolv_conf(), "").unwrap())
 }
 
 fn within(deadline: Duration) -> DialOptions {
-    let race = Parameters { deadline, ..Parameters::default() };
-    let mut options = DialOptions::default();
-    options.race = race;
-    options
+    DialOptions::default().within(deadline)
 }
 
 /// The attempts of a dial: where to, and why then.
@@ -64,12 +61,12 @@ fn what_is_vetoed_is_not_connected_to() {
     };
     run(async {
         let dialer = dialer(&server);
-        let dialed = dialer.dial("both.test", number, &forbidding(V6)).await.unwrap();
+        let dialed = dialer.dial(("both.test", number), &forbidding(V6)).await.unwrap();
         assert_eq!(dialed.stream.peer_addr().unwrap().ip(), V4);
-        let dialed = dialer.dial("both.test", number, &forbidding(V4)).await.unwrap();
+        let dialed = dialer.dial(("both.test", number), &forbidding(V4)).await.unwrap();
         assert_eq!(dialed.stream.peer_addr().unwrap().ip(), V6);
         for host in ["own.test", "127.0.0.1"] {
-            let error = dialer.dial(host, number, &forbidding(V4)).await.unwrap_err();
+            let error = dialer.dial((host, number), &forbidding(V4)).await.unwrap_err();
             assert_eq!(error.why, Undialed::Vetoed(vec![(V4, number).into()]));
             assert!(error.attempts.is_empty() && !error.is_unresolved());
             let text = error.to_string();
@@ -87,7 +84,7 @@ fn a_silent_first_address_costs_one_delay_once() {
         DnsServer::start(Zone::new().a("host.test", ["127.0.0.1"]).aaaa("host.test", ["::1"]));
     run(async {
         let dialer = dialer(&server);
-        let dialed = dialer.dial("host.test", port.number, &within(20_000 * MS)).await.unwrap();
+        let dialed = dialer.dial(("host.test", port.number), &within(20_000 * MS)).await.unwrap();
         eprintln!("{:#?}", dialed.timeline);
         assert_eq!(
             attempts(&dialed.timeline),
@@ -100,12 +97,12 @@ fn a_silent_first_address_costs_one_delay_once() {
         // The loser left no socket.
         assert_eq!(dialing(port.number), 0);
 
-        let again = dialer.dial("host.test", port.number, &within(20_000 * MS)).await.unwrap();
+        let again = dialer.dial(("host.test", port.number), &within(20_000 * MS)).await.unwrap();
         assert_eq!(attempts(&again.timeline), [(V4, Because::WorkedBefore)]);
         assert_eq!(server.count("host.test"), 2, "the second dial asked again");
 
         dialer.forget();
-        let afresh = dialer.dial("host.test", port.number, &within(20_000 * MS)).await.unwrap();
+        let afresh = dialer.dial(("host.test", port.number), &within(20_000 * MS)).await.unwrap();
         assert_eq!(attempts(&afresh.timeline).len(), 2);
     });
 }
@@ -116,7 +113,7 @@ fn a_refusal_costs_nothing_and_all_of_them_are_in_the_error() {
     let zone = Zone::new().a("host.test", ["127.0.0.1", "127.0.0.2"]).aaaa("host.test", ["::1"]);
     let server = DnsServer::start(zone);
     run(async {
-        let error = dialer(&server).dial("host.test", port.number, &within(20_000 * MS)).await;
+        let error = dialer(&server).dial(("host.test", port.number), &within(20_000 * MS)).await;
         let error: DialError = error.unwrap_err();
         eprintln!("{error}");
         assert_eq!(error.why, Undialed::AllFailed);
@@ -144,17 +141,17 @@ fn an_answer_that_never_comes_is_not_waited_for() {
     let server = DnsServer::start(zone);
     run(async {
         let dialer = dialer(&server);
-        let four = dialer.dial("four.test", port.number, &within(20_000 * MS)).await.unwrap();
+        let four = dialer.dial(("four.test", port.number), &within(20_000 * MS)).await.unwrap();
         assert_eq!(attempts(&four.timeline), [(V4, Because::ResolutionDelay)]);
         assert!(started_at(&four.timeline, 0) >= 50 * MS);
-        let four = dialer.dial("four.test", port.number, &within(20_000 * MS)).await.unwrap();
+        let four = dialer.dial(("four.test", port.number), &within(20_000 * MS)).await.unwrap();
         assert_eq!(attempts(&four.timeline), [(V4, Because::WorkedBefore)]);
-        let six = dialer.dial("six.test", port.number, &within(20_000 * MS)).await.unwrap();
+        let six = dialer.dial(("six.test", port.number), &within(20_000 * MS)).await.unwrap();
         assert_eq!(attempts(&six.timeline), [(V6, Because::Answered)]);
 
         let mut only = within(20_000 * MS);
         only.families = Families::Ipv4;
-        let four = dialer.dial("four.test", port.number, &only).await.unwrap();
+        let four = dialer.dial(("four.test", port.number), &only).await.unwrap();
         let asked =
             four.timeline.events.iter().filter(
                 |event| matches!(event.what, What::Asked(question) if question != Question::A),
@@ -170,7 +167,7 @@ fn names_that_lead_nowhere_are_said_in_time() {
         .both("mute.test", Reply::never());
     let server = DnsServer::start(zone);
     let fail = |host: &str, options: &DialOptions| -> DialError {
-        let dial = async { dialer(&server).dial(host, 80, options).await.map(drop).unwrap_err() };
+        let dial = async { dialer(&server).dial((host, 80), options).await.map(drop).unwrap_err() };
         let error = run(dial);
         eprintln!("{error}");
         assert!(error.is_unresolved() && error.attempts.is_empty());
@@ -193,12 +190,12 @@ fn what_is_no_host_or_port_is_said_at_once() {
     let dialer = dialer(&server);
     let options = DialOptions::default();
     for host in ["", "a\0b", "a b", &"x".repeat(300), "[::1", "a..b"] {
-        let error = run(dialer.dial(host, 80, &options)).map(drop).unwrap_err();
+        let error = run(dialer.dial((host, 80), &options)).map(drop).unwrap_err();
         assert!(matches!(error.why, Undialed::BadHost(_)), "{host:?}: {error}");
         assert!(!error.to_string().contains('\0'), "{error:?}");
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::InvalidInput);
     }
-    let error = run(dialer.dial("localhost", 0, &options)).map(drop).unwrap_err();
+    let error = run(dialer.dial(("localhost", 0), &options)).map(drop).unwrap_err();
     assert_eq!(error.why, Undialed::BadPort);
     assert!(server.queries().is_empty());
 }
@@ -210,7 +207,7 @@ fn the_deadline_ends_attempts_that_say_nothing() {
         DnsServer::start(Zone::new().a("host.test", ["127.0.0.1"]).aaaa("host.test", ["::1"]));
     run(async {
         let dialer = dialer(&server);
-        let error = dialer.dial("host.test", port.number, &within(500 * MS)).await.map(drop);
+        let error = dialer.dial(("host.test", port.number), &within(500 * MS)).await.map(drop);
         let error = error.unwrap_err();
         eprintln!("{error}");
         assert_eq!((&error.why, error.attempts.len()), (&Undialed::TimedOut, 2));
@@ -218,7 +215,7 @@ fn the_deadline_ends_attempts_that_say_nothing() {
         assert_eq!(dialing(port.number), 0);
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
         // A literal has a deadline too.
-        let error = dialer.dial("127.0.0.1", port.number, &within(100 * MS)).await.map(drop);
+        let error = dialer.dial(("127.0.0.1", port.number), &within(100 * MS)).await.map(drop);
         assert_eq!(error.unwrap_err().why, Undialed::TimedOut);
     });
 }
@@ -228,7 +225,7 @@ fn a_deadline_without_end_is_one() {
     let port = Port::new(&[V4], &[]);
     let server = DnsServer::start(Zone::new().a("host.test", ["127.0.0.1"]));
     for deadline in [Duration::MAX, Duration::from_secs(u64::MAX / 4)] {
-        let dialed = run(dialer(&server).dial("host.test", port.number, &within(deadline)));
+        let dialed = run(dialer(&server).dial(("host.test", port.number), &within(deadline)));
         assert!(dialed.is_ok());
     }
 }
@@ -240,7 +237,7 @@ fn a_literal_asks_nobody() {
     run(async {
         let dialer = dialer(&server);
         for (host, peer) in [("127.0.0.1", V4), ("::1", V6), ("[::1]", V6), ("localhost", V6)] {
-            let dialed = dialer.dial(host, port.number, &within(20_000 * MS)).await.unwrap();
+            let dialed = dialer.dial((host, port.number), &within(20_000 * MS)).await.unwrap();
             assert_eq!(dialed.stream.peer_addr().unwrap(), SocketAddr::new(peer, port.number));
         }
         assert!(server.queries().is_empty());
@@ -256,25 +253,27 @@ fn descriptors_beyond_1024_are_as_good() {
         lastbyte_testing::not_tested!("this process may not have 1,100 descriptors");
         return;
     }
-    let dialer = Dialer::new(Resolver::dns_from("", "127.0.0.1 host.test").unwrap()).unwrap();
-    assert!(dialer.dial("host.test", port.number, &within(20_000 * MS)).is_ok());
+    let dialer =
+        blocking::Dialer::new(Resolver::dns_from("", "127.0.0.1 host.test").unwrap()).unwrap();
+    assert!(dialer.dial(("host.test", port.number), &within(20_000 * MS)).is_ok());
 }
 
 #[test]
 fn threads_that_block_do_not_wait_for_each_other() {
     let port = Port::new(&[V4], &[V6]);
-    let dialer = Dialer::new(Resolver::dns_from("", "").unwrap()).unwrap();
+    let dialer = blocking::Dialer::new(Resolver::dns_from("", "").unwrap()).unwrap();
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         let silent = scope.spawn(|| {
-            let error = dialer.dial("::1", port.number, &within(1000 * MS)).map(drop).unwrap_err();
+            let error =
+                dialer.dial(("::1", port.number), &within(1000 * MS)).map(drop).unwrap_err();
             order.lock().unwrap().push("silent");
             error
         });
         let fine: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
-                    let dialed = dialer.dial("127.0.0.1", port.number, &within(20_000 * MS));
+                    let dialed = dialer.dial(("127.0.0.1", port.number), &within(20_000 * MS));
                     order.lock().unwrap().push("fine");
                     dialed.map(drop)
                 })
@@ -288,10 +287,10 @@ fn threads_that_block_do_not_wait_for_each_other() {
 
 #[test]
 fn inside_an_event_loop_the_blocking_dialer_refuses() {
-    let dialer = Dialer::new(Resolver::dns_from("", "").unwrap()).unwrap();
+    let dialer = blocking::Dialer::new(Resolver::dns_from("", "").unwrap()).unwrap();
     run(async {
-        let error = dialer.dial("127.0.0.1", 9, &within(MS)).map(drop).unwrap_err();
-        assert!(error.to_string().contains("use AsyncDialer"), "{error}");
+        let error = dialer.dial(("127.0.0.1", 9), &within(MS)).map(drop).unwrap_err();
+        assert!(error.to_string().contains("use Dialer"), "{error}");
         assert!(matches!(error.why, Undialed::Runtime(_)));
     });
 }
@@ -299,8 +298,8 @@ fn inside_an_event_loop_the_blocking_dialer_refuses() {
 #[test]
 fn inside_an_event_loop_the_blocking_dialer_may_be_dropped() {
     let port = Port::new(&[V4], &[]);
-    let dialer = Dialer::new(Resolver::dns_from("", "").unwrap()).unwrap();
-    assert!(dialer.dial("127.0.0.1", port.number, &within(20_000 * MS)).is_ok());
+    let dialer = blocking::Dialer::new(Resolver::dns_from("", "").unwrap()).unwrap();
+    assert!(dialer.dial(("127.0.0.1", port.number), &within(20_000 * MS)).is_ok());
     let clone = dialer.clone();
     run(async move {
         drop(dialer);
@@ -313,12 +312,12 @@ fn inside_an_event_loop_the_blocking_dialer_may_be_dropped() {
 #[test]
 fn answers_that_are_there_together_are_looked_at_together() {
     let port = Port::new(&[V4], &[V6]);
-    let dialer = AsyncDialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
+    let dialer = Dialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
     let mut only = within(20_000 * MS);
     only.families = Families::Ipv4;
     run(async {
-        dialer.dial("h", port.number, &only).await.unwrap();
-        let dialed = dialer.dial("h", port.number, &within(20_000 * MS)).await.unwrap();
+        dialer.dial(("h", port.number), &only).await.unwrap();
+        let dialed = dialer.dial(("h", port.number), &within(20_000 * MS)).await.unwrap();
         assert_eq!(attempts(&dialed.timeline), [(V4, Because::WorkedBefore)]);
     });
 }
@@ -327,14 +326,14 @@ fn answers_that_are_there_together_are_looked_at_together() {
 #[test]
 fn a_dial_that_is_dropped_has_learned_who_was_silent() {
     let port = Port::new(&[V4], &[V6]);
-    let dialer = AsyncDialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
+    let dialer = Dialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
     let mut patient = within(400 * MS);
     patient.race.connection_attempt_delay = 20_000 * MS;
     run(async {
-        let dial = dialer.dial("h", port.number, &patient);
+        let dial = dialer.dial(("h", port.number), &patient);
         assert!(tokio::time::timeout(250 * MS, dial).await.is_err());
         assert_eq!(dialing(port.number), 0);
-        let dialed = dialer.dial("h", port.number, &within(20_000 * MS)).await.unwrap();
+        let dialed = dialer.dial(("h", port.number), &within(20_000 * MS)).await.unwrap();
         assert_eq!(attempts(&dialed.timeline), [(V4, Because::Answered)]);
     });
 }
@@ -343,15 +342,15 @@ fn a_dial_that_is_dropped_has_learned_who_was_silent() {
 #[test]
 fn an_option_that_cannot_be_set_is_no_stain_on_an_address() {
     let port = Port::new(&[V4], &[V6]);
-    let dialer = AsyncDialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
+    let dialer = Dialer::new(Resolver::dns_from("", "127.0.0.1 h\n::1 h\n").unwrap());
     let options = within(20_000 * MS);
     let mut unknown = options.clone();
-    unknown.connect.tune.congestion = Some("no-such-thing".to_owned());
+    unknown.connect.socket.congestion = Some("no-such-thing".to_owned());
     run(async {
-        dialer.dial("h", port.number, &options).await.unwrap();
-        let error = dialer.dial("h", port.number, &unknown).await.map(drop).unwrap_err();
+        dialer.dial(("h", port.number), &options).await.unwrap();
+        let error = dialer.dial(("h", port.number), &unknown).await.map(drop).unwrap_err();
         assert_eq!((&error.why, error.attempts.len()), (&Undialed::AllFailed, 2), "{error}");
-        let dialed = dialer.dial("h", port.number, &options).await.unwrap();
+        let dialed = dialer.dial(("h", port.number), &options).await.unwrap();
         assert_eq!(attempts(&dialed.timeline), [(V4, Because::WorkedBefore)]);
     });
 }
@@ -370,11 +369,11 @@ fn equal_addresses_share_ten_thousand_dials() {
         let alive: Vec<IpAddr> =
             all.iter().filter(|address| Some(**address) != dead).copied().collect();
         let port = Port::new(&alive, dead.as_slice());
-        let dialer = AsyncDialer::new(Resolver::dns_from("", &hosts).unwrap());
+        let dialer = Dialer::new(Resolver::dns_from("", &hosts).unwrap());
         let mut shares: HashMap<IpAddr, u32> = HashMap::new();
         run(async {
             for _ in 0..10_000 {
-                let dialed = dialer.dial("host.test", port.number, &within(20_000 * MS)).await;
+                let dialed = dialer.dial(("host.test", port.number), &within(20_000 * MS)).await;
                 let stream = dialed.unwrap().stream;
                 *shares.entry(stream.peer_addr().unwrap().ip()).or_default() += 1;
                 stream.discard();

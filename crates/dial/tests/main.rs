@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
+mod connect;
 mod descriptors;
 mod dial;
 mod questions;

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use lastbyte_dial::{DialOptions, Dialer, Families, Parameters, Question, Resolver, What};
+use lastbyte_dial::blocking::Dialer;
+use lastbyte_dial::{DialOptions, Families, Question, Resolver, What};
 use lastbyte_link::{LinkError, Namespace};
 
 #[test]
@@ -37,9 +38,9 @@ fn a_host_without_ipv6_asks_for_ipv4_alone() {
 fn asked(name: &str, families: Families) -> Vec<Question> {
     let mut options = DialOptions::default();
     options.families = families;
-    options.race = Parameters { deadline: Duration::from_millis(300), ..Parameters::default() };
+    options.race.deadline = Duration::from_millis(300);
     let dialer = Dialer::new(Resolver::system()).unwrap();
-    let error = dialer.dial(name, 1, &options).unwrap_err();
+    let error = dialer.dial((name, 1), &options).unwrap_err();
     let questions = error.timeline.events.iter().filter_map(|event| match &event.what {
         What::Asked(question) => Some(*question),
         _ => None,

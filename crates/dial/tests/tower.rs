@@ -14,7 +14,7 @@ use hyper::{Request, Response};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use lastbyte_dial::tower::{ConnectError, Connector};
-use lastbyte_dial::{AsyncDialer, DialOptions, Resolver, Timeline, What};
+use lastbyte_dial::{DialOptions, Dialer, Resolver, Timeline, What};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower_service::Service;
 
@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 type HttpClient = Client<Connector, Empty<Bytes>>;
 
 fn connector() -> Connector {
-    Connector::new(AsyncDialer::new(Resolver::system()))
+    Connector::new(Dialer::new(Resolver::system()))
 }
 
 fn client() -> HttpClient {
@@ -105,7 +105,7 @@ async fn an_address_of_ipv6_is_in_brackets() {
     };
     let address = listener.local_addr().unwrap();
     let connection = within(connector().call(format!("http://{address}/").parse().unwrap())).await;
-    assert_eq!(connection.unwrap().into_dialed().stream.peer_addr(), Some(address));
+    assert_eq!(connection.unwrap().into_dialed().stream.peer_addr().unwrap(), address);
 }
 
 #[tokio::test]
@@ -128,13 +128,13 @@ async fn https_is_left_to_who_speaks_it() {
 
     let mut connector = connector().enforce_http(false);
     let connection = within(connector.call(url.parse().unwrap())).await.unwrap();
-    assert_eq!(connection.into_dialed().stream.peer_addr(), Some(address));
+    assert_eq!(connection.into_dialed().stream.peer_addr().unwrap(), address);
 }
 
 #[tokio::test]
 async fn options_reach_the_dial() {
     let mut options = DialOptions::default();
-    options.connect.tune.send_buffer = Some(40_000);
+    options.connect.socket.send_buffer = Some(40_000);
     let (address, _) = server().await;
     let mut connector = connector().with_options(options);
     let connection = within(connector.call(format!("http://{address}").parse().unwrap())).await;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lastbyte_socket::Tune;
+use lastbyte_socket::SocketOptions;
 
 pub mod check;
 pub mod file;
@@ -171,7 +171,7 @@ pub struct Prefix {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegOptions {
     /// Options of the socket. They govern what *we* send on this leg.
-    pub tune: Tune,
+    pub tune: SocketOptions,
     /// Multipath TCP, where both sides have it.
     pub mptcp: bool,
     /// The addresses to connect from, for the upstream's leg.

@@ -20,7 +20,7 @@ use lastbyte_core::account::{Account, Ended, How, Leg, Party};
 use lastbyte_core::finish::Unproven;
 use lastbyte_dial::{DialError, DialOptions, Undialed, Veto};
 use lastbyte_relay::{Over, Pool, Relay, RelayTimes, Relayed, Side};
-use lastbyte_socket::{AsyncStream, FinishOptions};
+use lastbyte_socket::{FinishOptions, Stream};
 
 use crate::config::{Route, Target, Times};
 use crate::limits::FlowPass;
@@ -75,7 +75,7 @@ struct Opening {
 impl Opening {
     fn of(accepted: &Accepted) -> Self {
         let Accepted { client, route, number, began, .. } = accepted;
-        let (route, peer) = (Arc::clone(route), client.peer_addr());
+        let (route, peer) = (Arc::clone(route), client.peer_addr().ok());
         Self { route, number: *number, began: *began, peer }
     }
 
@@ -128,7 +128,7 @@ pub(crate) enum Reply {
 
 /// A client whose wish is known.
 struct Asked {
-    client: AsyncStream,
+    client: Stream,
     route: Arc<ActiveRoute>,
     request: Request,
     pass: FlowPass,
@@ -137,7 +137,7 @@ struct Asked {
 /// Lets the client in, and asks it where to, unless its route says so.
 async fn resolve(accepted: Accepted, context: &Context) -> Result<Asked, Ended> {
     let Accepted { mut client, route, .. } = accepted;
-    let from = client.peer_addr().map_or_else(|| Ipv6Addr::UNSPECIFIED.into(), |peer| peer.ip());
+    let from = client.peer_addr().map_or_else(|_| Ipv6Addr::UNSPECIFIED.into(), |peer| peer.ip());
     let pass = match context.admission.admit(from, &route.route.allow) {
         Ok(pass) => pass,
         Err(how) => {
@@ -165,11 +165,11 @@ async fn resolve(accepted: Accepted, context: &Context) -> Result<Asked, Ended> 
 
 /// Ends the connection of a client that gets nothing: if it was told so in its protocol, so that it
 /// hears that; else by a reset.
-async fn refuse(mut client: AsyncStream, told: bool, settle: Duration) {
+async fn refuse(mut client: Stream, told: bool, settle: Duration) {
     if told {
         let _ = client.reset_when_closed(false);
         // Whether it took the words is its own affair.
-        let _ = Box::pin(client.finish(FinishOptions::within(settle))).await;
+        let _ = Box::pin(client.finish_with(FinishOptions::default().within(settle))).await;
     } else {
         client.discard();
     }
@@ -177,8 +177,8 @@ async fn refuse(mut client: AsyncStream, told: bool, settle: Duration) {
 
 /// Both connections.
 struct Connected {
-    client: AsyncStream,
-    upstream: AsyncStream,
+    client: Stream,
+    upstream: Stream,
     route: Arc<ActiveRoute>,
     early: Vec<u8>,
     pass: FlowPass,
@@ -204,8 +204,8 @@ async fn dial(
     let ended = match dialed {
         Some(Ok((upstream, number))) => {
             progress.set_wanted(targets.get(number));
-            progress.set_upstream(upstream.peer_addr());
-            let told = reply.connected(&mut client, upstream.local_addr()).await;
+            progress.set_upstream(upstream.peer_addr().ok());
+            let told = reply.connected(&mut client, upstream.local_addr().ok()).await;
             match told {
                 Ok(()) => return Ok(Connected { client, upstream, route, early, pass }),
                 Err(cause) => {
@@ -226,7 +226,7 @@ async fn dial(
 
 /// What comes of a dial, or that the client is gone: nobody is to be connected then.
 async fn unless_it_leaves<T>(
-    client: &AsyncStream,
+    client: &Stream,
     mut dialing: Pin<&mut impl Future<Output = Result<T, Ended>>>,
 ) -> Result<T, Ended> {
     let mut failed = pin!(client.failed());
@@ -246,9 +246,9 @@ async fn first_of(
     targets: &[Arc<Target>],
     route: &ActiveRoute,
     pass: &FlowPass,
-    client: &AsyncStream,
+    client: &Stream,
     context: &Context,
-) -> Result<(AsyncStream, usize), Ended> {
+) -> Result<(Stream, usize), Ended> {
     let by_gate = |how| Ended::new(Party::Gate, how);
     let _dialing = context.admission.dial().map_err(by_gate)?;
     let hop_limit = loops::hop_limit_for(pass, client).map_err(by_gate)?;
@@ -260,7 +260,7 @@ async fn first_of(
         let mut options = route.dial.clone();
         options.race.deadline = whole.saturating_sub(began.elapsed()) / left;
         options.connect.hop_limit = hop_limit;
-        let dialed = context.dialer.dial(&target.host, target.port, &options).await;
+        let dialed = context.dialer.dial((&*target.host, target.port), &options).await;
         match dialed {
             Ok(dialed) => {
                 route.chooser.report(target, true);
@@ -421,7 +421,7 @@ async fn until_stopped<F: Future>(context: &Context, mut future: Pin<&mut F>) ->
 pub(crate) fn dial_options(route: &Arc<Route>, own: &Arc<Listeners>) -> DialOptions {
     let (own, proxy) = (Arc::clone(own), Arc::clone(route));
     let mut options = DialOptions::default();
-    options.connect.tune = tuned::with_defaults(&route.upstream.tune);
+    options.connect.socket = tuned::with_defaults(&route.upstream.tune);
     options.connect.mptcp = route.upstream.mptcp;
     options.connect.any_port = true;
     options.connect.sources.clone_from(&route.upstream.sources);

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lastbyte_core::account::Account;
-use lastbyte_dial::{AsyncDialer, Resolver, ResolverError};
+use lastbyte_dial::{Dialer, Resolver, ResolverError};
 use lastbyte_metrics::Snapshot;
 use lastbyte_socket::SocketError;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -165,7 +165,7 @@ impl Gate {
         notices: Arc<dyn Notices>,
     ) -> Result<Self, StartError> {
         let resolver = Resolver::dns().map_err(StartError::Resolver)?;
-        let context = Context::new(AsyncDialer::new(resolver), accounts, notices);
+        let context = Context::new(Dialer::new(resolver), accounts, notices);
         let workers = config.workers.or_else(|| thread::available_parallelism().ok());
         let nothing = State { config: Config::of(Vec::new()), bounds: Vec::new() };
         let gate = Self::with_workers(context, workers.map_or(1, NonZeroUsize::get), nothing)

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lastbyte_socket::{Ends, Incoming, ListenOptions, Listener, Operation, SocketError};
+use lastbyte_socket::blocking::Listener;
+use lastbyte_socket::{Endpoints, Incoming, ListenOptions, Operation, SocketError};
 use lastbyte_sys::{socket, watch};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -29,12 +30,11 @@ const FIRST_BUFFER: u32 = 1 << 20;
 
 /// How a route listens.
 pub(crate) fn options_of(route: &Route) -> ListenOptions {
-    ListenOptions {
-        tune: tuned::with_defaults(&route.client.tune),
-        mptcp: route.client.mptcp,
-        first_buffer: Some(FIRST_BUFFER),
-        reset_when_closed: true,
-    }
+    ListenOptions::default()
+        .socket(tuned::with_defaults(&route.client.tune))
+        .mptcp(route.client.mptcp)
+        .first_buffer(FIRST_BUFFER)
+        .reset_when_closed(true)
 }
 
 /// An address that is listened on.
@@ -50,7 +50,8 @@ pub(crate) struct Bound {
 impl Bound {
     /// Listens for a route. Nobody accepts yet.
     pub(crate) fn open(route: Arc<ActiveRoute>) -> Result<Self, SocketError> {
-        let listener = Listener::listen_with(route.route.listen, &options_of(&route.route))?;
+        let listener = Listener::bind_with(route.route.listen, &options_of(&route.route))?;
+        listener.set_nonblocking(true)?;
         // Where it is refused, circles of gates are bounded by the flows per client alone.
         let _ = loops::watch(&listener);
         Ok(Self {
@@ -62,7 +63,7 @@ impl Bound {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.listener.local_addr()
+        self.listener.local_addr().expect("a listener has an address")
     }
 
     pub(crate) fn listener(&self) -> &Listener {
@@ -85,9 +86,9 @@ impl Bound {
     }
 
     fn no_room(&self) -> SocketError {
-        let ends = Ends { local: Some(self.address().into()), ..Ends::default() };
+        let endpoints = Endpoints { local: Some(self.address().into()), ..Endpoints::default() };
         let cause = io::Error::other("no descriptors to spare for one more flow");
-        SocketError { operation: Operation::Accept, ends: Box::new(ends), cause }
+        SocketError::new(Operation::Accept, endpoints, cause)
     }
 
     fn is_closing(&self) -> bool {

@@ -13,7 +13,7 @@ use lastbyte_core::account::{Ended, How, Party};
 use lastbyte_core::http_connect::{self, HttpConnect};
 use lastbyte_core::request::{Asking, Destination, Refusal, Step};
 use lastbyte_core::socks5::{self, Rep, Socks5};
-use lastbyte_socket::AsyncStream;
+use lastbyte_socket::Stream;
 use tokio::time::{self, Instant};
 
 use crate::config::{Kind, Target, Users};
@@ -45,7 +45,7 @@ impl Refused {
 pub(crate) async fn ask(
     kind: &Kind,
     chooser: &Chooser,
-    client: &mut AsyncStream,
+    client: &mut Stream,
     within: Duration,
 ) -> Result<Request, Refused> {
     // On the heap, so that it takes no room in flows that are past it.
@@ -71,7 +71,7 @@ pub(crate) async fn ask(
 async fn read<A: Asking>(
     mut machine: A,
     users: &Users,
-    client: &mut AsyncStream,
+    client: &mut Stream,
     within: Duration,
 ) -> Result<(Destination, Vec<u8>), Refused> {
     let began = Instant::now();
@@ -110,7 +110,7 @@ async fn read<A: Asking>(
     }
 }
 
-async fn refuse(client: &mut AsyncStream, reply: &[u8], ended: Ended) -> Refused {
+async fn refuse(client: &mut Stream, reply: &[u8], ended: Ended) -> Refused {
     let told = !reply.is_empty() && say(client, reply).await.is_ok();
     Refused { ended, told }
 }
@@ -132,7 +132,7 @@ fn is_gone(cause: &io::Error) -> bool {
 /// Writes a reply. It has less than a kilobyte, and nothing or next to nothing was written before: the
 /// kernel takes it at once, but where its buffer was made smaller than that and the client does not
 /// read.
-async fn say(client: &mut AsyncStream, reply: &[u8]) -> io::Result<()> {
+async fn say(client: &mut Stream, reply: &[u8]) -> io::Result<()> {
     time::timeout(REPLY, client.write_all(reply)).await?
 }
 
@@ -147,7 +147,7 @@ impl Reply {
     /// The connection's: the client is gone.
     pub(crate) async fn connected(
         &self,
-        client: &mut AsyncStream,
+        client: &mut Stream,
         local: Option<SocketAddr>,
     ) -> io::Result<()> {
         match self {
@@ -162,7 +162,7 @@ impl Reply {
     ///
     /// # Errors
     /// The connection's: the client is gone.
-    pub(crate) async fn failed(&self, client: &mut AsyncStream, ended: &Ended) -> io::Result<bool> {
+    pub(crate) async fn failed(&self, client: &mut Stream, ended: &Ended) -> io::Result<bool> {
         let reply = match self {
             Self::None => return Ok(false),
             Self::Socks5 => socks5::reply(Rep::of(ended.how), None),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lastbyte_socket::{AsyncStream, Granted, Keepalive, Tune};
+use lastbyte_socket::{Granted, Keepalive, SocketOptions, Stream};
 use lastbyte_units::{BitRate, ByteSize, Span};
 
 /// When a flow on which nothing moves is probed: after a minute of silence, and given up after eight
@@ -12,7 +12,7 @@ const KEEPALIVE: Keepalive =
 
 /// What a leg is set to, beyond what its route says. A gate writes what it has read at once: held
 /// back until the last segment is acknowledged, as without `TCP_NODELAY`, a message waits for 40 ms.
-pub(crate) fn with_defaults(tune: &Tune) -> Tune {
+pub(crate) fn with_defaults(tune: &SocketOptions) -> SocketOptions {
     let mut tune = tune.clone();
     tune.nodelay.get_or_insert(true);
     tune.keepalive.get_or_insert(KEEPALIVE);
@@ -22,11 +22,11 @@ pub(crate) fn with_defaults(tune: &Tune) -> Tune {
 /// What a route asks of a leg, as the kernel granted it; nothing where it asks for nothing, and then
 /// the kernel is not asked either.
 pub(crate) fn granted(
-    tune: &Tune,
+    tune: &SocketOptions,
     mptcp: bool,
-    stream: &AsyncStream,
+    stream: &Stream,
 ) -> Vec<(&'static str, String)> {
-    if *tune == Tune::default() && !mptcp {
+    if *tune == SocketOptions::default() && !mptcp {
         return Vec::new();
     }
     match stream.granted() {
@@ -35,7 +35,7 @@ pub(crate) fn granted(
     }
 }
 
-fn shown(tune: &Tune, mptcp: bool, granted: &Granted) -> Vec<(&'static str, String)> {
+fn shown(tune: &SocketOptions, mptcp: bool, granted: &Granted) -> Vec<(&'static str, String)> {
     let unknown = || "unknown".to_owned();
     let size = |bytes: u32| ByteSize::from_bytes(u64::from(bytes)).to_string();
     let mut shown = Vec::new();

@@ -12,10 +12,10 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use lastbyte_core::account::{Account, Ended, How, Leg, Party};
-use lastbyte_dial::{AsyncDialer, DialOptions};
+use lastbyte_dial::{DialOptions, Dialer};
 use lastbyte_metrics::{Held, Snapshot, Source};
 use lastbyte_relay::Pool;
-use lastbyte_socket::{AsyncStream, Incoming, SocketError};
+use lastbyte_socket::{Incoming, SocketError, Stream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time;
 
@@ -35,7 +35,7 @@ use crate::targets::Chooser;
 /// A connection that was accepted, in the thread that serves it.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    pub(crate) client: AsyncStream,
+    pub(crate) client: Stream,
     pub(crate) route: Arc<ActiveRoute>,
     /// [`Account::flow`].
     pub(crate) number: u64,
@@ -79,7 +79,7 @@ impl ActiveRoute {
 
 /// What all flows of a gate share.
 pub(crate) struct Context {
-    pub(crate) dialer: AsyncDialer,
+    pub(crate) dialer: Dialer,
     pub(crate) stop: Stop,
     pub(crate) statistics: AllStatistics,
     accounts: Arc<dyn Accounts>,
@@ -112,7 +112,7 @@ struct Pauses {
 
 impl Context {
     pub(crate) fn new(
-        dialer: AsyncDialer,
+        dialer: Dialer,
         accounts: Arc<dyn Accounts>,
         notices: Arc<dyn Notices>,
     ) -> Self {
@@ -531,7 +531,8 @@ mod tests {
     use std::net::{Ipv4Addr, TcpStream};
 
     use lastbyte_dial::Resolver;
-    use lastbyte_socket::{ListenOptions, Listener};
+    use lastbyte_socket::ListenOptions;
+    use lastbyte_socket::blocking::Listener;
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
@@ -564,14 +565,15 @@ mod tests {
     fn the_task_of_a_flow_is_small() {
         let resolver = Resolver::dns_from("", "").unwrap();
         let nobody = Arc::new(Nobody);
-        let context = Context::new(AsyncDialer::new(resolver), nobody.clone(), nobody);
+        let context = Context::new(Dialer::new(resolver), nobody.clone(), nobody);
         let (orders, _orders) = unbounded_channel();
         let members = vec![Member::new(orders)];
         let team = Arc::new(Team { context: Arc::new(context), members });
         let worker = Arc::new(Worker::new(team, 0));
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listener = Listener::listen_with(listen, &ListenOptions::default()).unwrap();
-        let _client = TcpStream::connect(listener.local_addr()).unwrap();
+        let listener = Listener::bind_with(listen, &ListenOptions::default()).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let incoming = listener.accept_now().unwrap();
         worker.member().load.fetch_add(1, Ordering::Relaxed);
         let route = Arc::new(route(listen));

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_link::Way;
-use lastbyte_socket::{Listener, SocketError, Stream};
+use lastbyte_socket::SocketError;
+use lastbyte_socket::blocking::{Listener, Stream};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;

@@ -13,9 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::{LimitedBy, Limits, Moment, TcpInfo};
-use lastbyte_socket::{
-    Delivery, End, FinishOptions, ReadHalf, Receipt, Sampler, SocketError, Stream, WriteHalf,
-};
+use lastbyte_socket::blocking::{OwnedReadHalf, OwnedWriteHalf, Stream};
+use lastbyte_socket::{Delivery, End, FinishOptions, Receipt, Sampler, SocketError};
 use lastbyte_sys::poll;
 use lastbyte_units::BitRate;
 
@@ -108,7 +107,7 @@ pub fn receive(mut stream: Stream, reading: &Reading<'_>) -> Result<Received, So
         bytes: stream.bytes_read() - before,
         began: began - reading.run_began,
         time: counter.last_byte - began,
-        end: stream.ended().map(Ending::from),
+        end: stream.observed_end().map(Ending::from),
         tenths: counter.tenths,
         receive_buffer_bytes: Some(stream.granted()?.receive_buffer),
         answers: counter.answers,
@@ -117,11 +116,11 @@ pub fn receive(mut stream: Stream, reading: &Reading<'_>) -> Result<Received, So
 
 /// Reads with one thread and asks with another.
 fn ask_and_count(
-    (mut read, mut write): (ReadHalf, WriteHalf),
+    (mut read, mut write): (OwnedReadHalf, OwnedWriteHalf),
     asking: Asking,
     counter: &mut Counter,
     reading: &Reading<'_>,
-) -> (ReadHalf, WriteHalf) {
+) -> (OwnedReadHalf, OwnedWriteHalf) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     counter.asked = Some(Arc::clone(&asked));
     thread::scope(|scope| {
@@ -266,13 +265,9 @@ pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sen
         waits.end();
         let writing = started.elapsed();
         let granted = stream.granted();
-        let options = FinishOptions {
-            want: Delivery::Closed,
-            deadline: FINISH_WITHIN,
-            ..FinishOptions::default()
-        };
+        let options = FinishOptions::default().want(Delivery::Closed).within(FINISH_WITHIN);
         let written = stream.written() - before;
-        let finished = stream.finish(options);
+        let finished = stream.finish_with(options);
         drop(stop);
         let watched = watcher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         ((written, writing, granted, finished, outcome.err()), watched)

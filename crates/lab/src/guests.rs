@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lastbyte_socket::{Stream, Tune};
+use lastbyte_socket::SocketOptions;
+use lastbyte_socket::blocking::Stream;
 
 /// Keeps count of connections, and cuts one when one too many waits to show what it is: of the host
 /// that has most of those that wait, the one that has waited longest. So whoever has something to show
@@ -50,14 +51,14 @@ impl Guests {
         }
         let number = inside.next;
         inside.next += 1;
-        inside.waiting.push((number, stream.peer_addr().map(network), second));
+        inside.waiting.push((number, stream.peer_addr().ok().map(network), second));
         Some(Guest { guests: self, number })
     }
 
     /// Cuts all of them. Bytes on the way to one that does not take them are given up as soon as the
     /// kernel looks at them again: while the other side's window is closed that is with the next probe.
     pub(crate) fn cut_all(&self) {
-        let give_up = Tune { user_timeout: Some(Duration::from_millis(1)), ..Tune::default() };
+        let give_up = SocketOptions::default().user_timeout(Duration::from_millis(1));
         let inside = self.lock();
         let waiting = inside.waiting.iter().map(|(_, _, stream)| stream);
         for stream in waiting.chain(inside.known.iter().map(|(_, stream)| stream)) {
@@ -145,21 +146,21 @@ mod tests {
     use std::io::Read;
     use std::net::Ipv4Addr;
 
-    use lastbyte_socket::Listener;
+    use lastbyte_socket::ConnectOptions;
+    use lastbyte_socket::blocking::TcpListener;
 
     use super::*;
 
     #[test]
     fn who_has_many_loses_one() {
-        let here = (Ipv4Addr::UNSPECIFIED, 0).into();
-        let listener = Listener::listen(here, &Tune::default()).unwrap();
-        let port = listener.local_addr().port();
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
         let mut clients = Vec::new();
         let mut accept = |from: u8| {
             let sources = vec![Ipv4Addr::new(127, 0, 0, from).into()];
-            let how = lastbyte_socket::ConnectOptions { sources, ..Default::default() };
+            let how = ConnectOptions::default().sources(sources).within(Duration::from_secs(5));
             let there = (Ipv4Addr::LOCALHOST, port).into();
-            let client = Stream::connect_with(there, &how, Duration::from_secs(5)).unwrap();
+            let client = Stream::connect_with(there, &how).unwrap();
             clients.push(client);
             listener.accept().unwrap()
         };
@@ -171,12 +172,15 @@ mod tests {
 
     #[test]
     fn who_waited_longest_goes() {
-        let here = (Ipv4Addr::LOCALHOST, 0).into();
-        let listener = Listener::listen(here, &Tune::default()).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let soon = Duration::from_secs(5);
         let mut clients = Vec::new();
         let mut accept = || {
-            let client = Stream::connect(listener.local_addr(), &Tune::default(), soon).unwrap();
+            let client = Stream::connect_with(
+                listener.local_addr().unwrap(),
+                &ConnectOptions::default().within(soon),
+            )
+            .unwrap();
             client.set_read_timeout(Some(soon)).unwrap();
             clients.push(client);
             listener.accept().unwrap()

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use lastbyte_link::{Host, Link, LinkError, Report, Scenario, Way};
-use lastbyte_socket::{Listener, Operation, Tune};
+use lastbyte_socket::ListenOptions;
+use lastbyte_socket::blocking::TcpListener;
+use lastbyte_socket::{Operation, SocketOptions};
 use lastbyte_units::BitRate;
 
 use crate::error::LabError;
@@ -143,7 +145,7 @@ impl PathUp {
             return Ok(());
         }
         let address = SocketAddr::new(self.address(Host::Far), port);
-        self.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
+        self.run(Host::Far, || TcpListener::bind(address))??;
         Ok(())
     }
 
@@ -156,13 +158,13 @@ impl PathUp {
             return Ok(Box::new(remote.run(task)?));
         }
         let address = SocketAddr::new(self.address(Host::Far), port);
-        let tune = task.settings.receiver();
-        let listener = self.run(Host::Far, || Listener::listen(address, &tune))??;
+        let options = ListenOptions::default().socket(task.settings.receiver());
+        let listener = self.run(Host::Far, || TcpListener::bind_with(address, &options))??;
         // One that needs ECN gets it only where both ends have it (dctcp). What cannot be set, the sender
         // says.
-        let congestion = Some(task.settings.congestion.clone());
-        let _ = Tune { congestion, ..Tune::default() }.apply_to(&listener);
-        let address = listener.local_addr();
+        let congestion = SocketOptions::default().congestion(&task.settings.congestion);
+        let _ = congestion.apply_to(&listener);
+        let address = listener.local_addr().map_err(LabError::Receiver)?;
         let token = Token::new().map_err(LabError::Receiver)?;
         let over = Arc::new(Over::default());
         let (task, told) = (task.clone(), Arc::clone(&over));

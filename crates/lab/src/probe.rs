@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lastbyte_link::{Host, LinkError};
-use lastbyte_socket::{Listener, Stream};
+use lastbyte_socket::blocking::{Listener, Stream};
 use lastbyte_sys::poll::{self, AsFdDyn, READABLE, WRITABLE};
 use lastbyte_sys::socket;
 use lastbyte_units::BitRate;

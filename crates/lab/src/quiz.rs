@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_link::Host;
-use lastbyte_socket::{End, FinishOptions, Listener, Receipt, Stream, Tune};
+use lastbyte_socket::blocking::{Stream, TcpListener};
+use lastbyte_socket::{ConnectOptions, End, Receipt};
 use lastbyte_sys::file;
 
 use crate::error::LabError;
@@ -112,8 +113,8 @@ pub fn play(
 
 fn play_once(path: &PathUp, method: Method, bytes: usize) -> Result<Outcome, LabError> {
     let address = SocketAddr::new(path.address(Host::Far), 0);
-    let listener = path.run(Host::Far, || Listener::listen(address, &Tune::default()))??;
-    let address = listener.local_addr();
+    let listener = path.run(Host::Far, || TcpListener::bind(address))??;
+    let address = listener.local_addr().map_err(LabError::Receiver)?;
     let receiver = path.spawn(Host::Far, "receiver", move || greet_and_count(&listener))?;
     let sent = path.run(Host::Near, || send(address, method, bytes))??;
     let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -122,14 +123,14 @@ fn play_once(path: &PathUp, method: Method, bytes: usize) -> Result<Outcome, Lab
     Ok(Outcome { written, arrived, end, sender_was_told, receipt, took })
 }
 
-fn greet_and_count(listener: &Listener) -> Result<(u64, Option<End>), LabError> {
+fn greet_and_count(listener: &TcpListener) -> Result<(u64, Option<End>), LabError> {
     let mut stream = listener.accept_within(PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(LabError::Receiver)?;
     // The sender may be gone already: what it wrote still counts.
     let _ = stream.write_all(GREETING);
     let mut chunk = vec![0; 65_536];
     while let Ok(1..) = stream.read(&mut chunk) {}
-    Ok((stream.bytes_read(), stream.ended()))
+    Ok((stream.bytes_read(), stream.observed_end()))
 }
 
 struct Sent {
@@ -140,7 +141,7 @@ struct Sent {
 }
 
 fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, LabError> {
-    let mut stream = Stream::connect(address, &Tune::default(), PATIENCE)?;
+    let mut stream = Stream::connect_with(address, &ConnectOptions::default().within(PATIENCE))?;
     let content = vec![0x5A; bytes];
     let mut file = file::in_memory().map_err(LabError::File)?;
     if method == Method::SendFile {
@@ -162,7 +163,7 @@ fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, LabEr
             (ended, None)
         }
         Method::ShutdownRead => (shutdown_and_read(stream.into_inner()), None),
-        Method::Finish => match stream.finish(FinishOptions::default()) {
+        Method::Finish => match stream.finish().wait() {
             Ok(receipt) => (Ok(()), Some(receipt)),
             Err(error) => (Err(io::Error::other(error.to_string())), Some(error.receipt)),
         },

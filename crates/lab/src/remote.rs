@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_link::Way;
-use lastbyte_socket::Stream;
+use lastbyte_socket::ConnectOptions;
+use lastbyte_socket::blocking::Stream;
 
 use crate::error::LabError;
 use crate::far::{FarEnd, Task, Token};
@@ -89,7 +90,7 @@ impl Remote {
         key: Key,
         most_bytes: u64,
     ) -> Result<Arc<Self>, RemoteError> {
-        let address = stream.peer_addr().ok_or(ChannelError::Closed)?;
+        let address = stream.peer_addr().map_err(|_| ChannelError::Closed)?;
         let drawn = protocol::random::<16>().map_err(ChannelError::Io)?;
         let experiment: String = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
         let (mut channel, about) = begin(stream, &key, &experiment)?;
@@ -211,7 +212,10 @@ impl Remote {
         let mut last = None;
         for wait in WAITS {
             thread::sleep(wait);
-            let stream = Stream::connect(self.address, &channel::tune(), CONNECT_WITHIN);
+            let stream = Stream::connect_with(
+                self.address,
+                &ConnectOptions::default().socket(channel::tune()).within(CONNECT_WITHIN),
+            );
             let stream = match stream {
                 Ok(stream) => stream,
                 Err(error) => {

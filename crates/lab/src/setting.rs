@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use lastbyte_link::Way;
-use lastbyte_socket::Tune;
+use lastbyte_socket::SocketOptions;
 use lastbyte_units::{BitRate, ByteSize};
 use serde::{Deserialize, Serialize};
 
@@ -91,20 +91,20 @@ impl Settings {
 
     /// The options of the sending socket.
     #[must_use]
-    pub fn sender(&self) -> Tune {
-        Tune {
-            congestion: Some(self.congestion.clone()),
-            send_buffer: self.fixed(),
-            notsent_lowat: self.notsent_lowat.map(|size| as_u32(size.bytes())),
-            max_pacing_rate: self.pacing.map(|rate| (rate.bits_per_s() / 8).max(1)),
-            ..Tune::default()
-        }
+    pub fn sender(&self) -> SocketOptions {
+        let mut options = SocketOptions::default().congestion(&self.congestion);
+        options.send_buffer = self.fixed();
+        options.notsent_lowat = self.notsent_lowat.map(|size| as_u32(size.bytes()));
+        options.max_pacing_rate = self.pacing.map(|rate| (rate.bits_per_s() / 8).max(1));
+        options
     }
 
     /// The options of the receiving socket.
     #[must_use]
-    pub fn receiver(&self) -> Tune {
-        Tune { receive_buffer: self.fixed(), ..Tune::default() }
+    pub fn receiver(&self) -> SocketOptions {
+        let mut options = SocketOptions::default();
+        options.receive_buffer = self.fixed();
+        options
     }
 
     fn fixed(&self) -> Option<u32> {

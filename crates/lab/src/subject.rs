@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use lastbyte_link::{Host, LinkError, Way};
-use lastbyte_socket::Stream;
+use lastbyte_socket::ConnectOptions;
+use lastbyte_socket::blocking::Stream;
 
 use crate::error::LabError;
 use crate::far::{Purpose, Task, Token};
@@ -163,7 +164,10 @@ fn connect(peer: Peer, purpose: Purpose, task: &Task) -> Result<Stream, LabError
         Purpose::Up(_) => settings.sender(),
         Purpose::Down(_) | Purpose::Echo => settings.receiver(),
     };
-    let stream = Stream::connect(peer.address, &tune, STALLED);
+    let stream = Stream::connect_with(
+        peer.address,
+        &ConnectOptions::default().socket(tune.clone()).within(STALLED),
+    );
     let mut stream =
         stream.map_err(|error| LabError::from_socket(error, tune.congestion.as_deref()))?;
     stream.write_all(&purpose.preamble(&peer.token)).map_err(LabError::Receiver)?;

@@ -17,7 +17,7 @@ use lastbyte_lab::{
     experiment,
 };
 use lastbyte_link::{FAR, Host, Link, LinkError, Namespace, Report, Scenario, Way};
-use lastbyte_socket::{Listener, Tune};
+use lastbyte_socket::blocking::TcpListener;
 use lastbyte_stats::Summary;
 
 /// The runs of some settings over a path; `None`, aloud, where paths cannot be made here.
@@ -69,9 +69,8 @@ fn with_echo<T>(path: &Path, work: impl FnOnce(&PathUp, Echo) -> T) -> Option<(T
         Err(error) => panic!("{error}"),
     };
     let any = SocketAddr::new(path.address(Host::Far), 0);
-    let listener =
-        path.run(Host::Far, || Listener::listen(any, &Tune::default())).unwrap().unwrap();
-    let echo = Echo::at(listener.local_addr());
+    let listener = path.run(Host::Far, || TcpListener::bind(any)).unwrap().unwrap();
+    let echo = Echo::at(listener.local_addr().unwrap());
     let over = AtomicBool::new(false);
     let done = thread::scope(|scope| {
         scope.spawn(|| serve_echo(&listener, &over).unwrap());
@@ -114,9 +113,9 @@ fn an_idle_path_makes_as_many_round_trips_as_fit() {
 fn a_prober_waits_for_nobody() {
     let path = Path::Loopback.up(1).unwrap();
     // Its kernel shakes hands, and nobody answers.
-    let listener = Listener::listen((Ipv4Addr::LOCALHOST, 0).into(), &Tune::default()).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let began = Instant::now();
-    let prober = Prober::start(&path, Echo::at(listener.local_addr())).unwrap();
+    let prober = Prober::start(&path, Echo::at(listener.local_addr().unwrap())).unwrap();
     // The load waits for the idle path, for a time.
     assert!((5..7).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     thread::sleep(Duration::from_millis(550));
@@ -131,8 +130,8 @@ fn a_prober_waits_for_nobody() {
 #[test]
 fn nobody_there_is_no_error() {
     let path = Path::Loopback.up(1).unwrap();
-    let listener = Listener::listen((Ipv4Addr::LOCALHOST, 0).into(), &Tune::default()).unwrap();
-    let address = listener.local_addr();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
     drop(listener);
     let latency = Prober::start(&path, Echo::at(address)).unwrap().end().unwrap();
     assert!(latency.idle.is_empty() && latency.handshakes.is_empty());

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::{LimitedBy, Limits, Moment};
 use lastbyte_link::{FAR, Link, LinkError, Scenario};
-use lastbyte_socket::{Listener, Sampler, Stream, TcpInfo, Tune};
+use lastbyte_socket::blocking::{Listener, Stream};
+use lastbyte_socket::{ConnectOptions, ListenOptions, Sampler, SocketOptions, TcpInfo};
 use lastbyte_sys::socket;
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -27,7 +28,7 @@ struct Case {
     name: &'static str,
     rtt: &'static str,
     loss: &'static str,
-    tune: fn(&mut Tune),
+    tune: fn(&mut SocketOptions),
     receive_buffer: Option<u32>,
     /// `net.ipv4.tcp_wmem` of the sender.
     wmem: Option<&'static str>,
@@ -229,17 +230,20 @@ fn run(case: &Case, congestion: &str, time: Duration) -> Option<Vec<Seen>> {
     if let Some(wmem) = case.wmem {
         link.near().set_sysctl("ipv4/tcp_wmem", wmem).unwrap();
     }
-    let tune = Tune { receive_buffer: case.receive_buffer, ..Tune::default() };
+    let mut tune = SocketOptions::default();
+    tune.receive_buffer = case.receive_buffer;
     let address = SocketAddr::from((FAR, 0));
-    let listener = link.far().run(|| Listener::listen(address, &tune)).unwrap().unwrap();
-    let address = listener.local_addr();
+    let options = ListenOptions::default().socket(tune);
+    let listener = link.far().run(|| Listener::bind_with(address, &options)).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
     let reads = case.reads;
     let receiver = thread::spawn(move || read(&listener, reads));
-    let mut tune = Tune { congestion: Some(congestion.to_owned()), ..Tune::default() };
+    let mut tune = SocketOptions::default().congestion(congestion);
     (case.tune)(&mut tune);
     let writes = case.writes;
     let sender = link.near().spawn("sender", move || {
-        let mut stream = Stream::connect(address, &tune, PATIENCE).unwrap();
+        let options = ConnectOptions::default().socket(tune).within(PATIENCE);
+        let mut stream = Stream::connect_with(address, &options).unwrap();
         let seen = watched(&mut stream, |stream, waiting| write(stream, writes, time, waiting));
         // What is still on its way is of no interest: it is thrown away, where there is any.
         drop(stream.abort(Duration::ZERO));

@@ -20,7 +20,8 @@ use lastbyte_lab::{
     Task,
 };
 use lastbyte_link::{FAR, Link, LinkError, Scenario, Way};
-use lastbyte_socket::{Listener, Stream, Tune};
+use lastbyte_socket::ConnectOptions;
+use lastbyte_socket::blocking::{self, Stream};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -64,7 +65,7 @@ impl Serving {
     }
 
     fn connect(&self) -> Stream {
-        Stream::connect(self.address, &Tune::default(), SOON).unwrap()
+        Stream::connect_with(self.address, &ConnectOptions::default().within(SOON)).unwrap()
     }
 
     /// Opens a session as soon as one that has just ended makes room for it.
@@ -204,7 +205,8 @@ fn over_a_link_it_is_as_with_a_far_host_of_ones_own() {
         server.serve(&stopped, &|_: Note<'_>| {});
     });
     let experiment = link.near().run(|| {
-        let stream = Stream::connect(address, &Tune::default(), SOON).unwrap();
+        let stream =
+            Stream::connect_with(address, &ConnectOptions::default().within(SOON)).unwrap();
         let remote = Remote::open(stream, "there", key, u64::MAX).unwrap();
         assert!(remote.rtt() >= Duration::from_millis(20), "{:?}", remote.rtt());
         assert!(remote.rtt() < Duration::from_millis(40), "{:?}", remote.rtt());
@@ -312,7 +314,8 @@ fn a_port_that_is_closed_on_the_way_is_said() {
     let server = Serving::start(limits());
     let at = SocketAddr::from(([127, 0, 0, 2], 0));
     let between = Between::start_at(at, server.address);
-    let stream = Stream::connect(between.address, &Tune::default(), SOON).unwrap();
+    let stream =
+        Stream::connect_with(between.address, &ConnectOptions::default().within(SOON)).unwrap();
     let remote = Remote::open(stream, "there", server.key.clone(), u64::MAX).unwrap();
     let mut plan = plan(Path::Remote(remote), vec![settings(Direction::Up)], 1000);
     plan.latency = false;
@@ -381,7 +384,8 @@ impl Between {
 fn a_lost_control_connection_is_made_anew() {
     let server = Serving::start(limits());
     let between = Between::start(server.address);
-    let stream = Stream::connect(between.address, &Tune::default(), SOON).unwrap();
+    let stream =
+        Stream::connect_with(between.address, &ConnectOptions::default().within(SOON)).unwrap();
     let remote = Remote::open(stream, "there", server.key.clone(), u64::MAX).unwrap();
     let mut plan = plan(Path::Remote(remote), vec![settings(Direction::Up)], 100_000);
     plan.rounds = Rounds::exactly(3);
@@ -443,16 +447,16 @@ fn another_version_is_told_to_both() {
 #[test]
 fn what_is_no_server_is_told() {
     let key = Key::new().unwrap();
-    let listener = Listener::listen((Ipv4Addr::LOCALHOST, 0).into(), &Tune::default()).unwrap();
-    let address = listener.local_addr();
+    let listener = blocking::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
     let thread = thread::spawn(move || {
         let mut stream = listener.accept().unwrap();
         stream.write_all(&b"HTTP/1.1 400 Bad Request\r\n".repeat(4)).unwrap();
         let _ = stream.read(&mut [0; 64]);
         // A silent one is not tried here: that takes 10 s.
-        stream.finish(lastbyte_socket::FinishOptions::default())
+        stream.finish().wait()
     });
-    let stream = Stream::connect(address, &Tune::default(), SOON).unwrap();
+    let stream = Stream::connect_with(address, &ConnectOptions::default().within(SOON)).unwrap();
     match Remote::open(stream, "there", key, u64::MAX) {
         Err(RemoteError::Channel(ChannelError::Protocol(ProtocolError::NoHello))) => {}
         other => panic!("{other:?}"),
@@ -502,7 +506,8 @@ fn strangers_hear_a_nonce_and_nothing_else() {
 fn a_recorded_session_is_worth_nothing() {
     let server = Serving::start(limits());
     let between = Between::start(server.address);
-    let stream = Stream::connect(between.address, &Tune::default(), SOON).unwrap();
+    let stream =
+        Stream::connect_with(between.address, &ConnectOptions::default().within(SOON)).unwrap();
     let remote = Remote::open(stream, "there", server.key.clone(), u64::MAX).unwrap();
     let subject = settings(Direction::Down);
     let recorded = experiment(&plan(Path::Remote(remote), vec![subject], 100_000)).unwrap();

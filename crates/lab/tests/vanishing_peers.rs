@@ -9,20 +9,22 @@ use lastbyte_lab::Load;
 use lastbyte_lab::flow::{self, Reading};
 use lastbyte_lab::record::Ending;
 use lastbyte_link::{FAR, Link, LinkError, Scenario};
-use lastbyte_socket::{Listener, Stream, Tune};
+use lastbyte_socket::ConnectOptions;
+use lastbyte_socket::blocking::{Stream, TcpListener};
 
-fn loopback() -> Listener {
-    Listener::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tune::default()).unwrap()
+fn loopback() -> TcpListener {
+    TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap()
 }
 
 fn connect(address: SocketAddr) -> Stream {
-    Stream::connect(address, &Tune::default(), Duration::from_secs(5)).unwrap()
+    Stream::connect_with(address, &ConnectOptions::default().within(Duration::from_secs(5)))
+        .unwrap()
 }
 
 #[test]
 fn a_peer_that_resets_in_the_middle_ends_the_run_with_the_truth() {
     let listener = loopback();
-    let address = listener.local_addr();
+    let address = listener.local_addr().unwrap();
     let peer = thread::spawn(move || {
         let mut stream = listener.accept().unwrap();
         stream.read_exact(&mut vec![0; 1_000_000]).unwrap();
@@ -47,7 +49,7 @@ fn a_peer_that_resets_in_the_middle_ends_the_run_with_the_truth() {
 #[test]
 fn a_receiver_whose_sender_resets_says_so() {
     let listener = loopback();
-    let address = listener.local_addr();
+    let address = listener.local_addr().unwrap();
     let receiver = thread::spawn(move || {
         let reading = Reading {
             run_began: Instant::now(),
@@ -77,8 +79,8 @@ fn a_path_that_vanishes_leaves_the_sender_with_less_than_it_wrote() {
     // A minute of silence is the kernel's to wait; this test has its own limit.
     link.near().set_sysctl("ipv4/tcp_retries2", "3").unwrap();
     let address = SocketAddr::from((FAR, 0));
-    let listener = link.far().run(|| Listener::listen(address, &Tune::default())).unwrap().unwrap();
-    let address = listener.local_addr();
+    let listener = link.far().run(|| TcpListener::bind(address)).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
     let (half, reached) = std::sync::mpsc::channel();
     let receiver = thread::spawn(move || {
         let mut stream = listener.accept().unwrap();

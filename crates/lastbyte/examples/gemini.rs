@@ -15,10 +15,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lastbyte::AsyncStream;
+use lastbyte::Stream;
 use lastbyte::tls::rustls::ServerConfig;
 use lastbyte::tls::rustls::pki_types::PrivatePkcs8KeyDer;
-use lastbyte::tls::{AsyncTlsStream, server_config};
+use lastbyte::tls::{TlsStream, server_config};
 
 mod served;
 use served::{Asked, Folder, Found, escaped, finish_options, line_of, media_type, send, send_file};
@@ -30,9 +30,9 @@ const PORT: u16 = 1965;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Asked { folder, listener, name } = Asked::of_words(PORT)?;
+    let Asked { folder, listener, name } = Asked::of_words(PORT).await?;
     let name = name.unwrap_or_else(|| "localhost".to_owned());
-    let local = listener.local_addr();
+    let local = listener.local_addr()?;
     let made = rcgen::generate_simple_self_signed([name.clone(), local.ip().to_string()])?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let tls = server_config(vec![made.cert.der().clone()], key.into())?;
@@ -47,11 +47,11 @@ struct Site {
 }
 
 /// One connection, from its handshake to its receipt. Returns its line of the log.
-async fn talk(site: Arc<Site>, stream: AsyncStream) -> String {
-    let ends = stream.ends();
-    let Some(local) = stream.local_addr() else { return format!("{ends} is gone") };
+async fn talk(site: Arc<Site>, stream: Stream) -> String {
+    let ends = stream.endpoints();
+    let Ok(local) = stream.local_addr() else { return format!("{ends} is gone") };
     let tls = Arc::clone(&site.tls);
-    let mut stream = match AsyncTlsStream::accept(stream, tls, served::REQUEST_TIME).await {
+    let mut stream = match TlsStream::accept(stream, tls, served::REQUEST_TIME).await {
         Ok(stream) => stream,
         Err(error) => return error.to_string(),
     };
@@ -61,7 +61,7 @@ async fn talk(site: Arc<Site>, stream: AsyncStream) -> String {
         Err(error) => ("-".to_owned(), say(&mut stream, &format!("59 {}", error.kind())).await),
     };
     let ended = match &sent {
-        Ok(_) => stream.finish(finish_options()).await,
+        Ok(_) => stream.finish_with(finish_options()).await,
         // Half an answer must not look like a whole one.
         Err(_) => stream.abort(served::FINISH_TIME).await,
     };
@@ -78,20 +78,20 @@ async fn talk(site: Arc<Site>, stream: AsyncStream) -> String {
 async fn answer(
     site: &Site,
     local: SocketAddr,
-    stream: &mut AsyncTlsStream,
+    stream: &mut TlsStream,
     line: &[u8],
 ) -> io::Result<String> {
     let path = match path_of(line, &site.name, local) {
         Ok(path) => path,
         Err(status) => return say(stream, status).await,
     };
-    match site.folder.find(&path) {
+    match site.folder.find(&path).await {
         Ok(Found::File { file, bytes }) => send_whole(stream, &path, file, bytes).await,
         // A relative link in a folder leads into it only behind a slash.
         Ok(Found::Folder(_)) if !path.ends_with('/') => {
             say(stream, &format!("31 {}/", encoded(&path))).await
         }
-        Ok(Found::Folder(names)) => match site.folder.find(&format!("{path}index.gmi")) {
+        Ok(Found::Folder(names)) => match site.folder.find(&format!("{path}index.gmi")).await {
             Ok(Found::File { file, bytes }) => send_whole(stream, "index.gmi", file, bytes).await,
             _ => {
                 let list = format!("20 text/gemini\r\n{}", list(&path, &names));
@@ -103,7 +103,7 @@ async fn answer(
 }
 
 async fn send_whole(
-    stream: &mut AsyncTlsStream,
+    stream: &mut TlsStream,
     name: &str,
     file: std::fs::File,
     bytes: u64,
@@ -114,7 +114,7 @@ async fn send_whole(
 }
 
 /// A status and its text, without content.
-async fn say(stream: &mut AsyncTlsStream, status: &str) -> io::Result<String> {
+async fn say(stream: &mut TlsStream, status: &str) -> io::Result<String> {
     send(stream, format!("{status}\r\n").as_bytes()).await?;
     Ok(status.to_owned())
 }

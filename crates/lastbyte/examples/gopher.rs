@@ -14,7 +14,7 @@
 use std::io;
 use std::sync::Arc;
 
-use lastbyte::AsyncStream;
+use lastbyte::Stream;
 
 mod served;
 use served::{Asked, Folder, Found, escaped, finish_options, line_of, media_type, send, send_file};
@@ -24,7 +24,7 @@ const SELECTOR_BYTES: usize = 255;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Asked { folder, listener, name } = Asked::of_words(7070)?;
+    let Asked { folder, listener, name } = Asked::of_words(7070).await?;
     let site = Arc::new(Site { folder, name });
     served::serve(listener, |stream| talk(Arc::clone(&site), stream)).await
 }
@@ -35,15 +35,15 @@ struct Site {
 }
 
 /// One connection, from its request to its receipt. Returns its line of the log.
-async fn talk(site: Arc<Site>, mut stream: AsyncStream) -> String {
-    let ends = stream.ends();
+async fn talk(site: Arc<Site>, mut stream: Stream) -> String {
+    let ends = stream.endpoints();
     let asked = line_of(&mut stream, SELECTOR_BYTES).await;
     let (said, sent) = match &asked {
         Ok(line) => (escaped(line), answer(&site, &mut stream, line).await),
         Err(error) => ("-".to_owned(), complain(&mut stream, &error.to_string()).await),
     };
     let ended = match &sent {
-        Ok(_) => stream.finish(finish_options()).await,
+        Ok(_) => stream.finish_with(finish_options()).await,
         // Half an answer must not look like a whole one.
         Err(_) => stream.abort(served::FINISH_TIME).await,
     };
@@ -57,18 +57,17 @@ async fn talk(site: Arc<Site>, mut stream: AsyncStream) -> String {
 }
 
 /// Sends what the selector stands for, and says what that was.
-async fn answer(site: &Site, stream: &mut AsyncStream, line: &[u8]) -> io::Result<&'static str> {
+async fn answer(site: &Site, stream: &mut Stream, line: &[u8]) -> io::Result<&'static str> {
     // What comes behind a tab is for a search.
     let selector = line.split(|byte| *byte == b'\t').next().unwrap_or_default();
     let Ok(selector) = str::from_utf8(selector) else {
         return complain(stream, "a selector is UTF-8 here").await;
     };
-    match site.folder.find(selector) {
+    match site.folder.find(selector).await {
         Ok(Found::Folder(names)) => {
-            let local = stream.local_addr();
-            let host = site.name.clone().or_else(|| Some(local?.ip().to_string()));
-            let host = host.unwrap_or_default();
-            let menu = menu(selector, &names, &host, local.map_or(70, |local| local.port()));
+            let local = stream.local_addr()?;
+            let host = site.name.clone().unwrap_or_else(|| local.ip().to_string());
+            let menu = menu(selector, &names, &host, local.port());
             send(stream, menu.as_bytes()).await.map(|()| "menu")
         }
         Ok(Found::File { file, bytes }) if kind_of(selector) == '0' => {
@@ -85,7 +84,7 @@ async fn answer(site: &Site, stream: &mut AsyncStream, line: &[u8]) -> io::Resul
 }
 
 /// An item of type 3, an error (RFC 1436 section 3.8).
-async fn complain(stream: &mut AsyncStream, text: &str) -> io::Result<&'static str> {
+async fn complain(stream: &mut Stream, text: &str) -> io::Result<&'static str> {
     let item = format!("3{}\t\terror.invalid\t70\r\n.\r\n", text.replace(['\t', '\r', '\n'], " "));
     send(stream, item.as_bytes()).await.map(|()| "error")
 }

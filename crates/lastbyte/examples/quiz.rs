@@ -13,10 +13,8 @@
 
 use std::error::Error;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
-use std::time::Duration;
 
-use lastbyte::{FinishOptions, Listener, Stream, Tune};
+use lastbyte::blocking::{self, TcpListener, TcpStream};
 
 const BYTES: usize = 1_000_000;
 
@@ -24,17 +22,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["receive", address] => receive(address.parse()?),
+        ["receive", address] => receive(address),
         ["send-and-close", address] => {
-            let stream = send(address.parse()?)?;
+            let stream = send(address)?;
             let written = stream.written();
             drop(stream); // close(): the greeting is unread, so what is queued is thrown away
             println!("{written} bytes written, closed, and no call has failed");
             Ok(())
         }
         ["send-and-finish", address] => {
-            let stream = send(address.parse()?)?;
-            let receipt = stream.finish(FinishOptions::default())?;
+            let stream = send(address)?;
+            let receipt = stream.finish().wait()?;
             println!("{receipt}");
             Ok(())
         }
@@ -42,21 +40,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn send(address: SocketAddr) -> Result<Stream, Box<dyn Error>> {
-    let mut stream = Stream::connect(address, &Tune::default(), Duration::from_secs(10))?;
+fn send(address: &str) -> Result<TcpStream, Box<dyn Error>> {
+    let mut stream = blocking::connect(address)?;
     stream.write_all(&vec![b'x'; BYTES])?;
     Ok(stream)
 }
 
-fn receive(address: SocketAddr) -> Result<(), Box<dyn Error>> {
-    let listener = Listener::listen(address, &Tune::default())?;
-    println!("listening on {}; Ctrl-C ends this", listener.local_addr());
+fn receive(address: &str) -> Result<(), Box<dyn Error>> {
+    let listener = TcpListener::bind(address)?;
+    println!("listening on {}; Ctrl-C ends this", listener.local_addr()?);
     loop {
         let mut stream = listener.accept()?;
         let _ = stream.write_all(b"220 welcome, please say hello first\r\n");
         let mut chunk = vec![0; 65_536];
         while let Ok(1..) = stream.read(&mut chunk) {}
-        let end = stream.ended().map_or_else(|| "a failure".to_owned(), |end| end.to_string());
+        let end =
+            stream.observed_end().map_or_else(|| "a failure".to_owned(), |end| end.to_string());
         println!("{} bytes arrived, then {end}", stream.bytes_read());
     }
 }

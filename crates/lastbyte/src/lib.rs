@@ -1,12 +1,40 @@
 //! Get every byte of a TCP connection to the other side, and know it.
 //!
 //! It forbids itself any code of its own: it is the face, `lastbyte-socket`, `lastbyte-tls`,
-//! `lastbyte-dial` and `lastbyte-core` are the body. Over TLS the same is in [`tls`] (feature `tls`),
-//! and [`dial`] (feature `dial`) reaches a host by its name.
+//! `lastbyte-dial` and `lastbyte-core` are the body.
 //!
 //! `write` returning means that the kernel took the bytes. `close` may throw them away: with unread
-//! input it resets the connection, and nobody is told. This library says how far bytes came, and
-//! never one level for another:
+//! input it resets the connection, and nobody is told. This library says how far bytes came:
+//!
+//! ```
+//! # #[cfg(all(feature = "dial", feature = "tokio"))]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let listener = lastbyte::TcpListener::bind("127.0.0.1:0").await?;
+//! # let address = listener.local_addr()?;
+//! # let server = tokio::spawn(async move {
+//! #     let mut stream = listener.accept().await.unwrap();
+//! #     let all = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.unwrap();
+//! #     assert_eq!((all, stream.observed_end()), (1_000_000, Some(lastbyte::End::Fin)));
+//! # });
+//! use std::time::Duration;
+//!
+//! use lastbyte::Delivery;
+//! use tokio::io::AsyncWriteExt;
+//!
+//! let mut stream = lastbyte::connect(address).await?; // an address, or "example.org:443"
+//! stream.write_all(&[0; 1_000_000]).await?; // written: nothing is proven yet
+//! let receipt = stream.finish().within(Duration::from_secs(5)).want(Delivery::Closed).await?;
+//! println!("{receipt}"); // closed: 1000000 of 1000000 bytes acked, peer ended with FIN, 0.1 ms
+//! assert_eq!(receipt.acked, Some(1_000_000));
+//! # server.await?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(all(feature = "dial", feature = "tokio")))]
+//! # fn main() {}
+//! ```
+//!
+//! It never says one level for another:
 //!
 //! | [`Delivery`] | means |
 //! |---|---|
@@ -16,42 +44,19 @@
 //! | `Closed` | acked, and the peer's FIN came after ours was acknowledged |
 //! | `Confirmed` | the peer's *program* said so, in a protocol that has such an answer |
 //!
-//! ```
-//! use std::io::{Read, Write};
-//! use std::time::Duration;
-//! use lastbyte::{Delivery, End, FinishOptions, Listener, Stream, Tune};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let listener = Listener::listen("127.0.0.1:0".parse()?, &Tune::default())?;
-//! let address = listener.local_addr();
-//! let reader = std::thread::spawn(move || -> std::io::Result<_> {
-//!     let mut stream = listener.accept()?;
-//!     stream.write_all(b"220 welcome\r\n")?; // a greeting that the writer never reads
-//!     let mut all = Vec::new();
-//!     stream.read_to_end(&mut all)?; // an error, if the connection was cut
-//!     Ok((all.len(), stream.ended()))
-//! });
-//!
-//! let mut stream = Stream::connect(address, &Tune::default(), Duration::from_secs(5))?;
-//! stream.write_all(&[0; 1_000_000])?; // written: nothing is proven yet
-//! let receipt = stream.finish(FinishOptions::default())?; // waits for the proof, then closes
-//! assert!(receipt.level >= Delivery::Acked);
-//! assert_eq!(receipt.acked, Some(1_000_000));
-//! assert_eq!(reader.join().unwrap()?, (1_000_000, Some(End::Fin)));
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! # Which call
+//!
+//! Over tokio, at the root of this crate; without an event loop by the same names in [`blocking`]:
 //!
 //! | You have | Call |
 //! |---|---|
-//! | a host and a port | [`dial::Dialer`]; over tokio [`dial::AsyncDialer`], under hyper `dial::tower` |
-//! | a connection that you open or accept | [`Stream`], [`Listener`]; over tokio [`AsyncStream`], [`AsyncListener`] |
-//! | a Unix socket | [`UnixStream`], [`UnixListener`] and their async twins |
-//! | TLS | [`tls::TlsStream`], [`tls::AsyncTlsStream`] |
-//! | a socket of somebody else's making | [`Stream::adopt_new`] where nobody has used it yet, else [`Stream::adopt`] |
-//! | just a descriptor | [`finish_fd`], [`info`], [`prepare`], [`ended`] |
+//! | a host and a port | [`connect`], [`connect_with`] |
+//! | an address to listen on | [`TcpListener`], [`UnixListener`] |
+//! | the path of a Unix socket | [`UnixStream::connect`] |
+//! | a connection, for TLS on it | [`tls::TlsStream`] |
+//! | a connection that others made | [`blocking::Stream::adopt_new`] where nobody has used it yet, else [`blocking::Stream::adopt`]; then [`Stream::from_blocking`] |
+//! | just a descriptor | [`finish_fd`], [`info`], [`prepare`], [`observed_end`] |
+//! | hyper's client | `dial::tower::Connector` (feature `tower`) |
 //!
 //! | You want to | Call |
 //! |---|---|
@@ -59,79 +64,151 @@
 //! | know it, and go on reading the answer | [`Stream::prove`] with [`Drain::Keep`] |
 //! | end one direction only | [`Stream::half_close`] |
 //! | end so that nobody takes it for complete | [`Stream::abort`]: a reset, after what was written |
-//! | read and write in two threads or tasks | [`Stream::into_split`] |
+//! | read and write at once | [`Stream::split`] in one task, [`Stream::into_split`] in two |
 //!
-//! A finish that could not prove what was wanted is a [`FinishError`], which says why and holds the
-//! [`Receipt`] of what was proven all the same. Nothing here guesses: what a kind of socket cannot
-//! tell is `None`, [`End::Unknown`] or [`PeerEnd::Unknown`].
+//! A [`Stream`] is an `AsyncRead` and `AsyncWrite` of tokio, a [`blocking::Stream`] a `Read` and
+//! `Write`; each error is a [`std::error::Error`] and turns into a [`std::io::Error`] by `?`. A finish
+//! that could not prove what was wanted is a [`FinishError`], which says why and holds the [`Receipt`]
+//! of what was proven all the same. Nothing here guesses: what a kind of socket cannot tell is `None`,
+//! [`End::Unknown`] or [`PeerEnd::Unknown`].
+//!
+//! The examples `hyper`, `axum` and `tower` are servers that know of each response whether it arrived.
+//!
+//! # Options
+//!
+//! All have defaults and setters. [`FinishOptions`] say what a finish has to prove;
+//! [`SocketOptions`] what the kernel is asked for; [`ConnectOptions`] and [`ListenOptions`] hold such,
+//! and [`dial::DialOptions`] hold those of each connection that a dial tries.
+//!
+//! # Without an event loop
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::time::Duration;
+//! use lastbyte::blocking::{TcpListener, TcpStream};
+//! use lastbyte::{Delivery, End};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let address = listener.local_addr()?;
+//! let reader = std::thread::spawn(move || -> std::io::Result<_> {
+//!     let mut stream = listener.accept()?;
+//!     stream.write_all(b"220 welcome\r\n")?; // a greeting that the writer never reads
+//!     let mut all = Vec::new();
+//!     stream.read_to_end(&mut all)?; // an error, if the connection was cut
+//!     Ok((all.len(), stream.observed_end()))
+//! });
+//!
+//! let mut stream = TcpStream::connect(address)?;
+//! stream.write_all(&[0; 1_000_000])?;
+//! let receipt = stream.finish().within(Duration::from_secs(5)).wait()?;
+//! assert!(receipt.level >= Delivery::Acked);
+//! assert_eq!(reader.join().unwrap()?, (1_000_000, Some(End::Fin)));
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Dialing
 //!
-//! A dead address costs whoever tries one after the other its whole time-out. A [`dial::Dialer`] asks
-//! for both families at once and tries addresses side by side (RFC 8305, Happy Eyeballs), remembers
-//! what worked, and an error of it names every attempt. What it connects is a [`Stream`].
-//!
-//! ```
-//! # #[cfg(feature = "dial")]
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use std::io::Write;
-//! use lastbyte::dial::{DialOptions, Dialer, Resolver};
-//! use lastbyte::{FinishOptions, Listener, Tune};
-//!
-//! let listener = Listener::listen("127.0.0.1:0".parse()?, &Tune::default())?;
-//! let port = listener.local_addr().port();
-//!
-//! let dialer = Dialer::new(Resolver::dns()?)?; // one for the whole program, to be cloned
-//! let dialed = dialer.dial("localhost", port, &DialOptions::default())?;
-//! let mut stream = dialed.stream;
-//! assert_eq!(stream.peer_addr(), Some(listener.local_addr()));
-//! stream.write_all(b"hello")?;
-//! stream.finish(FinishOptions::default())?;
-//! # Ok(())
-//! # }
-//! # #[cfg(not(feature = "dial"))]
-//! # fn main() {}
-//! ```
+//! A dead address costs whoever tries one after the other its whole time-out. [`connect`] asks for
+//! both families at once and tries addresses side by side (RFC 8305, Happy Eyeballs), remembers what
+//! worked, and an error of it names every attempt. A [`dial::Dialer`] is the same with a resolver and
+//! a memory of its own, and tells what happened when.
 //!
 //! # Reading
 //!
 //! The kernel reports a reset once. If a failed write took the report, the reader of the standard
 //! library gets data and then a clean end, and calls half a file whole. A [`Stream`] does not: its
-//! `read` returns 0 for a FIN alone, and [`Stream::ended`] says how the stream ended.
+//! `read` returns 0 for a FIN alone, and [`Stream::observed_end`] says how the stream ended.
 //!
 //! ```
 //! use std::io::{Read, Write};
 //! use std::time::Duration;
-//! use lastbyte::{End, Listener, Stream, Tune};
+//! use lastbyte::End;
+//! use lastbyte::blocking::{TcpListener, TcpStream};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let listener = Listener::listen("127.0.0.1:0".parse()?, &Tune::default())?;
-//! let mut client = Stream::connect(listener.local_addr(), &Tune::default(), Duration::from_secs(5))?;
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let mut client = TcpStream::connect(listener.local_addr()?)?;
 //! let mut server = listener.accept()?;
 //! server.write_all(b"half of an answ")?;
 //! server.abort(Duration::from_secs(5))?; // it failed in the middle, and says so
 //!
 //! while client.write(b"more of the request").is_ok() {} // takes the kernel's report
 //! assert!(client.read_to_end(&mut Vec::new()).is_err()); // std's TcpStream says Ok here
-//! assert_eq!(client.ended(), Some(End::Reset));
+//! assert_eq!(client.observed_end(), Some(End::Reset));
 //! # Ok(())
 //! # }
 //! ```
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "dial")]
-pub use lastbyte_dial as dial;
+#[cfg(all(feature = "dial", feature = "tokio"))]
+#[doc(inline)]
+pub use lastbyte_dial::{connect, connect_with};
+#[doc(inline)]
 pub use lastbyte_socket::{
-    Address, Carrier, ConnectOptions, Counted, Delivery, Drain, End, Ends, FastOpen, FinishError,
-    FinishOptions, Granted, Keepalive, Kind, Listener, Multipath, Operation, PeerEnd, ReadHalf,
-    Receipt, Sampler, SocketError, State, Stream, TcpInfo, Tune, UnixListener, UnixStream,
-    Unproven, WriteHalf, congestion, duplicate, ended, finish_fd, finish_fd_counted,
-    finish_fd_while, info, prepare, set_congestion,
+    Address, ConnectOptions, Counted, Delivery, Drain, End, Endpoints, FastOpen, Finish,
+    FinishAsync, FinishBlocking, FinishError, FinishOptions, Granted, Keepalive, Kind,
+    ListenOptions, Multipath, Operation, PeerEnd, Receipt, Sampler, Socket, SocketError,
+    SocketOptions, State, TcpInfo, Unproven, congestion, duplicate, finish_fd, finish_fd_counted,
+    finish_fd_while, info, observed_end, prepare, set_congestion,
 };
 #[cfg(feature = "tokio")]
+#[doc(inline)]
 pub use lastbyte_socket::{
-    AsyncListener, AsyncReadHalf, AsyncStream, AsyncUnixListener, AsyncUnixStream, AsyncWriteHalf,
+    Listener, OwnedReadHalf, OwnedWriteHalf, ReadHalf, Stream, TcpListener, TcpStream,
+    UnixListener, UnixStream, WriteHalf,
 };
+/// The same over TLS, by rustls.
 #[cfg(feature = "tls")]
-pub use lastbyte_tls as tls;
+pub mod tls {
+    #[cfg(feature = "tokio")]
+    #[doc(inline)]
+    pub use lastbyte_tls::TlsStream;
+    #[doc(no_inline)]
+    pub use lastbyte_tls::rustls;
+    #[doc(inline)]
+    pub use lastbyte_tls::{
+        Cause, Cut, Operation, TlsError, TlsFinishError, TlsReceipt, TlsUnproven, client_config,
+        server_config,
+    };
+
+    /// The same without an event loop: a call returns when it is done.
+    pub mod blocking {
+        #[doc(inline)]
+        pub use lastbyte_tls::blocking::TlsStream;
+    }
+}
+
+/// What is behind [`connect`](crate::blocking::connect): names, races, and what happened when.
+#[cfg(feature = "dial")]
+pub mod dial {
+    #[cfg(feature = "tower")]
+    #[doc(inline)]
+    pub use lastbyte_dial::tower;
+    #[doc(inline)]
+    pub use lastbyte_dial::{
+        Answer, Answers, BadHost, Because, Destination, DialError, DialOptions, Dialed, Dialer,
+        Event, FailedAttempt, Families, Found, Host, Origin, Parameters, QueryError, Question,
+        ResolvConf, Resolver, ResolverError, Timeline, ToDestination, Undialed, Veto, What,
+    };
+
+    /// The same without an event loop: a call returns when it is done.
+    pub mod blocking {
+        #[doc(inline)]
+        pub use lastbyte_dial::blocking::Dialer;
+    }
+}
+
+/// The same without an event loop: a call returns when it is done.
+pub mod blocking {
+    #[cfg(feature = "dial")]
+    #[doc(inline)]
+    pub use lastbyte_dial::blocking::{connect, connect_with};
+    #[doc(inline)]
+    pub use lastbyte_socket::blocking::{
+        Listener, OwnedReadHalf, OwnedWriteHalf, ReadHalf, Stream, TcpListener, TcpStream,
+        UnixListener, UnixStream, WriteHalf,
+    };
+}

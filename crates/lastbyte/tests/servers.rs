@@ -3,9 +3,6 @@
 //!
 //! These take their time: `make test-real` runs them.
 
-#![allow(clippy::unwrap_used, reason = "these are tests")]
-#![cfg(all(feature = "tls", feature = "tokio"))]
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,6 +13,10 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
+use lastbyte::End;
+use lastbyte::blocking;
+use lastbyte::tls::blocking::TlsStream;
+use lastbyte::tls::client_config;
 use lastbyte::tls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
@@ -24,8 +25,6 @@ use lastbyte::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use lastbyte::tls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
-use lastbyte::tls::{TlsStream, client_config};
-use lastbyte::{End, Stream, Tune};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -132,14 +131,14 @@ fn a_client_that_sends_too_much_gets_every_byte_by_gemini() {
     let folder = folder("too-much-gemini");
     let server = Server::start("gemini", &folder);
     let complete = (0..100).filter(|_| {
-        let client = Stream::connect(server.address, &Tune::default(), LONG).unwrap();
+        let client = blocking::TcpStream::connect(server.address).unwrap();
         let mut client = TlsStream::connect(client, believes_all(), "localhost", LONG).unwrap();
         write!(client, "gemini://{}/big.bin\r\nextra", server.address).unwrap();
         client.write_all(&TOO_MUCH).unwrap();
         let mut all = Vec::new();
         let read = client.read_to_end(&mut all);
         let body = all.strip_prefix(b"20 application/octet-stream\r\n");
-        read.is_ok() && body == Some(binary()) && client.ended() == Some(End::Fin)
+        read.is_ok() && body == Some(binary()) && client.observed_end() == Some(End::Fin)
     });
     assert_eq!(complete.count(), 100);
     server.stop();

@@ -58,7 +58,7 @@ def read_to_the_end(sock):
                 read_bytes += len(data)
         except ConnectionResetError:
             return read_bytes, "a reset"
-        return read_bytes, lastbyte.ended(sock, read_bytes).value
+        return read_bytes, lastbyte.observed_end(sock, read_bytes).value
 
 
 if __name__ == "__main__":

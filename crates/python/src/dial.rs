@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lastbyte::dial::{
-    AsyncDialer, DialError, DialOptions, Dialed, Families, Resolver, ResolverError, Undialed,
+    DialError, DialOptions, Dialed, Dialer, Families, Resolver, ResolverError, Undialed,
 };
-use lastbyte::{AsyncStream, Stream};
+use lastbyte::{Stream, blocking};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tokio::runtime::{self, Runtime};
@@ -63,13 +63,14 @@ pub(crate) fn dial(
             false
         }
     };
-    let outcome =
-        py.detach(|| {
-            let dialed = dial_while(&runtime, dialer.dial(host, port, &options), &mut keep_going)?;
-            Some(dialed.map_err(|error| undialed(&error)).and_then(|dialed| {
+    let outcome = py.detach(|| {
+        let dialed = dial_while(&runtime, dialer.dial((host, port), &options), &mut keep_going)?;
+        Some(
+            dialed.map_err(|error| undialed(&error)).and_then(|dialed| {
                 dialed.stream.into_blocking().map_err(|error| no_events(&error))
-            }))
-        });
+            }),
+        )
+    });
     match (exception, outcome) {
         (Some(exception), _) => Err(exception),
         (None, None) => failed(UndialedWords::new("stopped", 0, String::new())),
@@ -78,7 +79,7 @@ pub(crate) fn dial(
     }
 }
 
-fn number_of(stream: Stream) -> i32 {
+fn number_of(stream: blocking::Stream) -> i32 {
     stream.into_inner().into_raw_fd()
 }
 
@@ -87,9 +88,9 @@ fn number_of(stream: Stream) -> i32 {
 /// that waits for the interpreter keeps no other dial waiting.
 fn dial_while(
     runtime: &Runtime,
-    dial: impl Future<Output = Result<Dialed<AsyncStream>, DialError>>,
+    dial: impl Future<Output = Result<Dialed<Stream>, DialError>>,
     keep_going: &mut dyn FnMut() -> bool,
-) -> Option<Result<Dialed<AsyncStream>, DialError>> {
+) -> Option<Result<Dialed<Stream>, DialError>> {
     let mut dial = pin!(dial);
     loop {
         let slice = runtime.block_on(async { timeout(SLICE, dial.as_mut()).await });
@@ -105,15 +106,15 @@ fn dial_while(
 struct Dialers {
     process: u32,
     runtime: Arc<Runtime>,
-    dns: Option<AsyncDialer>,
-    system: AsyncDialer,
+    dns: Option<Dialer>,
+    system: Dialer,
 }
 
 /// Only who holds the interpreter takes it, and keeps neither for long: `os.fork` never finds it
 /// taken.
 static DIALERS: Mutex<Option<Dialers>> = Mutex::new(None);
 
-fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, AsyncDialer), UndialedWords> {
+fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, Dialer), UndialedWords> {
     let mut place = DIALERS.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     if let Some(parents) = place.take_if(|dialers| dialers.process != process) {
@@ -137,15 +138,15 @@ fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, AsyncDialer), UndialedWor
 impl Dialers {
     fn new(process: u32) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let system = AsyncDialer::new(Resolver::system());
+        let system = Dialer::new(Resolver::system());
         Ok(Self { process, runtime: Arc::new(runtime), dns: None, system })
     }
 
-    fn over_dns(&mut self) -> Result<AsyncDialer, ResolverError> {
+    fn over_dns(&mut self) -> Result<Dialer, ResolverError> {
         if let Some(dialer) = &self.dns {
             return Ok(dialer.clone());
         }
-        let dialer = AsyncDialer::new(Resolver::dns()?);
+        let dialer = Dialer::new(Resolver::dns()?);
         self.dns = Some(dialer.clone());
         Ok(dialer)
     }
@@ -175,7 +176,7 @@ fn options(how: &DialWords) -> PyResult<DialOptions> {
             .sources
             .push(source.map_err(|error| PyValueError::new_err(error.to_string()))?);
     }
-    options.connect.tune.congestion.clone_from(&how.congestion);
+    options.connect.socket.congestion.clone_from(&how.congestion);
     options.connect.mptcp = how.mptcp;
     Ok(options)
 }

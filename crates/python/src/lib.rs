@@ -34,7 +34,7 @@ mod _lastbyte {
     #[pymodule_export]
     use super::dial::dial;
     #[pymodule_export]
-    use super::{describe, ended, finish, info, prepare};
+    use super::{describe, finish, info, observed_end, prepare};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -95,7 +95,7 @@ fn options((timeout, want, drain): Wanted) -> PyResult<FinishOptions> {
     let want =
         words::level_of(want).ok_or_else(|| PyValueError::new_err("want must be a Delivery"))?;
     let drain = drain.map_or(Drain::Keep, Drain::Discard);
-    Ok(FinishOptions { deadline, want, drain, patient: false })
+    Ok(FinishOptions::default().within(deadline).want(want).drain(drain))
 }
 
 /// Whether what waits goes on: runs the handlers of signals, and asks its caller. Only the
@@ -122,7 +122,7 @@ fn info(number: i64) -> PyResult<InfoWords> {
     Ok(lastbyte::info(&fd).map_err(|error| refused(&error))?.into())
 }
 
-/// Keeps urgent bytes in the stream, so that `ended` can tell a FIN from a reset.
+/// Keeps urgent bytes in the stream, so that `observed_end` can tell a FIN from a reset.
 #[pyfunction]
 fn prepare(number: i64) -> PyResult<()> {
     let fd = opened(number, Operation::Set("SO_OOBINLINE"))?;
@@ -131,15 +131,15 @@ fn prepare(number: i64) -> PyResult<()> {
 
 /// How the stream ended of which so many bytes were read.
 #[pyfunction]
-fn ended(number: i64, bytes_read: u64) -> PyResult<String> {
+fn observed_end(number: i64, bytes_read: u64) -> PyResult<String> {
     let fd = opened(number, Operation::Sample)?;
-    let end = lastbyte::ended(&fd, bytes_read).map_err(|error| refused(&error))?;
+    let end = lastbyte::observed_end(&fd, bytes_read).map_err(|error| refused(&error))?;
     Ok(end.to_string())
 }
 
 /// What a finish does unless told otherwise, for a test to compare.
 fn defaults() -> Wanted {
-    let FinishOptions { deadline, want, drain, patient: _ } = FinishOptions::default();
+    let FinishOptions { deadline, want, drain, .. } = FinishOptions::default();
     let drain = match drain {
         Drain::Discard(limit) => Some(limit),
         Drain::Keep => None,
@@ -156,7 +156,7 @@ fn duplicate(number: i64) -> io::Result<OwnedFd> {
 }
 
 fn refused(error: &SocketError) -> PyErr {
-    raised(&format!("{}{}", error.operation, error.ends), &error.cause)
+    raised(&format!("{}{}", error.operation, error.endpoints), &error.cause)
 }
 
 /// An `OSError`, or the subclass of it that Python has for the number.

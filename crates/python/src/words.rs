@@ -35,16 +35,15 @@ impl ReceiptWords {
 
     /// `None` where a word is not one of ours.
     pub(crate) fn read(&self) -> Option<Receipt> {
-        Some(Receipt {
-            level: level_of(self.level)?,
-            written: self.written,
-            sent: self.sent,
-            acked: self.acked,
-            unacked: self.unacked,
-            drained: self.drained,
-            peer: peer_of(&self.peer)?,
-            took: Duration::try_from_secs_f64(self.took).ok()?,
-        })
+        let mut receipt = Receipt::new(level_of(self.level)?);
+        receipt.written = self.written;
+        receipt.sent = self.sent;
+        receipt.acked = self.acked;
+        receipt.unacked = self.unacked;
+        receipt.drained = self.drained;
+        receipt.peer = peer_of(&self.peer)?;
+        receipt.took = Duration::try_from_secs_f64(self.took).ok()?;
+        Some(receipt)
     }
 }
 

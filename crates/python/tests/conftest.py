@@ -77,7 +77,7 @@ class Reader(threading.Thread):
         with contextlib.suppress(ConnectionResetError):
             while data := self.sock.recv(65_536):
                 self.bytes += len(data)
-        self.end = lastbyte.ended(self.sock, self.bytes)
+        self.end = lastbyte.observed_end(self.sock, self.bytes)
 
     def result(self) -> tuple[int, lastbyte.End | None]:
         self.join(SECOND)

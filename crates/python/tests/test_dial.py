@@ -102,7 +102,7 @@ def test_a_million_arrives_and_its_end_is_known(listener, address):
             assert reader.result() == (MILLION, End.FIN)
             far.close()
         assert sock.recv(1) == b""
-        assert lastbyte.ended(sock, 0) is not End.RESET
+        assert lastbyte.observed_end(sock, 0) is not End.RESET
 
 
 def test_where_it_connects_from(address):

@@ -86,7 +86,7 @@ def test_a_reset_whose_report_a_failed_send_took(pair):
         while time.monotonic() < ends:
             near.sendall(b"more")
     read_bytes = read_to_the_end(near)
-    assert lastbyte.ended(near, read_bytes) is End.RESET
+    assert lastbyte.observed_end(near, read_bytes) is End.RESET
 
 
 def test_a_fin_and_a_wrong_count(pair):
@@ -95,10 +95,10 @@ def test_a_fin_and_a_wrong_count(pair):
     far.sendall(b"all of the answer")
     far.close()
     assert read_to_the_end(near) == 17
-    assert lastbyte.ended(near, 17) is End.FIN
+    assert lastbyte.observed_end(near, 17) is End.FIN
     near.shutdown(socket.SHUT_RDWR)
-    assert lastbyte.ended(near, 17) is End.FIN
-    assert lastbyte.ended(near, 5) is End.UNKNOWN
+    assert lastbyte.observed_end(near, 17) is End.FIN
+    assert lastbyte.observed_end(near, 5) is End.UNKNOWN
 
 
 @pytest.mark.parametrize("prepared", [True, False])
@@ -112,7 +112,7 @@ def test_an_urgent_byte_does_not_look_like_a_fin(pair, prepared):
         assert near.recv(10) == b"!"
     with pytest.raises(ConnectionResetError):
         near.recv(10)
-    assert lastbyte.ended(near, int(prepared)) is (End.RESET if prepared else End.UNKNOWN)
+    assert lastbyte.observed_end(near, int(prepared)) is (End.RESET if prepared else End.UNKNOWN)
 
 
 def test_a_unix_socket_cannot_tell():
@@ -120,18 +120,18 @@ def test_a_unix_socket_cannot_tell():
     with near:
         far.close()
         assert near.recv(1) == b""
-        assert lastbyte.ended(near, 0) is End.UNKNOWN
+        assert lastbyte.observed_end(near, 0) is End.UNKNOWN
 
 
 @pytest.mark.parametrize("wrong", [-1, 1 << 64, None, 1.5])
 def test_a_count_that_makes_no_sense(pair, wrong):
     with pytest.raises((TypeError, OverflowError)):
-        lastbyte.ended(pair[0], wrong)
+        lastbyte.observed_end(pair[0], wrong)
 
 
 def test_what_is_no_socket_tells_nothing():
     with open("/dev/null", "rb") as file:
-        for function in (lastbyte.info, lastbyte.prepare, lambda fd: lastbyte.ended(fd, 0)):
+        for function in (lastbyte.info, lastbyte.prepare, lambda fd: lastbyte.observed_end(fd, 0)):
             with pytest.raises(OSError) as caught:
                 function(file)
             assert caught.value.errno == 88

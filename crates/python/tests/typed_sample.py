@@ -22,7 +22,7 @@ def upload(address: tuple[str, int], data: bytes) -> int | None:
             return error.receipt.unacked
         level: int = receipt.level
         rate: int | None = lastbyte.info(sock.fileno()).delivery_bytes_per_s
-        end: lastbyte.End = lastbyte.ended(sock, level)
+        end: lastbyte.End = lastbyte.observed_end(sock, level)
         print(rate, end)
         return receipt.unacked
 

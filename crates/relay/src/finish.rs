@@ -10,7 +10,7 @@ use lastbyte_core::finish::{Drain, Unproven};
 use lastbyte_core::pump::{Last, Side};
 use lastbyte_core::sample::{LimitedBy, State, TcpInfo};
 use lastbyte_core::{Delivery, Receipt};
-use lastbyte_socket::{AsyncStream, FinishError, FinishOptions};
+use lastbyte_socket::{FinishError, FinishOptions, Stream};
 
 use crate::relay::{Over, Relay};
 
@@ -120,7 +120,7 @@ impl Progress {
 
 /// A connection that is to be ended.
 struct Ending {
-    stream: AsyncStream,
+    stream: Stream,
     side: Side,
     last: Last,
     within: Duration,
@@ -135,15 +135,15 @@ struct Ended {
 }
 
 impl Ending {
-    fn of(stream: AsyncStream, side: Side, (last, within): (Last, Duration)) -> Self {
+    fn of(stream: Stream, side: Side, (last, within): (Last, Duration)) -> Self {
         let info = stream.info().ok();
         Self { stream, side, last, within, info }
     }
 
     fn leg(&self) -> Leg {
         let mut leg = Leg::default();
-        leg.local = self.stream.local_addr();
-        leg.peer = self.stream.peer_addr();
+        leg.local = self.stream.local_addr().ok();
+        leg.peer = self.stream.peer_addr().ok();
         leg.rtt = self.info.map(|info| Duration::from_micros(u64::from(info.rtt_us)));
         leg.retransmitted_segments = self.info.map(|info| info.total_retrans_segments);
         leg
@@ -204,11 +204,12 @@ impl Ending {
 
     async fn end(self) -> Ended {
         let (want, drain, deadline) = (Delivery::Acked, Drain::Keep, self.within);
-        let options = FinishOptions { deadline, want, drain, patient: true };
+        let options =
+            FinishOptions::default().within(deadline).want(want).drain(drain).patient(true);
         let mut stream = self.stream;
         if self.last == Last::Finish {
             let _ = stream.reset_when_closed(false);
-            return Ended::of(stream.finish(options).await);
+            return Ended::of(stream.finish_with(options).await);
         }
         let ended = Ended::of(stream.abort_with(options).await);
         // Nobody waits for an acknowledgement where there is no time.

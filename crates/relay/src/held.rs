@@ -2,7 +2,7 @@
 
 use std::io;
 
-use lastbyte_socket::{AsyncStream, Read};
+use lastbyte_socket::{Read, Stream};
 
 use crate::pool::{Pipe, Pool};
 
@@ -62,7 +62,7 @@ impl Held {
     pub(crate) fn fill(
         &mut self,
         manner: &mut Manner,
-        source: &mut AsyncStream,
+        source: &mut Stream,
         pool: &Pool,
     ) -> io::Result<usize> {
         if manner.splices
@@ -100,7 +100,7 @@ impl Held {
     }
 
     /// Writes some of what is held to `sink`, and gives back what is empty. Returns how many bytes.
-    pub(crate) fn drain(&mut self, sink: &mut AsyncStream, pool: &Pool) -> io::Result<usize> {
+    pub(crate) fn drain(&mut self, sink: &mut Stream, pool: &Pool) -> io::Result<usize> {
         let written = match self {
             Self::Nothing => return Ok(0),
             Self::Bytes { buffer, from, to, urgent } => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lastbyte_core::End;
 use lastbyte_core::pump::{Carried, Next, Pump, Side};
-use lastbyte_socket::AsyncStream;
+use lastbyte_socket::Stream;
 use tokio::time::{self, Instant, Sleep};
 
 use crate::held::{Held, Manner};
@@ -62,7 +62,7 @@ pub enum Over {
 /// what happened asks for. Dropped before that, or with the program killed, both are reset.
 #[derive(Debug)]
 pub struct Relay {
-    pub(crate) legs: [AsyncStream; 2],
+    pub(crate) legs: [Stream; 2],
     pub(crate) pump: Pump,
     ways: [Way; 2],
     pool: Pool,
@@ -121,8 +121,8 @@ impl Relay {
     /// is what was read from the client before, and is for the upstream.
     #[must_use]
     pub fn new(
-        mut client: AsyncStream,
-        mut upstream: AsyncStream,
+        mut client: Stream,
+        mut upstream: Stream,
         early: Vec<u8>,
         times: RelayTimes,
         pool: &Pool,
@@ -139,7 +139,7 @@ impl Relay {
 
     /// The leg of one side.
     #[must_use]
-    pub fn leg(&self, side: Side) -> &AsyncStream {
+    pub fn leg(&self, side: Side) -> &Stream {
         &self.legs[side as usize]
     }
 
@@ -172,7 +172,7 @@ impl Relay {
                 }
                 let Way { held, manner, .. } = &mut self.ways[from as usize];
                 match held.fill(manner, source, &self.pool) {
-                    Ok(0) => self.pump.on_end(from, source.ended().unwrap_or(End::Unknown)),
+                    Ok(0) => self.pump.on_end(from, source.observed_end().unwrap_or(End::Unknown)),
                     Ok(bytes) => self.pump.on_read(from, bytes as u64),
                     // The next turn waits for it.
                     Err(error) if is_passing(&error) => {}
@@ -260,8 +260,7 @@ impl Relay {
             self.waiting = None;
             return Poll::Pending;
         }
-        let unacked =
-            |legs: &[AsyncStream; 2]| legs.each_ref().map(|leg| leg.unacked().unwrap_or(0));
+        let unacked = |legs: &[Stream; 2]| legs.each_ref().map(|leg| leg.unacked().unwrap_or(0));
         let waiting = self.waiting.get_or_insert_with(|| {
             let timer = Box::pin(time::sleep_until(now + limit));
             Waiting { since: now, timer, unacked: None }

@@ -9,28 +9,38 @@ use std::time::{Duration, Instant};
 use lastbyte_core::End;
 use lastbyte_core::sample::LimitedBy;
 use lastbyte_relay::{Over, Pool, Relay, RelayTimes, Relayed, Side};
-use lastbyte_socket::{AsyncStream, Delivery, FinishOptions, Listener, Stream, Tune};
+use lastbyte_socket::{
+    ConnectOptions, Delivery, FinishOptions, ListenOptions, SocketOptions, Stream, blocking,
+};
 use lastbyte_sys::socket;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A client and a server, and a relay between them in a thread of its own.
 struct Bed {
-    client: Stream,
-    server: Stream,
+    client: blocking::Stream,
+    server: blocking::Stream,
     relay: JoinHandle<Relayed>,
     stop: tokio::sync::oneshot::Sender<()>,
 }
 
 /// Both ends of a connection: of the side that connected, and of the one that accepted.
-fn pair() -> (Stream, Stream) {
-    pair_with(&Tune::default())
+fn pair() -> (blocking::Stream, blocking::Stream) {
+    pair_with(&SocketOptions::default())
 }
 
 /// The same, by a listener with these options.
-fn pair_with(tune: &Tune) -> (Stream, Stream) {
-    let listener = Listener::listen("127.0.0.1:0".parse().unwrap(), tune).unwrap();
-    let one = Stream::connect(listener.local_addr(), &Tune::default(), 5 * SECOND).unwrap();
+fn pair_with(tune: &SocketOptions) -> (blocking::Stream, blocking::Stream) {
+    let listener = blocking::Listener::bind_with(
+        "127.0.0.1:0",
+        &ListenOptions::default().socket(tune.clone()),
+    )
+    .unwrap();
+    let one = blocking::Stream::connect_with(
+        listener.local_addr().unwrap(),
+        &ConnectOptions::default().within(5 * SECOND),
+    )
+    .unwrap();
     (one, listener.accept().unwrap())
 }
 
@@ -39,8 +49,8 @@ fn bed_with(times: RelayTimes, early: &[u8]) -> Bed {
 }
 
 fn bed_of(
-    (client, of_client): (Stream, Stream),
-    (of_server, server): (Stream, Stream),
+    (client, of_client): (blocking::Stream, blocking::Stream),
+    (of_server, server): (blocking::Stream, blocking::Stream),
     times: RelayTimes,
     early: &[u8],
 ) -> Bed {
@@ -50,8 +60,8 @@ fn bed_of(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let began = Instant::now();
-            let of_client = AsyncStream::from_blocking(of_client).unwrap();
-            let of_server = AsyncStream::from_blocking(of_server).unwrap();
+            let of_client = Stream::from_blocking(of_client).unwrap();
+            let of_server = Stream::from_blocking(of_server).unwrap();
             let mut relay = Relay::new(of_client, of_server, early, times, &pool);
             tokio::select! {
                 _ = &mut relay => {}
@@ -84,27 +94,27 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// Reads to the end, however it ends.
-fn read_all(stream: &mut Stream) -> (Vec<u8>, Option<End>) {
+fn read_all(stream: &mut blocking::Stream) -> (Vec<u8>, Option<End>) {
     let mut all = Vec::new();
     let _ = stream.read_to_end(&mut all);
-    (all, stream.ended())
+    (all, stream.observed_end())
 }
 
-fn reset(stream: &Stream) {
+fn reset(stream: &blocking::Stream) {
     socket::set_linger(stream, Some(Duration::ZERO)).unwrap();
 }
 
 #[test]
 fn both_ways_are_carried_and_ended_by_themselves() {
     let Bed { mut client, mut server, relay, .. } = bed();
-    let names = [&client, &server].map(|side| (side.peer_addr(), side.local_addr()));
+    let names = [&client, &server].map(|side| (side.peer_addr().ok(), side.local_addr().ok()));
     let (up, down) = (bytes(1, 5 << 20), bytes(2, 7 << 20));
     let (want_up, want_down) = (up.clone(), down.clone());
     let serving = thread::spawn(move || {
         let (got, end) = read_all(&mut server);
         assert!(got == want_up && end == Some(End::Fin));
         server.write_all(&down).unwrap();
-        server.finish(FinishOptions::wanting(Delivery::Acked)).unwrap();
+        server.finish_with(FinishOptions::default().want(Delivery::Acked)).unwrap();
     });
     client.write_all(&up).unwrap();
     client.half_close().unwrap();
@@ -332,8 +342,8 @@ fn what_is_dropped_half_way_looks_cut_to_both_sides() {
     let (of_server, mut server) = pair();
     client.write_all(b"some of it").unwrap();
     runtime.block_on(async {
-        let of_client = AsyncStream::from_blocking(of_client).unwrap();
-        let of_server = AsyncStream::from_blocking(of_server).unwrap();
+        let of_client = Stream::from_blocking(of_client).unwrap();
+        let of_server = Stream::from_blocking(of_server).unwrap();
         let times = RelayTimes::default();
         let mut relay = Relay::new(of_client, of_server, Vec::new(), times, &Pool::default());
         let moved = async {
@@ -374,7 +384,7 @@ fn no_limit_ends_a_flow_of_which_the_last_bytes_are_taken_slowly() {
     let ms = Duration::from_millis(1);
     let limit = Some(400 * ms);
     let times = RelayTimes { idle: limit, stall: limit, settle: 400 * ms };
-    let small = Tune { receive_buffer: Some(4096), ..Tune::default() };
+    let small = SocketOptions::default().receive_buffer(4096);
     let (of_server, server) = pair_with(&small);
     let Bed { mut client, mut server, relay, .. } = bed_of(pair(), (of_server, server), times, b"");
     let sent = bytes(7, 400_000);

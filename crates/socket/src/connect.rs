@@ -8,29 +8,33 @@ use std::time::{Duration, Instant};
 use lastbyte_core::Kind;
 use lastbyte_sys::{poll, socket, tcp};
 
-use crate::book::{Shared, WriteSide};
-use crate::carrier::Ends;
+use crate::address::Endpoints;
 use crate::error::{Operation, SocketError};
+use crate::options::SocketOptions;
+use crate::shared::{Shared, WriteSide};
 use crate::source::source_of;
-use crate::tune::Tune;
 
 /// How a connection is opened: all that must be settled before `connect`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectOptions {
     /// Options of the socket.
-    pub tune: Tune,
+    pub socket: SocketOptions,
+    /// How long to wait for the connection; `None`, the default, for as long as the kernel tries
+    /// (`net.ipv4.tcp_syn_retries`: about two minutes).
+    pub timeout: Option<Duration>,
     /// The addresses to connect from, at most one of each family; empty for the kernel's choice. If
     /// there are some, and none of the destination's family, it is not connected to.
     ///
     /// The port is left to the kernel, and need not be free of connections to other destinations
     /// (`IP_BIND_ADDRESS_NO_PORT`). A link-local address of IPv6 is used on the interface of the
-    /// destination's scope or else on [`Tune::interface`].
+    /// destination's scope or else on [`SocketOptions::interface`].
     pub sources: Vec<IpAddr>,
     /// Ask for multipath TCP (RFC 8684). Where this kernel or the peer has none, the connection is
     /// plain TCP: [`Granted::multipath`](crate::Granted::multipath) tells.
     ///
     /// The kernel sets fewer options of it, and less can be said of its bytes and its end: see
-    /// [`Kind::Mptcp`]. An option of `tune` that it refuses is an error.
+    /// [`Kind::Mptcp`]. An option of `socket` that it refuses is an error.
     pub mptcp: bool,
     /// How many hops its packets may take (`IP_TTL`, `IPV6_UNICAST_HOPS`), at least 1; `None` for the
     /// kernel's choice (`net.ipv4.ip_default_ttl`, 64).
@@ -47,6 +51,50 @@ pub struct ConnectOptions {
     /// The connection is there when the handshake is done and the kernel has taken all of them; they
     /// count as written. [`Granted::fast_open`](crate::Granted::fast_open) tells how they went.
     pub early: Vec<u8>,
+}
+
+impl ConnectOptions {
+    /// Sets the options of the [socket](field@Self::socket).
+    #[must_use]
+    pub fn socket(self, socket: SocketOptions) -> Self {
+        Self { socket, ..self }
+    }
+
+    /// Limits how long to [wait](field@Self::timeout) for the connection.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// Sets the addresses to connect [from](field@Self::sources).
+    #[must_use]
+    pub fn sources(self, sources: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self { sources: sources.into_iter().collect(), ..self }
+    }
+
+    /// Whether to ask for [multipath TCP](field@Self::mptcp).
+    #[must_use]
+    pub fn mptcp(self, mptcp: bool) -> Self {
+        Self { mptcp, ..self }
+    }
+
+    /// Limits how many [hops](field@Self::hop_limit) its packets may take.
+    #[must_use]
+    pub fn hop_limit(self, hops: u8) -> Self {
+        Self { hop_limit: Some(hops), ..self }
+    }
+
+    /// Whether to take [any local port](field@Self::any_port).
+    #[must_use]
+    pub fn any_port(self, any_port: bool) -> Self {
+        Self { any_port, ..self }
+    }
+
+    /// Sets the [first bytes](field@Self::early) to send.
+    #[must_use]
+    pub fn early(self, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { early: bytes.into(), ..self }
+    }
 }
 
 /// A connection that is being opened: what both faces do, but for the waiting.
@@ -70,7 +118,7 @@ impl<'a> Opening<'a, TcpStream> {
         let (fd, kind) = open(peer, how.mptcp).map_err(failed)?;
         let io = Unused(Some(TcpStream::from(fd)));
         let mut opening = Self { io, kind, peer, local: None, early: &how.early, written: 0 };
-        how.tune.apply(&opening.io)?;
+        how.socket.apply(&opening.io)?;
         opening.settle(source)?;
         if how.any_port {
             let _ = socket::take_any_port(&opening.io);
@@ -86,7 +134,8 @@ impl<'a> Opening<'a, TcpStream> {
     }
 
     /// Waits for the connection, and writes what is to be written first.
-    pub(crate) fn wait(&mut self, timeout: Duration) -> Result<(), SocketError> {
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), SocketError> {
+        let timeout = timeout.unwrap_or(Duration::MAX);
         let began = Instant::now();
         let ready = self.wait_until_writable(began, timeout)?;
         self.on_writable(ready.ended)?;
@@ -330,7 +379,7 @@ fn scope_of(source: Ipv6Addr, peer: SocketAddr, how: &ConnectOptions) -> io::Res
     }
     match peer {
         SocketAddr::V6(peer) if peer.scope_id() != 0 => Ok(peer.scope_id()),
-        _ if how.tune.interface.as_ref().is_some_and(|name| !name.is_empty()) => Ok(0),
+        _ if how.socket.interface.as_ref().is_some_and(|name| !name.is_empty()) => Ok(0),
         _ => {
             let text = format!("the source address {source} is link-local: name its interface");
             Err(io::Error::new(io::ErrorKind::InvalidInput, text))
@@ -349,8 +398,8 @@ fn error(
     (local, peer): (Option<SocketAddr>, SocketAddr),
     cause: io::Error,
 ) -> SocketError {
-    let ends = Ends { local: local.map(Into::into), peer: Some(peer.into()) };
-    SocketError::new(operation, ends, cause)
+    let endpoints = Endpoints { local: local.map(Into::into), peer: Some(peer.into()) };
+    SocketError::new(operation, endpoints, cause)
 }
 
 #[cfg(test)]
@@ -375,7 +424,7 @@ mod tests {
     #[test]
     fn the_source_is_that_of_the_family_and_of_the_scope() {
         let sources = ["192.0.2.1", "fe80::1"].map(|text| text.parse().unwrap()).to_vec();
-        let mut how = ConnectOptions { sources, ..ConnectOptions::default() };
+        let mut how = ConnectOptions::default().sources(sources);
         let source = |how: &ConnectOptions, peer: &str| {
             source_for(peer.parse().unwrap(), how).ok().flatten().map(|from| from.to_string())
         };
@@ -384,7 +433,7 @@ mod tests {
         assert_eq!(source(&how, "[::ffff:198.51.100.1]:80"), text("[::ffff:192.0.2.1]:0"));
         assert_eq!(source(&how, "[fe80::2%7]:80"), text("[fe80::1%7]:0"));
         assert_eq!(source(&how, "[2001:db8::2]:80"), None, "on which interface?");
-        how.tune.interface = Some("path0".to_owned());
+        how.socket.interface = Some("path0".to_owned());
         assert_eq!(source(&how, "[2001:db8::2]:80"), text("[fe80::1]:0"));
         how.sources.clear();
         assert_eq!(source_for("192.0.2.1:80".parse().unwrap(), &how).unwrap(), None);

@@ -1,4 +1,4 @@
-//! What went wrong: the operation, both ends, the cause, and how far we got.
+//! What went wrong: the operation, both addresses, the cause, and how far we got.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use lastbyte_core::Receipt;
 use lastbyte_core::finish::Unproven;
 
-use crate::carrier::Ends;
+use crate::address::Endpoints;
 
 /// What was being done when an error came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,19 +53,22 @@ impl fmt::Display for Operation {
 
 /// An operation on a socket failed. The text names the cause: there is no further `source()`.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}{ends}: {cause}")]
+#[non_exhaustive]
+#[error("{operation}{endpoints}: {cause}")]
 pub struct SocketError {
     /// What was being done.
     pub operation: Operation,
-    /// Both ends, as far as there were some.
-    pub ends: Box<Ends>,
+    /// Both addresses, as far as there were some.
+    pub endpoints: Box<Endpoints>,
     /// The kernel's reason.
     pub cause: io::Error,
 }
 
 impl SocketError {
-    pub(crate) fn new(operation: Operation, ends: Ends, cause: io::Error) -> Self {
-        Self { operation, ends: Box::new(ends), cause }
+    /// An error of this operation.
+    #[must_use]
+    pub fn new(operation: Operation, endpoints: Endpoints, cause: io::Error) -> Self {
+        Self { operation, endpoints: Box::new(endpoints), cause }
     }
 }
 
@@ -77,7 +80,8 @@ impl From<SocketError> for io::Error {
 
 /// A finish could not prove what was wanted.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}{ends}: {why}{}; {receipt}", Because(source))]
+#[non_exhaustive]
+#[error("{operation}{endpoints}: {why}{}; {receipt}", Because(source))]
 pub struct FinishError {
     /// What was being done: [`Operation::Finish`] or [`Operation::Abort`].
     pub operation: Operation,
@@ -85,8 +89,8 @@ pub struct FinishError {
     pub why: Unproven,
     /// What was proven all the same.
     pub receipt: Receipt,
-    /// Both ends, as far as they are known.
-    pub ends: Box<Ends>,
+    /// Both addresses, as far as they are known.
+    pub endpoints: Box<Endpoints>,
     /// The kernel's own error, where a call failed in an unexpected way.
     pub source: Option<io::Error>,
 }
@@ -122,11 +126,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_operation_ends_and_cause() {
+    fn an_error_names_operation_endpoints_and_cause() {
         let peer = SocketAddr::from(([192, 0, 2, 1], 80));
         let error = SocketError {
             operation: Operation::Connect,
-            ends: Box::new(Ends { local: None, peer: Some(peer.into()) }),
+            endpoints: Box::new(Endpoints { local: None, peer: Some(peer.into()) }),
             cause: io::ErrorKind::ConnectionRefused.into(),
         };
         assert_eq!(error.to_string(), "connect -> 192.0.2.1:80: connection refused");

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use lastbyte_core::finish::{Facts, FinishOptions, Unproven};
 use lastbyte_core::sample::TcpInfo;
-use lastbyte_core::{Delivery, End, EndEvidence, Kind, PeerEnd, Receipt};
+use lastbyte_core::{Delivery, End, EndEvidence, Kind, Receipt};
 use lastbyte_sys::{socket, tcp};
 
-use crate::book;
-use crate::carrier::{self, Address, Ends};
+use crate::address::{self, Address, Endpoints};
 use crate::error::{FinishError, Operation, SocketError};
 use crate::finish::Course;
+use crate::shared;
 
 /// Ends the connection behind any connected stream socket so that nothing is lost, and returns what
 /// could be proven. The descriptor stays open, half-closed: close it next.
 ///
 /// It blocks, also where the descriptor is non-blocking. Nothing is known of what was written
 /// before, so [`Receipt::written`] is `None`; [`Receipt::unacked`] tells what is left over. How the
-/// peer ended is [`PeerEnd::Unknown`] where somebody else may have read, unless the connection's
-/// state tells it: so [`Delivery::Closed`] is seldom proven here.
+/// peer ended is [`PeerEnd::Unknown`](crate::PeerEnd::Unknown) where somebody else may have read,
+/// unless the connection's state tells it: so [`Delivery::Closed`] is seldom proven here.
 ///
 /// ```
 /// use std::io::Write;
@@ -35,7 +35,7 @@ use crate::finish::Course;
 /// # });
 /// let mut socket = std::net::TcpStream::connect(address)?;
 /// socket.write_all(&[0; 100_000])?;
-/// let receipt = finish_fd(&socket, FinishOptions::within(Duration::from_secs(10)))?;
+/// let receipt = finish_fd(&socket, FinishOptions::default().within(Duration::from_secs(10)))?;
 /// assert_eq!(receipt.unacked, Some(0));
 /// # assert_eq!(reader.join().unwrap(), 100_000);
 /// # Ok(())
@@ -51,12 +51,27 @@ pub fn finish_fd(fd: impl AsFd, options: FinishOptions) -> Result<Receipt, Finis
 
 /// What the program that used a descriptor counted itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counted {
     /// Bytes written over the life of the connection: [`Receipt::acked`] is said of these.
     pub written: Option<u64>,
     /// Bytes read over the life of the connection. It counts if the descriptor was
     /// [prepared](prepare) before the first: then the peer's FIN can be told from a reset.
     pub read: Option<u64>,
+}
+
+impl Counted {
+    /// So many bytes were [written](field@Self::written).
+    #[must_use]
+    pub fn written(self, bytes: u64) -> Self {
+        Self { written: Some(bytes), ..self }
+    }
+
+    /// So many bytes were [read](field@Self::read).
+    #[must_use]
+    pub fn read(self, bytes: u64) -> Self {
+        Self { read: Some(bytes), ..self }
+    }
 }
 
 /// As [`finish_fd`], for a program that counted: it believes the numbers, and can say more.
@@ -88,9 +103,9 @@ pub fn finish_fd_while(
     let kind = match fitting_kind(&fd) {
         Ok(kind) => kind,
         Err((why, source)) => {
-            let ends = Box::new(Ends::default());
+            let endpoints = Box::new(Endpoints::default());
             let operation = Operation::Finish;
-            return Err(FinishError { operation, why, receipt: NOTHING, ends, source });
+            return Err(FinishError { operation, why, receipt: NOTHING, endpoints, source });
         }
     };
     let facts = Facts {
@@ -105,19 +120,10 @@ pub fn finish_fd_while(
     };
     let mut course = Course::finish(facts, options);
     let outcome = course.drive_while(&fd, slice, keep_going);
-    course.said(outcome, || ends_of(&fd))
+    course.said(outcome, || endpoints_of(&fd))
 }
 
-const NOTHING: Receipt = Receipt {
-    level: Delivery::Written,
-    written: None,
-    sent: None,
-    acked: None,
-    unacked: None,
-    drained: 0,
-    peer: PeerEnd::Unknown,
-    took: Duration::ZERO,
-};
+const NOTHING: Receipt = Receipt::new(Delivery::Written);
 
 /// The kind of a connected stream socket, or why it is none.
 fn fitting_kind(fd: &impl AsFd) -> Result<Kind, (Unproven, Option<io::Error>)> {
@@ -137,7 +143,7 @@ fn fitting_kind(fd: &impl AsFd) -> Result<Kind, (Unproven, Option<io::Error>)> {
     if socket::is_listening(fd).map_err(refused)? {
         return Err((Unproven::Listening, None));
     }
-    let kind = carrier::kind_of(fd).map_err(refused)?;
+    let kind = address::kind_of(fd).map_err(refused)?;
     // TCP tells its state itself, and that it is still connecting.
     if kind != Kind::Tcp && !socket::has_peer(fd).map_err(refused)? {
         return Err((Unproven::NotConnected, None));
@@ -148,9 +154,9 @@ fn fitting_kind(fd: &impl AsFd) -> Result<Kind, (Unproven, Option<io::Error>)> {
 const EBADF: i32 = 9;
 const ENOTSOCK: i32 = 88;
 
-pub(crate) fn ends_of(fd: &impl AsFd) -> Ends {
+pub(crate) fn endpoints_of(fd: &impl AsFd) -> Endpoints {
     let ip = |address: io::Result<Option<_>>| address.ok().flatten().map(Address::Ip);
-    Ends { local: ip(socket::local_address(fd)), peer: ip(socket::peer_address(fd)) }
+    Endpoints { local: ip(socket::local_address(fd)), peer: ip(socket::peer_address(fd)) }
 }
 
 /// A descriptor of our own for what is open by this number, for callers of other languages. It means
@@ -167,10 +173,10 @@ pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
 /// # Errors
 /// When the kernel does not answer for this descriptor: it is no TCP socket.
 pub fn info(fd: impl AsFd) -> Result<TcpInfo, SocketError> {
-    book::info(&fd).map_err(|cause| SocketError::new(Operation::Sample, ends_of(&fd), cause))
+    shared::info(&fd).map_err(|cause| SocketError::new(Operation::Sample, endpoints_of(&fd), cause))
 }
 
-/// Lets [`ended`] tell a FIN from a reset: to be called before the first read (`SO_OOBINLINE`).
+/// Lets [`observed_end`] tell a FIN from a reset: to be called before the first read (`SO_OOBINLINE`).
 ///
 /// An urgent byte that is read apart from the stream, or passed over, is counted like a FIN.
 ///
@@ -178,7 +184,7 @@ pub fn info(fd: impl AsFd) -> Result<TcpInfo, SocketError> {
 /// When the descriptor is no socket.
 pub fn prepare(fd: impl AsFd) -> Result<(), SocketError> {
     socket::set_oob_inline(&fd, true)
-        .map_err(|cause| SocketError::new(Operation::Set("SO_OOBINLINE"), ends_of(&fd), cause))
+        .map_err(|cause| SocketError::new(Operation::Set("SO_OOBINLINE"), endpoints_of(&fd), cause))
 }
 
 /// The name of the congestion control that a TCP socket uses (`TCP_CONGESTION`).
@@ -186,7 +192,8 @@ pub fn prepare(fd: impl AsFd) -> Result<(), SocketError> {
 /// # Errors
 /// When the descriptor is no TCP socket.
 pub fn congestion(fd: impl AsFd) -> Result<String, SocketError> {
-    tcp::congestion(&fd).map_err(|cause| SocketError::new(Operation::Sample, ends_of(&fd), cause))
+    tcp::congestion(&fd)
+        .map_err(|cause| SocketError::new(Operation::Sample, endpoints_of(&fd), cause))
 }
 
 /// Selects a congestion control by its name, at any time (`TCP_CONGESTION`). Only the sender's
@@ -196,8 +203,9 @@ pub fn congestion(fd: impl AsFd) -> Result<String, SocketError> {
 /// When the descriptor is no TCP socket, this kernel does not have the name (`ENOENT`), or only
 /// `CAP_NET_ADMIN` may use it (`EPERM`).
 pub fn set_congestion(fd: impl AsFd, name: &str) -> Result<(), SocketError> {
-    tcp::set_congestion(&fd, name)
-        .map_err(|cause| SocketError::new(Operation::Set("TCP_CONGESTION"), ends_of(&fd), cause))
+    tcp::set_congestion(&fd, name).map_err(|cause| {
+        SocketError::new(Operation::Set("TCP_CONGESTION"), endpoints_of(&fd), cause)
+    })
 }
 
 /// How the stream ended whose reader got 0 from its last `read`, having read `bytes_read` bytes over
@@ -209,14 +217,14 @@ pub fn set_congestion(fd: impl AsFd, name: &str) -> Result<(), SocketError> {
 ///
 /// # Errors
 /// When the descriptor is no socket.
-pub fn ended(fd: impl AsFd, bytes_read: u64) -> Result<End, SocketError> {
-    let failed = |cause| SocketError::new(Operation::Sample, ends_of(&fd), cause);
-    let kind = carrier::kind_of(&fd).map_err(failed)?;
+pub fn observed_end(fd: impl AsFd, bytes_read: u64) -> Result<End, SocketError> {
+    let failed = |cause| SocketError::new(Operation::Sample, endpoints_of(&fd), cause);
+    let kind = address::kind_of(&fd).map_err(failed)?;
     if kind != Kind::Tcp {
         return Ok(End::Unknown);
     }
     let unread = tcp::unread(&fd).map_err(failed)?;
-    let info = book::info(&fd).map_err(failed)?;
+    let info = shared::info(&fd).map_err(failed)?;
     let evidence = EndEvidence {
         kind,
         read: Some(bytes_read),

@@ -4,14 +4,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use lastbyte_core::finish::{Action, Drained, Facts, Finish, FinishOptions, Unproven, Wake, Woken};
-use lastbyte_core::{End, Kind, PeerEnd, Receipt, Report};
+use lastbyte_core::finish::{
+    Action, Drain, Drained, Facts, Finish, FinishOptions, Unproven, Wake, Woken,
+};
+use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt, Report};
 use lastbyte_sys::poll::{self, Edges, Ready};
 use lastbyte_sys::{socket, tcp};
 
-use crate::book::{self, ReadSide, WriteSide};
-use crate::carrier::Ends;
+use crate::address::Endpoints;
 use crate::error::{FinishError, Operation};
+use crate::shared::{self, ReadSide, WriteSide};
 
 /// How much is read at a time where it cannot be thrown away unread.
 const SCRATCH_BYTES: usize = 4 << 10;
@@ -45,7 +47,7 @@ impl<'a> Course<'a> {
     }
 
     pub(crate) fn abort(facts: Facts, deadline: Duration) -> Self {
-        Self::abort_with(facts, FinishOptions::within(deadline))
+        Self::abort_with(facts, FinishOptions::default().within(deadline))
     }
 
     pub(crate) fn abort_with(facts: Facts, options: FinishOptions) -> Self {
@@ -131,10 +133,10 @@ impl<'a> Course<'a> {
     /// Enters in the stream's books what was learned about it.
     pub(crate) fn enter(&self, receipt: &Receipt, reading: &mut ReadSide, writing: &mut WriteSide) {
         reading.read += receipt.drained;
-        reading.ended = match receipt.peer {
+        reading.observed_end = match receipt.peer {
             // Only what was met while reading is an end; what waits behind bytes is none yet.
             PeerEnd::Reset => Some(End::Reset),
-            _ => reading.ended,
+            _ => reading.observed_end,
         };
         writing.half_closed |= self.machine.fin_queued();
     }
@@ -143,7 +145,7 @@ impl<'a> Course<'a> {
     fn step(&mut self, action: Action, fd: &impl AsFd) -> io::Result<()> {
         let machine = &mut self.machine;
         match action {
-            Action::Inspect => machine.on_info(&book::info(fd)?),
+            Action::Inspect => machine.on_info(&shared::info(fd)?),
             Action::LookForEnd => {
                 let ready = poll::wait_for(fd, poll::PEER_END, Duration::ZERO)?;
                 machine.on_look(ready.ended);
@@ -173,15 +175,28 @@ impl<'a> Course<'a> {
     }
 
     /// Says whose connection it was.
-    pub(crate) fn said(&self, outcome: Outcome, ends: impl FnOnce() -> Ends) -> Finished {
+    pub(crate) fn said(&self, outcome: Outcome, endpoints: impl FnOnce() -> Endpoints) -> Finished {
         outcome.map_err(|(why, receipt, source)| {
-            let ends = Box::new(ends());
-            FinishError { operation: self.operation, why, receipt, ends, source }
+            let endpoints = Box::new(endpoints());
+            FinishError { operation: self.operation, why, receipt, endpoints, source }
         })
     }
 }
 
 pub(crate) type Finished = Result<Receipt, FinishError>;
+
+/// The receipt, of success and failure alike.
+pub(crate) fn receipt_of(finished: &Finished) -> &Receipt {
+    match finished {
+        Ok(receipt) => receipt,
+        Err(error) => &error.receipt,
+    }
+}
+
+/// What can be asked of the writing half alone.
+pub(crate) fn of_one_direction(options: FinishOptions) -> FinishOptions {
+    options.want(options.want.min(Delivery::Acked)).drain(Drain::Keep)
+}
 
 /// Takes the pending error, and returns whether there was one.
 fn take_error(fd: &impl AsFd, report: Option<&Report>) -> io::Result<bool> {
@@ -251,10 +266,10 @@ pub(crate) fn reset(fd: &impl AsFd, aborted: Finished) -> Finished {
     let Err(error) = socket::set_linger(fd, Some(Duration::ZERO)) else {
         return aborted;
     };
-    let (ends, receipt) = match aborted {
+    let (endpoints, receipt) = match aborted {
         Ok(receipt) => (Box::default(), receipt),
-        Err(FinishError { ends, receipt, .. }) => (ends, receipt),
+        Err(FinishError { endpoints, receipt, .. }) => (endpoints, receipt),
     };
     let (operation, why) = (Operation::Abort, Unproven::Refused);
-    Err(FinishError { operation, why, receipt, ends, source: Some(error) })
+    Err(FinishError { operation, why, receipt, endpoints, source: Some(error) })
 }

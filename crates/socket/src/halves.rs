@@ -1,133 +1,216 @@
-//! The two directions of a blocking stream, for two threads.
+//! The two directions of a stream over tokio, for two tasks.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use lastbyte_core::finish::{Drain, FinishOptions};
-use lastbyte_core::{Delivery, End, Receipt};
+use lastbyte_core::finish::{Facts, FinishOptions};
+use lastbyte_core::{End, Receipt};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::book::{self, ReadSide, Shared, WriteSide, length_of};
-use crate::carrier::Carrier;
+use crate::address::Socket;
+use crate::builder::{Finish, FinishAsync};
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::Course;
-use crate::stream::{Stream, receipt_of};
+use crate::finish::{Course, Finished, of_one_direction, receipt_of};
+use crate::shared::{self, ReadSide, Shared, WriteSide};
+use crate::stream::{Stream, drive};
+use crate::watched::Registered;
+
+/// The reading half that borrows a [`Stream`]: see [`Stream::split`].
+#[derive(Debug)]
+pub struct ReadHalf<'a, S: Socket = TcpStream> {
+    pub(crate) shared: &'a Shared<Registered<S>>,
+    pub(crate) side: &'a mut ReadSide,
+}
+
+/// The writing half that borrows a [`Stream`]: see [`Stream::split`].
+///
+/// Dropping it ends nothing: a FIN would say that all was sent. Say so by
+/// [`WriteHalf::half_close`] or [`WriteHalf::prove`].
+#[derive(Debug)]
+pub struct WriteHalf<'a, S: Socket = TcpStream> {
+    pub(crate) shared: &'a Shared<Registered<S>>,
+    pub(crate) side: &'a mut WriteSide,
+}
 
 /// The reading half of a [`Stream`]: see [`Stream::into_split`].
 #[derive(Debug)]
-pub struct ReadHalf<S = std::net::TcpStream> {
-    pub(crate) shared: Arc<Shared<S>>,
+pub struct OwnedReadHalf<S: Socket = TcpStream> {
+    pub(crate) shared: Arc<Shared<Registered<S>>>,
     pub(crate) side: ReadSide,
 }
 
 /// The writing half of a [`Stream`]: see [`Stream::into_split`].
 ///
 /// Dropping it ends nothing: a FIN would say that all was sent. Say so by
-/// [`WriteHalf::half_close`] or [`WriteHalf::prove`].
+/// [`OwnedWriteHalf::half_close`] or [`OwnedWriteHalf::prove`].
 #[derive(Debug)]
-pub struct WriteHalf<S = std::net::TcpStream> {
-    pub(crate) shared: Arc<Shared<S>>,
+pub struct OwnedWriteHalf<S: Socket = TcpStream> {
+    pub(crate) shared: Arc<Shared<Registered<S>>>,
     pub(crate) side: WriteSide,
 }
 
-impl<S: Carrier> ReadHalf<S> {
-    /// Bytes read so far.
-    #[must_use]
-    pub fn bytes_read(&self) -> u64 {
-        self.side.read
-    }
-
-    /// How the peer's stream ended, once a read has met its end.
-    #[must_use]
-    pub fn ended(&self) -> Option<End> {
-        self.side.ended
-    }
-
-    /// Makes the stream whole again; `Err` gives both back where they are of two streams.
+impl<S: Socket> OwnedReadHalf<S> {
+    /// Makes the stream whole again.
     ///
     /// # Errors
-    /// When the halves are of two streams.
-    pub fn reunite(self, other: WriteHalf<S>) -> Result<Stream<S>, (Self, WriteHalf<S>)> {
+    /// Gives both back when they are halves of two streams.
+    pub fn reunite(self, other: OwnedWriteHalf<S>) -> Result<Stream<S>, (Self, OwnedWriteHalf<S>)> {
         if !Arc::ptr_eq(&self.shared, &other.shared) {
             return Err((self, other));
         }
-        let shared = book::reunite(other.shared, self.shared);
-        Ok(Stream { shared, reading: self.side, writing: other.side })
+        let shared = shared::reunite(other.shared, self.shared);
+        Ok(Stream::of_sides(shared, self.side, other.side))
     }
 }
 
-impl<S: Carrier> WriteHalf<S> {
-    /// Bytes that the kernel accepted from us so far. It says nothing about their arrival.
-    #[must_use]
-    pub fn written(&self) -> u64 {
-        self.side.written
-    }
+/// What the borrowed and the owned reading half have in common.
+macro_rules! read_half {
+    ($half:ty $(, $life:lifetime)?) => {
+        impl<$($life,)? S: Socket> $half {
+            /// Bytes read so far.
+            #[must_use]
+            pub fn bytes_read(&self) -> u64 {
+                self.side.read
+            }
 
-    /// Ends our direction with a FIN after what is queued; the other one stays open.
-    ///
-    /// # Errors
-    /// When the connection is gone already.
-    pub fn half_close(&mut self) -> Result<(), SocketError> {
-        let done = self.shared.half_close(&mut self.side);
-        done.map_err(|cause| self.shared.error(Operation::HalfClose, cause))
-    }
+            /// How the peer's stream ended, once a read has met its end.
+            #[must_use]
+            pub fn observed_end(&self) -> Option<End> {
+                self.side.observed_end
+            }
+        }
 
-    /// Ends our direction and waits until all of it is acknowledged, while the other half reads.
-    ///
-    /// How the peer ends is the reading half's to know: what is wanted here is at most
-    /// [`Delivery::Acked`], and nothing is read. For more, [`ReadHalf::reunite`] the two.
-    ///
-    /// # Errors
-    /// When less could be proven; the error holds the receipt of what was.
-    pub fn prove(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let facts = self.shared.facts(&ReadSide::default(), &self.side, false);
-        let facts = lastbyte_core::finish::Facts { read: None, alone: false, ..facts };
-        let mut course =
-            Course::finish(facts, of_one_direction(options)).telling(&self.shared.report);
-        let outcome = course.drive(&self.shared.io);
-        let finished = course.said(outcome, || self.shared.ends());
-        course.enter(receipt_of(&finished), &mut ReadSide::default(), &mut self.side);
-        finished
-    }
+        impl<$($life,)? S: Socket> AsyncRead for $half {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buffer: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                let Self { shared, side } = self.get_mut();
+                shared.poll_read(side, cx, buffer)
+            }
+        }
+
+        impl<$($life,)? S: Socket> AsFd for $half {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.shared.io.as_fd()
+            }
+        }
+    };
 }
 
-/// What can be asked of the writing half alone.
-pub(crate) fn of_one_direction(options: FinishOptions) -> FinishOptions {
-    let want = options.want.min(Delivery::Acked);
-    FinishOptions { want, drain: Drain::Keep, ..options }
+/// What the borrowed and the owned writing half have in common.
+macro_rules! write_half {
+    ($half:ty $(, $life:lifetime)?) => {
+        impl<$($life,)? S: Socket> $half {
+            /// Bytes that the kernel accepted from us so far. It says nothing about their arrival.
+            #[must_use]
+            pub fn written(&self) -> u64 {
+                self.side.written
+            }
+
+            /// Ends our direction with a FIN after what is queued; the other one stays open.
+            ///
+            /// # Errors
+            /// When the connection is gone already.
+            pub fn half_close(&mut self) -> Result<(), SocketError> {
+                let done = self.shared.half_close(&mut self.side);
+                done.map_err(|cause| self.shared.error(Operation::HalfClose, cause))
+            }
+
+            /// Ends our direction and waits until all of it is acknowledged, while the other half
+            /// reads.
+            ///
+            /// How the peer ends is the reading half's to know: what is wanted here is at most
+            /// [`Delivery::Acked`](crate::Delivery::Acked), and nothing is read. For more,
+            /// [`OwnedReadHalf::reunite`] the two.
+            pub fn prove(&mut self) -> Finish<&mut Self> {
+                Finish::new(self)
+            }
+
+            /// [`Self::prove`] with options that are at hand.
+            ///
+            /// # Errors
+            /// When less could be proven; the error holds the receipt of what was.
+            pub async fn prove_with(
+                &mut self,
+                options: FinishOptions,
+            ) -> Result<Receipt, FinishError> {
+                prove(&self.shared, &mut self.side, options).await
+            }
+        }
+
+        impl<'run, $($life: 'run,)? S: Socket> FinishAsync for &'run mut $half {
+            type Future = Pin<Box<dyn Future<Output = Finished> + Send + 'run>>;
+
+            fn run(self, options: FinishOptions) -> Self::Future {
+                Box::pin(self.prove_with(options))
+            }
+        }
+
+        impl<$($life,)? S: Socket> AsyncWrite for $half {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                let Self { shared, side } = self.get_mut();
+                shared.poll_write(side, cx, bytes)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                parts: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                let Self { shared, side } = self.get_mut();
+                shared.poll_write_parts(side, cx, parts)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            /// Half-closes: no proof of anything either.
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                let Self { shared, side } = self.get_mut();
+                Poll::Ready(shared.half_close(side))
+            }
+        }
+
+        impl<$($life,)? S: Socket> AsFd for $half {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.shared.io.as_fd()
+            }
+        }
+    };
 }
 
-impl<S: Carrier> Read for ReadHalf<S> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let result = self.shared.io.receive(buffer);
-        self.shared.on_read(&mut self.side, buffer.len(), result)
-    }
-}
+read_half!(ReadHalf<'a, S>, 'a);
+read_half!(OwnedReadHalf<S>);
+write_half!(WriteHalf<'a, S>, 'a);
+write_half!(OwnedWriteHalf<S>);
 
-impl<S: Carrier> Write for WriteHalf<S> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.shared.write(&mut self.side, bytes.len(), || self.shared.io.send(bytes))
-    }
-
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let most = length_of(parts);
-        self.shared.write(&mut self.side, most, || self.shared.io.send_parts(parts))
-    }
-
-    /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<S: Carrier> AsFd for ReadHalf<S> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.io.as_fd()
-    }
-}
-
-impl<S: Carrier> AsFd for WriteHalf<S> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.io.as_fd()
-    }
+async fn prove<S: Socket>(
+    shared: &Shared<Registered<S>>,
+    side: &mut WriteSide,
+    options: FinishOptions,
+) -> Result<Receipt, FinishError> {
+    let facts = shared.facts(&ReadSide::default(), side, true);
+    let facts = Facts { read: None, alone: false, ..facts };
+    let mut course = Course::finish(facts, of_one_direction(options)).telling(&shared.report);
+    let outcome = drive(&mut course, &shared.io, false).await;
+    let finished = course.said(outcome, || shared.endpoints());
+    course.enter(receipt_of(&finished), &mut ReadSide::default(), side);
+    finished
 }

@@ -5,53 +5,58 @@
 //! returns a [`Receipt`] or an error that holds the receipt so far. Decisions are made in
 //! `lastbyte-core`, system calls in `lastbyte-sys`; here they meet.
 //!
-//! - [`Stream`] and [`Listener`]: blocking, over TCP; [`UnixStream`] and [`UnixListener`].
-//! - [`AsyncStream`] and [`AsyncListener`] (feature `tokio`): the same over tokio.
-//! - [`finish_fd`], [`info`], [`ended`]: for descriptors of others, with less to say.
+//! - [`TcpStream`], [`TcpListener`], [`UnixStream`], [`UnixListener`] (feature `tokio`): over tokio.
+//!   [`Stream`] is what both streams are, over whichever [`Socket`].
+//! - [`blocking`]: the same by the same names, for programs without an event loop.
+//! - [`Finish`]: what is wanted of the end of a stream.
+//! - [`finish_fd`], [`info`], [`observed_end`]: for descriptors of others, with less to say.
 //! - [`ConnectOptions`]: how a connection is opened; [`source_of`]: where it would come from.
-//! - [`Tune`]: options of a connection, set before it is there or while it runs; [`Granted`]:
+//! - [`SocketOptions`]: options of a connection, set before it is there or while it runs; [`Granted`]:
 //!   what the kernel made of them.
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "tokio")]
-mod async_halves;
-#[cfg(feature = "tokio")]
-mod async_now;
-#[cfg(feature = "tokio")]
-mod async_stream;
-mod book;
-mod carrier;
+mod address;
+pub mod blocking;
+mod builder;
 mod connect;
 mod error;
 mod fd;
 mod finish;
+#[cfg(feature = "tokio")]
 mod halves;
+#[cfg(feature = "tokio")]
 mod listener;
+#[cfg(feature = "tokio")]
+mod now;
+mod options;
+mod shared;
 mod source;
+#[cfg(feature = "tokio")]
 mod stream;
-mod tune;
 #[cfg(feature = "tokio")]
 mod watched;
 
-#[cfg(feature = "tokio")]
-pub use async_halves::{AsyncReadHalf, AsyncWriteHalf};
-#[cfg(feature = "tokio")]
-pub use async_now::Read;
-#[cfg(feature = "tokio")]
-pub use async_stream::{AsyncListener, AsyncStream, AsyncUnixListener, AsyncUnixStream};
-pub use carrier::{Address, Carrier, Ends};
+pub use address::{Address, Endpoints, Socket};
+pub use blocking::listener::{Incoming, ListenOptions};
+pub use blocking::stream::Sampler;
+pub use builder::{Finish, FinishAsync, FinishBlocking};
 pub use connect::ConnectOptions;
 pub use error::{FinishError, Operation, SocketError};
 pub use fd::{
-    Counted, congestion, duplicate, ended, finish_fd, finish_fd_counted, finish_fd_while, info,
-    prepare, set_congestion,
+    Counted, congestion, duplicate, finish_fd, finish_fd_counted, finish_fd_while, info,
+    observed_end, prepare, set_congestion,
 };
-pub use halves::{ReadHalf, WriteHalf};
+#[cfg(feature = "tokio")]
+pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
 pub use lastbyte_core::sample::{FastOpen, State, TcpInfo};
 pub use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt};
-pub use listener::{Incoming, ListenOptions, Listener, UnixListener};
+#[cfg(feature = "tokio")]
+pub use listener::{Listener, TcpListener, UnixListener};
+#[cfg(feature = "tokio")]
+pub use now::Read;
+pub use options::{Granted, Keepalive, Multipath, SocketOptions};
 pub use source::source_of;
-pub use stream::{Sampler, Stream, UnixStream};
-pub use tune::{Granted, Keepalive, Multipath, Tune};
+#[cfg(feature = "tokio")]
+pub use stream::{Stream, TcpStream, UnixStream};

@@ -24,10 +24,10 @@ pub fn source_of(peer: SocketAddr, how: &ConnectOptions) -> Option<IpAddr> {
     }
     let given = source_for(peer, how).ok()?;
     let fd = socket::open_udp(peer).ok()?;
-    if let Some(mark) = how.tune.mark {
+    if let Some(mark) = how.socket.mark {
         socket::set_mark(&fd, mark).ok()?;
     }
-    if let Some(name) = &how.tune.interface {
+    if let Some(name) = &how.socket.interface {
         socket::set_interface(&fd, name).ok()?;
     }
     if let Some(source) = given {

@@ -1,85 +1,129 @@
-//! The blocking stream.
+//! The stream over tokio.
 
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net;
+use std::future::{pending, poll_fn};
+use std::io::{self, IoSlice};
+use std::net::{self, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix;
 use std::path::Path;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use lastbyte_core::finish::FinishOptions;
-use lastbyte_core::sample::{Moment, State, TcpInfo};
+use lastbyte_core::finish::{Facts, FinishOptions, Wake};
+use lastbyte_core::sample::TcpInfo;
 use lastbyte_core::{End, Kind, Receipt};
-use lastbyte_sys::{poll, socket};
+use lastbyte_sys::poll::{self, Ready};
+use lastbyte_sys::socket;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::time;
 
-use crate::book::{self, ReadSide, Shared, WriteSide, length_of};
-use crate::carrier::{Address, Carrier, Ends};
+use crate::address::{Address, Endpoints, Socket};
+use crate::blocking;
+use crate::builder::{Finish, FinishAsync};
 use crate::connect::{ConnectOptions, Opening};
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished};
-use crate::halves::{ReadHalf, WriteHalf};
-use crate::tune::{Granted, Tune};
+use crate::finish::{Course, Finished, Outcome, receipt_of, reset};
+use crate::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::options::{Granted, SocketOptions};
+use crate::shared::{self, ReadSide, Shared, WriteSide, length_of};
+use crate::watched::Registered;
 
-/// A connected stream socket that counts its bytes and tells the truth about its end: TCP, or as
-/// [`UnixStream`] a Unix socket.
+/// A connected stream socket over tokio that counts its bytes and tells the truth about its end: TCP,
+/// or as [`UnixStream`] a Unix socket. See [`blocking::Stream`] for what it promises.
 ///
-/// As [`Read`] it returns `Ok(0)` only for a FIN, or where nothing can be known ([`End::Unknown`],
-/// see [`Stream::ended`]). A cut connection is an error, also when a failed write took the
-/// kernel's one report of it.
-///
-/// Dropping it is a plain `close`: with unread input that throws away what is queued. To know that
-/// the bytes arrived, [`Stream::finish`] it.
+/// It is an [`AsyncRead`] and [`AsyncWrite`]; `shutdown` half-closes it, and proves nothing.
 #[derive(Debug)]
-pub struct Stream<S = TcpStream> {
-    pub(crate) shared: Shared<S>,
-    pub(crate) reading: ReadSide,
-    pub(crate) writing: WriteSide,
+pub struct Stream<S: Socket = net::TcpStream> {
+    shared: Shared<Registered<S>>,
+    reading: ReadSide,
+    writing: WriteSide,
+    /// Whether closing it is a reset, as far as that was said here or to its listener.
+    pub(crate) resets: Option<bool>,
 }
 
-/// A [`Stream`] over a Unix socket.
-///
-/// What is written lies in the peer's queue at once, and the kernel knows when its *program* has
-/// read all of it. [`Delivery::Acked`](crate::Delivery::Acked) is claimed only then; of a part
-/// nothing is known.
-pub type UnixStream = Stream<net::UnixStream>;
+/// A [`Stream`] over TCP.
+pub type TcpStream = Stream<net::TcpStream>;
 
-impl Stream {
-    /// Connects to one address, with options set before.
+/// A [`Stream`] over a Unix socket.
+pub type UnixStream = Stream<unix::net::UnixStream>;
+
+impl TcpStream {
+    /// Connects to one address, with default options. `lastbyte::connect` takes names too. Dropped
+    /// before it is done, it leaves no socket. Needs a running runtime.
     ///
     /// # Errors
-    /// Names the option that could not be set, or why there is no connection.
-    pub fn connect(peer: SocketAddr, tune: &Tune, timeout: Duration) -> Result<Self, SocketError> {
-        let how = ConnectOptions { tune: tune.clone(), ..ConnectOptions::default() };
-        Self::connect_with(peer, &how, timeout)
+    /// Why there is no connection.
+    pub async fn connect(peer: SocketAddr) -> Result<Self, SocketError> {
+        Self::connect_with(peer, &ConnectOptions::default()).await
     }
 
-    /// Connects to one address, and waits for that at most `timeout`. With [`ConnectOptions::early`]
-    /// the kernel has taken all of it by then.
+    /// Connects to one address, with options set before. Dropped before it is done, it leaves no
+    /// socket. Needs a running runtime.
     ///
     /// # Errors
     /// Names the option that could not be set, or why there is no connection.
-    pub fn connect_with(
+    pub async fn connect_with(
         peer: SocketAddr,
-        how: &ConnectOptions,
-        timeout: Duration,
+        options: &ConnectOptions,
     ) -> Result<Self, SocketError> {
-        let mut opening = Opening::begin(peer, how)?;
-        opening.wait(timeout)?;
+        let Some(timeout) = options.timeout else {
+            return Self::open(peer, options).await;
+        };
+        time::timeout(timeout, Self::open(peer, options)).await.unwrap_or_else(|_| {
+            let endpoints = Endpoints { local: None, peer: Some(peer.into()) };
+            Err(SocketError::new(Operation::Connect, endpoints, io::ErrorKind::TimedOut.into()))
+        })
+    }
+
+    async fn open(peer: SocketAddr, how: &ConnectOptions) -> Result<Self, SocketError> {
+        let mut opening = Opening::begin(peer, how)?.map(Registered::new)?;
+        let ready = opening.io().ready(Interest::WRITABLE).await;
+        let ready = ready.map_err(|cause| opening.failed(cause))?;
+        opening.on_writable(ready.is_write_closed())?;
+        while !opening.early().is_empty() {
+            let ready = opening.io().ready(Interest::WRITABLE).await;
+            ready.map_err(|cause| opening.failed(cause))?;
+            let rest = opening.early();
+            match opening.io().send(rest.len(), |fd| socket::send_now(fd, rest)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => opening.on_written(result)?,
+            }
+        }
         let (shared, writing) = opening.connected();
-        Ok(Self { shared, reading: ReadSide::default(), writing })
+        Ok(Self::of_sides(shared, ReadSide::default(), writing))
+    }
+
+    /// Closes a connection that was never used, by a reset at once: nothing of it stays in the
+    /// kernel. What was written is lost.
+    pub fn discard(mut self) {
+        // A socket that is gone already needs no reset.
+        let _ = self.reset_when_closed(true);
     }
 
     /// Our address.
-    #[must_use]
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.shared.local().and_then(|local| local.ip())
+    ///
+    /// # Errors
+    /// `NotConnected` where there is none.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        shared::internet(self.shared.local().as_ref())
     }
 
     /// The peer's address.
-    #[must_use]
-    pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.shared.peer.as_ref().and_then(Address::ip)
+    ///
+    /// # Errors
+    /// `NotConnected` where there is none.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.shared.peer_addr()
+    }
+
+    /// Sets `TCP_NODELAY`: see [`SocketOptions::nodelay`](field@SocketOptions::nodelay).
+    ///
+    /// # Errors
+    /// When the kernel does not take it for this socket.
+    pub fn set_nodelay(&self, on: bool) -> Result<(), SocketError> {
+        SocketOptions::default().nodelay(on).apply_to(self)
     }
 
     /// What the kernel knows of this connection now.
@@ -87,7 +131,7 @@ impl Stream {
     /// # Errors
     /// When the kernel does not answer for this socket.
     pub fn info(&self) -> Result<TcpInfo, SocketError> {
-        book::info(&self.shared.io).map_err(|cause| self.shared.error(Operation::Sample, cause))
+        shared::info(&self.shared.io).map_err(|cause| self.shared.error(Operation::Sample, cause))
     }
 
     /// The options as the kernel granted them.
@@ -97,86 +141,109 @@ impl Stream {
     pub fn granted(&self) -> Result<Granted, SocketError> {
         Granted::read(&self.shared.io).map_err(|cause| self.shared.error(Operation::Sample, cause))
     }
-
-    /// A second descriptor of this connection, by which another thread can watch it.
-    ///
-    /// # Errors
-    /// `EMFILE`.
-    pub fn sampler(&self) -> Result<Sampler, SocketError> {
-        let fd = self.as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|cause| self.shared.error(Operation::Sample, cause))?;
-        Ok(Sampler { fd })
-    }
 }
 
 impl UnixStream {
-    /// Connects to a Unix socket by its path.
+    /// Connects to a Unix socket by its path. It never waits. Needs a running runtime.
     ///
     /// # Errors
-    /// The kernel's: `ENOENT`, `ECONNREFUSED` and so on.
-    pub fn connect_unix(path: impl AsRef<Path>) -> Result<Self, SocketError> {
-        let path = path.as_ref();
-        let peer = Address::Path(path.to_owned());
-        let connected = net::UnixStream::connect(path).map_err(|cause| {
-            let ends = Ends { local: None, peer: Some(peer.clone()) };
-            SocketError::new(Operation::Connect, ends, cause)
-        })?;
-        Ok(Self::of(Shared::new(connected, Kind::Unix, true, Some(peer))))
+    /// The kernel's: `ENOENT`, `ECONNREFUSED`, `EAGAIN` where the listener's queue is full.
+    pub async fn connect(path: impl AsRef<Path>) -> Result<Self, SocketError> {
+        let peer = Address::Path(path.as_ref().to_owned());
+        let failed = |cause| {
+            let endpoints = Endpoints { local: None, peer: Some(peer.clone()) };
+            SocketError::new(Operation::Connect, endpoints, cause)
+        };
+        let socket = tokio::net::UnixStream::connect(path.as_ref()).await.map_err(failed)?;
+        let socket = socket.into_std().map_err(failed)?;
+        let registered = Registered::new(socket).map_err(failed)?;
+        Ok(Self::of(Shared::new(registered, Kind::Unix, true, Some(peer))))
     }
 
-    /// Two Unix sockets that are connected with each other (`socketpair(2)`).
+    /// Two Unix sockets that are connected with each other (`socketpair(2)`). Needs a running runtime.
     ///
     /// # Errors
     /// The kernel's: `EMFILE`.
-    pub fn pair() -> Result<(Self, Self), SocketError> {
-        let pair = net::UnixStream::pair()
-            .map_err(|cause| SocketError::new(Operation::Connect, Ends::default(), cause))?;
-        let of = |end| Self::of(Shared::new(end, Kind::Unix, true, Some(Address::Unnamed)));
-        Ok((of(pair.0), of(pair.1)))
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = blocking::UnixStream::pair()?;
+        Ok((Self::from_blocking(one)?, Self::from_blocking(other)?))
+    }
+
+    /// Our address.
+    ///
+    /// # Errors
+    /// `NotConnected` where there is none.
+    pub fn local_addr(&self) -> io::Result<Address> {
+        shared::known(self.shared.local())
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// `NotConnected` where there is none.
+    pub fn peer_addr(&self) -> io::Result<Address> {
+        shared::known(self.shared.peer.clone())
     }
 }
 
-impl<S: Carrier> Stream<S> {
-    /// Takes over a connected socket whose history is not known: its end of stream will be
-    /// [`End::Unknown`] where only the history could tell, and its [`Receipt`] counts only what is
-    /// written from here on.
+impl<S: Socket> Stream<S> {
+    /// Takes a blocking stream over to tokio, with all it knows. Needs a running runtime.
     ///
     /// # Errors
-    /// When the descriptor is no socket.
-    pub fn adopt(socket: S) -> Result<Self, SocketError> {
-        Shared::adopt(socket, false).map(Self::of)
+    /// When the socket cannot be made non-blocking or registered.
+    pub fn from_blocking(stream: blocking::Stream<S>) -> io::Result<Self> {
+        let blocking::Stream { shared, reading, writing } = stream;
+        let shared = shared.map(|socket| {
+            socket.set_nonblocking(true)?;
+            Registered::new(socket)
+        })?;
+        Ok(Self::of_sides(shared, reading, writing))
     }
 
-    /// Takes over a connected socket that nobody has read, written or half-closed, as it comes from
-    /// an `accept` or a `connect` of somebody else. Where that is not so, what is said about its
-    /// bytes and its end is wrong.
+    /// Takes the stream back from tokio, with all it knows, and makes it blocking.
     ///
     /// # Errors
-    /// When the descriptor is no socket, or still connecting.
-    pub fn adopt_new(socket: S) -> Result<Self, SocketError> {
-        let shared = Shared::adopt(socket, true)?;
-        // One that was reset in the meantime is gone, but it was there.
-        if shared.kind == Kind::Tcp {
-            let state = book::info(&shared.io).map(|info| info.state);
-            match state.map_err(|cause| shared.error(Operation::Sample, cause))? {
-                State::SynSent | State::SynRecv | State::Listen => {
-                    return Err(shared.error(Operation::Adopt, io::ErrorKind::NotConnected.into()));
-                }
-                _ => {}
-            }
-        }
-        Ok(Self::of(shared))
+    /// When the socket cannot be made blocking.
+    pub fn into_blocking(self) -> io::Result<blocking::Stream<S>> {
+        let Self { shared, reading, writing, .. } = self;
+        let shared = shared.map(|registered| {
+            let socket = registered.into_std();
+            socket.set_nonblocking(false)?;
+            Ok(socket)
+        })?;
+        Ok(blocking::Stream { shared, reading, writing })
     }
 
-    /// A connection that nobody has read or written yet.
-    pub(crate) fn of(shared: Shared<S>) -> Self {
-        Self { shared, reading: ReadSide::default(), writing: WriteSide::default() }
+    pub(crate) fn of_sides(
+        shared: Shared<Registered<S>>,
+        reading: ReadSide,
+        writing: WriteSide,
+    ) -> Self {
+        Self { shared, reading, writing, resets: None }
     }
 
-    /// Both ends, for a word to a person.
+    pub(crate) fn shared(&self) -> &Shared<Registered<S>> {
+        &self.shared
+    }
+
+    /// What a read needs.
+    pub(crate) fn reading(&mut self) -> (&Shared<Registered<S>>, &mut ReadSide) {
+        (&self.shared, &mut self.reading)
+    }
+
+    /// What a write needs.
+    pub(crate) fn writing(&mut self) -> (&Shared<Registered<S>>, &mut WriteSide) {
+        (&self.shared, &mut self.writing)
+    }
+
+    pub(crate) fn of(shared: Shared<Registered<S>>) -> Self {
+        Self::of_sides(shared, ReadSide::default(), WriteSide::default())
+    }
+
+    /// Both addresses, to be shown to a person.
     #[must_use]
-    pub fn ends(&self) -> Ends {
-        self.shared.ends()
+    pub fn endpoints(&self) -> Endpoints {
+        self.shared.endpoints()
     }
 
     /// Which kind of socket it is.
@@ -199,24 +266,24 @@ impl<S: Carrier> Stream<S> {
 
     /// How the peer's stream ended, once a read has met its end.
     #[must_use]
-    pub fn ended(&self) -> Option<End> {
-        self.reading.ended
+    pub fn observed_end(&self) -> Option<End> {
+        self.reading.observed_end
     }
 
-    /// How long a read may wait; `None` for ever.
+    /// Reads what has arrived; 0 only for a FIN, or where nothing can be known.
     ///
     /// # Errors
-    /// When the duration is zero.
-    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.shared.io.set_timeouts(true, timeout)
+    /// The connection's; a cut connection always.
+    pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        AsyncReadExt::read(self, buffer).await
     }
 
-    /// How long a write may wait; `None` for ever.
+    /// Writes all of `bytes` to the kernel.
     ///
     /// # Errors
-    /// When the duration is zero.
-    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.shared.io.set_timeouts(false, timeout)
+    /// The connection's; [`Stream::written`] tells how many bytes the kernel took before.
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        AsyncWriteExt::write_all(self, bytes).await
     }
 
     /// Ends our direction with a FIN after what is queued; the other one stays open.
@@ -229,169 +296,313 @@ impl<S: Carrier> Stream<S> {
             .map_err(|cause| self.shared.error(Operation::HalfClose, cause))
     }
 
-    /// Ends the connection so that nothing is lost, and returns the proof.
+    /// Ends the connection so that nothing is lost, and returns the proof:
+    /// `stream.finish().within(limit).want(Delivery::Closed).await?`. See [`Finish`] for what can be
+    /// asked for, and [`blocking::Stream::finish`] for what is done.
     ///
-    /// Half-closes, waits for the wanted level, reads and throws away what the peer still sends, and
-    /// only then closes. See [`lastbyte_core::finish`]. To read what the peer still sends,
-    /// [`Stream::prove`] first.
-    ///
-    /// # Errors
-    /// When less than the wanted level could be proven; the error holds the receipt of what was.
-    pub fn finish(mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        self.prove(options)
+    /// Dropped before it is done, it closes the connection, and proves nothing.
+    pub fn finish(self) -> Finish<Self> {
+        Finish::new(self)
     }
 
-    /// All that [`Stream::finish`] does, but for the close: our direction is ended, and with
-    /// [`Drain::Keep`](crate::Drain::Keep) what the peer sends is still to be read.
+    /// [`Stream::finish`] with options that are at hand. It allocates nothing.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
-    pub fn prove(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
+    pub async fn finish_with(self, options: FinishOptions) -> Result<Receipt, FinishError> {
         let mut course = Course::finish(self.facts(), options);
-        let outcome = course.drive(&self.shared.io);
-        let finished = course.said(outcome, || self.shared.ends());
+        let outcome = drive(&mut course, &self.shared.io, true).await;
+        course.said(outcome, || self.shared.endpoints())
+    }
+
+    /// All that [`Stream::finish`] does, but for the close: see [`blocking::Stream::prove`].
+    pub fn prove(&mut self) -> Finish<&mut Self> {
+        Finish::new(self)
+    }
+
+    /// [`Stream::prove`] with options that are at hand.
+    ///
+    /// # Errors
+    /// When less than the wanted level could be proven; the error holds the receipt of what was.
+    pub async fn prove_with(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
+        let mut course = Course::finish(self.facts(), options);
+        let outcome = drive(&mut course, &self.shared.io, false).await;
+        let finished = course.said(outcome, || self.shared.endpoints());
         course.enter(receipt_of(&finished), &mut self.reading, &mut self.writing);
         finished
     }
 
-    fn facts(&self) -> lastbyte_core::finish::Facts {
-        self.shared.facts(&self.reading, &self.writing, false)
+    fn facts(&self) -> Facts {
+        self.shared.facts(&self.reading, &self.writing, true)
     }
 
-    /// Two halves, for two threads. Each counts its own bytes, and neither waits for the other.
+    /// Two halves, for two tasks. Each counts its own bytes, and neither waits for the other.
     #[must_use]
-    pub fn into_split(self) -> (ReadHalf<S>, WriteHalf<S>) {
+    pub fn into_split(self) -> (OwnedReadHalf<S>, OwnedWriteHalf<S>) {
         let shared = Arc::new(self.shared);
-        let writing = WriteHalf { shared: Arc::clone(&shared), side: self.writing };
-        (ReadHalf { shared, side: self.reading }, writing)
+        let writing = OwnedWriteHalf { shared: Arc::clone(&shared), side: self.writing };
+        (OwnedReadHalf { shared, side: self.reading }, writing)
     }
 
-    /// Gives the plain socket back, with nothing closed.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.shared.io
+    /// Two halves that borrow the stream, to read and write in one task.
+    pub fn split(&mut self) -> (ReadHalf<'_, S>, WriteHalf<'_, S>) {
+        let Self { shared, reading, writing, .. } = self;
+        (ReadHalf { shared, side: reading }, WriteHalf { shared, side: writing })
     }
 
-    /// Ends the connection by a reset, on purpose, so that the peer cannot mistake it for a clean
-    /// end; in order, after everything that was written is acknowledged by the peer's kernel.
-    ///
-    /// After `deadline` the reset is sent all the same, and throws away what is left; with a
-    /// deadline of zero at once. The connection is closed in every case. A Unix socket has no reset:
-    /// its peer sees one only where bytes of its own are unread here, and otherwise an end.
+    /// Ends the connection by a reset, in order: see [`blocking::Stream::abort`].
     ///
     /// # Errors
     /// When not all that was written is known to be acknowledged: the error holds the receipt.
-    pub fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
-        let mut course = Course::abort(self.facts(), deadline);
-        let outcome = course.drive(&self.shared.io);
-        let aborted = course.said(outcome, || self.shared.ends());
-        crate::finish::reset(&self.shared.io, aborted)
+    pub async fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
+        self.abort_with(FinishOptions::default().within(deadline)).await
     }
 
-    /// [`Stream::finish`], but what the peer still sends is given to `rest`, up to the limit of
-    /// [`Drain::Discard`](crate::Drain::Discard), instead of thrown away.
+    /// [`Stream::abort`], by the deadline of `options`, and its patience; the rest of them is for
+    /// a finish.
     ///
     /// # Errors
-    /// As those of [`Stream::finish`].
-    pub fn finish_into(
+    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    pub async fn abort_with(self, options: FinishOptions) -> Result<Receipt, FinishError> {
+        let mut course = Course::abort_with(self.facts(), options);
+        let outcome = drive(&mut course, &self.shared.io, true).await;
+        reset(&self.shared.io, course.said(outcome, || self.shared.endpoints()))
+    }
+
+    /// [`Stream::finish`], but what the peer still sends is given to `rest`: see
+    /// [`blocking::Stream::finish_into`].
+    ///
+    /// # Errors
+    /// As those of [`Stream::finish_with`].
+    pub async fn finish_into(
         self,
         options: FinishOptions,
         rest: &mut (dyn FnMut(&[u8]) + Send),
     ) -> Result<Receipt, FinishError> {
         let mut course = Course::finish(self.facts(), options).giving(rest);
-        let outcome = course.drive(&self.shared.io);
-        course.said(outcome, || self.shared.ends())
-    }
-
-    /// Waits at most `timeout` until there is something to `read`, or room to `write`, or an end.
-    /// It may return before that: the next call that does not wait will tell.
-    ///
-    /// # Errors
-    /// The kernel's: `ENOMEM`.
-    pub fn wait(&self, read: bool, write: bool, timeout: Duration) -> io::Result<()> {
-        let wanted = if read { poll::READABLE } else { 0 } | if write { poll::WRITABLE } else { 0 };
-        poll::wait_for(&self.shared.io, wanted, timeout).map(|_| ())
-    }
-
-    /// As [`Read::read`], without waiting.
-    ///
-    /// # Errors
-    /// `WouldBlock` where nothing is there; a cut connection always.
-    pub fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let result = socket::receive_now(&self.shared.io, buffer);
-        self.shared.on_read(&mut self.reading, buffer.len(), result)
-    }
-
-    /// As [`Write::write`], without waiting.
-    ///
-    /// # Errors
-    /// `WouldBlock` where the kernel has no room.
-    pub fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let io = &self.shared.io;
-        self.shared.write(&mut self.writing, bytes.len(), || socket::send_now(io, bytes))
+        let outcome = drive(&mut course, &self.shared.io, true).await;
+        course.said(outcome, || self.shared.endpoints())
     }
 }
 
-/// The receipt, of success and failure alike.
-pub(crate) fn receipt_of(finished: &Finished) -> &Receipt {
-    match finished {
-        Ok(receipt) => receipt,
-        Err(error) => &error.receipt,
+impl<S: Socket> FinishAsync for Stream<S> {
+    type Future = Pin<Box<dyn Future<Output = Finished> + Send>>;
+
+    fn run(self, options: FinishOptions) -> Self::Future {
+        Box::pin(self.finish_with(options))
     }
 }
 
-impl<S: Carrier> Read for Stream<S> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let result = self.shared.io.receive(buffer);
-        self.shared.on_read(&mut self.reading, buffer.len(), result)
+impl<'a, S: Socket> FinishAsync for &'a mut Stream<S> {
+    type Future = Pin<Box<dyn Future<Output = Finished> + Send + 'a>>;
+
+    fn run(self, options: FinishOptions) -> Self::Future {
+        Box::pin(self.prove_with(options))
     }
 }
 
-impl<S: Carrier> Write for Stream<S> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let io = &self.shared.io;
-        self.shared.write(&mut self.writing, bytes.len(), || io.send(bytes))
+impl<S: Socket> Shared<Registered<S>> {
+    pub(crate) fn endpoints(&self) -> Endpoints {
+        Endpoints { local: self.local(), peer: self.peer.clone() }
     }
 
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let io = &self.shared.io;
-        self.shared.write(&mut self.writing, length_of(parts), || io.send_parts(parts))
+    fn local(&self) -> Option<Address> {
+        self.local.clone().or_else(|| self.io.get().local())
+    }
+
+    pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
+        SocketError::new(operation, self.endpoints(), cause)
+    }
+
+    pub(crate) fn poll_read(
+        &self,
+        side: &mut ReadSide,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.io.poll_readable(cx))?;
+            let room = buffer.initialize_unfilled();
+            let length = room.len();
+            match self.io.receive(room) {
+                Err(error) if is_passing(&error) => {}
+                result => {
+                    let read = self.on_read(side, length, result)?;
+                    buffer.advance(read);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn poll_write(
+        &self,
+        side: &mut WriteSide,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(side, cx, bytes.len(), |fd| socket::send_now(fd, bytes))
+    }
+
+    pub(crate) fn poll_write_parts(
+        &self,
+        side: &mut WriteSide,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let length = length_of(parts);
+        self.poll_send(side, cx, length, |fd| socket::send_parts_now(fd, parts))
+    }
+
+    fn poll_send(
+        &self,
+        side: &mut WriteSide,
+        cx: &mut Context<'_>,
+        length: usize,
+        send: impl Fn(&Registered<S>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.io.poll_writable(cx))?;
+            match self.write(side, length, || self.io.send(length, &send)) {
+                Err(error) if is_passing(&error) => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+impl<S: Socket> AsyncRead for Stream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { shared, reading, .. } = self.get_mut();
+        shared.poll_read(reading, cx, buffer)
+    }
+}
+
+impl<S: Socket> AsyncWrite for Stream<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Self { shared, writing, .. } = self.get_mut();
+        shared.poll_write(writing, cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let Self { shared, writing, .. } = self.get_mut();
+        shared.poll_write_parts(writing, cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Half-closes: no proof of anything either.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { shared, writing, .. } = self.get_mut();
+        Poll::Ready(shared.half_close(writing))
     }
 }
 
-impl<S: Carrier> AsFd for Stream<S> {
+impl<S: Socket> AsFd for Stream<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.io.as_fd()
     }
 }
 
-/// Watches a connection from beside. It holds a descriptor: while it lives, dropping the [`Stream`]
-/// does not close the connection.
-#[derive(Debug)]
-pub struct Sampler {
-    fd: OwnedFd,
+/// Takes a course to its end, on the edges that tokio is registered for. `reads` says that nobody
+/// else will read from the socket, now or later.
+pub(crate) async fn drive<S: Socket>(
+    course: &mut Course<'_>,
+    io: &Registered<S>,
+    reads: bool,
+) -> Outcome {
+    let mut edges = Edges { io, reads, open: Some(Interest::READABLE | Interest::WRITABLE) };
+    // One timer for all waits: to put it off costs next to nothing.
+    let mut timer = pin!(time::sleep_until(course.started().into()));
+    loop {
+        // All that is forgotten here came before what the machine now asks.
+        edges.forget();
+        let Some((until, wake)) = course.advance(io)? else {
+            return course.outcome();
+        };
+        timer.as_mut().reset((course.started() + until).into());
+        let woken = {
+            let mut event = pin!(edges.next(wake));
+            let first = poll_fn(|cx| match event.as_mut().poll(cx) {
+                Poll::Pending => timer.as_mut().poll(cx).map(|()| Ok(Ready::default())),
+                event => event,
+            });
+            first.await
+        };
+        course.on_wake(woken, edges.open.is_none())?;
+    }
 }
 
-impl Sampler {
-    /// What the kernel knows of the connection now.
-    ///
-    /// # Errors
-    /// When the kernel does not answer for this socket.
-    pub fn info(&self) -> io::Result<TcpInfo> {
-        book::info(&self.fd)
+/// The edges of a descriptor, out of what tokio remembers of them.
+struct Edges<'a, S: Socket> {
+    io: &'a Registered<S>,
+    reads: bool,
+    /// The directions that tokio has not seen closed.
+    open: Option<Interest>,
+}
+
+impl<S: Socket> Edges<'_, S> {
+    /// Forgets what tokio remembers, so that the next event wakes. Where others read, the readiness
+    /// to read is theirs: cleared here, it would never come again.
+    fn forget(&self) {
+        self.io.clear(Interest::WRITABLE);
+        if self.reads {
+            self.io.clear(Interest::READABLE);
+        }
     }
 
-    /// The same, with the send buffer and what of it is in use, where the kernel tells: what
-    /// [`lastbyte_core::sample::Limits`] judges by.
+    /// Waits for the next edge, such as the acknowledgement of our FIN.
     ///
-    /// # Errors
-    /// As [`Sampler::info`].
-    pub fn moment(&self) -> io::Result<Moment> {
-        book::moment(&self.fd)
+    /// Where the peer's answer is enough, the edge of our own half-close need not wake. A closed
+    /// direction tokio never forgets, and waiting for it would spin: it is told once, then left out.
+    /// With both closed there is nothing to wait for but the caller's timer.
+    ///
+    /// Where others read, every event of a socket that can be written to wakes a wait for that, and
+    /// it is enough to ask the kernel then.
+    async fn next(&mut self, wake: Wake) -> io::Result<Ready> {
+        let Some(open) = self.open else {
+            return pending().await;
+        };
+        let interest = match wake {
+            _ if !self.reads => Interest::WRITABLE,
+            Wake::Level { .. } if open.is_readable() => Interest::READABLE,
+            Wake::Level { .. } | Wake::Edge => open,
+        };
+        let ready = self.io.ready(interest).await?;
+        if ready.is_write_closed() {
+            self.open = self.open.and_then(|open| open.remove(Interest::WRITABLE));
+            self.open = self.open.filter(|_| self.reads);
+        }
+        if ready.is_read_closed() {
+            self.open = self.open.and_then(|open| open.remove(Interest::READABLE));
+        }
+        if !self.reads {
+            return poll::wait_for(self.io, poll::READABLE | poll::PEER_END, Duration::ZERO);
+        }
+        let ended = ready.is_read_closed() || ready.is_write_closed();
+        Ok(Ready { readable: ready.is_readable() || ended, ended, ..Ready::default() })
     }
 }

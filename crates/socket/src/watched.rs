@@ -9,13 +9,13 @@ use lastbyte_sys::{socket, watch};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 
-use crate::carrier::Carrier;
+use crate::address::Socket;
 
 /// A socket that tokio watches, non-blocking: to read, to write, and for urgent bytes.
 #[derive(Debug)]
-pub(crate) struct Registered<S: Carrier>(AsyncFd<S>);
+pub(crate) struct Registered<S: Socket>(AsyncFd<S>);
 
-impl<S: Carrier> Registered<S> {
+impl<S: Socket> Registered<S> {
     /// Has a non-blocking socket watched.
     pub(crate) fn new(socket: S) -> io::Result<Self> {
         let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
@@ -115,7 +115,7 @@ impl<S: Carrier> Registered<S> {
     }
 }
 
-impl<S: Carrier> AsFd for Registered<S> {
+impl<S: Socket> AsFd for Registered<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.get_ref().as_fd()
     }

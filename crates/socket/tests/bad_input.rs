@@ -9,36 +9,36 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_socket::{
-    AsyncStream, Carrier, Delivery, Drain, FinishError, FinishOptions, Kind, Operation, PeerEnd,
-    Receipt, Sampler, State, Stream, UnixStream, Unproven, finish_fd,
+    Delivery, Drain, FinishError, FinishOptions, Kind, Operation, PeerEnd, Receipt, Sampler, State,
+    Stream, Unproven, blocking, finish_fd,
 };
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::support::{self, MS, SECOND, count, open_descriptors, pair, plain_pair, run, want};
 
 fn within(deadline: Duration) -> FinishOptions {
-    FinishOptions::within(deadline)
+    FinishOptions::default().within(deadline)
 }
 
 /// Finishes over both faces, each on a connection of its own.
-fn both_faces<S: Carrier>(
-    connected: impl Fn() -> (Stream<S>, Stream<S>),
-    prepare: impl Fn(&mut Stream<S>, &mut Stream<S>),
+fn both_faces<S: lastbyte_socket::Socket>(
+    connected: impl Fn() -> (blocking::Stream<S>, blocking::Stream<S>),
+    prepare: impl Fn(&mut blocking::Stream<S>, &mut blocking::Stream<S>),
     options: FinishOptions,
     check: impl Fn(Result<Receipt, FinishError>, Duration),
 ) {
     let (mut near, mut far) = connected();
     prepare(&mut near, &mut far);
     let started = Instant::now();
-    let finished = near.finish(options);
+    let finished = near.finish_with(options);
     check(finished, started.elapsed());
 
     let (mut near, mut far) = connected();
     prepare(&mut near, &mut far);
     run(async {
-        let near = AsyncStream::from_blocking(near).unwrap();
+        let near = Stream::from_blocking(near).unwrap();
         let started = Instant::now();
-        let finished = near.finish(options).await;
+        let finished = near.finish_with(options).await;
         check(finished, started.elapsed());
     });
 }
@@ -101,7 +101,7 @@ fn a_handshake_that_does_not_end_is_waited_for_until_the_deadline() {
         assert!(started.elapsed() >= deadline);
         assert!(SockRef::from(&socket).take_error().unwrap().is_none(), "it still connects");
     }
-    let error = Stream::adopt_new(TcpStream::from(socket)).unwrap_err();
+    let error = blocking::Stream::adopt_new(TcpStream::from(socket)).unwrap_err();
     assert_eq!(error.operation, Operation::Adopt);
 }
 
@@ -121,7 +121,7 @@ fn a_handshake_that_ends_is_followed_by_the_rest() {
     assert_eq!(acceptor.join().unwrap(), 0);
 }
 
-fn fill<S: Carrier>(near: &mut Stream<S>) {
+fn fill<S: lastbyte_socket::Socket>(near: &mut blocking::Stream<S>) {
     near.set_write_timeout(Some(50 * MS)).unwrap();
     while near.write(&[1; 65_536]).is_ok() {}
 }
@@ -140,8 +140,8 @@ fn a_peer_that_never_closes_or_reads_is_left_at_the_deadline() {
         let (mut near, _far) = pair();
         near.write_all(b"all").unwrap();
         let started = Instant::now();
-        let options = FinishOptions { deadline, ..FinishOptions::wanting(Delivery::Closed) };
-        let error = near.finish(options).unwrap_err();
+        let options = FinishOptions::default().want(Delivery::Closed).within(deadline);
+        let error = near.finish_with(options).unwrap_err();
         assert_eq!((error.why, error.receipt.acked), (Unproven::Deadline, Some(3)));
         assert_eq!((error.receipt.level, error.receipt.peer), (Delivery::Acked, PeerEnd::Silent));
         started.elapsed()
@@ -151,7 +151,7 @@ fn a_peer_that_never_closes_or_reads_is_left_at_the_deadline() {
         let (mut near, _far) = pair();
         fill(&mut near);
         let started = Instant::now();
-        let error = near.finish(within(deadline)).unwrap_err();
+        let error = near.finish_with(within(deadline)).unwrap_err();
         assert_eq!((error.why, error.receipt.peer), (Unproven::Deadline, PeerEnd::Silent));
         assert!(error.receipt.unacked > Some(0));
         started.elapsed()
@@ -161,19 +161,19 @@ fn a_peer_that_never_closes_or_reads_is_left_at_the_deadline() {
         let (mut near, _far) = pair();
         fill(&mut near);
         run(async {
-            let near = AsyncStream::from_blocking(near).unwrap();
+            let near = Stream::from_blocking(near).unwrap();
             let started = Instant::now();
-            let error = near.finish(within(deadline)).await.unwrap_err();
+            let error = near.finish_with(within(deadline)).await.unwrap_err();
             assert_eq!(error.why, Unproven::Deadline);
             started.elapsed()
         })
     };
     in_time(deadline, over_tokio);
     let unix = || {
-        let (mut near, _far) = UnixStream::pair().unwrap();
+        let (mut near, _far) = blocking::UnixStream::pair().unwrap();
         near.write_all(b"never read").unwrap();
         let started = Instant::now();
-        let error = near.finish(within(deadline)).unwrap_err();
+        let error = near.finish_with(within(deadline)).unwrap_err();
         assert_eq!((error.why, error.receipt.level), (Unproven::Deadline, Delivery::Sent));
         assert_eq!((error.receipt.acked, error.receipt.unacked), (None, None));
         started.elapsed()
@@ -203,7 +203,7 @@ fn a_deadline_of_zero_tells_what_is_known_at_once() {
         },
     );
     both_faces(
-        UnixStream::pair_unwrap,
+        blocking::UnixStream::pair_unwrap,
         |near, _| fill(near),
         within(Duration::ZERO),
         |finished, _| {
@@ -216,14 +216,14 @@ trait PairUnwrap: Sized {
     fn pair_unwrap() -> (Self, Self);
 }
 
-impl PairUnwrap for UnixStream {
+impl PairUnwrap for blocking::UnixStream {
     fn pair_unwrap() -> (Self, Self) {
         Self::pair().unwrap()
     }
 }
 
 /// Sends as fast as it can until the connection ends.
-fn flood<S: Carrier>(mut far: Stream<S>) -> thread::JoinHandle<u64> {
+fn flood<S: lastbyte_socket::Socket>(mut far: blocking::Stream<S>) -> thread::JoinHandle<u64> {
     thread::spawn(move || {
         while far.write(&[3; 65_536]).is_ok() {}
         far.written()
@@ -233,46 +233,44 @@ fn flood<S: Carrier>(mut far: Stream<S>) -> thread::JoinHandle<u64> {
 #[test]
 fn a_flood_is_drained_up_to_the_limit_and_no_further() {
     let limit = 300_000;
-    let options = FinishOptions { drain: Drain::Discard(limit), ..want(Delivery::Acked) };
+    let options = want(Delivery::Acked).drain(Drain::Discard(limit));
     for over_tokio in [false, true] {
         let (mut near, far) = pair();
         near.write_all(b"all of it").unwrap();
         let flood = flood(far);
         let receipt = if over_tokio {
-            run(async { AsyncStream::from_blocking(near).unwrap().finish(options).await })
+            run(async { Stream::from_blocking(near).unwrap().finish_with(options).await })
         } else {
-            near.finish(options)
+            near.finish_with(options)
         };
         let receipt = receipt.unwrap();
         assert_eq!(receipt.acked, Some(9));
         assert!(receipt.drained <= limit, "{receipt:?}");
         assert!(flood.join().unwrap() > 0);
     }
-    let (mut near, far) = UnixStream::pair().unwrap();
+    let (mut near, far) = blocking::UnixStream::pair().unwrap();
     near.write_all(b"unread").unwrap();
     let flood = flood(far);
-    let options = FinishOptions { deadline: SECOND, ..options };
-    let error = near.finish(options).unwrap_err();
+    let options = options.within(SECOND);
+    let error = near.finish_with(options).unwrap_err();
     assert_eq!(error.receipt.drained, limit, "{error}");
     flood.join().unwrap();
 }
 
 #[test]
 fn a_flood_does_not_keep_the_deadline_away() {
-    let options = FinishOptions {
-        deadline: 200 * MS,
-        want: Delivery::Closed,
-        drain: Drain::Discard(u64::MAX),
-        ..FinishOptions::default()
-    };
+    let options = FinishOptions::default()
+        .within(200 * MS)
+        .want(Delivery::Closed)
+        .drain(Drain::Discard(u64::MAX));
     for over_tokio in [false, true] {
         let (near, far) = pair();
         let flood = flood(far);
         let started = Instant::now();
         let finished = if over_tokio {
-            run(async { AsyncStream::from_blocking(near).unwrap().finish(options).await })
+            run(async { Stream::from_blocking(near).unwrap().finish_with(options).await })
         } else {
-            near.finish(options)
+            near.finish_with(options)
         };
         assert_eq!(finished.unwrap_err().why, Unproven::Deadline);
         assert!(started.elapsed() < SECOND, "{:?}", started.elapsed());
@@ -304,9 +302,9 @@ fn reset_in(state: State, wanted: Delivery) -> FinishError {
     if matches!(state, State::Established | State::CloseWait) {
         let _ = far.abort(Duration::ZERO);
         await_state(&sampler, &[State::Close]);
-        return near.finish(want(wanted)).unwrap_err();
+        return near.finish_with(want(wanted)).unwrap_err();
     }
-    let finishing = thread::spawn(move || near.finish(want(wanted)).unwrap_err());
+    let finishing = thread::spawn(move || near.finish_with(want(wanted)).unwrap_err());
     if state == State::Closing {
         await_state(&sampler, &[State::FinWait1]);
         far.half_close().unwrap();
@@ -361,7 +359,7 @@ fn a_foreign_unix_socket_is_finished_as_one_of_ours() {
     let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
     near.write_all(&[1; 100_000]).unwrap();
     let reader = thread::spawn(move || {
-        let mut far = Stream::adopt_new(far).unwrap();
+        let mut far = blocking::Stream::adopt_new(far).unwrap();
         far.write_all(b"220 hello").unwrap();
         count(far)
     });
@@ -382,7 +380,7 @@ fn a_foreign_unix_socket_is_finished_as_one_of_ours() {
 #[test]
 fn a_unix_reset_that_a_write_was_told_of_is_not_acked() {
     for over_tokio in [false, true] {
-        let (mut near, far) = UnixStream::pair().unwrap();
+        let (mut near, far) = blocking::UnixStream::pair().unwrap();
         let closer = thread::spawn(move || {
             // The writer waits for room once nothing more comes in.
             let mut before = 0;
@@ -398,9 +396,9 @@ fn a_unix_reset_that_a_write_was_told_of_is_not_acked() {
         let error = near.write_all(&vec![1; 4 << 20]).unwrap_err();
         closer.join().unwrap();
         let finished = if over_tokio {
-            run(async { AsyncStream::from_blocking(near).unwrap().finish(within(SECOND)).await })
+            run(async { Stream::from_blocking(near).unwrap().finish_with(within(SECOND)).await })
         } else {
-            near.finish(within(SECOND))
+            near.finish_with(within(SECOND))
         };
         let failed = finished.unwrap_err();
         assert!(matches!(failed.why, Unproven::Reset | Unproven::Unknowable), "{error}, {failed}");
@@ -412,7 +410,7 @@ fn a_unix_reset_that_a_write_was_told_of_is_not_acked() {
 #[test]
 fn a_stopped_process_is_acked_as_far_as_its_kernel_took_it() {
     let listener = support::listener();
-    let port = listener.local_addr().port().to_string();
+    let port = listener.local_addr().unwrap().port().to_string();
     let script = "import socket,sys,time; s=socket.create_connection(('127.0.0.1',int(sys.argv[1]))); \
                   s.recv(1); time.sleep(60)";
     let python = Command::new("python3").args(["-c", script, &port]).stdout(Stdio::null()).spawn();
@@ -423,7 +421,7 @@ fn a_stopped_process_is_acked_as_far_as_its_kernel_took_it() {
     };
     signal("-STOP", child.id());
     near.write_all(&[5; 1000]).unwrap();
-    let error = near.finish(FinishOptions { deadline: 300 * MS, ..want(Delivery::Closed) });
+    let error = near.finish_with(want(Delivery::Closed).within(300 * MS));
     let error = error.unwrap_err();
     let (why, acked) = (error.why, error.receipt.acked);
     child.kill().unwrap();
@@ -439,10 +437,10 @@ fn what_fails_gives_its_descriptors_back() {
         near.write_all(b"some").unwrap();
         let options = within(Duration::ZERO);
         match turn % 3 {
-            0 => drop(near.finish(options)),
+            0 => drop(near.finish_with(options)),
             1 => {
                 drop(run(async {
-                    AsyncStream::from_blocking(near).unwrap().finish(options).await
+                    Stream::from_blocking(near).unwrap().finish_with(options).await
                 }));
             }
             _ => drop(near.abort(Duration::ZERO)),

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use lastbyte_link::{LinkError, Namespace};
 use lastbyte_socket::{
-    AsyncStream, ConnectOptions, End, FastOpen, FinishOptions, Kind, Listener, Multipath,
-    Operation, SocketError, Stream, Tune,
+    ConnectOptions, End, FastOpen, FinishOptions, Kind, Multipath, Operation, SocketError,
+    SocketOptions, Stream, blocking,
 };
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::tcp;
@@ -30,7 +30,7 @@ fn a_connection_comes_from_the_source_of_its_family() {
     let Some(host) = host(&[]) else { return };
     host.run(|| {
         let source = Ipv4Addr::new(127, 0, 0, 9);
-        let how = ConnectOptions { sources: vec![V6, source.into()], ..ConnectOptions::default() };
+        let how = ConnectOptions::default().sources(vec![V6, source.into()]);
         let (four, six) = (listen(V4), listen(V6));
         let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
         for (listener, to, from) in [
@@ -38,7 +38,7 @@ fn a_connection_comes_from_the_source_of_its_family() {
             (&six, V6, V6),
             (&four, mapped.into(), source.to_ipv6_mapped().into()),
         ] {
-            let to = SocketAddr::from((to, listener.local_addr().port()));
+            let to = SocketAddr::from((to, listener.local_addr().unwrap().port()));
             for near in by_both(to, &how) {
                 let near = near.unwrap();
                 let far = listener.accept_within(SECOND).unwrap();
@@ -46,7 +46,7 @@ fn a_connection_comes_from_the_source_of_its_family() {
                 assert_eq!(local.ip(), from);
                 assert_eq!(far.peer_addr().unwrap().ip(), from.to_canonical());
                 assert_eq!(near.granted().unwrap().local, Some(local));
-                assert_eq!(near.ends().local, Some(local.into()));
+                assert_eq!(near.endpoints().local, Some(local.into()));
             }
         }
     })
@@ -59,7 +59,7 @@ fn without_a_source_of_its_family_nothing_is_opened() {
     host.run(|| {
         wait_for_sockets(0);
         for (to, source, family) in [(V4, V6, "IPv4"), (V6, V4, "IPv6")] {
-            let how = ConnectOptions { sources: vec![source], ..ConnectOptions::default() };
+            let how = ConnectOptions::default().sources(vec![source]);
             for result in by_both((to, 1).into(), &how) {
                 let error = result.unwrap_err();
                 assert_eq!(error.operation, Operation::Connect);
@@ -76,8 +76,8 @@ fn without_a_source_of_its_family_nothing_is_opened() {
 #[test]
 fn a_source_that_this_host_does_not_have_is_named() {
     let source = Ipv4Addr::new(192, 0, 2, 77);
-    let how = ConnectOptions { sources: vec![source.into()], ..ConnectOptions::default() };
-    let to = listener().local_addr();
+    let how = ConnectOptions::default().sources(vec![source.into()]);
+    let to = listener().local_addr().unwrap();
     for result in by_both(to, &how) {
         let error = result.unwrap_err();
         assert_eq!(error.operation, Operation::Bind);
@@ -92,12 +92,12 @@ fn a_source_that_this_host_does_not_have_is_named() {
 fn a_source_takes_no_port_from_other_destinations() {
     let Some(host) = host(&[("ipv4/ip_local_port_range", "40000 40001")]) else { return };
     host.run(|| {
-        let how = ConnectOptions { sources: vec![V4, V6], ..ConnectOptions::default() };
+        let how = ConnectOptions::default().sources(vec![V4, V6]);
         for family in [V4, V6] {
             let listeners = [listen_at(family, 50_000), listen_at(family, 50_001)];
-            let connections: Vec<Stream> = listeners
+            let connections: Vec<blocking::Stream> = listeners
                 .iter()
-                .flat_map(|listener| by_both(listener.local_addr(), &how))
+                .flat_map(|listener| by_both(listener.local_addr().unwrap(), &how))
                 .map(Result::unwrap)
                 .collect();
             assert_eq!(connections.len(), 4);
@@ -109,7 +109,8 @@ fn a_source_takes_no_port_from_other_destinations() {
 #[test]
 fn a_link_local_peer_without_its_interface_is_told_in_words() {
     let peer = "[fe80::1]:80".parse().unwrap();
-    let error = Stream::connect_with(peer, &ConnectOptions::default(), SECOND).unwrap_err();
+    let error = blocking::Stream::connect_with(peer, &ConnectOptions::default().within(SECOND))
+        .unwrap_err();
     let text = "fe80::1 is link-local: name its interface, as fe80::1%eth0";
     assert!(error.to_string().contains(text), "{error}");
     assert_eq!(error.cause.kind(), ErrorKind::InvalidInput);
@@ -125,9 +126,9 @@ fn a_link_local_source_is_used_on_the_interface_of_the_peer_or_of_the_options() 
             loopback.add_address(ip(last).into(), 64).unwrap();
         }
         let to = |port, scope| SocketAddr::from(SocketAddrV6::new(ip(1), port, 0, scope));
-        let listener = Listener::listen(to(0, loopback.index()), &Tune::default()).unwrap();
-        let port = listener.local_addr().port();
-        let mut how = ConnectOptions { sources: vec![ip(2).into()], ..ConnectOptions::default() };
+        let listener = blocking::TcpListener::bind(to(0, loopback.index())).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut how = ConnectOptions::default().sources(vec![ip(2).into()]);
         for result in by_both(to(port, 0), &how) {
             let error = result.unwrap_err();
             assert_eq!(error.cause.kind(), ErrorKind::InvalidInput);
@@ -135,11 +136,11 @@ fn a_link_local_source_is_used_on_the_interface_of_the_peer_or_of_the_options() 
         }
         // The kernel finds the way to an address a little after it was given that.
         wait_for("way between the addresses", || {
-            blocking(to(port, loopback.index()), &how).is_ok()
+            over_std(to(port, loopback.index()), &how).is_ok()
         });
         drop(listener.accept_within(SECOND).unwrap());
         for (scope, interface) in [(loopback.index(), None), (0, Some("lo".to_owned()))] {
-            how.tune.interface = interface;
+            how.socket.interface = interface;
             for near in by_both(to(port, scope), &how) {
                 assert_eq!(near.unwrap().local_addr().unwrap().ip(), ip(2));
                 let far = listener.accept_within(SECOND).unwrap();
@@ -156,9 +157,9 @@ fn a_link_local_source_is_used_on_the_interface_of_the_peer_or_of_the_options() 
 fn multipath_is_used_where_the_peer_has_it() {
     let Some(host) = multipath_host() else { return };
     host.run(|| {
-        let how = ConnectOptions { mptcp: true, ..ConnectOptions::default() };
+        let how = ConnectOptions::default().mptcp(true);
         let plain = listener();
-        for near in by_both(plain.local_addr(), &how) {
+        for near in by_both(plain.local_addr().unwrap(), &how) {
             let near = near.unwrap();
             assert_eq!(near.kind(), Kind::Mptcp);
             assert_eq!(near.granted().unwrap().multipath, Some(Multipath::FellBack));
@@ -183,9 +184,9 @@ fn where_multipath_is_off_the_connection_is_plain_tcp() {
     let Some(host) = multipath_host() else { return };
     host.set_sysctl("mptcp/enabled", "0").unwrap();
     host.run(|| {
-        let how = ConnectOptions { mptcp: true, ..ConnectOptions::default() };
+        let how = ConnectOptions::default().mptcp(true);
         let listener = listener();
-        for near in by_both(listener.local_addr(), &how) {
+        for near in by_both(listener.local_addr().unwrap(), &how) {
             let near = near.unwrap();
             assert_eq!(near.kind(), Kind::Tcp);
             assert_eq!(near.granted().unwrap().multipath, Some(Multipath::Absent));
@@ -200,10 +201,10 @@ fn what_multipath_cannot_do_is_an_error_where_it_was_asked_for() {
     let Some(host) = multipath_host() else { return };
     host.run(|| {
         let listener = listen_multipath();
-        let user_timeout = Tune { user_timeout: Some(SECOND), ..Tune::default() };
-        let pacing = Tune { max_pacing_rate: Some(1_000_000), ..Tune::default() };
+        let user_timeout = SocketOptions::default().user_timeout(SECOND);
+        let pacing = SocketOptions::default().max_pacing_rate(1_000_000);
         for (tune, option) in [(user_timeout, "TCP_USER_TIMEOUT"), (pacing, "SO_MAX_PACING_RATE")] {
-            let how = ConnectOptions { mptcp: true, tune, ..ConnectOptions::default() };
+            let how = ConnectOptions::default().mptcp(true).socket(tune);
             for result in by_both(listener.local_addr().unwrap(), &how) {
                 let error = result.unwrap_err();
                 assert_eq!(error.operation, Operation::Set(option), "{error}");
@@ -214,7 +215,7 @@ fn what_multipath_cannot_do_is_an_error_where_it_was_asked_for() {
 }
 
 /// What is written arrives. Of multipath TCP no finish can prove it.
-fn assert_carries(mut near: Stream, far: TcpStream) {
+fn assert_carries(mut near: blocking::Stream, far: TcpStream) {
     near.write_all(&[7; 100_000]).unwrap();
     let reader = thread::spawn(move || read_all(far));
     drop(near);
@@ -226,7 +227,7 @@ fn assert_carries(mut near: Stream, far: TcpStream) {
 #[test]
 fn first_bytes_arrive_once_with_and_without_a_cookie() {
     for length in [1, 1_000, 60_000, 5_000_000] {
-        for face in [blocking, over_tokio] {
+        for face in [over_std, over_tokio] {
             let Some(host) = host(&[("ipv4/tcp_fastopen", "3")]) else { return };
             host.run(|| {
                 let server = serve_early();
@@ -244,9 +245,9 @@ fn first_bytes_that_the_syn_could_not_bring_arrive_after_it() {
     let Some(host) = host(&[("ipv4/tcp_fastopen", "3")]) else { return };
     host.run(|| {
         let (server, other) = (serve_early(), listener());
-        assert_eq!(dial_early(&server, 100, blocking), FastOpen::NoCookie);
+        assert_eq!(dial_early(&server, 100, over_std), FastOpen::NoCookie);
         // The cookie is one of the host; this listener takes none.
-        for face in [blocking, over_tokio] {
+        for face in [over_std, over_tokio] {
             assert_eq!(dial_early(&other, 100_000, face), FastOpen::NotAcked);
         }
     })
@@ -254,7 +255,7 @@ fn first_bytes_that_the_syn_could_not_bring_arrive_after_it() {
     host.set_sysctl("ipv4/tcp_fastopen", "2").unwrap();
     host.run(|| {
         let server = serve_early();
-        for face in [blocking, over_tokio] {
+        for face in [over_std, over_tokio] {
             assert_eq!(dial_early(&server, 100_000, face), FastOpen::Unused);
         }
     })
@@ -269,8 +270,8 @@ fn first_bytes_go_with_a_source_and_multipath_too() {
         let server = serve_early();
         for (mptcp, expected) in [(false, FastOpen::NoCookie), (true, FastOpen::Acked)] {
             let early = vec![7; 100];
-            let how = ConnectOptions { sources: vec![V4], mptcp, early, ..Default::default() };
-            let near = blocking(server.local_addr(), &how).unwrap();
+            let how = ConnectOptions::default().sources(vec![V4]).mptcp(mptcp).early(early);
+            let near = over_std(server.local_addr().unwrap(), &how).unwrap();
             let far = server.accept().unwrap();
             assert_eq!(near.written(), 100);
             let told = near.granted().unwrap().fast_open;
@@ -289,12 +290,13 @@ fn bytes_in_a_syn_that_nobody_answers_are_no_connection() {
     let Some(host) = host(&[("ipv4/tcp_fastopen", "3")]) else { return };
     host.run(|| {
         let server = serve_early();
-        assert_eq!(dial_early(&server, 1, blocking), FastOpen::NoCookie);
+        assert_eq!(dial_early(&server, 1, over_std), FastOpen::NoCookie);
         let silent = Silent::new();
         wait_for_sockets(1 + Silent::SOCKETS);
         let before = connections();
-        let how = ConnectOptions { early: vec![7; 100], ..ConnectOptions::default() };
-        let error = Stream::connect_with(silent.address, &how, 50 * MS).unwrap_err();
+        let how = ConnectOptions::default().early(vec![7; 100]);
+        let error = blocking::Stream::connect_with(silent.address, &how.clone().within(50 * MS))
+            .unwrap_err();
         assert_eq!(error.cause.kind(), ErrorKind::TimedOut);
         assert_eq!(connections(), before);
         wait_for_sockets(1 + Silent::SOCKETS);
@@ -305,30 +307,31 @@ fn bytes_in_a_syn_that_nobody_answers_are_no_connection() {
             drop(waiting);
             read_all(far)
         });
-        let near = Stream::connect_with(silent.address, &how, 20 * SECOND).unwrap();
+        let near = blocking::Stream::connect_with(silent.address, &how.clone().within(20 * SECOND))
+            .unwrap();
         assert_eq!(near.written(), 100);
         eprintln!("fast open: {:?}", near.granted().unwrap().fast_open);
-        near.finish(FinishOptions::within(10 * SECOND)).unwrap();
+        near.finish_with(FinishOptions::default().within(10 * SECOND)).unwrap();
         assert_eq!(acceptor.join().unwrap(), [7; 100]);
     })
     .unwrap();
 }
 
 /// Connects with so many first bytes to a server that reads them; tells what became of the SYN's.
-fn dial_early(server: &Listener, length: usize, face: Face) -> FastOpen {
+fn dial_early(server: &blocking::Listener, length: usize, face: Face) -> FastOpen {
     let early: Vec<u8> = (0..length).map(|place| u8::try_from(place % 251).unwrap()).collect();
-    let how = ConnectOptions { early, ..ConnectOptions::default() };
+    let how = ConnectOptions::default().early(early);
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let far = server.accept_within(10 * SECOND).unwrap();
             read_all(far.into_inner())
         });
-        let mut near = face(server.local_addr(), &how).unwrap();
+        let mut near = face(server.local_addr().unwrap(), &how).unwrap();
         assert_eq!(near.written(), length as u64);
         let told = near.granted().unwrap().fast_open.unwrap();
         near.write_all(b"more").unwrap();
         assert_eq!(near.written(), length as u64 + 4);
-        let receipt = near.finish(FinishOptions::within(10 * SECOND)).unwrap();
+        let receipt = near.finish_with(FinishOptions::default().within(10 * SECOND)).unwrap();
         assert_eq!(receipt.acked, Some(length as u64 + 4));
         let read = reader.join().unwrap();
         assert!(read == [&how.early[..], b"more"].concat(), "{} B of {length} B", read.len());
@@ -336,7 +339,7 @@ fn dial_early(server: &Listener, length: usize, face: Face) -> FastOpen {
     })
 }
 
-fn serve_early() -> Listener {
+fn serve_early() -> blocking::Listener {
     let listener = listener();
     tcp::set_fast_open_queue(&listener, 16).unwrap();
     listener
@@ -348,8 +351,8 @@ fn serve_early() -> Listener {
 fn a_connection_that_meets_itself_is_refused() {
     let Some(host) = host(&[("ipv4/ip_local_port_range", "40000 40000")]) else { return };
     host.run(|| {
-        let early = ConnectOptions { early: vec![7; 100], ..ConnectOptions::default() };
-        let multipath = ConnectOptions { mptcp: true, ..ConnectOptions::default() };
+        let early = ConnectOptions::default().early(vec![7; 100]);
+        let multipath = ConnectOptions::default().mptcp(true);
         for how in [ConnectOptions::default(), early, multipath] {
             for to in [V4, V6, Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()] {
                 for result in by_both((to, 40_000).into(), &how) {
@@ -372,11 +375,11 @@ fn where_all_ports_are_in_use_the_error_says_so() {
         for (to, how) in [
             (V4, ConnectOptions::default()),
             (V6, ConnectOptions::default()),
-            (V4, ConnectOptions { sources: vec![V4], ..ConnectOptions::default() }),
-            (V4, ConnectOptions { early: vec![7; 10], ..ConnectOptions::default() }),
+            (V4, ConnectOptions::default().sources(vec![V4])),
+            (V4, ConnectOptions::default().early(vec![7; 10])),
         ] {
             let listener = listen_at(to, 50_000);
-            let to = listener.local_addr();
+            let to = listener.local_addr().unwrap();
             let both = by_both(to, &how).map(Result::unwrap);
             for result in by_both(to, &how) {
                 let error = result.unwrap_err();
@@ -387,7 +390,7 @@ fn where_all_ports_are_in_use_the_error_says_so() {
             }
             let [one, _two] = both;
             drop(one.abort(Duration::ZERO));
-            blocking(to, &how).unwrap();
+            over_std(to, &how).unwrap();
         }
     })
     .unwrap();
@@ -415,14 +418,14 @@ fn a_dropped_connect_leaves_nothing_and_is_no_clean_end_to_the_peer() {
     host.run(|| {
         let server = serve_early();
         let silent = Silent::new();
-        let refusing = listener().local_addr();
-        let early = ConnectOptions { early: vec![7; 5_000_000], ..ConnectOptions::default() };
-        let sources = ConnectOptions { sources: vec![V4], ..ConnectOptions::default() };
-        let multipath = ConnectOptions { mptcp: true, ..ConnectOptions::default() };
+        let refusing = listener().local_addr().unwrap();
+        let early = ConnectOptions::default().early(vec![7; 5_000_000]);
+        let sources = ConnectOptions::default().sources(vec![V4]);
+        let multipath = ConnectOptions::default().mptcp(true);
         wait_for_sockets(1 + Silent::SOCKETS);
         let before = connections();
         for how in [ConnectOptions::default(), early, sources, multipath] {
-            for to in [server.local_addr(), silent.address, refusing] {
+            for to in [server.local_addr().unwrap(), silent.address, refusing] {
                 for polls in 0..5 {
                     run(drop_after(polls, to, &how));
                     accepted += accept_resets(&server);
@@ -444,12 +447,16 @@ fn a_blocking_connect_that_takes_too_long_leaves_nothing() {
         wait_for_sockets(Silent::SOCKETS);
         let before = connections();
         for timeout in [Duration::ZERO, 20 * MS] {
-            let result = Stream::connect_with(silent.address, &ConnectOptions::default(), timeout);
+            let result = blocking::Stream::connect_with(
+                silent.address,
+                &ConnectOptions::default().within(timeout),
+            );
             assert_eq!(result.unwrap_err().cause.kind(), ErrorKind::TimedOut);
             assert_eq!(connections(), before);
             wait_for_sockets(Silent::SOCKETS);
         }
-        let result = run(AsyncStream::connect(silent.address, &Tune::default(), 20 * MS));
+        let result =
+            run(Stream::connect_with(silent.address, &ConnectOptions::default().within(20 * MS)));
         assert_eq!(result.unwrap_err().cause.kind(), ErrorKind::TimedOut);
         assert_eq!(connections(), before);
         wait_for_sockets(Silent::SOCKETS);
@@ -459,7 +466,7 @@ fn a_blocking_connect_that_takes_too_long_leaves_nothing() {
 
 /// Polls a connect so many times, with a look at the network between, and drops it.
 async fn drop_after(polls: usize, to: SocketAddr, how: &ConnectOptions) {
-    let mut connect = pin!(AsyncStream::connect_with(to, how));
+    let mut connect = pin!(Stream::connect_with(to, how));
     for _ in 0..polls {
         match poll_fn(|cx| Poll::Ready(connect.as_mut().poll(cx))).await {
             Poll::Ready(Ok(stream)) => return stream.discard(),
@@ -470,7 +477,7 @@ async fn drop_after(polls: usize, to: SocketAddr, how: &ConnectOptions) {
 }
 
 /// Accepts what has come, and checks that each was reset.
-fn accept_resets(server: &Listener) -> usize {
+fn accept_resets(server: &blocking::Listener) -> usize {
     let mut accepted = 0;
     while let Ok(far) = server.accept_within(Duration::ZERO) {
         let (_, end) = count(far);
@@ -482,18 +489,18 @@ fn accept_resets(server: &Listener) -> usize {
 
 // --- what they share -----------------------------------------------------------------------------
 
-type Face = fn(SocketAddr, &ConnectOptions) -> Result<Stream, SocketError>;
+type Face = fn(SocketAddr, &ConnectOptions) -> Result<blocking::Stream, SocketError>;
 
-fn by_both(to: SocketAddr, how: &ConnectOptions) -> [Result<Stream, SocketError>; 2] {
-    [blocking(to, how), over_tokio(to, how)]
+fn by_both(to: SocketAddr, how: &ConnectOptions) -> [Result<blocking::Stream, SocketError>; 2] {
+    [over_std(to, how), over_tokio(to, how)]
 }
 
-fn blocking(to: SocketAddr, how: &ConnectOptions) -> Result<Stream, SocketError> {
-    Stream::connect_with(to, how, 10 * SECOND)
+fn over_std(to: SocketAddr, how: &ConnectOptions) -> Result<blocking::Stream, SocketError> {
+    blocking::Stream::connect_with(to, &how.clone().within(10 * SECOND))
 }
 
-fn over_tokio(to: SocketAddr, how: &ConnectOptions) -> Result<Stream, SocketError> {
-    run(async { AsyncStream::connect_with(to, how).await.map(|s| s.into_blocking().unwrap()) })
+fn over_tokio(to: SocketAddr, how: &ConnectOptions) -> Result<blocking::Stream, SocketError> {
+    run(async { Stream::connect_with(to, how).await.map(|s| s.into_blocking().unwrap()) })
 }
 
 /// A host of its own, so that nobody else opens sockets there.
@@ -525,12 +532,12 @@ fn multipath_host() -> Option<Namespace> {
     None
 }
 
-fn listen(on: IpAddr) -> Listener {
+fn listen(on: IpAddr) -> blocking::Listener {
     listen_at(on, 0)
 }
 
-fn listen_at(on: IpAddr, port: u16) -> Listener {
-    Listener::listen((on, port).into(), &Tune::default()).unwrap()
+fn listen_at(on: IpAddr, port: u16) -> blocking::Listener {
+    blocking::TcpListener::bind((on, port)).unwrap()
 }
 
 fn listen_multipath() -> TcpListener {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::thread;
 
 use lastbyte_socket::{
-    AsyncStream, Drain, End, FinishOptions, Kind, Stream, Unproven, ended, prepare,
+    Drain, End, FinishOptions, Kind, Stream, Unproven, blocking, observed_end, prepare,
 };
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,10 +50,10 @@ fn a_server_that_resets_while_the_request_is_written_first() {
     for _ in 0..RUNS {
         let (near, far) = plain_pair();
         answer_and_reset(far);
-        let mut near = Stream::adopt_new(near).unwrap();
+        let mut near = blocking::Stream::adopt_new(near).unwrap();
         while near.write(&[0; 4096]).is_ok() {}
         let whole = near.read_to_end(&mut Vec::new()).is_ok();
-        assert_eq!((near.ended(), near.bytes_read()), (Some(End::Reset), ANSWER as u64));
+        assert_eq!((near.observed_end(), near.bytes_read()), (Some(End::Reset), ANSWER as u64));
         ours.add(whole);
 
         let (mut near, far) = plain_pair();
@@ -86,16 +86,16 @@ fn a_server_that_resets_while_both_directions_are_busy() {
     for _ in 0..RUNS {
         let (near, far) = plain_pair();
         let server = thread::spawn(move || answer_and_reset(far));
-        let (mut reading, mut writing) = Stream::adopt_new(near).unwrap().into_split();
+        let (mut reading, mut writing) = blocking::Stream::adopt_new(near).unwrap().into_split();
         let writer = thread::spawn(move || {
             while writing.write(&[0; 4096]).is_ok() {}
             writing
         });
         ours.add(reading.read_to_end(&mut Vec::new()).is_ok());
-        assert_eq!(reading.ended(), Some(End::Reset));
+        assert_eq!(reading.observed_end(), Some(End::Reset));
         server.join().unwrap();
         let whole = reading.reunite(writer.join().unwrap()).unwrap();
-        assert_eq!(whole.ended(), Some(End::Reset));
+        assert_eq!(whole.observed_end(), Some(End::Reset));
 
         let (mut near, far) = plain_pair();
         let server = thread::spawn(move || answer_and_reset(far));
@@ -120,12 +120,12 @@ fn a_server_that_resets_while_both_directions_are_busy() {
         let (near, far) = plain_pair();
         let server = thread::spawn(move || answer_and_reset(far));
         async_ours.add(run(async {
-            let near = AsyncStream::from_blocking(Stream::adopt_new(near).unwrap()).unwrap();
+            let near = Stream::from_blocking(blocking::Stream::adopt_new(near).unwrap()).unwrap();
             let (mut reading, mut writing) = near.into_split();
             let writer = async { while writing.write_all(&[0; 4096]).await.is_ok() {} };
             let mut answer = Vec::new();
             let read = tokio::join!(writer, reading.read_to_end(&mut answer)).1;
-            assert_eq!(reading.ended(), Some(End::Reset));
+            assert_eq!(reading.observed_end(), Some(End::Reset));
             read.is_ok()
         }));
         server.join().unwrap();
@@ -154,7 +154,7 @@ fn send_and_end(far: &TcpStream, urgent: bool, reset: bool) {
 fn urgent_bytes_and_an_early_half_close_never_make_a_reset_a_fin() {
     for (urgent, early, reset) in (0..8).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0)) {
         let (near, far) = plain_pair();
-        let mut near = Stream::adopt_new(near).unwrap();
+        let mut near = blocking::Stream::adopt_new(near).unwrap();
         if early {
             near.half_close().unwrap();
         }
@@ -169,10 +169,10 @@ fn urgent_bytes_and_an_early_half_close_never_make_a_reset_a_fin() {
 #[test]
 fn an_urgent_byte_does_not_stop_a_reader_over_tokio() {
     let (near, far) = plain_pair();
-    let near = Stream::adopt_new(near).unwrap();
+    let near = blocking::Stream::adopt_new(near).unwrap();
     send_and_end(&far, true, false);
     run(async {
-        let mut near = AsyncStream::from_blocking(near).unwrap();
+        let mut near = Stream::from_blocking(near).unwrap();
         let mut all = Vec::new();
         // The peer stays: nothing new wakes a reader that forgot what lies behind the mark.
         let mut first = (&mut near).take(2000);
@@ -200,7 +200,7 @@ fn ended_tells_a_foreign_reader_as_much_as_can_be_known() {
         drop(far);
         let mut all = Vec::new();
         let _ = near.read_to_end(&mut all);
-        let end = ended(&near, all.len() as u64).unwrap();
+        let end = observed_end(&near, all.len() as u64).unwrap();
         let truth = if reset { End::Reset } else { End::Fin };
         let about = format!("{end:?} for {prepared} {urgent} {half_closed} {reset}");
         // Never the opposite; unknown only where an urgent byte could have been passed over.
@@ -214,7 +214,7 @@ fn a_reading_side_shut_down_here_is_no_end_of_the_peer() {
     let (mut near, _far) = pair();
     SockRef::from(&near).shutdown(Shutdown::Read).unwrap();
     assert_eq!(near.read(&mut [0; 8]).unwrap(), 0);
-    assert_eq!(near.ended(), Some(End::Unknown));
+    assert_eq!(near.observed_end(), Some(End::Unknown));
 }
 
 fn mptcp() -> io::Result<Socket> {
@@ -238,21 +238,21 @@ fn multipath_tcp_is_unknown_and_loses_nothing() {
             Ok(pair) => pair,
             Err(error) => return lastbyte_testing::not_tested!("no Multipath TCP here: {error}"),
         };
-        let mut near = Stream::adopt_new(near).unwrap();
+        let mut near = blocking::Stream::adopt_new(near).unwrap();
         assert_eq!(near.kind(), Kind::Mptcp);
         send_and_end(&far, false, reset);
         drop(far);
         let _ = near.read_to_end(&mut Vec::new());
-        assert!(matches!(near.ended(), Some(End::Unknown | End::Reset)), "{native} {reset}");
-        assert!(reset || near.ended() == Some(End::Unknown), "{native}");
+        assert!(matches!(near.observed_end(), Some(End::Unknown | End::Reset)), "{native} {reset}");
+        assert!(reset || near.observed_end() == Some(End::Unknown), "{native}");
     }
     // With an unread greeting, which would make a close lose what is queued.
     let (near, mut far) = mptcp_pair(true).unwrap();
     far.write_all(b"220 hello\r\n").unwrap();
     let reader = thread::spawn(move || far.read_to_end(&mut Vec::new()).unwrap());
-    let mut near = Stream::adopt_new(near).unwrap();
+    let mut near = blocking::Stream::adopt_new(near).unwrap();
     near.write_all(&vec![7; 1_000_000]).unwrap();
-    let error = near.finish(FinishOptions::within(10 * SECOND)).unwrap_err();
+    let error = near.finish_with(FinishOptions::default().within(10 * SECOND)).unwrap_err();
     assert_eq!((error.why, error.receipt.acked), (Unproven::Unknowable, None), "{error}");
     assert_eq!(reader.join().unwrap(), 1_000_000);
 }
@@ -260,7 +260,7 @@ fn multipath_tcp_is_unknown_and_loses_nothing() {
 #[test]
 fn a_unix_stream_that_was_cut_is_no_end_also_when_a_write_took_the_error() {
     for write_first in [false, true] {
-        let (mut near, mut far) = lastbyte_socket::UnixStream::pair().unwrap();
+        let (mut near, mut far) = blocking::UnixStream::pair().unwrap();
         far.write_all(&[9; 500]).unwrap();
         near.write_all(b"never read").unwrap();
         drop(far);
@@ -269,9 +269,13 @@ fn a_unix_stream_that_was_cut_is_no_end_also_when_a_write_took_the_error() {
         }
         let error = near.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        assert_eq!((near.ended(), near.bytes_read()), (Some(End::Reset), 500), "{write_first}");
+        assert_eq!(
+            (near.observed_end(), near.bytes_read()),
+            (Some(End::Reset), 500),
+            "{write_first}"
+        );
     }
-    let (near, mut far) = lastbyte_socket::UnixStream::pair().unwrap();
+    let (near, mut far) = blocking::UnixStream::pair().unwrap();
     far.write_all(b"whole").unwrap();
     drop(far);
     assert_eq!(count(near), (5, Some(End::Fin)));
@@ -281,28 +285,28 @@ fn a_unix_stream_that_was_cut_is_no_end_also_when_a_write_took_the_error() {
 #[test]
 fn a_unix_reset_that_a_proof_was_told_of_is_no_end_for_the_reading_half() {
     let cut = || {
-        let (mut near, far) = lastbyte_socket::UnixStream::pair().unwrap();
+        let (mut near, far) = blocking::UnixStream::pair().unwrap();
         near.write_all(b"never read").unwrap();
         drop(far);
         near
     };
     let (mut reading, mut writing) = cut().into_split();
-    assert_eq!(writing.prove(FinishOptions::default()).unwrap_err().why, Unproven::Reset);
+    assert_eq!(writing.prove_with(FinishOptions::default()).unwrap_err().why, Unproven::Reset);
     reading.read_to_end(&mut Vec::new()).unwrap_err();
-    assert_eq!(reading.ended(), Some(End::Reset));
+    assert_eq!(reading.observed_end(), Some(End::Reset));
     run(async {
-        let (mut reading, mut writing) = AsyncStream::from_blocking(cut()).unwrap().into_split();
-        let error = writing.prove(FinishOptions::default()).await.unwrap_err();
+        let (mut reading, mut writing) = Stream::from_blocking(cut()).unwrap().into_split();
+        let error = writing.prove_with(FinishOptions::default()).await.unwrap_err();
         assert_eq!(error.why, Unproven::Reset);
         reading.read_to_end(&mut Vec::new()).await.unwrap_err();
-        assert_eq!(reading.ended(), Some(End::Reset));
+        assert_eq!(reading.observed_end(), Some(End::Reset));
     });
 }
 
 /// A write that took some bytes before it was told returns their number, and nobody is told.
 #[test]
 fn a_unix_reset_that_a_short_write_swallowed_is_never_an_end() {
-    let (mut near, far) = lastbyte_socket::UnixStream::pair().unwrap();
+    let (mut near, far) = blocking::UnixStream::pair().unwrap();
     let closer = thread::spawn(move || {
         let mut before = 0;
         loop {
@@ -317,7 +321,11 @@ fn a_unix_reset_that_a_short_write_swallowed_is_never_an_end() {
     near.write_all(&vec![1; 4 << 20]).unwrap_err();
     closer.join().unwrap();
     let _ = near.read_to_end(&mut Vec::new());
-    assert!(matches!(near.ended(), Some(End::Reset | End::Unknown)), "{:?}", near.ended());
+    assert!(
+        matches!(near.observed_end(), Some(End::Reset | End::Unknown)),
+        "{:?}",
+        near.observed_end()
+    );
 }
 
 /// Streams end in turn with all kinds of ends: none keeps a descriptor.
@@ -329,11 +337,11 @@ fn ends_give_their_descriptors_back() {
         match turn % 4 {
             0 => drop(far),
             1 => drop(far.abort(SECOND)),
-            2 => drop(far.finish(FinishOptions { drain: Drain::Keep, ..Default::default() })),
+            2 => drop(far.finish_with(FinishOptions::default().drain(Drain::Keep))),
             _ => drop(far.into_split()),
         }
         let _ = near.read(&mut [0; 8]);
-        assert!(near.ended().is_some());
+        assert!(near.observed_end().is_some());
     }
     // Other tests of this process open some too: a leak would be two hundred.
     let after = open_descriptors();

@@ -4,9 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 
 use lastbyte_link::{LinkError, Namespace};
-use lastbyte_socket::{
-    Delivery, End, FinishOptions, Listener, State, Tune, Unproven, finish_fd, info,
-};
+use lastbyte_socket::blocking::TcpListener;
+use lastbyte_socket::{Delivery, End, FinishOptions, State, Unproven, finish_fd, info};
 use lastbyte_sys::tcp;
 use socket2::{Domain, Socket, Type};
 
@@ -37,20 +36,19 @@ fn host() -> Option<Namespace> {
     }
 }
 
-fn serve() -> Listener {
-    let listener =
-        Listener::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tune::default()).unwrap();
+fn serve() -> TcpListener {
+    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     tcp::set_fast_open_queue(&listener, 16).unwrap();
     listener
 }
 
 /// The first connection brings the cookie for those that follow.
-fn fetch_cookie(listener: &Listener) {
-    let first = connecting(listener.local_addr());
+fn fetch_cookie(listener: &TcpListener) {
+    let first = connecting(listener.local_addr().unwrap());
     let _ = first.send(b"first");
     let accepted = listener.accept_within(SECOND).unwrap();
     let reader = thread::spawn(move || count(accepted));
-    let receipt = finish_fd(&first, FinishOptions::within(10 * SECOND)).unwrap();
+    let receipt = finish_fd(&first, FinishOptions::default().within(10 * SECOND)).unwrap();
     assert_eq!(receipt.unacked, Some(0));
     drop(first);
     reader.join().unwrap();
@@ -62,13 +60,13 @@ fn bytes_in_the_first_packet_are_counted_like_others() {
     host.run(|| {
         let listener = serve();
         fetch_cookie(&listener);
-        let near = connecting(listener.local_addr());
+        let near = connecting(listener.local_addr().unwrap());
         // Nothing has left: the write does it, with the bytes in the SYN.
         assert_eq!(info(&near).unwrap().state, State::SynSent);
         assert_eq!(near.send(&[7; 100]).unwrap(), 100);
         let far = listener.accept_within(SECOND).unwrap();
         let reader = thread::spawn(move || count(far));
-        let receipt = finish_fd(&near, FinishOptions::within(10 * SECOND)).unwrap();
+        let receipt = finish_fd(&near, FinishOptions::default().within(10 * SECOND)).unwrap();
         assert_eq!((receipt.level, receipt.unacked), (Delivery::Acked, Some(0)));
         drop(near);
         assert_eq!(reader.join().unwrap(), (100, Some(End::Fin)));
@@ -83,7 +81,7 @@ fn bytes_that_wait_for_a_handshake_are_neither_claimed_nor_thrown_away() {
     host.run(|| {
         let listener = serve();
         fetch_cookie(&listener);
-        let address = listener.local_addr();
+        let address = listener.local_addr().unwrap();
         drop(listener);
         // The same address and a queue that is full: the first packet finds no room.
         let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -93,7 +91,7 @@ fn bytes_that_wait_for_a_handshake_are_neither_claimed_nor_thrown_away() {
         let _waiting = TcpStream::connect(address).unwrap();
         let near = connecting(address);
         assert_eq!(near.send(&[7; 100]).unwrap(), 100);
-        let error = finish_fd(&near, FinishOptions::within(150 * MS)).unwrap_err();
+        let error = finish_fd(&near, FinishOptions::default().within(150 * MS)).unwrap_err();
         assert_eq!(error.why, Unproven::Deadline);
         assert_eq!((error.receipt.level, error.receipt.unacked), (Delivery::Written, None));
         assert_eq!(info(&near).unwrap().state, State::SynSent, "it still connects");
@@ -105,7 +103,7 @@ fn bytes_that_wait_for_a_handshake_are_neither_claimed_nor_thrown_away() {
             std::io::Read::read_to_end(&mut TcpStream::from(second), &mut all).unwrap();
             all.len()
         });
-        let receipt = finish_fd(&near, FinishOptions::within(20 * SECOND)).unwrap();
+        let receipt = finish_fd(&near, FinishOptions::default().within(20 * SECOND)).unwrap();
         assert_eq!((receipt.level, receipt.unacked), (Delivery::Acked, Some(0)));
         drop(near);
         assert_eq!(acceptor.join().unwrap(), 100);

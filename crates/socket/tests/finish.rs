@@ -6,32 +6,36 @@ use std::thread;
 use std::time::Duration;
 
 use lastbyte_socket::{
-    Counted, Delivery, End, FinishOptions, Listener, PeerEnd, State, Stream, Tune, Unproven,
+    ConnectOptions, Counted, Delivery, End, FinishOptions, PeerEnd, State, Unproven, blocking,
     finish_fd, finish_fd_counted, finish_fd_while, prepare,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLION: usize = 1_000_000;
 
-fn listener() -> Listener {
-    Listener::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tune::default()).unwrap()
+fn listener() -> blocking::Listener {
+    blocking::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap()
 }
 
-fn pair() -> (Stream, Stream) {
+fn pair() -> (blocking::Stream, blocking::Stream) {
     let listener = listener();
-    let near = Stream::connect(listener.local_addr(), &Tune::default(), SECOND).unwrap();
+    let near = blocking::Stream::connect_with(
+        listener.local_addr().unwrap(),
+        &ConnectOptions::default().within(SECOND),
+    )
+    .unwrap();
     (near, listener.accept_within(SECOND).unwrap())
 }
 
 fn want(want: Delivery) -> FinishOptions {
-    FinishOptions { want, deadline: 20 * SECOND, ..FinishOptions::default() }
+    FinishOptions::default().want(want).within(20 * SECOND)
 }
 
 /// Reads a stream to its end; returns the bytes and how it ended.
-fn count(mut stream: Stream) -> (u64, Option<End>) {
+fn count(mut stream: blocking::Stream) -> (u64, Option<End>) {
     let mut buffer = vec![0; 65_536];
     while let Ok(1..) = stream.read(&mut buffer) {}
-    (stream.bytes_read(), stream.ended())
+    (stream.bytes_read(), stream.observed_end())
 }
 
 #[test]
@@ -40,7 +44,7 @@ fn a_finished_stream_is_complete_with_a_greeting_unread() {
     far.write_all(b"220 hello\r\n").unwrap();
     let reader = thread::spawn(move || count(far));
     near.write_all(&vec![7; MILLION]).unwrap();
-    let receipt = near.finish(want(Delivery::Acked)).unwrap();
+    let receipt = near.finish_with(want(Delivery::Acked)).unwrap();
     assert_eq!(receipt.acked, Some(MILLION as u64));
     assert_eq!((receipt.unacked, receipt.drained), (Some(0), 11));
     assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
@@ -51,7 +55,7 @@ fn closed_says_that_the_peers_fin_came() {
     let (mut near, far) = pair();
     let reader = thread::spawn(move || count(far));
     near.write_all(b"all").unwrap();
-    let receipt = near.finish(want(Delivery::Closed)).unwrap();
+    let receipt = near.finish_with(want(Delivery::Closed)).unwrap();
     assert_eq!((receipt.level, receipt.peer), (Delivery::Closed, PeerEnd::Fin));
     assert_eq!(reader.join().unwrap(), (3, Some(End::Fin)));
 }
@@ -61,9 +65,9 @@ fn a_peer_that_ended_first_cannot_make_it_closed() {
     let (mut near, mut far) = pair();
     far.half_close().unwrap();
     assert_eq!(near.read(&mut [0; 8]).unwrap(), 0);
-    assert_eq!(near.ended(), Some(End::Fin));
+    assert_eq!(near.observed_end(), Some(End::Fin));
     near.write_all(b"late").unwrap();
-    let error = near.finish(want(Delivery::Closed)).unwrap_err();
+    let error = near.finish_with(want(Delivery::Closed)).unwrap_err();
     assert_eq!((error.why, error.receipt.level), (Unproven::EarlyFin, Delivery::Acked));
     assert_eq!(count(far), (4, Some(End::Fin)));
 }
@@ -74,7 +78,7 @@ fn an_early_fin_that_was_never_read_is_seen_too() {
     far.half_close().unwrap();
     // On loopback the FIN is there when the call returns.
     near.write_all(b"late").unwrap();
-    let error = near.finish(want(Delivery::Closed)).unwrap_err();
+    let error = near.finish_with(want(Delivery::Closed)).unwrap_err();
     assert_eq!(error.why, Unproven::EarlyFin);
 }
 
@@ -83,8 +87,8 @@ fn a_peer_that_does_not_read_is_acked_no_further_than_its_window() {
     let (mut near, far) = pair();
     near.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
     while near.write(&[1; 65_536]).is_ok() {}
-    let options = FinishOptions { deadline: SECOND / 4, ..FinishOptions::default() };
-    let error = near.finish(options).unwrap_err();
+    let options = FinishOptions::default().within(SECOND / 4);
+    let error = near.finish_with(options).unwrap_err();
     let receipt = error.receipt;
     assert_eq!((error.why, receipt.peer), (Unproven::Deadline, PeerEnd::Silent));
     assert!(receipt.unacked.unwrap() > 0, "{receipt:?}");
@@ -98,7 +102,7 @@ fn acked_is_not_read_and_the_receipt_says_how_the_peer_ended() {
     near.write_all(b"lost").unwrap();
     // Closing with these four bytes unread resets the connection: acked, and never read.
     drop(far);
-    let receipt = near.finish(want(Delivery::Acked)).unwrap();
+    let receipt = near.finish_with(want(Delivery::Acked)).unwrap();
     assert_eq!((receipt.acked, receipt.peer), (Some(4), PeerEnd::Reset));
     assert!(receipt.level < Delivery::Closed);
 }
@@ -108,7 +112,7 @@ fn closed_is_refused_where_the_peer_reset() {
     let (mut near, far) = pair();
     near.write_all(b"lost").unwrap();
     drop(far);
-    let error = near.finish(want(Delivery::Closed)).unwrap_err();
+    let error = near.finish_with(want(Delivery::Closed)).unwrap_err();
     assert_eq!((error.why, error.receipt.peer), (Unproven::Reset, PeerEnd::Reset));
 }
 
@@ -121,7 +125,7 @@ fn an_abort_is_a_reset_at_the_peer() {
 }
 
 /// A peer that sends 50,000 bytes and resets, while a failed write of ours takes the report.
-fn cut_behind_a_write(near: &mut impl Write, far: Stream) {
+fn cut_behind_a_write(near: &mut impl Write, far: blocking::Stream) {
     let mut far = far;
     far.write_all(&[9; 50_000]).unwrap();
     far.abort(SECOND).unwrap();
@@ -134,14 +138,14 @@ fn a_cut_stream_is_no_end_also_when_a_write_took_the_error() {
     cut_behind_a_write(&mut near, far);
     let error = near.read_to_end(&mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-    assert_eq!((near.ended(), near.bytes_read()), (Some(End::Reset), 50_000));
+    assert_eq!((near.observed_end(), near.bytes_read()), (Some(End::Reset), 50_000));
 }
 
-/// Why [`Stream`] exists: the standard library's reader calls the same cut a clean end.
+/// Why [`blocking::Stream`] exists: the standard library's reader calls the same cut a clean end.
 #[test]
 fn std_calls_the_same_cut_a_clean_end() {
     let listener = listener();
-    let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     cut_behind_a_write(&mut near, listener.accept().unwrap());
     assert_eq!(near.read_to_end(&mut Vec::new()).unwrap(), 50_000);
 }
@@ -150,7 +154,7 @@ fn std_calls_the_same_cut_a_clean_end() {
 fn a_descriptor_can_be_finished_as_well_as_a_stream_by_who_counted() {
     let finish = |prepared: bool, counted: Counted| {
         let listener = listener();
-        let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         if prepared {
             prepare(&near).unwrap();
         }
@@ -161,7 +165,7 @@ fn a_descriptor_can_be_finished_as_well_as_a_stream_by_who_counted() {
         assert_eq!(reader.join().unwrap(), (3, Some(End::Fin)));
         finished
     };
-    let counted = Counted { written: Some(3), read: Some(0) };
+    let counted = Counted::default().written(3).read(0);
     let receipt = finish(true, counted).unwrap();
     assert_eq!((receipt.level, receipt.peer), (Delivery::Closed, PeerEnd::Fin));
     assert_eq!((receipt.written, receipt.sent, receipt.acked), (Some(3), Some(3), Some(3)));
@@ -176,13 +180,13 @@ fn a_descriptor_can_be_finished_as_well_as_a_stream_by_who_counted() {
 #[test]
 fn an_adopted_socket_claims_only_what_it_saw() {
     let listener = listener();
-    let near = TcpStream::connect(listener.local_addr()).unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let far = listener.accept().unwrap();
-    let mut near = Stream::adopt(near).unwrap();
+    let mut near = blocking::Stream::adopt(near).unwrap();
     near.write_all(b"seen").unwrap();
-    far.finish(want(Delivery::Written)).unwrap();
+    far.finish_with(want(Delivery::Written)).unwrap();
     assert_eq!(near.read(&mut [0; 8]).unwrap(), 0);
-    assert_eq!(near.ended(), Some(End::Unknown));
+    assert_eq!(near.observed_end(), Some(End::Unknown));
 }
 
 #[test]
@@ -224,7 +228,7 @@ fn slices_do_not_move_the_deadline() {
     let (mut near, _far) = pair();
     near.set_write_timeout(Some(SECOND / 10)).unwrap();
     while near.write(&[7; 65_536]).is_ok() {}
-    let options = FinishOptions::within(SECOND / 4);
+    let options = FinishOptions::default().within(SECOND / 4);
     let error =
         finish_fd_while(&near, Counted::default(), options, SECOND / 50, || true).unwrap_err();
     assert_eq!((error.why, error.receipt.peer), (Unproven::Deadline, PeerEnd::Silent));
@@ -239,7 +243,7 @@ fn descriptors_are_given_back() {
     for _ in 0..200 {
         let (near, far) = pair();
         drop(far);
-        let _ = near.finish(want(Delivery::Acked));
+        let _ = near.finish_with(want(Delivery::Acked));
     }
     assert!(open() < before + 100, "{before} descriptors before, {} after", open());
 }
@@ -247,7 +251,7 @@ fn descriptors_are_given_back() {
 #[cfg(feature = "tokio")]
 mod over_tokio {
     use super::*;
-    use lastbyte_socket::AsyncStream;
+    use lastbyte_socket::Stream;
 
     fn run<F: Future>(future: F) -> F::Output {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -259,9 +263,9 @@ mod over_tokio {
         far.write_all(b"220 hello\r\n").unwrap();
         let reader = thread::spawn(move || count(far));
         let receipt = run(async {
-            let mut near = AsyncStream::from_blocking(near).unwrap();
+            let mut near = Stream::from_blocking(near).unwrap();
             near.write_all(&vec![7; MILLION]).await.unwrap();
-            near.finish(want(Delivery::Acked)).await.unwrap()
+            near.finish_with(want(Delivery::Acked)).await.unwrap()
         });
         assert_eq!((receipt.acked, receipt.drained), (Some(MILLION as u64), 11));
         assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
@@ -273,22 +277,22 @@ mod over_tokio {
         let (near, mut far) = pair();
         far.write_all(b"220 hello\r\n").unwrap();
         let receipt = run(async {
-            let mut near = AsyncStream::from_blocking(near).unwrap();
+            let mut near = Stream::from_blocking(near).unwrap();
             assert_eq!(near.read(&mut [0; 4]).await.unwrap(), 4);
             near.write_all(b"all").await.unwrap();
-            near.finish(want(Delivery::Acked)).await.unwrap()
+            near.finish_with(want(Delivery::Acked)).await.unwrap()
         });
         assert_eq!((receipt.level, receipt.peer), (Delivery::Acked, PeerEnd::Open));
         assert_eq!((receipt.acked, receipt.drained), (Some(3), 7));
         let mut all = String::new();
         far.read_to_string(&mut all).unwrap();
-        assert_eq!((all.as_str(), far.ended()), ("all", Some(End::Fin)));
+        assert_eq!((all.as_str(), far.observed_end()), ("all", Some(End::Fin)));
     }
 
     #[test]
     fn a_peer_that_resets_after_everything_was_acked_is_no_fin() {
         let (near, far) = pair();
-        let resets = |far: Stream| {
+        let resets = |far: blocking::Stream| {
             // Our three bytes and our FIN are acknowledged, and these bytes unread: a reset.
             while far.info().unwrap().state != State::CloseWait {
                 thread::yield_now();
@@ -298,9 +302,9 @@ mod over_tokio {
         };
         let peer = thread::spawn(move || resets(far));
         let receipt = run(async {
-            let mut near = AsyncStream::from_blocking(near).unwrap();
+            let mut near = Stream::from_blocking(near).unwrap();
             near.write_all(b"all").await.unwrap();
-            near.finish(want(Delivery::Closed)).await.unwrap_err().receipt
+            near.finish_with(want(Delivery::Closed)).await.unwrap_err().receipt
         });
         assert_eq!((receipt.level, receipt.peer), (Delivery::Acked, PeerEnd::Reset));
         peer.join().unwrap();
@@ -328,9 +332,9 @@ mod over_tokio {
     async fn finish_once() -> Duration {
         let (near, far) = pair();
         let reader = tokio::task::spawn_blocking(move || count(far));
-        let mut near = AsyncStream::from_blocking(near).unwrap();
+        let mut near = Stream::from_blocking(near).unwrap();
         near.write_all(&[7; 5000]).await.unwrap();
-        let receipt = near.finish(want(Delivery::Acked)).await.unwrap();
+        let receipt = near.finish_with(want(Delivery::Acked)).await.unwrap();
         assert_eq!(reader.await.unwrap(), (5000, Some(End::Fin)));
         receipt.took
     }
@@ -345,12 +349,12 @@ mod over_tokio {
         let (near, mut far) = pair();
         far.half_close().unwrap();
         let cpu = run(async {
-            let mut near = AsyncStream::from_blocking(near).unwrap();
+            let mut near = Stream::from_blocking(near).unwrap();
             let full = tokio::time::timeout(SECOND / 4, near.write_all(&vec![1; 64 << 20])).await;
             assert!(full.is_err(), "64 MiB fit the buffers");
             let before = lastbyte_sys::process::thread_cpu_time().unwrap();
-            let options = FinishOptions { deadline: SECOND, ..FinishOptions::default() };
-            let error = near.finish(options).await.unwrap_err();
+            let options = FinishOptions::default().within(SECOND);
+            let error = near.finish_with(options).await.unwrap_err();
             assert_eq!(error.why, Unproven::Deadline);
             lastbyte_sys::process::thread_cpu_time().unwrap() - before
         });
@@ -365,10 +369,10 @@ mod over_tokio {
             far.half_close().unwrap();
             let reader = thread::spawn(move || count(far));
             let receipt = run(async {
-                let mut near = AsyncStream::from_blocking(near).unwrap();
+                let mut near = Stream::from_blocking(near).unwrap();
                 assert_eq!(near.read(&mut [0; 8]).await.unwrap(), 0);
                 near.write_all(&vec![7; MILLION]).await.unwrap();
-                near.finish(want(Delivery::Acked)).await.unwrap()
+                near.finish_with(want(Delivery::Acked)).await.unwrap()
             });
             assert_eq!(reader.join().unwrap(), (MILLION as u64, Some(End::Fin)));
             receipt.took
@@ -383,7 +387,7 @@ mod over_tokio {
         far.write_all(b"half").unwrap();
         far.abort(SECOND).unwrap();
         run(async {
-            let mut near = AsyncStream::from_blocking(near).unwrap();
+            let mut near = Stream::from_blocking(near).unwrap();
             let mut buffer = [0; 16];
             let cut = loop {
                 match near.read(&mut buffer).await {
@@ -393,7 +397,7 @@ mod over_tokio {
                 }
             };
             assert_eq!(cut.kind(), io::ErrorKind::ConnectionReset);
-            assert_eq!(near.ended(), Some(End::Reset));
+            assert_eq!(near.observed_end(), Some(End::Reset));
         });
     }
 }

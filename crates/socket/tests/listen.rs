@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use lastbyte_core::Kind;
 use lastbyte_link::{Host, Link, LinkError, Scenario};
-use lastbyte_socket::{AsyncStream, End, Granted, Incoming, ListenOptions, Listener, Tune};
+use lastbyte_socket::blocking::Listener;
+use lastbyte_socket::{End, Granted, Incoming, ListenOptions, SocketOptions, Stream};
 use lastbyte_sys::{poll, socket};
 
 use crate::support::{SECOND, run};
@@ -16,7 +17,9 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST
 const MIB: u32 = 1 << 20;
 
 fn listen(how: &ListenOptions) -> Listener {
-    Listener::listen_with(ANY, how).unwrap()
+    let listener = Listener::bind_with(ANY, how).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    listener
 }
 
 fn next(listener: &Listener) -> Incoming {
@@ -29,10 +32,10 @@ fn what_is_accepted_without_waiting_knows_how_it_ends() {
     let listener = listen(&ListenOptions::default());
     assert_eq!(listener.accept_now().unwrap_err().cause.kind(), ErrorKind::WouldBlock);
     for (linger, end) in [(None, End::Fin), (Some(Duration::ZERO), End::Reset)] {
-        let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let incoming = next(&listener);
         assert_eq!(incoming.peer_addr(), near.local_addr().unwrap());
-        assert_eq!(incoming.local_addr(), Some(listener.local_addr()));
+        assert_eq!(incoming.local_addr(), Some(listener.local_addr().unwrap()));
         near.write_all(b"seven b").unwrap();
         socket::set_linger(&near, linger).unwrap();
         run(async {
@@ -41,7 +44,7 @@ fn what_is_accepted_without_waiting_knows_how_it_ends() {
             assert_eq!(far.read(&mut [0; 16]).await.unwrap(), 7);
             drop(near);
             let rest = far.read(&mut [0; 16]).await;
-            assert_eq!(far.ended(), Some(end), "{rest:?}");
+            assert_eq!(far.observed_end(), Some(end), "{rest:?}");
         });
     }
 }
@@ -49,7 +52,7 @@ fn what_is_accepted_without_waiting_knows_how_it_ends() {
 #[test]
 fn what_is_discarded_is_reset() {
     let listener = listen(&ListenOptions::default());
-    let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     next(&listener).discard();
     assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
@@ -57,7 +60,7 @@ fn what_is_discarded_is_reset() {
 #[test]
 fn urgent_bytes_stay_in_place_without_a_call() {
     let listener = listen(&ListenOptions::default());
-    let near = TcpStream::connect(listener.local_addr()).unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     run(async {
         let mut far = next(&listener).watch().unwrap();
         assert!(socket::oob_inline(&far).unwrap());
@@ -68,22 +71,19 @@ fn urgent_bytes_stay_in_place_without_a_call() {
 
 #[test]
 fn options_change_for_what_is_accepted_from_then_on() {
-    let kernels = ListenOptions { first_buffer: Some(MIB), ..ListenOptions::default() };
+    let kernels = ListenOptions::default().first_buffer(MIB);
     let listener = listen(&kernels);
     let plain = granted(&listener);
-    let asked = ListenOptions {
-        tune: Tune {
-            congestion: Some("reno".to_owned()),
-            send_buffer: Some(65_536),
-            receive_buffer: Some(65_536),
-            notsent_lowat: Some(16_384),
-            user_timeout: Some(SECOND),
-            max_pacing_rate: Some(1_000_000),
-            nodelay: Some(true),
-            ..Tune::default()
-        },
-        ..kernels.clone()
-    };
+    let asked = kernels.clone().socket(
+        SocketOptions::default()
+            .congestion("reno")
+            .send_buffer(65_536)
+            .receive_buffer(65_536)
+            .notsent_lowat(16_384)
+            .user_timeout(SECOND)
+            .max_pacing_rate(1_000_000)
+            .nodelay(true),
+    );
     asked.check(ANY).unwrap();
     listener.change(&kernels, &asked).unwrap();
     let tuned = granted(&listener);
@@ -94,40 +94,44 @@ fn options_change_for_what_is_accepted_from_then_on() {
     listener.change(&asked, &kernels).unwrap();
     let local = granted(&listener);
     // The kernel sizes the buffer of each connection by its route and its handshake.
-    let size = |granted: Granted| Granted { local: None, send_buffer: 0, ..granted };
+    let size = |mut granted: Granted| {
+        granted.local = None;
+        granted.send_buffer = 0;
+        granted
+    };
     assert_eq!(size(local), size(plain));
 }
 
 /// What a connection has that is accepted now.
 fn granted(listener: &Listener) -> Granted {
-    let _near = TcpStream::connect(listener.local_addr()).unwrap();
+    let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     run(async { next(listener).watch().unwrap().granted().unwrap() })
 }
 
 #[test]
 fn what_cannot_be_had_is_named_before() {
-    let tune = Tune { congestion: Some("no-such-thing".to_owned()), ..Tune::default() };
-    let how = ListenOptions { tune, ..ListenOptions::default() };
+    let tune = SocketOptions::default().congestion("no-such-thing");
+    let how = ListenOptions::default().socket(tune);
     let error = how.check(ANY).unwrap_err();
     assert!(error.to_string().starts_with("set TCP_CONGESTION"), "{error}");
 }
 
 #[test]
 fn each_connection_of_a_multipath_listener_has_a_kind_of_its_own() {
-    let how = ListenOptions { mptcp: true, first_buffer: Some(MIB), ..ListenOptions::default() };
+    let how = ListenOptions::default().mptcp(true).first_buffer(MIB);
     let listener = listen(&how);
     if socket::protocol(&listener).unwrap() != socket::PROTOCOL_MPTCP {
         lastbyte_testing::not_tested!("this kernel has no MPTCP");
         return;
     }
-    let _plain = TcpStream::connect(listener.local_addr()).unwrap();
+    let _plain = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     run(async {
         let stream = next(&listener).watch().unwrap();
         assert_eq!(stream.kind(), Kind::Tcp);
         assert!(socket::oob_inline(&stream).unwrap());
     });
     let both = socket::open_mptcp_nonblocking(ANY).unwrap().unwrap();
-    socket::begin_connect(&both, listener.local_addr()).unwrap();
+    socket::begin_connect(&both, listener.local_addr().unwrap()).unwrap();
     run(async { assert_eq!(next(&listener).watch().unwrap().kind(), Kind::Mptcp) });
 }
 
@@ -136,7 +140,7 @@ fn each_connection_of_a_multipath_listener_has_a_kind_of_its_own() {
 #[test]
 fn a_million_bytes_fit_before_the_greeting_turns_the_close_into_a_reset() {
     const BYTES: usize = 1_000_000;
-    let how = ListenOptions { first_buffer: Some(MIB), ..ListenOptions::default() };
+    let how = ListenOptions::default().first_buffer(MIB);
     let listener = listen(&how);
     if socket::receive_buffer(&listener).unwrap().unsigned_abs() < 2 * MIB {
         lastbyte_testing::not_tested!(
@@ -145,7 +149,7 @@ fn a_million_bytes_fit_before_the_greeting_turns_the_close_into_a_reset() {
         return;
     }
     for _ in 0..20 {
-        let mut near = TcpStream::connect(listener.local_addr()).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         run(async {
             let mut far = next(&listener).watch().unwrap();
             assert_eq!(far.granted().unwrap().receive_buffer_fixed, Some(false));
@@ -160,7 +164,7 @@ fn a_million_bytes_fit_before_the_greeting_turns_the_close_into_a_reset() {
     }
 }
 
-async fn count(stream: &mut AsyncStream) -> u64 {
+async fn count(stream: &mut Stream) -> u64 {
     let mut buffer = vec![0; 65_536];
     while let Ok(1..) = stream.read(&mut buffer).await {}
     stream.bytes_read()
@@ -171,9 +175,9 @@ async fn count(stream: &mut AsyncStream) -> u64 {
 #[ignore = "ten seconds, in namespaces"]
 fn a_first_buffer_grows_over_a_long_path() {
     let scenario = Scenario::parse("long", "rtt = '100ms'\nrate = '400mbit'").unwrap();
-    let first = ListenOptions { first_buffer: Some(MIB), ..ListenOptions::default() };
-    let tune = Tune { receive_buffer: Some(MIB), ..Tune::default() };
-    let fixed = ListenOptions { tune, ..first.clone() };
+    let first = ListenOptions::default().first_buffer(MIB);
+    let tune = SocketOptions::default().receive_buffer(MIB);
+    let fixed = first.clone().socket(tune);
     let came = [ListenOptions::default(), first, fixed].map(|how| {
         let link = match Link::up(&scenario.spec, 7) {
             Ok(link) => link,
@@ -184,8 +188,8 @@ fn a_first_buffer_grows_over_a_long_path() {
             Err(error) => panic!("{error}"),
         };
         let address = SocketAddr::new(Host::Far.address().into(), 0);
-        let listener = link.far().run(|| Listener::listen_with(address, &how)).unwrap().unwrap();
-        let address = listener.local_addr();
+        let listener = link.far().run(|| Listener::bind_with(address, &how)).unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
         let mut near = link.near().run(|| TcpStream::connect(address)).unwrap().unwrap();
         let writer = thread::spawn(move || {
             let began = Instant::now();

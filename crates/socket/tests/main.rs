@@ -10,6 +10,7 @@ mod finish;
 #[cfg(feature = "tokio")]
 mod listen;
 mod source;
+mod streams;
 mod support;
 mod truth;
 mod tune;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpStream};
 use std::process::Command;
 
 use lastbyte_link::{LinkError, Namespace};
-use lastbyte_socket::{ConnectOptions, Tune, source_of};
+use lastbyte_socket::{ConnectOptions, SocketOptions, source_of};
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::socket;
 
@@ -80,9 +80,9 @@ fn by(change: fn(&mut ConnectOptions)) -> ConnectOptions {
 fn mark_interface_and_sources_decide_as_they_do_for_a_connection() {
     let Some(host) = host(TWO_LINKS) else { return };
     let plain = by(|_| {});
-    let marked = by(|how| how.tune.mark = Some(7));
-    let second = by(|how| how.tune.interface = Some("two".into()));
-    let gone = by(|how| how.tune.interface = Some("three".into()));
+    let marked = by(|how| how.socket.mark = Some(7));
+    let second = by(|how| how.socket.interface = Some("two".into()));
+    let gone = by(|how| how.socket.interface = Some("three".into()));
     let from_two = by(|how| how.sources = vec!["198.51.100.1".parse().unwrap()]);
     let from_both = by(|how| {
         how.sources = vec!["2001:db8:2::1".parse().unwrap(), "198.51.100.1".parse().unwrap()];
@@ -130,7 +130,7 @@ fn mark_interface_and_sources_decide_as_they_do_for_a_connection() {
 fn source_of_connection(peer: SocketAddr, how: &ConnectOptions) -> Option<IpAddr> {
     let tcp = TcpStream::from(socket::open_tcp(peer).unwrap());
     tcp.set_nonblocking(true).unwrap();
-    how.tune.apply_to(&tcp).ok()?;
+    how.socket.apply_to(&tcp).ok()?;
     match how.sources.iter().find(|source| source.is_ipv6() == peer.is_ipv6()) {
         Some(IpAddr::V6(source)) => {
             let scope = if let SocketAddr::V6(peer) = peer { peer.scope_id() } else { 0 };
@@ -172,11 +172,9 @@ fn no_packet_is_sent_and_no_descriptor_is_left() {
         return;
     }
     host.run(|| {
-        let how = ConnectOptions {
-            tune: Tune { mark: Some(7), interface: Some("two".into()), ..Tune::default() },
-            sources: vec!["198.51.100.1".parse().unwrap()],
-            ..ConnectOptions::default()
-        };
+        let how = ConnectOptions::default()
+            .socket(SocketOptions::default().mark(7).interface("two"))
+            .sources(vec!["198.51.100.1".parse().unwrap()]);
         let peer = |last| SocketAddr::from(([198, 51, 100, last], 80));
         let sent = || Interface::named("two").unwrap().counters().unwrap().tx_packets;
         let (packets, descriptors) = (sent(), open_descriptors());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lastbyte_link::{FAR, Link, LinkError, Scenario};
 use lastbyte_socket::{
-    AsyncStream, Delivery, Drain, FinishOptions, Listener, PeerEnd, Receipt, Sampler, Stream, Tune,
+    ConnectOptions, Delivery, Drain, FinishOptions, PeerEnd, Receipt, Sampler, Stream, blocking,
 };
 use socket2::{SockFilter, SockRef};
 
@@ -105,11 +105,11 @@ impl Case {
 struct Had {
     bytes: u64,
     /// Kept where the peer stays, so that it does until the receipt is there.
-    _stays: Option<Stream>,
+    _stays: Option<blocking::Stream>,
 }
 
 /// Whatever comes to this socket from now on is thrown away before TCP sees it.
-fn takes_no_more(far: &Stream) {
+fn takes_no_more(far: &blocking::Stream) {
     // BPF_RET | BPF_K: keep 0 bytes of each packet (socket(7), SO_ATTACH_FILTER).
     let nothing = SockFilter::new(0x06, 0, 0, 0);
     SockRef::from(far).attach_filter(&[nothing]).unwrap();
@@ -117,7 +117,7 @@ fn takes_no_more(far: &Stream) {
 
 /// The bytes that came to `far`, once no more are on the way: on one machine what was sent is there. More may be
 /// sent before it closes, as it has just read and said so: that is thrown away.
-fn settled(far: &Stream, near: &Sampler) -> u64 {
+fn settled(far: &blocking::Stream, near: &Sampler) -> u64 {
     for _ in 0..1000 {
         let before = far.info().unwrap();
         let sender = near.info().unwrap();
@@ -133,7 +133,7 @@ fn settled(far: &Stream, near: &Sampler) -> u64 {
     u64::MAX
 }
 
-fn peer(case: Case, mut far: Stream, near: Option<Sampler>, done: &Receiver<()>) -> Had {
+fn peer(case: Case, mut far: blocking::Stream, near: Option<Sampler>, done: &Receiver<()>) -> Had {
     let _ = far.write_all(&vec![2; case.greeting]);
     let mut left = case.read_first;
     let mut room = vec![0; 65_536];
@@ -171,21 +171,19 @@ fn peer(case: Case, mut far: Stream, near: Option<Sampler>, done: &Receiver<()>)
 }
 
 /// Writes what the case asks for, as far as the kernel takes it, and ends.
-fn near(case: Case, mut near: Stream) -> Receipt {
+fn near(case: Case, mut near: blocking::Stream) -> Receipt {
     // Long enough for all that ends at all; those that stop reading wait for it to the end.
     let deadline = 200 * MS;
     near.set_write_timeout(Some(100 * MS)).unwrap();
     let _ = near.write_all(&vec![1; case.written]);
-    let options = FinishOptions { deadline, want: case.want, drain: case.drain, patient: false };
+    let options = FinishOptions::default().within(deadline).want(case.want).drain(case.drain);
     let ended = match (case.over_tokio, case.aborts) {
-        (false, false) => near.finish(options),
+        (false, false) => near.finish_with(options),
         (false, true) => near.abort(deadline),
         (true, false) => {
-            run(async { AsyncStream::from_blocking(near).unwrap().finish(options).await })
+            run(async { Stream::from_blocking(near).unwrap().finish_with(options).await })
         }
-        (true, true) => {
-            run(async { AsyncStream::from_blocking(near).unwrap().abort(deadline).await })
-        }
+        (true, true) => run(async { Stream::from_blocking(near).unwrap().abort(deadline).await }),
     };
     ended.unwrap_or_else(|error| error.receipt)
 }
@@ -264,17 +262,19 @@ fn a_receipt_never_claims_more_than_came_over_a_path_that_vanishes() {
             Err(error) => panic!("{error}"),
         };
         let address = SocketAddr::from((FAR, 0));
-        let listener =
-            link.far().run(|| Listener::listen(address, &Tune::default())).unwrap().unwrap();
-        let address = listener.local_addr();
-        let connect = || Stream::connect(address, &Tune::default(), 5 * SECOND).unwrap();
+        let listener = link.far().run(|| blocking::TcpListener::bind(address)).unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || {
+            blocking::Stream::connect_with(address, &ConnectOptions::default().within(5 * SECOND))
+                .unwrap()
+        };
         let mut near = link.near().run(connect).unwrap();
         let mut far = listener.accept_within(5 * SECOND).unwrap();
         near.set_write_timeout(Some(100 * MS)).unwrap();
         let first = usize::try_from(chance.below(300_000)).unwrap() + 1;
         let sender = thread::spawn(move || {
             let _ = near.write_all(&vec![1; 1_000_000]);
-            near.finish(FinishOptions::within(100 * MS)).unwrap_err().receipt
+            near.finish_with(FinishOptions::default().within(100 * MS)).unwrap_err().receipt
         });
         let _ = far.read_exact(&mut vec![0; first]);
         link.down().unwrap();

@@ -6,7 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lastbyte_socket::{Granted, Keepalive, Listener, SocketError, Stream, Tune};
+use lastbyte_socket::{
+    ConnectOptions, Granted, Keepalive, ListenOptions, SocketError, SocketOptions, blocking,
+};
 use lastbyte_sys::{poll, tcp};
 use lastbyte_testing::{Run, mostly};
 
@@ -20,12 +22,12 @@ const RATE: u64 = 10_000_000;
 #[test]
 fn both_sides_are_granted_what_was_asked() {
     let (tune, untouched) = (everything(), nothing());
-    let (near, far) = pair(&tune, &Tune::default());
+    let (near, far) = pair(&tune, &SocketOptions::default());
     assert_granted(&near, &tune);
     assert_granted(&far, &untouched);
     assert!(!far.granted().unwrap().keepalive);
 
-    let (near, far) = pair(&Tune::default(), &tune);
+    let (near, far) = pair(&SocketOptions::default(), &tune);
     assert_granted(&near, &untouched);
     assert_granted(&far, &tune);
 }
@@ -38,7 +40,7 @@ fn a_listener_passes_on_what_it_had_when_the_handshake_ended() {
     let queued = poll::wait([(&listener, poll::READABLE)], Some(5 * SECOND)).unwrap();
     assert!(queued[0], "the handshake is over");
 
-    let tune = Tune { nodelay: Some(true), user_timeout: Some(7 * SECOND), ..Tune::default() };
+    let tune = SocketOptions::default().nodelay(true).user_timeout(7 * SECOND);
     tune.apply_to(&listener).unwrap();
     let late = TcpStream::connect(address).unwrap();
     let accepted = [(); 2].map(|()| Granted::read(&listener.accept().unwrap().0).unwrap());
@@ -50,7 +52,7 @@ fn a_listener_passes_on_what_it_had_when_the_handshake_ended() {
 #[test]
 fn a_running_connection_is_granted_what_was_asked_and_gives_it_back() {
     let (tune, back) = (everything(), nothing());
-    let (near, _far) = pair(&Tune::default(), &Tune::default());
+    let (near, _far) = pair(&SocketOptions::default(), &SocketOptions::default());
     tune.apply_to(&near).unwrap();
     assert_granted(&near, &tune);
     match back.apply_to(&near) {
@@ -64,23 +66,27 @@ fn a_running_connection_is_granted_what_was_asked_and_gives_it_back() {
 
 #[test]
 fn what_is_refused_is_named_with_both_ends() {
-    let (near, _far) = pair(&Tune::default(), &Tune::default());
-    let unknown = Tune { congestion: Some("no-such-thing".into()), ..Tune::default() };
+    let (near, _far) = pair(&SocketOptions::default(), &SocketOptions::default());
+    let unknown = SocketOptions::default().congestion("no-such-thing");
     let error = unknown.apply_to(&near).unwrap_err();
-    assert!(error.ends.local.is_some() && error.ends.peer.is_some());
-    assert_eq!(*error.ends, near.ends());
+    assert!(error.endpoints.local.is_some() && error.endpoints.peer.is_some());
+    assert_eq!(*error.endpoints, near.endpoints());
     assert!(error.to_string().starts_with("set TCP_CONGESTION 127.0.0.1:"), "{error}");
 
     let endless = Keepalive { idle: Duration::MAX, interval: SECOND, probes: 3 };
     let silent = Keepalive { idle: SECOND, interval: SECOND, probes: 0 };
     for (wrong, option) in [
-        (Tune { max_pacing_rate: Some(0), ..Tune::default() }, "SO_MAX_PACING_RATE"),
-        (Tune { user_timeout: Some(Duration::MAX), ..Tune::default() }, "TCP_USER_TIMEOUT"),
-        (Tune { keepalive: Some(endless), ..Tune::default() }, "TCP_KEEPIDLE"),
-        (Tune { keepalive: Some(silent), ..Tune::default() }, "TCP_KEEPCNT"),
-        (Tune { interface: Some("no-such-thing".into()), ..Tune::default() }, "SO_BINDTODEVICE"),
+        (SocketOptions::default().max_pacing_rate(0), "SO_MAX_PACING_RATE"),
+        (SocketOptions::default().user_timeout(Duration::MAX), "TCP_USER_TIMEOUT"),
+        (SocketOptions::default().keepalive(endless), "TCP_KEEPIDLE"),
+        (SocketOptions::default().keepalive(silent), "TCP_KEEPCNT"),
+        (SocketOptions::default().interface("no-such-thing"), "SO_BINDTODEVICE"),
     ] {
-        let error = Stream::connect(near.peer_addr().unwrap(), &wrong, SECOND).unwrap_err();
+        let error = blocking::Stream::connect_with(
+            near.peer_addr().unwrap(),
+            &ConnectOptions::default().socket(wrong.clone()).within(SECOND),
+        )
+        .unwrap_err();
         assert!(error.to_string().starts_with(&format!("set {option}: ")), "{error}");
     }
 }
@@ -89,8 +95,8 @@ fn what_is_refused_is_named_with_both_ends() {
 /// matter too.
 #[test]
 fn a_pacing_rate_holds_a_cubic_flow() {
-    let free = Tune { congestion: Some("cubic".into()), ..Tune::default() };
-    let paced = Tune { max_pacing_rate: Some(RATE), ..free.clone() };
+    let free = SocketOptions::default().congestion("cubic");
+    let paced = free.clone().max_pacing_rate(RATE);
     if let Err(error) = free.apply_to(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()) {
         lastbyte_testing::not_tested!("{error}");
         return;
@@ -103,8 +109,8 @@ fn a_pacing_rate_holds_a_cubic_flow() {
 #[test]
 #[ignore = "measures rates, some seconds"]
 fn a_paced_flow_is_as_fast_as_its_limit() {
-    let free = Tune { congestion: Some("cubic".into()), ..Tune::default() };
-    let paced = Tune { max_pacing_rate: Some(RATE), ..free.clone() };
+    let free = SocketOptions::default().congestion("cubic");
+    let paced = free.clone().max_pacing_rate(RATE);
     mostly("rates of flows", |_| {
         if let Err(error) = free.apply_to(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()) {
             return Run::NotHere(error.to_string());
@@ -119,7 +125,7 @@ fn a_paced_flow_is_as_fast_as_its_limit() {
 }
 
 /// What is received of flows that are limited in each way, in bytes per second.
-fn paced_rates(free: &Tune, paced: &Tune) -> [(&'static str, u64); 3] {
+fn paced_rates(free: &SocketOptions, paced: &SocketOptions) -> [(&'static str, u64); 3] {
     let connected = {
         let (near, far) = pair(paced, free);
         received_per_second(near, far)
@@ -144,7 +150,7 @@ fn paced_rates(free: &Tune, paced: &Tune) -> [(&'static str, u64); 3] {
 #[test]
 fn the_limit_of_unsent_bytes_holds_on_both_sides() {
     const LIMIT: u32 = 16_384;
-    let (free, limited) = (Tune::default(), Tune { notsent_lowat: Some(LIMIT), ..Tune::default() });
+    let (free, limited) = (SocketOptions::default(), SocketOptions::default().notsent_lowat(LIMIT));
     let (near, far) = pair(&free, &free);
     let unlimited = unsent_when_full(near, far);
     let (near, far) = pair(&limited, &free);
@@ -160,14 +166,14 @@ fn the_limit_of_unsent_bytes_holds_on_both_sides() {
 
 #[test]
 fn poll_says_writable_below_half_of_the_limit() {
-    let (mut near, _far) = pair(&Tune::default(), &Tune::default());
+    let (mut near, _far) = pair(&SocketOptions::default(), &SocketOptions::default());
     // So small that the buffer is far from full: nothing but the limit can be in the way.
     while tcp::unsent(&near).unwrap() < 50_000 {
         near.write_all(&[1; 1_000]).unwrap();
     }
     let unsent = tcp::unsent(&near).unwrap();
     for (limit, writable) in [(2 * unsent, false), (2 * unsent + 1, true)] {
-        Tune { notsent_lowat: Some(limit), ..Tune::default() }.apply_to(&near).unwrap();
+        SocketOptions::default().notsent_lowat(limit).apply_to(&near).unwrap();
         let ready = poll::wait([(&near, poll::WRITABLE)], Some(Duration::ZERO)).unwrap();
         assert_eq!(ready, [writable], "{unsent} B unsent, a limit of {limit} B");
     }
@@ -177,19 +183,30 @@ fn poll_says_writable_below_half_of_the_limit() {
 #[cfg(feature = "tokio")]
 #[test]
 fn an_async_stream_is_tuned_while_it_runs() {
-    let (near, _far) = pair(&Tune::default(), &Tune::default());
+    let (near, _far) = pair(&SocketOptions::default(), &SocketOptions::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let near = lastbyte_socket::AsyncStream::from_blocking(near).unwrap();
-        Tune { nodelay: Some(true), ..Tune::default() }.apply_to(&near).unwrap();
+        let near = lastbyte_socket::Stream::from_blocking(near).unwrap();
+        SocketOptions::default().nodelay(true).apply_to(&near).unwrap();
         assert!(Granted::read(&near).unwrap().nodelay);
     });
 }
 
 /// A connection, and what its listener accepted.
-fn pair(connecting: &Tune, listening: &Tune) -> (Stream, Stream) {
-    let listener = Listener::listen(any_port(), listening).unwrap();
-    let near = Stream::connect(listener.local_addr(), connecting, SECOND).unwrap();
+fn pair(
+    connecting: &SocketOptions,
+    listening: &SocketOptions,
+) -> (blocking::Stream, blocking::Stream) {
+    let listener = blocking::Listener::bind_with(
+        any_port(),
+        &ListenOptions::default().socket(listening.clone()),
+    )
+    .unwrap();
+    let near = blocking::Stream::connect_with(
+        listener.local_addr().unwrap(),
+        &ConnectOptions::default().socket(connecting.clone()).within(SECOND),
+    )
+    .unwrap();
     (near, listener.accept_within(SECOND).unwrap())
 }
 
@@ -198,8 +215,8 @@ fn any_port() -> SocketAddr {
 }
 
 /// Every option with a value that is not the kernel's own.
-fn everything() -> Tune {
-    let mark = Tune { mark: Some(7), ..Tune::default() };
+fn everything() -> SocketOptions {
+    let mark = SocketOptions::default().mark(7);
     let mark = match mark.apply_to(&TcpListener::bind(any_port()).unwrap()) {
         Err(error) if lacks_rights(&error) => {
             lastbyte_testing::not_tested!("{error}");
@@ -207,30 +224,28 @@ fn everything() -> Tune {
         }
         result => result.map(|()| mark.mark).unwrap(),
     };
-    Tune {
-        congestion: Some("reno".into()),
-        send_buffer: Some(65_536),
-        receive_buffer: Some(65_536),
-        notsent_lowat: Some(16_384),
-        user_timeout: Some(7 * SECOND),
-        max_pacing_rate: Some(RATE),
-        keepalive: Some(Keepalive { idle: 77 * SECOND, interval: 13 * SECOND, probes: 4 }),
-        mark,
-        nodelay: Some(true),
-        interface: Some("lo".into()),
-    }
+    let mut all = SocketOptions::default()
+        .congestion("reno")
+        .send_buffer(65_536)
+        .receive_buffer(65_536)
+        .notsent_lowat(16_384)
+        .user_timeout(7 * SECOND)
+        .max_pacing_rate(RATE)
+        .keepalive(Keepalive { idle: 77 * SECOND, interval: 13 * SECOND, probes: 4 })
+        .nodelay(true)
+        .interface("lo");
+    all.mark = mark;
+    all
 }
 
 /// Every option that has a value for the kernel's own choice, with that.
-fn nothing() -> Tune {
-    Tune {
-        notsent_lowat: Some(0),
-        user_timeout: Some(Duration::ZERO),
-        max_pacing_rate: Some(u64::MAX),
-        nodelay: Some(false),
-        interface: Some(String::new()),
-        ..Tune::default()
-    }
+fn nothing() -> SocketOptions {
+    SocketOptions::default()
+        .notsent_lowat(0)
+        .user_timeout(Duration::ZERO)
+        .max_pacing_rate(u64::MAX)
+        .nodelay(false)
+        .interface("")
 }
 
 fn lacks_rights(error: &SocketError) -> bool {
@@ -238,7 +253,7 @@ fn lacks_rights(error: &SocketError) -> bool {
 }
 
 #[track_caller]
-fn assert_granted(stream: &Stream, tune: &Tune) {
+fn assert_granted(stream: &blocking::Stream, tune: &SocketOptions) {
     let granted = stream.granted().unwrap();
     let mut asked = granted.clone();
     if let Some(name) = &tune.congestion {
@@ -264,7 +279,7 @@ fn assert_granted(stream: &Stream, tune: &Tune) {
 }
 
 /// What the receiver counts in half a second, in bytes per second.
-fn received_per_second(mut sender: Stream, mut receiver: Stream) -> u64 {
+fn received_per_second(mut sender: blocking::Stream, mut receiver: blocking::Stream) -> u64 {
     sender.set_write_timeout(Some(10 * SECOND)).unwrap();
     receiver.set_read_timeout(Some(10 * SECOND)).unwrap();
     let writer = thread::spawn(move || while sender.write_all(&[1; 65_536]).is_ok() {});
@@ -286,7 +301,7 @@ fn received_per_second(mut sender: Stream, mut receiver: Stream) -> u64 {
 
 /// Writes until there is no more room, to a peer that does not read, and returns the bytes not yet
 /// sent.
-fn unsent_when_full(mut writer: Stream, silent: Stream) -> u32 {
+fn unsent_when_full(mut writer: blocking::Stream, silent: blocking::Stream) -> u32 {
     writer.set_write_timeout(Some(SECOND / 10)).unwrap();
     while writer.write(&[1; 65_536]).is_ok() {}
     let unsent = tcp::unsent(&writer).unwrap();

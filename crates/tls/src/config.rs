@@ -39,7 +39,7 @@ pub fn server_config(
 fn refused(error: rustls::Error) -> TlsError {
     TlsError {
         operation: Operation::Configure,
-        ends: Box::default(),
+        endpoints: Box::default(),
         cause: Box::new(Cause::Tls(error)),
     }
 }

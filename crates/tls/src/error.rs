@@ -5,7 +5,7 @@ use std::io;
 
 use lastbyte_core::End;
 use lastbyte_core::finish::Unproven;
-use lastbyte_socket::{Ends, SocketError};
+use lastbyte_socket::{Endpoints, SocketError};
 
 use crate::receipt::TlsReceipt;
 
@@ -42,12 +42,13 @@ impl fmt::Display for Operation {
 
 /// An operation on a TLS stream failed. The text names the cause: there is no further `source()`.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}{ends}: {cause}")]
+#[non_exhaustive]
+#[error("{operation}{endpoints}: {cause}")]
 pub struct TlsError {
     /// What was being done.
     pub operation: Operation,
-    /// Both ends, as far as there were some.
-    pub ends: Box<Ends>,
+    /// Both addresses, as far as there were some.
+    pub endpoints: Box<Endpoints>,
     /// Why it failed.
     pub cause: Box<Cause>,
 }
@@ -176,7 +177,8 @@ pub enum TlsUnproven {
 
 /// A finish could not prove what was wanted.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}{ends}: {why}{}; {receipt}", Because(source))]
+#[non_exhaustive]
+#[error("{operation}{endpoints}: {why}{}; {receipt}", Because(source))]
 pub struct TlsFinishError {
     /// What was being done: [`Operation::Finish`] or [`Operation::Abort`].
     pub operation: Operation,
@@ -184,8 +186,8 @@ pub struct TlsFinishError {
     pub why: TlsUnproven,
     /// What was proven all the same.
     pub receipt: Box<TlsReceipt>,
-    /// Both ends, as far as they are known.
-    pub ends: Box<Ends>,
+    /// Both addresses, as far as they are known.
+    pub endpoints: Box<Endpoints>,
     /// The kernel's own error, where a call failed in an unexpected way.
     pub source: Option<io::Error>,
 }
@@ -222,7 +224,7 @@ mod tests {
         let peer = std::net::SocketAddr::from(([192, 0, 2, 1], 443));
         let error = TlsError {
             operation: Operation::ConnectHandshake,
-            ends: Box::new(Ends { local: None, peer: Some(peer.into()) }),
+            endpoints: Box::new(Endpoints { local: None, peer: Some(peer.into()) }),
             cause: Box::new(Cause::Cut(Cut::Truncated { inside: true, read: 7 })),
         };
         assert_eq!(

@@ -5,7 +5,7 @@
 //! only the peer can send that (RFC 8446 section 6.1). A reader gets `Ok(0)` for it and for nothing
 //! else; every other end is an error, and [`End`](lastbyte_core::End) says which.
 //!
-//! - [`TlsStream`]: blocking; [`AsyncTlsStream`] (feature `tokio`): over tokio.
+//! - [`TlsStream`] (feature `tokio`): over tokio; [`blocking::TlsStream`]: without an event loop.
 //! - [`client_config`], [`server_config`]: configurations with the provider that is built in here,
 //!   `ring`; [`rustls`] itself for all others.
 //!
@@ -14,8 +14,10 @@
 //! ```
 //! use std::io::{Read, Write};
 //! use std::time::Duration;
-//! use lastbyte_socket::{Delivery, End, FinishOptions, Listener, Stream, Tune};
-//! use lastbyte_tls::{TlsStream, client_config, rustls, server_config};
+//! use lastbyte_socket::blocking::{TcpListener, TcpStream};
+//! use lastbyte_socket::{Delivery, End};
+//! use lastbyte_tls::blocking::TlsStream;
+//! use lastbyte_tls::{client_config, rustls, server_config};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
@@ -24,21 +26,21 @@
 //! # roots.add(made.cert.der().clone())?;
 //! # let (certificate, key) = (made.cert.der().clone(), key.into());
 //! let server = server_config(vec![certificate], key)?;
-//! let listener = Listener::listen("127.0.0.1:0".parse()?, &Tune::default())?;
-//! let address = listener.local_addr();
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let address = listener.local_addr()?;
 //! let reader = std::thread::spawn(move || -> std::io::Result<_> {
 //!     let stream = listener.accept()?;
 //!     let mut stream = TlsStream::accept(stream, server, Duration::from_secs(5))?;
 //!     let mut all = Vec::new();
 //!     stream.read_to_end(&mut all)?; // an error, if there was no close_notify
-//!     Ok((all.len(), stream.ended()))
+//!     Ok((all.len(), stream.observed_end()))
 //! });
 //!
-//! let stream = Stream::connect(address, &Tune::default(), Duration::from_secs(5))?;
+//! let stream = TcpStream::connect(address)?;
 //! let client = client_config(roots)?;
 //! let mut stream = TlsStream::connect(stream, client, "localhost", Duration::from_secs(5))?;
 //! stream.write_all(&[0; 1_000_000])?; // encrypted: nothing is proven yet
-//! let receipt = stream.finish(FinishOptions::default())?; // flush, close_notify, FIN, proof, close
+//! let receipt = stream.finish().wait()?; // flush, close_notify, FIN, proof, close
 //! assert!(receipt.level >= Some(Delivery::Acked));
 //! assert_eq!(receipt.written, 1_000_000);
 //! assert_eq!(reader.join().unwrap()?, (1_000_000, Some(End::Fin)));
@@ -48,20 +50,19 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "tokio")]
-mod async_stream;
+pub mod blocking;
 mod config;
 mod error;
 mod incoming;
 mod receipt;
 mod session;
+#[cfg(feature = "tokio")]
 mod stream;
 
-#[cfg(feature = "tokio")]
-pub use async_stream::AsyncTlsStream;
 pub use config::{client_config, server_config};
 pub use error::{Cause, Cut, Operation, TlsError, TlsFinishError, TlsUnproven};
 pub use receipt::TlsReceipt;
 /// TLS itself: its configurations and errors are part of this crate's face.
 pub use rustls;
+#[cfg(feature = "tokio")]
 pub use stream::TlsStream;

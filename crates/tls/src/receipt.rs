@@ -4,7 +4,7 @@ use std::fmt;
 
 use lastbyte_core::finish::{Drain, Unproven};
 use lastbyte_core::{Delivery, End, PeerEnd, Receipt};
-use lastbyte_socket::{Ends, FinishError};
+use lastbyte_socket::{Endpoints, FinishError};
 
 use crate::error::{Operation, TlsFinishError, TlsUnproven};
 use crate::session::Session;
@@ -80,7 +80,7 @@ impl Concluded {
         &self,
         transport: Result<Receipt, FinishError>,
         session: &mut Session,
-        ends: Ends,
+        endpoints: Endpoints,
     ) -> Result<TlsReceipt, TlsFinishError> {
         let (transport, failed, source) = match transport {
             Ok(receipt) => (receipt, None, None),
@@ -105,8 +105,8 @@ impl Concluded {
             (None, None) if peer.is_some() => TlsUnproven::Truncated,
             (None, None) => TlsUnproven::Unread,
         };
-        let (receipt, ends) = (Box::new(receipt), Box::new(ends));
-        Err(TlsFinishError { operation: self.operation, why, receipt, ends, source })
+        let (receipt, endpoints) = (Box::new(receipt), Box::new(endpoints));
+        Err(TlsFinishError { operation: self.operation, why, receipt, endpoints, source })
     }
 
     /// A FIN without `close_notify`, where it was met by reading and nothing before it was passed

@@ -226,7 +226,7 @@ impl Session {
     }
 
     /// How the peer's stream ended, once a read has met its end.
-    pub(crate) fn ended(&self) -> Option<End> {
+    pub(crate) fn observed_end(&self) -> Option<End> {
         if self.met { self.end() } else { None }
     }
 

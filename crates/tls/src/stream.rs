@@ -1,132 +1,129 @@
-//! The blocking stream.
+//! The stream over tokio.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
 
 use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
 use lastbyte_core::{Delivery, End};
-use lastbyte_socket::{Carrier, Ends, Stream};
+use lastbyte_socket::{Endpoints, Finish, FinishAsync, Socket, Stream};
 use rustls::{ClientConfig, Connection, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time;
 
+use crate::blocking::stream::{
+    Deadline, LAST_WORDS, Stuck, is_passing, left_of, looks_at_the_rest,
+};
 use crate::error::{Cause, Operation, TlsError, TlsFinishError};
 use crate::receipt::{Concluded, TlsReceipt};
 use crate::session::{Session, Step};
 
-/// How long a failed handshake may take to bring our alert to the peer.
-pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// A TLS stream that counts its plaintext and tells the truth about its end.
+/// A TLS stream over tokio: see [`TlsStream`](crate::blocking::TlsStream) for what it promises.
 ///
-/// As [`Read`] it returns `Ok(0)` only for the peer's `close_notify`. A transport that ends without
-/// it, by a FIN, a reset or anything else, is an error, again and again; see [`TlsStream::ended`].
-///
-/// As [`Write`] it encrypts what it is given and pushes it to the kernel. Where the kernel has no
-/// room (a write time-out of the transport passed, or an error came) up to about 64 KiB of
-/// ciphertext stay here although `write` counted their plaintext. A `write` takes nothing before
-/// they are gone, [`flush`](Write::flush) waits until they are, a `read` tries once, and a
-/// [finish](TlsStream::finish) includes them. Nothing stays here after a `flush`.
-///
-/// Dropping it is a plain `close` without `close_notify`: the peer sees a cut.
+/// It is an [`AsyncRead`] and [`AsyncWrite`]; `shutdown` half-closes it, and proves nothing. A write
+/// that finds the kernel full waits before it takes anything, so that at most about 64 KiB of
+/// ciphertext are here; a read pushes them on too while it waits. Nothing stays here after a `flush`.
 #[derive(Debug)]
-pub struct TlsStream<S = TcpStream> {
+pub struct TlsStream<S: Socket = TcpStream> {
     transport: Stream<S>,
     session: Session,
+    waiting: Arc<Waiting>,
 }
 
-impl<S: Carrier> TlsStream<S> {
-    /// Makes the handshake as the client, within `timeout`. `server` is the host name, or the
-    /// address as text, that its certificate must be for.
+impl<S: Socket> TlsStream<S> {
+    /// Makes the handshake as the client, within `timeout`: see
+    /// [`TlsStream::connect`](crate::blocking::TlsStream::connect).
     ///
     /// # Errors
     /// Says why there is no TLS; the transport is closed then, after the peer was told.
-    pub fn connect(
+    pub async fn connect(
         transport: Stream<S>,
         config: Arc<ClientConfig>,
         server: &str,
         timeout: Duration,
     ) -> Result<Self, TlsError> {
         let session = Session::client(config, server);
-        Self::begin(transport, session, Operation::ConnectHandshake, timeout)
+        Self::begin(transport, session, Operation::ConnectHandshake, timeout).await
     }
 
     /// Makes the handshake as the server, within `timeout`.
     ///
     /// # Errors
     /// Says why there is no TLS; the transport is closed then, after the peer was told.
-    pub fn accept(
+    pub async fn accept(
         transport: Stream<S>,
         config: Arc<ServerConfig>,
         timeout: Duration,
     ) -> Result<Self, TlsError> {
         let session = Session::server(config);
-        Self::begin(transport, session, Operation::AcceptHandshake, timeout)
+        Self::begin(transport, session, Operation::AcceptHandshake, timeout).await
     }
 
-    fn begin(
+    async fn begin(
         transport: Stream<S>,
         session: Result<Session, Cause>,
         operation: Operation,
         timeout: Duration,
     ) -> Result<Self, TlsError> {
-        let ends = Box::new(transport.ends());
-        let failed = |cause| TlsError { operation, ends, cause: Box::new(cause) };
+        let endpoints = Box::new(transport.endpoints());
+        let failed = |cause| TlsError { operation, endpoints, cause: Box::new(cause) };
         let session = match session {
             Ok(session) => session,
             Err(cause) => return Err(failed(cause)),
         };
-        let mut stream = Self { transport, session };
+        let mut stream = Self { transport, session, waiting: Arc::default() };
         let deadline = Deadline::after(timeout);
-        match stream.handshake(deadline) {
+        let made = time::timeout(timeout, poll_fn(|cx| stream.poll_handshake(cx))).await;
+        match made.unwrap_or(Err(Cause::Deadline)) {
             Ok(()) => Ok(stream),
             Err(cause) => {
-                stream.say_last_words(deadline);
+                stream.say_last_words(deadline.left().min(LAST_WORDS)).await;
                 Err(failed(cause))
             }
         }
     }
 
-    fn handshake(&mut self, deadline: Deadline) -> Result<(), Cause> {
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
         loop {
             match self.session.handshake().map_err(Cause::Cut)? {
-                Step::Push => match self.push_now() {
-                    Err(error) if is_passing(&error) => self.wait(false, true, deadline)?,
-                    Err(error) => return Err(self.last_heard(error)),
-                    Ok(()) => {}
-                },
-                Step::Fill => match self.fill_now() {
-                    Err(error) if is_passing(&error) => self.wait(true, false, deadline)?,
-                    filled => filled.map_err(Cause::Transport)?,
-                },
-                Step::Done => return Ok(()),
+                Step::Push => {
+                    if let Err(error) = ready!(self.poll_push(cx)) {
+                        return Poll::Ready(Err(self.last_heard(error, cx)));
+                    }
+                }
+                Step::Fill => ready!(self.poll_fill(cx)).map_err(Cause::Transport)?,
+                Step::Done => return Poll::Ready(Ok(())),
             }
         }
     }
 
     /// Where nothing can be written any more, what came before may say why: an alert.
-    fn last_heard(&mut self, error: io::Error) -> Cause {
+    fn last_heard(&mut self, error: io::Error, cx: &mut Context<'_>) -> Cause {
         loop {
             match self.session.handshake() {
                 Err(cut) => return Cause::Cut(cut),
                 Ok(Step::Push) => {
                     self.session.give_up();
                 }
-                Ok(Step::Fill) if self.fill_now().is_ok() => {}
+                Ok(Step::Fill) if matches!(self.poll_fill(cx), Poll::Ready(Ok(()))) => {}
                 Ok(Step::Fill | Step::Done) => return Cause::Transport(error),
             }
         }
     }
 
     /// An alert says why. A plain close would often take it along, over what the peer sent meanwhile.
-    fn say_last_words(mut self, deadline: Deadline) {
-        if self.push_now().is_ok() {
-            let left = deadline.left().min(LAST_WORDS);
-            let _ = self.transport.finish(FinishOptions::within(left));
+    async fn say_last_words(mut self, left: Duration) {
+        let pushed = poll_fn(|cx| Poll::Ready(self.poll_push(cx))).await;
+        if matches!(pushed, Poll::Ready(Ok(()))) {
+            let _ = self.transport.finish_with(FinishOptions::default().within(left)).await;
         }
     }
 
-    /// The transport: its time-outs, its counts of *ciphertext*, what the kernel knows of it.
+    /// The transport: its counts of *ciphertext*, what the kernel knows of it.
     #[must_use]
     pub fn transport(&self) -> &Stream<S> {
         &self.transport
@@ -138,10 +135,10 @@ impl<S: Carrier> TlsStream<S> {
         self.session.tls()
     }
 
-    /// Both ends, for a word to a person.
+    /// Both addresses, to be shown to a person.
     #[must_use]
-    pub fn ends(&self) -> Ends {
-        self.transport.ends()
+    pub fn endpoints(&self) -> Endpoints {
+        self.transport.endpoints()
     }
 
     /// Bytes of plaintext written so far. They are encrypted, and all but the last of them in the
@@ -157,86 +154,95 @@ impl<S: Carrier> TlsStream<S> {
         self.session.read
     }
 
-    /// How the peer's stream ended, once a read has met its end: [`End::Fin`] for its
-    /// `close_notify`, whatever the transport did after that; [`End::Reset`] for a reset before it;
-    /// [`End::Truncated`] for every other end, a fatal alert among them.
+    /// How the peer's stream ended, once a read has met its end: see
+    /// [`TlsStream::observed_end`](crate::blocking::TlsStream::observed_end).
     #[must_use]
-    pub fn ended(&self) -> Option<End> {
-        self.session.ended()
+    pub fn observed_end(&self) -> Option<End> {
+        self.session.observed_end()
     }
 
-    /// Says `close_notify` and ends our direction of the transport with a FIN behind it. In TLS 1.3
-    /// the other direction stays open; in TLS 1.2 most peers end it too (RFC 5246 section 7.2.1).
+    /// Says `close_notify` and ends our direction of the transport with a FIN behind it: see
+    /// [`TlsStream::half_close`](crate::blocking::TlsStream::half_close).
     ///
     /// # Errors
-    /// When the connection is gone, or the kernel does not take what is left in the transport's
-    /// write time-out: then it can be tried again.
-    pub fn half_close(&mut self) -> Result<(), TlsError> {
-        self.session.close();
-        let flushed = self.session.push(&mut self.transport).map_err(Cause::Transport);
+    /// When the connection is gone.
+    pub async fn half_close(&mut self) -> Result<(), TlsError> {
+        let flushed = self.close_tls().await.map_err(Cause::Transport);
         let ended = flushed.and_then(|()| self.transport.half_close().map_err(Cause::from));
         ended.map_err(|cause| TlsError {
             operation: Operation::HalfClose,
-            ends: Box::new(self.transport.ends()),
+            endpoints: Box::new(self.transport.endpoints()),
             cause: Box::new(cause),
         })
     }
 
-    /// Ends the connection so that nothing is lost, and returns the proof: flushes what is left, says
-    /// `close_notify`, and finishes the transport (see [`Stream::finish`]), all of it within the
-    /// deadline.
+    /// Says `close_notify` and leaves the transport open: what is written to it later is not TLS.
     ///
-    /// What the peer still sends is thrown away, up to the limit of the options, which is in bytes of
-    /// ciphertext. Where [`Delivery::Closed`] is wanted it is decrypted and looked at for the peer's
-    /// `close_notify`; so [`Drain::Keep`] proves that only where a read had met it before.
+    /// # Errors
+    /// The transport's.
+    pub async fn close_tls(&mut self) -> io::Result<()> {
+        self.session.close();
+        AsyncWriteExt::flush(self).await
+    }
+
+    /// Ends the connection so that nothing is lost, and returns the proof:
+    /// `stream.finish().within(limit).await?`. See [`Finish`] for what can be asked for, and
+    /// [`blocking::TlsStream::finish`](crate::blocking::TlsStream::finish) for what is done.
     ///
-    /// Where the kernel does not take all of it before the deadline, the connection is reset (over
-    /// TCP), so that the peer cannot mistake what it got for all.
+    /// Dropped before it is done, it closes the connection, and proves nothing.
+    pub fn finish(self) -> Finish<Self> {
+        Finish::new(self)
+    }
+
+    /// [`TlsStream::finish`] with options that are at hand.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
-    pub fn finish(mut self, options: FinishOptions) -> Result<TlsReceipt, TlsFinishError> {
+    pub async fn finish_with(
+        mut self,
+        options: FinishOptions,
+    ) -> Result<TlsReceipt, TlsFinishError> {
         let deadline = Deadline::after(options.deadline);
-        let ends = self.transport.ends();
+        let endpoints = self.transport.endpoints();
         self.session.close();
-        let flushed = self.flush_by(deadline, options.drain);
-        let Self { transport, mut session } = self;
+        let flushed = self.flush_by(deadline, options.drain).await;
+        let Self { transport, mut session, .. } = self;
         let left = left_of(options, deadline, &session);
         let looked = looks_at_the_rest(options);
         let (stuck, transport) = match flushed {
-            Err(Stuck::Deadline) => (Some(Unproven::Deadline), transport.abort(Duration::ZERO)),
-            Err(Stuck::Broken) => (None, transport.finish(left)),
-            Ok(()) if looked => {
-                (None, transport.finish_into(left, &mut |rest| session.swallow(rest)))
+            Err(Stuck::Deadline) => {
+                (Some(Unproven::Deadline), transport.abort(Duration::ZERO).await)
             }
-            Ok(()) => (None, transport.finish(left)),
+            Err(Stuck::Broken) => (None, transport.finish_with(left).await),
+            Ok(()) if looked => {
+                (None, transport.finish_into(left, &mut |rest| session.swallow(rest)).await)
+            }
+            Ok(()) => (None, transport.finish_with(left).await),
         };
         let (operation, want, drain) = (Operation::Finish, options.want, left.drain);
         let concluded = Concluded { operation, want, stuck, drain, looked };
-        concluded.outcome(transport, &mut session, ends)
+        concluded.outcome(transport, &mut session, endpoints)
     }
 
-    /// Ends the connection by a reset without `close_notify`, on purpose, so that the peer cannot
-    /// mistake it for a clean end; in order, after everything that was written is acknowledged by the
-    /// peer's kernel. See [`Stream::abort`].
+    /// Ends the connection by a reset without `close_notify`, in order: see
+    /// [`TlsStream::abort`](crate::blocking::TlsStream::abort).
     ///
     /// # Errors
     /// When not all that was written is known to be acknowledged: the error holds the receipt.
-    pub fn abort(mut self, deadline: Duration) -> Result<TlsReceipt, TlsFinishError> {
-        let (deadline, ends) = (Deadline::after(deadline), self.transport.ends());
-        let stuck = match self.flush_by(deadline, Drain::Keep) {
+    pub async fn abort(mut self, deadline: Duration) -> Result<TlsReceipt, TlsFinishError> {
+        let (deadline, endpoints) = (Deadline::after(deadline), self.transport.endpoints());
+        let stuck = match self.flush_by(deadline, Drain::Keep).await {
             Err(Stuck::Deadline) => Some(Unproven::Deadline),
             Err(Stuck::Broken) | Ok(()) => None,
         };
-        let transport = self.transport.abort(deadline.left());
+        let transport = self.transport.abort(deadline.left()).await;
         let (operation, want) = (Operation::Abort, Delivery::Acked);
         let concluded = Concluded { operation, want, stuck, drain: Drain::Keep, looked: false };
-        concluded.outcome(transport, &mut self.session, ends)
+        concluded.outcome(transport, &mut self.session, endpoints)
     }
 
-    /// Gives the transport back, with nothing closed, where TLS is over on it: both sides said
-    /// `close_notify`, a read met the peer's, ours is in the kernel, and no byte behind the peer's
-    /// was taken.
+    /// Gives the transport back, with nothing closed, where TLS is over on it: see
+    /// [`TlsStream::into_inner`](crate::blocking::TlsStream::into_inner).
     ///
     /// # Errors
     /// Gives the stream back where that is not so.
@@ -244,110 +250,153 @@ impl<S: Carrier> TlsStream<S> {
         if self.session.is_over() { Ok(self.transport) } else { Err(Box::new(self)) }
     }
 
-    /// Says `close_notify` and leaves the transport open: what is written to it later is not TLS.
-    ///
-    /// # Errors
-    /// The transport's: what is left can be flushed later.
-    pub fn close_tls(&mut self) -> io::Result<()> {
-        self.session.close();
-        self.flush()
-    }
-
     /// Pushes everything to the kernel, and reads meanwhile: a peer that waits for us to read would
     /// never read what we write.
-    fn flush_by(&mut self, deadline: Deadline, drain: Drain) -> Result<(), Stuck> {
-        loop {
-            match self.push_now() {
-                Ok(()) => return Ok(()),
-                Err(error) if is_passing(&error) => {}
-                Err(_) => return Err(Stuck::Broken),
+    async fn flush_by(&mut self, deadline: Deadline, drain: Drain) -> Result<(), Stuck> {
+        let flushed = poll_fn(|cx| {
+            if let Poll::Ready(pushed) = self.poll_push(cx) {
+                return Poll::Ready(pushed.map_err(|_| Stuck::Broken));
             }
-            let reads = self.session.may_drain(drain);
-            if reads {
+            if self.session.may_drain(drain) {
                 self.session.discard();
-                // Its errors are for the finish to find out about.
-                while self.session.may_drain(drain) && self.fill_now().is_ok() {
-                    self.session.discard();
-                }
             }
-            match self.wait(self.session.may_drain(drain), true, deadline) {
-                Ok(()) => {}
-                Err(Cause::Deadline) => return Err(Stuck::Deadline),
-                Err(_) => return Err(Stuck::Broken),
+            // Its errors are for the finish to find out about.
+            while self.session.may_drain(drain) && matches!(self.poll_fill(cx), Poll::Ready(Ok(())))
+            {
+                self.session.discard();
             }
+            Poll::Pending
+        });
+        time::timeout(deadline.left(), flushed).await.unwrap_or(Err(Stuck::Deadline))
+    }
+
+    fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut kernel = Polled { transport: &mut self.transport, cx };
+        match self.session.push(&mut kernel) {
+            Err(error) if is_passing(&error) => Poll::Pending,
+            pushed => Poll::Ready(pushed),
         }
     }
 
-    fn push_now(&mut self) -> io::Result<()> {
-        self.session.push(&mut Now(&mut self.transport))
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut room = ReadBuf::new(self.session.room());
+        let result = ready!(Pin::new(&mut self.transport).poll_read(cx, &mut room));
+        let bytes = room.filled().len();
+        Poll::Ready(self.session.on_fill(result.map(|()| bytes), self.transport.observed_end()))
     }
 
-    fn fill_now(&mut self) -> io::Result<()> {
-        let result = self.transport.read_now(self.session.room());
-        self.session.on_fill(result, self.transport.ended())
-    }
-
-    fn wait(&self, read: bool, write: bool, deadline: Deadline) -> Result<(), Cause> {
-        let left = deadline.left();
-        if left.is_zero() {
-            return Err(Cause::Deadline);
+    /// Pushes for a task that waits to read or to write. Whichever came last is the one that the
+    /// transport knows of, so both are woken.
+    fn poll_push_for(&mut self, direction: Direction, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        if !self.session.pending() {
+            return Poll::Ready(Ok(()));
         }
-        self.transport.wait(read, write, left).map_err(Cause::Transport)
+        self.waiting.set(direction, cx.waker());
+        let both = Waker::from(Arc::clone(&self.waiting));
+        self.poll_push(&mut Context::from_waker(&both))
+    }
+
+    fn poll_write_by(
+        &mut self,
+        cx: &Context<'_>,
+        give: impl FnOnce(&mut rustls::Writer<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_push_for(Direction::Write, cx))?;
+        let taken = self.session.accept(give)?;
+        // These bytes are taken, whatever happens now: the next call will say.
+        let _ = self.poll_push_for(Direction::Write, cx);
+        Poll::Ready(Ok(taken))
     }
 }
 
-/// What is left of the options after the flush.
-pub(crate) fn left_of(
-    options: FinishOptions,
-    deadline: Deadline,
-    session: &Session,
-) -> FinishOptions {
-    let drain = match options.drain {
-        Drain::Discard(limit) => Drain::Discard(limit.saturating_sub(session.drained)),
-        Drain::Keep => Drain::Keep,
-    };
-    FinishOptions { deadline: deadline.left(), drain, ..options }
-}
+impl<S: Socket> FinishAsync for TlsStream<S> {
+    type Future = Pin<Box<dyn Future<Output = Result<TlsReceipt, TlsFinishError>> + Send>>;
 
-/// Whether a finish has to look for the peer's `close_notify`.
-pub(crate) fn looks_at_the_rest(options: FinishOptions) -> bool {
-    options.want >= Delivery::Closed && options.drain != Drain::Keep
-}
-
-/// Why a flush did not come to its end.
-pub(crate) enum Stuck {
-    Deadline,
-    /// The transport failed. It knows best how.
-    Broken,
-}
-
-/// A time that may be too far away to be told.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline {
-    began: Instant,
-    after: Duration,
-}
-
-impl Deadline {
-    pub(crate) fn after(after: Duration) -> Self {
-        Self { began: Instant::now(), after }
-    }
-
-    pub(crate) fn left(self) -> Duration {
-        self.after.saturating_sub(self.began.elapsed())
+    fn run(self, options: FinishOptions) -> Self::Future {
+        Box::pin(self.finish_with(options))
     }
 }
 
-pub(crate) fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+impl<S: Socket> AsyncRead for TlsStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let stream = self.get_mut();
+        loop {
+            let taken = stream.session.take(buffer.initialize_unfilled());
+            if !matches!(taken, Some(Ok(_))) {
+                // What a write left here, or the alert that says why this is the end. Whether it
+                // goes is for a write or a flush to say.
+                let _ = stream.poll_push_for(Direction::Read, cx);
+            }
+            if let Some(taken) = taken {
+                buffer.advance(taken?);
+                return Poll::Ready(Ok(()));
+            }
+            ready!(stream.poll_fill(cx))?;
+        }
+    }
 }
 
-/// Writes what the kernel takes without waiting.
-struct Now<'a, S>(&'a mut Stream<S>);
+impl<S: Socket> AsyncWrite for TlsStream<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_write_by(cx, |tls| tls.write(bytes))
+    }
 
-impl<S: Carrier> Write for Now<'_, S> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_write_by(cx, |tls| tls.write_vectored(parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Pushes all that was written to the kernel. It is no proof of anything.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_push_for(Direction::Write, cx)
+    }
+
+    /// Half-closes: no proof of anything either.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = self.get_mut();
+        stream.session.close();
+        ready!(stream.poll_push_for(Direction::Write, cx))?;
+        Pin::new(&mut stream.transport).poll_shutdown(cx)
+    }
+}
+
+/// The transport as rustls writes to it.
+struct Polled<'a, 'b, S: Socket> {
+    transport: &'a mut Stream<S>,
+    cx: &'a mut Context<'b>,
+}
+
+impl<S: Socket> Polled<'_, '_, S> {
+    fn now(polled: Poll<io::Result<usize>>) -> io::Result<usize> {
+        match polled {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl<S: Socket> Write for Polled<'_, '_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write_now(bytes)
+        Self::now(Pin::new(&mut *self.transport).poll_write(self.cx, bytes))
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        Self::now(Pin::new(&mut *self.transport).poll_write_vectored(self.cx, parts))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -355,48 +404,41 @@ impl<S: Carrier> Write for Now<'_, S> {
     }
 }
 
-impl<S: Carrier> Read for TlsStream<S> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let taken = self.session.take(buffer);
-            if !matches!(taken, Some(Ok(_))) {
-                // What a write left here, or the alert that says why this is the end. Whether it
-                // goes is for a write or a flush to say.
-                let _ = self.push_now();
-            }
-            if let Some(taken) = taken {
-                return taken;
-            }
-            let result = self.transport.read(self.session.room());
-            self.session.on_fill(result, self.transport.ended())?;
+#[derive(Clone, Copy)]
+enum Direction {
+    Read,
+    Write,
+}
+
+/// The tasks that wait until the kernel has room. The transport remembers one, the last that asked:
+/// where one task reads and another writes, it would forget the writer.
+#[derive(Debug, Default)]
+struct Waiting {
+    reader: Mutex<Option<Waker>>,
+    writer: Mutex<Option<Waker>>,
+}
+
+impl Waiting {
+    fn set(&self, direction: Direction, waker: &Waker) {
+        let place = match direction {
+            Direction::Read => &self.reader,
+            Direction::Write => &self.writer,
+        };
+        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *place {
+            Some(known) => known.clone_from(waker),
+            None => *place = Some(waker.clone()),
         }
     }
 }
 
-impl<S: Carrier> TlsStream<S> {
-    fn write_by(
-        &mut self,
-        give: impl FnOnce(&mut rustls::Writer<'_>) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        self.session.push(&mut self.transport)?;
-        let taken = self.session.accept(give)?;
-        // These bytes are taken, whatever happens now: the next call will say.
-        let _ = self.session.push(&mut self.transport);
-        Ok(taken)
-    }
-}
-
-impl<S: Carrier> Write for TlsStream<S> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_by(|tls| tls.write(bytes))
-    }
-
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write_by(|tls| tls.write_vectored(parts))
-    }
-
-    /// Pushes all that was written to the kernel. It is no proof of anything.
-    fn flush(&mut self) -> io::Result<()> {
-        self.session.push(&mut self.transport)
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        for place in [&self.reader, &self.writer] {
+            let waker = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
     }
 }

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use lastbyte_socket::{Drain, End, FinishOptions, Stream};
+use lastbyte_socket::blocking::Stream;
+use lastbyte_socket::{Drain, End, FinishOptions};
+use lastbyte_tls::blocking::TlsStream;
 use lastbyte_tls::rustls::{self, AlertDescription, ProtocolVersion};
-use lastbyte_tls::{Cause, Cut, Operation, TlsStream};
+use lastbyte_tls::{Cause, Cut, Operation};
 
 use crate::support::{
     CutAt, LONG, NAME, SECOND, VERSIONS, client, client_of, connected, cutter, listener, pair,
@@ -22,7 +24,7 @@ const MESSAGE_BYTES: usize = 3000;
 /// A server that says its messages, a record each, and ends well.
 fn speaker() -> (SocketAddr, thread::JoinHandle<()>) {
     let listener = listener();
-    let address = listener.local_addr();
+    let address = listener.local_addr().unwrap();
     let speaker = thread::spawn(move || {
         let stream = listener.accept_within(LONG).unwrap();
         let Ok(mut stream) = TlsStream::accept(stream, server(), LONG) else { return };
@@ -31,7 +33,7 @@ fn speaker() -> (SocketAddr, thread::JoinHandle<()>) {
             let _ = stream.write_all(&bytes).and_then(|()| stream.flush());
         }
         // The one on the path may have cut it: that is what the test is about.
-        let _ = stream.finish(FinishOptions::within(LONG));
+        let _ = stream.finish_with(FinishOptions::default().within(LONG));
     });
     (address, speaker)
 }
@@ -52,7 +54,7 @@ fn met(
             let again = stream.read(&mut [0; 1]).map(|bytes| assert_eq!(bytes, 0));
             let kind = result.map_err(|error| error.kind());
             assert_eq!(again.map_err(|error| error.kind()), kind);
-            (bytes, stream.ended(), kind)
+            (bytes, stream.observed_end(), kind)
         }
         Err(error) => {
             let end = match &*error.cause {
@@ -122,13 +124,13 @@ fn a_half_closed_side_goes_on_reading_in_tls_1_3() {
     assert_eq!(near.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
     let mut asked = String::new();
     far.read_to_string(&mut asked).unwrap();
-    assert_eq!((asked.as_str(), far.ended()), ("that is all", Some(End::Fin)));
+    assert_eq!((asked.as_str(), far.observed_end()), ("that is all", Some(End::Fin)));
     let answering = thread::spawn(move || {
         far.write_all(&[7; 300_000]).unwrap();
-        far.finish(FinishOptions::within(LONG)).unwrap()
+        far.finish_with(FinishOptions::default().within(LONG)).unwrap()
     });
     assert_eq!(read_all(&mut near).0, 300_000);
-    assert_eq!(near.ended(), Some(End::Fin));
+    assert_eq!(near.observed_end(), Some(End::Fin));
     assert!(answering.join().unwrap().all_acked());
 }
 
@@ -139,11 +141,11 @@ fn a_half_close_is_an_end_in_tls_1_2_too() {
     near.write_all(b"1.2").unwrap();
     near.half_close().unwrap();
     assert_eq!(read_all(&mut far).0, 3);
-    assert_eq!(far.ended(), Some(End::Fin));
+    assert_eq!(far.observed_end(), Some(End::Fin));
     far.write_all(b"more").unwrap();
     far.half_close().unwrap();
     assert_eq!(read_all(&mut near).0, 4);
-    assert_eq!(near.ended(), Some(End::Fin));
+    assert_eq!(near.observed_end(), Some(End::Fin));
 }
 
 #[test]
@@ -157,7 +159,7 @@ fn dropping_a_stream_is_a_cut_for_the_peer() {
     let (bytes, result) = read_all(&mut far);
     let error = result.unwrap_err();
     assert_eq!((bytes, error.kind()), (10, ErrorKind::UnexpectedEof));
-    assert_eq!(far.ended(), Some(End::Truncated));
+    assert_eq!(far.observed_end(), Some(End::Truncated));
     let cut = error.get_ref().and_then(|inner| inner.downcast_ref::<Cut>()).unwrap();
     assert_eq!(*cut, Cut::Truncated { inside: false, read: 10 });
 }
@@ -167,7 +169,7 @@ fn a_record_that_was_changed_on_its_way_is_an_error_at_both_ends() {
     let (listener, target) = (listener(), listener());
     let (over, ready) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(2)));
     let (told, both) = (Arc::clone(&over), Arc::clone(&ready));
-    let (address, there) = (listener.local_addr(), target.local_addr());
+    let (address, there) = (listener.local_addr().unwrap(), target.local_addr().unwrap());
     let server = thread::spawn(move || {
         let far = target.accept_within(LONG).unwrap();
         let mut far = TlsStream::accept(far, server(), LONG).unwrap();
@@ -175,7 +177,7 @@ fn a_record_that_was_changed_on_its_way_is_an_error_at_both_ends() {
         both.wait();
         let met = read_all(&mut far);
         let refused = far.write(b"x").unwrap_err();
-        assert!(far.finish(FinishOptions::within(LONG)).is_err());
+        assert!(far.finish_with(FinishOptions::default().within(LONG)).is_err());
         (met, refused.kind())
     });
     let relay = thread::spawn(move || {
@@ -203,7 +205,7 @@ fn a_record_that_was_changed_on_its_way_is_an_error_at_both_ends() {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
     assert!(error.to_string().contains("BadRecordMac"), "{error}");
-    assert_eq!(near.ended(), Some(End::Truncated));
+    assert_eq!(near.observed_end(), Some(End::Truncated));
     let ((bytes, result), refused) = server.join().unwrap();
     assert_eq!((bytes, result.unwrap_err().kind()), (0, ErrorKind::InvalidData));
     assert_eq!(refused, ErrorKind::InvalidData, "nothing is written after a failure");
@@ -214,7 +216,7 @@ fn a_record_that_was_changed_on_its_way_is_an_error_at_both_ends() {
 #[test]
 fn a_failed_handshake_names_both_ends_and_its_alert_arrives() {
     let listener = listener();
-    let address = listener.local_addr();
+    let address = listener.local_addr().unwrap();
     let accepting = thread::spawn(move || {
         let stream = listener.accept_within(LONG).unwrap();
         TlsStream::accept(stream, server(), LONG).unwrap_err()
@@ -226,7 +228,7 @@ fn a_failed_handshake_names_both_ends_and_its_alert_arrives() {
     let alert = record_of(&mut plain).expect("the alert arrives");
     assert_eq!(alert[0], 21, "it is an alert");
     assert_eq!(read_all(&mut plain).0, 0);
-    assert_eq!(plain.ended(), Some(End::Fin));
+    assert_eq!(plain.observed_end(), Some(End::Fin));
     let error = accepting.join().unwrap();
     assert_eq!(error.operation, Operation::AcceptHandshake);
     let text = error.to_string();
@@ -238,7 +240,7 @@ fn a_failed_handshake_names_both_ends_and_its_alert_arrives() {
 #[test]
 fn a_certificate_that_is_not_believed_is_an_error_at_both_ends() {
     let listener = listener();
-    let near = connected(listener.local_addr());
+    let near = connected(listener.local_addr().unwrap());
     let far = listener.accept_within(LONG).unwrap();
     let accepting = thread::spawn(move || TlsStream::accept(far, server(), LONG));
     let error = TlsStream::connect(near, client(), "example.org", LONG).unwrap_err();
@@ -253,7 +255,7 @@ fn a_certificate_that_is_not_believed_is_an_error_at_both_ends() {
 #[test]
 fn a_silent_peer_a_peer_that_leaves_and_a_bad_name_are_told_apart() {
     let listener = listener();
-    let address = listener.local_addr();
+    let address = listener.local_addr().unwrap();
     let connect = |near: Stream, name, time| TlsStream::connect(near, client(), name, time);
     let near = connected(address);
     let silent = listener.accept_within(LONG).unwrap();
@@ -262,7 +264,8 @@ fn a_silent_peer_a_peer_that_leaves_and_a_bad_name_are_told_apart() {
     drop(silent);
     let near = connected(address);
     let leaves = listener.accept_within(LONG).unwrap();
-    let leaving = thread::spawn(move || leaves.finish(FinishOptions::within(LONG)).unwrap());
+    let leaving =
+        thread::spawn(move || leaves.finish_with(FinishOptions::default().within(LONG)).unwrap());
     let error = connect(near, NAME, LONG).unwrap_err();
     assert!(matches!(*error.cause, Cause::Cut(Cut::Truncated { .. })), "{error}");
     leaving.join().unwrap();
@@ -289,16 +292,16 @@ fn the_transport_comes_back_when_tls_is_over_on_both_sides() {
     assert_eq!(read_all(&mut near).0, 0);
     let (mut near, mut far) = (near.into_inner().unwrap(), far.into_inner().unwrap());
     near.write_all(b"plain").unwrap();
-    near.finish(FinishOptions { drain: Drain::Keep, ..FinishOptions::default() }).unwrap();
+    near.finish_with(FinishOptions::default().drain(Drain::Keep)).unwrap();
     let mut plain = String::new();
     far.read_to_string(&mut plain).unwrap();
-    assert_eq!((plain.as_str(), far.ended()), ("plain", Some(End::Fin)));
+    assert_eq!((plain.as_str(), far.observed_end()), ("plain", Some(End::Fin)));
 }
 
 #[test]
 fn bytes_behind_a_close_notify_are_not_taken_for_the_stream() {
     let (listener, target) = (listener(), listener());
-    let (address, there) = (listener.local_addr(), target.local_addr());
+    let (address, there) = (listener.local_addr().unwrap(), target.local_addr().unwrap());
     let relay = thread::spawn(move || {
         let near = listener.accept_within(LONG).unwrap();
         let far = TcpStream::connect(there).unwrap();
@@ -320,7 +323,7 @@ fn bytes_behind_a_close_notify_are_not_taken_for_the_stream() {
     let server = thread::spawn(move || {
         let far = target.accept_within(LONG).unwrap();
         let mut far = TlsStream::accept(far, server(), LONG).unwrap();
-        let met = (read_all(&mut far).0, far.ended());
+        let met = (read_all(&mut far).0, far.observed_end());
         far.close_tls().unwrap();
         (met, far.into_inner().is_ok())
     });

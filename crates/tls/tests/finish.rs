@@ -5,8 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_core::finish::Unproven;
-use lastbyte_socket::{Delivery, Drain, End, FinishOptions, PeerEnd, UnixStream};
-use lastbyte_tls::{TlsStream, TlsUnproven};
+use lastbyte_socket::blocking::UnixStream;
+use lastbyte_socket::{Delivery, Drain, End, FinishOptions, PeerEnd};
+use lastbyte_tls::TlsUnproven;
+use lastbyte_tls::blocking::TlsStream;
 
 use crate::support::{
     LONG, NAME, SECOND, VERSIONS, client, client_of, pair, pair_of, read_all, server,
@@ -15,7 +17,7 @@ use crate::support::{
 const MILLION: usize = 1_000_000;
 
 fn want(want: Delivery) -> FinishOptions {
-    FinishOptions { want, deadline: LONG, ..FinishOptions::default() }
+    FinishOptions::default().want(want).within(LONG)
 }
 
 /// Until the server's session tickets have come, which a client that only writes never reads.
@@ -47,9 +49,9 @@ fn tickets_that_a_client_never_read_cost_a_finished_stream_nothing() {
             if version == VERSIONS[1] {
                 wait_for_tickets(&near);
             }
-            let reader = thread::spawn(move || (read_all(&mut far), far.ended()));
+            let reader = thread::spawn(move || (read_all(&mut far), far.observed_end()));
             near.write_all(&vec![7; MILLION]).unwrap();
-            let receipt = near.finish(want(Delivery::Acked)).unwrap();
+            let receipt = near.finish_with(want(Delivery::Acked)).unwrap();
             assert!(receipt.all_acked(), "{receipt}");
             assert_eq!((receipt.written, receipt.unwritten), (MILLION as u64, 0));
             let ciphertext = receipt.transport.acked.unwrap();
@@ -70,10 +72,10 @@ fn closed_says_that_the_peers_close_notify_and_fin_came() {
     let peer = thread::spawn(move || {
         assert_eq!(read_all(&mut far).0, 3);
         far.write_all(&[9; 300_000]).unwrap();
-        far.finish(want(Delivery::Acked)).unwrap()
+        far.finish_with(want(Delivery::Acked)).unwrap()
     });
     near.write_all(b"all").unwrap();
-    let receipt = near.finish(want(Delivery::Closed)).unwrap();
+    let receipt = near.finish_with(want(Delivery::Closed)).unwrap();
     assert_eq!((receipt.level, receipt.peer), (Some(Delivery::Closed), Some(End::Fin)));
     assert_eq!((receipt.drained, receipt.transport.peer), (300_000, PeerEnd::Fin));
     assert!(receipt.to_string().contains("peer ended with close_notify"), "{receipt}");
@@ -88,7 +90,7 @@ fn a_fin_without_close_notify_is_not_closed() {
         drop(far); // a FIN and no more
     });
     near.write_all(b"all").unwrap();
-    let error = near.finish(want(Delivery::Closed)).unwrap_err();
+    let error = near.finish_with(want(Delivery::Closed)).unwrap_err();
     assert_eq!(error.why, TlsUnproven::Truncated, "{error}");
     let receipt = error.receipt;
     assert_eq!((receipt.level, receipt.peer), (Some(Delivery::Acked), Some(End::Truncated)));
@@ -103,7 +105,7 @@ fn acked_looks_at_nothing_and_says_so() {
     far.half_close().unwrap();
     near.transport().wait(true, false, LONG).unwrap();
     near.write_all(b"all").unwrap();
-    let receipt = near.finish(want(Delivery::Acked)).unwrap();
+    let receipt = near.finish_with(want(Delivery::Acked)).unwrap();
     assert_eq!((receipt.peer, receipt.drained), (None, 0));
     assert!(receipt.transport.drained > 0);
     assert_eq!(read_all(&mut far).0, 3);
@@ -115,7 +117,7 @@ fn an_end_that_was_read_before_is_in_the_receipt_and_too_early_for_closed() {
     far.half_close().unwrap();
     assert_eq!(read_all(&mut near).0, 0);
     near.write_all(b"late").unwrap();
-    let error = near.finish(want(Delivery::Closed)).unwrap_err();
+    let error = near.finish_with(want(Delivery::Closed)).unwrap_err();
     assert_eq!(error.why, TlsUnproven::Transport(Unproven::EarlyFin), "{error}");
     assert_eq!(error.receipt.peer, Some(End::Fin));
     assert!(error.receipt.all_acked());
@@ -130,10 +132,10 @@ fn past_the_limit_a_close_notify_was_not_seen() {
         let peer = thread::spawn(move || {
             assert_eq!(read_all(&mut far).0, 3);
             far.write_all(&[9; 30_000]).unwrap();
-            let _ = far.finish(want(Delivery::Acked));
+            let _ = far.finish_with(want(Delivery::Acked));
         });
         near.write_all(b"all").unwrap();
-        let error = near.finish(FinishOptions { drain, ..want(Delivery::Closed) }).unwrap_err();
+        let error = near.finish_with(want(Delivery::Closed).drain(drain)).unwrap_err();
         assert_eq!(error.why, TlsUnproven::Unread, "{drain:?}: {error}");
         assert_eq!((error.receipt.level, error.receipt.peer), (Some(Delivery::Acked), None));
         peer.join().unwrap();
@@ -149,8 +151,8 @@ fn the_deadline_holds_with_a_peer_that_does_not_read() {
     }
     let written = near.written();
     let began = Instant::now();
-    let options = FinishOptions::within(SECOND / 2);
-    let error = near.finish(options).unwrap_err();
+    let options = FinishOptions::default().within(SECOND / 2);
+    let error = near.finish_with(options).unwrap_err();
     assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
     assert_eq!(error.why, TlsUnproven::Transport(Unproven::Deadline), "{error}");
     let receipt = error.receipt;
@@ -170,14 +172,14 @@ fn a_peer_that_waits_for_us_to_read_gets_the_rest_all_the_same() {
         // Far more than fits into the sockets between us; only then does it read.
         far.write_all(&vec![9; 16 * MILLION]).unwrap();
         let met = read_all(&mut far);
-        (met.0, met.1.is_ok(), far.ended())
+        (met.0, met.1.is_ok(), far.observed_end())
     });
     while near.flush().is_ok() {
         let _ = near.write(&[1; 65_536]);
     }
     let written = near.written();
     let drain = Drain::Discard(20 * MILLION as u64);
-    let receipt = near.finish(FinishOptions { drain, ..want(Delivery::Acked) }).unwrap();
+    let receipt = near.finish_with(want(Delivery::Acked).drain(drain)).unwrap();
     assert_eq!(receipt.written, written);
     assert_eq!(peer.join().unwrap(), (written, true, Some(End::Fin)));
 }
@@ -218,7 +220,7 @@ fn an_abort_is_a_cut_after_all_that_was_written() {
     near.write_all(&[7; 100_000]).unwrap();
     let reader = thread::spawn(move || {
         let (bytes, result) = read_all(&mut far);
-        (bytes, result.unwrap_err().kind(), far.ended())
+        (bytes, result.unwrap_err().kind(), far.observed_end())
     });
     let receipt = near.abort(LONG).unwrap();
     assert_eq!((receipt.level, receipt.unwritten), (Some(Delivery::Acked), 0));
@@ -231,7 +233,7 @@ fn a_reset_in_the_middle_is_told_by_the_finish() {
     let (mut near, far) = pair();
     near.write_all(&[7; 1000]).unwrap();
     far.abort(LONG).unwrap();
-    let error = near.finish(want(Delivery::Closed)).unwrap_err();
+    let error = near.finish_with(want(Delivery::Closed)).unwrap_err();
     assert_eq!(error.why, TlsUnproven::Transport(Unproven::Reset), "{error}");
     assert!(error.receipt.level < Some(Delivery::Closed));
 }
@@ -243,8 +245,8 @@ fn over_a_unix_socket_it_is_the_same() {
     let mut near = TlsStream::connect(near, client(), NAME, LONG).unwrap();
     let mut far = accepting.join().unwrap();
     near.write_all(&[7; 1000]).unwrap();
-    let reader = thread::spawn(move || (read_all(&mut far).0, far.ended()));
-    let receipt = near.finish(want(Delivery::Acked)).unwrap();
+    let reader = thread::spawn(move || (read_all(&mut far).0, far.observed_end()));
+    let receipt = near.finish_with(want(Delivery::Acked)).unwrap();
     assert!(receipt.all_acked(), "{receipt}");
     assert_eq!(reader.join().unwrap(), (1000, Some(End::Fin)));
 }
@@ -253,10 +255,10 @@ fn over_a_unix_socket_it_is_the_same() {
 fn a_finish_that_may_take_no_time_takes_none() {
     let (mut near, mut far) = pair();
     near.write_all(b"x").unwrap();
-    let options = FinishOptions { deadline: Duration::ZERO, ..want(Delivery::Acked) };
+    let options = want(Delivery::Acked).within(Duration::ZERO);
     let began = Instant::now();
     // Proven or not, it says which, and the peer has its close_notify.
-    let receipt = near.finish(options).unwrap_or_else(|error| *error.receipt);
+    let receipt = near.finish_with(options).unwrap_or_else(|error| *error.receipt);
     assert!(began.elapsed() < LONG, "{receipt}");
-    assert_eq!((read_all(&mut far).0, far.ended()), (1, Some(End::Fin)));
+    assert_eq!((read_all(&mut far).0, far.observed_end()), (1, Some(End::Fin)));
 }

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_link::{LinkError, Namespace};
-use lastbyte_socket::{Listener, SocketError, Stream, Tune};
+use lastbyte_socket::blocking::{Stream, TcpListener};
+use lastbyte_socket::{ConnectOptions, SocketError};
 
 /// What is known before anything is tried.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ pub struct Waits {
 pub struct Bed {
     asked: Asked,
     waits: Waits,
-    listener: Mutex<Option<Arc<Listener>>>,
+    listener: Mutex<Option<Arc<TcpListener>>>,
     /// Held by who waits for a connection: of several, all but one would wait in vain.
     accepting: Mutex<()>,
 }
@@ -134,7 +135,8 @@ impl Bed {
     /// Why there is no connection.
     pub fn connect_to(&self, address: SocketAddr) -> Result<Stream, BedError> {
         let deadline = self.waits.deadline;
-        let connect = move || Stream::connect(address, &Tune::default(), deadline);
+        let connect =
+            move || Stream::connect_with(address, &ConnectOptions::default().within(deadline));
         inside(self.asked.proxy_namespace.as_ref(), connect)?.map_err(BedError::Connect)
     }
 
@@ -182,7 +184,7 @@ impl Bed {
     /// When the address cannot be had.
     pub fn listen(&self) -> Result<(), BedError> {
         let address = self.asked.upstream;
-        let listener = self.on_server_side(move || Listener::listen(address, &Tune::default()))?;
+        let listener = self.on_server_side(move || TcpListener::bind(address))?;
         *self.locked() = Some(Arc::new(listener.map_err(BedError::Listen)?));
         Ok(())
     }
@@ -195,7 +197,7 @@ impl Bed {
         inside(self.asked.upstream_namespace.as_ref(), work)
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, Option<Arc<Listener>>> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, Option<Arc<TcpListener>>> {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lastbyte_socket::Stream;
+use lastbyte_socket::blocking::Stream;
 use lastbyte_units::grouped;
 
 use crate::bed::Bed;

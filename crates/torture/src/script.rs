@@ -5,7 +5,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lastbyte_socket::{End, Stream};
+use lastbyte_socket::End;
+use lastbyte_socket::blocking::Stream;
 use lastbyte_sys::{poll, socket, tcp};
 
 use crate::bed::Waits;
@@ -375,8 +376,11 @@ impl Player<'_> {
         let mut room = vec![0; room];
         match stream.read_now(&mut room) {
             Ok(0) => {
-                seen.ending =
-                    if stream.ended() == Some(End::Fin) { Ending::Fin } else { Ending::Unknown };
+                seen.ending = if stream.observed_end() == Some(End::Fin) {
+                    Ending::Fin
+                } else {
+                    Ending::Unknown
+                };
             }
             Ok(count) => {
                 let wrong = self.expected.first_wrong(seen.got, &room[..count]);

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use lastbyte_core::sample::FastOpen;
-use lastbyte_socket::{ConnectOptions, Granted, Multipath, Stream};
+use lastbyte_socket::blocking::Stream;
+use lastbyte_socket::{ConnectOptions, Granted, Multipath};
 use lastbyte_units::{ByteSize, Span};
 use serde::Serialize;
 
@@ -41,7 +42,7 @@ impl Options {
     }
 
     fn of(granted: &Granted, asked: &ConnectOptions) -> Self {
-        let tune = &asked.tune;
+        let tune = &asked.socket;
         let mut options = Self {
             granted: Vec::new(),
             asked: Vec::new(),
@@ -126,7 +127,7 @@ fn known(value: Option<impl ToString>) -> String {
 
 impl GrantedPart {
     fn of(granted: &Granted, asked: &ConnectOptions) -> Self {
-        let tune = &asked.tune;
+        let tune = &asked.socket;
         let probed = granted.keepalive_times.filter(|_| tune.keepalive.is_some());
         let user_timeout = granted.user_timeout.filter(|_| tune.user_timeout.is_some());
         Self {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use lastbyte_dial::{Answer, Because, DialError, Origin, Timeline, Undialed, What};
-use lastbyte_socket::Stream;
+use lastbyte_socket::blocking::Stream;
 use serde::Serialize;
 
 use super::granted::{GrantedPart, Options};
@@ -166,8 +166,8 @@ pub(super) fn dialed(
         dial,
         host: &plan.host,
         port: plan.port,
-        address: stream.peer_addr(),
-        local: stream.local_addr(),
+        address: stream.peer_addr().ok(),
+        local: stream.local_addr().ok(),
         time_to_connected_ms: ms(timeline.took),
         attempts: tally.attempts.len(),
         attempt: tally.winner,

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_dial::{DialOptions, Families, Host, Parameters, Resolver};
-use lastbyte_socket::{ConnectOptions, Delivery, FinishOptions, Keepalive, Tune};
+use lastbyte_dial::{DialOptions, Families, Host, Resolver};
+use lastbyte_socket::{ConnectOptions, Delivery, FinishOptions, Keepalive, SocketOptions};
 use lastbyte_units::{ByteSize, Span};
 
 use super::transfer::Input;
@@ -79,7 +79,7 @@ pub(super) fn plan(args: &DialArgs) -> Result<(Plan, Task)> {
         port: args.port,
         resolver,
         options: dial_options(&args.how)?,
-        finish: FinishOptions { want, deadline, ..FinishOptions::default() },
+        finish: FinishOptions::default().want(want).within(deadline),
         wait: args.wait.map(Span::as_duration),
         voice,
     };
@@ -108,7 +108,7 @@ fn dial_options(how: &DialHow) -> Result<DialOptions> {
         (_, true) => Families::Ipv6,
         _ => Families::Both,
     };
-    let race = Parameters::default();
+    let race = options.race;
     let delay = |option, asked: Option<Span>, usual| match asked {
         Some(asked) => bounded(option, asked),
         None => Ok(usual),
@@ -119,12 +119,10 @@ fn dial_options(how: &DialHow) -> Result<DialOptions> {
         "--attempt-delay: at least {} (RFC 8305, section 5)",
         Span::from(LEAST_ATTEMPT_DELAY)
     );
-    options.race = Parameters {
-        resolution_delay: delay("--resolution-delay", how.resolution_delay, race.resolution_delay)?,
-        connection_attempt_delay: attempt_delay,
-        deadline: bounded("--timeout", Span::from(positive("--timeout", how.timeout)?))?,
-        ..race
-    };
+    options.race = race
+        .resolution_delay(delay("--resolution-delay", how.resolution_delay, race.resolution_delay)?)
+        .connection_attempt_delay(attempt_delay)
+        .within(bounded("--timeout", Span::from(positive("--timeout", how.timeout)?))?);
     Ok(options)
 }
 
@@ -146,18 +144,16 @@ fn connect_options(how: &DialHow) -> Result<ConnectOptions> {
             available.join(", ")
         );
     }
-    let tune = Tune {
-        congestion: how.congestion.clone(),
-        send_buffer: buffer("--send-buffer", how.send_buffer)?,
-        receive_buffer: buffer("--receive-buffer", how.receive_buffer)?,
-        user_timeout: how.user_timeout.map(Duration::from),
-        keepalive: how.keepalive.map(probed).transpose()?,
-        mark: how.mark,
-        interface: how.interface.clone(),
-        ..Tune::default()
-    };
+    let mut socket = SocketOptions::default();
+    socket.congestion.clone_from(&how.congestion);
+    socket.send_buffer = buffer("--send-buffer", how.send_buffer)?;
+    socket.receive_buffer = buffer("--receive-buffer", how.receive_buffer)?;
+    socket.user_timeout = how.user_timeout.map(Duration::from);
+    socket.keepalive = how.keepalive.map(probed).transpose()?;
+    socket.mark = how.mark;
+    socket.interface.clone_from(&how.interface);
     let (sources, mptcp) = (how.source.clone(), how.mptcp);
-    Ok(ConnectOptions { tune, sources, mptcp, ..ConnectOptions::default() })
+    Ok(ConnectOptions::default().socket(socket).sources(sources).mptcp(mptcp))
 }
 
 fn positive(option: &str, time: Span) -> Result<Duration> {

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use lastbyte_dial::{Dialed, Dialer, Timeline};
+use lastbyte_dial::blocking::Dialer;
+use lastbyte_dial::{Dialed, Timeline};
 use lastbyte_stats::Summary;
 
 use super::granted::Options;

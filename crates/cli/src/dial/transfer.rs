@@ -11,10 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lastbyte_socket::{
-    Delivery, Drain, End, FinishError, FinishOptions, ReadHalf, Receipt, Stream, Unproven,
-    WriteHalf,
-};
+use lastbyte_socket::blocking::{OwnedReadHalf, OwnedWriteHalf, Stream};
+use lastbyte_socket::{Delivery, Drain, End, FinishError, FinishOptions, Receipt, Unproven};
 use lastbyte_sys::{poll, socket};
 
 use super::plan::{Plan, Voice};
@@ -133,9 +131,9 @@ struct Proven {
 }
 
 /// Ends our direction and waits for its proof, and then for the peer's end while the receiver reads.
-fn prove_acked(mut writing: WriteHalf, news: &mpsc::Receiver<News>, plan: &Plan) -> Proven {
+fn prove_acked(mut writing: OwnedWriteHalf, news: &mpsc::Receiver<News>, plan: &Plan) -> Proven {
     let began = Instant::now();
-    let proof = writing.prove(plan.finish);
+    let proof = writing.prove_with(plan.finish);
     let patience = match &proof {
         Ok(_) => plan.wait.unwrap_or(Duration::MAX),
         // The receiver meets the end of a connection that is gone, after what had come before.
@@ -160,8 +158,10 @@ fn prove_acked(mut writing: WriteHalf, news: &mpsc::Receiver<News>, plan: &Plan)
     match told {
         Some(News::Ended(reading, Ok(end))) => {
             // How the peer ended belongs to the receipt.
-            let finished = proof.and_then(|_| whole(reading, writing).finish(plan.finish));
-            let proof = finished.map(|receipt| Receipt { took: began.elapsed(), ..receipt });
+            let mut proof = proof.and_then(|_| whole(reading, writing).finish_with(plan.finish));
+            if let Ok(receipt) = &mut proof {
+                receipt.took = began.elapsed();
+            }
             Proven { proof, answer: Answer::Ended(end), unheard }
         }
         Some(News::Ended(_, Err(error))) => Proven { proof, answer: Answer::Cut(error), unheard },
@@ -171,7 +171,11 @@ fn prove_acked(mut writing: WriteHalf, news: &mpsc::Receiver<News>, plan: &Plan)
 
 /// Ends the connection and reads the rest of the answer: which of the two ends came first can only be
 /// told where one does both.
-fn prove_closed(writing: WriteHalf, news: &mpsc::Receiver<News>, options: FinishOptions) -> Proven {
+fn prove_closed(
+    writing: OwnedWriteHalf,
+    news: &mpsc::Receiver<News>,
+    options: FinishOptions,
+) -> Proven {
     let mut unheard = false;
     loop {
         let (reading, mut output) = match news.recv() {
@@ -183,7 +187,7 @@ fn prove_closed(writing: WriteHalf, news: &mpsc::Receiver<News>, options: Finish
             }
             Err(_) => unreachable!("the receiver tells how it ended"),
         };
-        let options = FinishOptions { drain: Drain::Discard(u64::MAX), ..options };
+        let options = options.drain(Drain::Discard(u64::MAX));
         let mut rest = |bytes: &[u8]| {
             unheard |= !output.take(bytes);
         };
@@ -194,7 +198,7 @@ fn prove_closed(writing: WriteHalf, news: &mpsc::Receiver<News>, options: Finish
     }
 }
 
-fn whole(reading: ReadHalf, writing: WriteHalf) -> Stream {
+fn whole(reading: OwnedReadHalf, writing: OwnedWriteHalf) -> Stream {
     match reading.reunite(writing) {
         Ok(stream) => stream,
         Err(_) => unreachable!("the halves are of one stream"),
@@ -202,7 +206,7 @@ fn whole(reading: ReadHalf, writing: WriteHalf) -> Stream {
 }
 
 /// Writes the input to its end; whether it came to that. What was lost of it the proof tells.
-fn send(input: &mut Input, early: usize, writing: &mut WriteHalf) -> io::Result<bool> {
+fn send(input: &mut Input, early: usize, writing: &mut OwnedWriteHalf) -> io::Result<bool> {
     if writing.write_all(&input.early[early..]).is_err() {
         return Ok(false);
     }
@@ -235,14 +239,14 @@ enum News {
     /// Nobody reads the output any more; the peer is read on, so that it does not stop to read.
     Unheard,
     /// It was told to stop.
-    Stopped(ReadHalf, Output),
+    Stopped(OwnedReadHalf, Output),
     /// The peer's stream has ended.
-    Ended(ReadHalf, io::Result<End>),
+    Ended(OwnedReadHalf, io::Result<End>),
 }
 
 /// Writes what the peer sends to the output, to its end, or until it is told to stop.
 struct Receiver {
-    reading: ReadHalf,
+    reading: OwnedReadHalf,
     output: Output,
     /// Its other end is closed to stop.
     stopped: UnixStream,
@@ -258,7 +262,7 @@ impl Receiver {
                     let _ = self.teller.send(News::Stopped(self.reading, self.output));
                     return;
                 }
-                Ok(Some(0)) => break Ok(self.reading.ended().unwrap_or(End::Unknown)),
+                Ok(Some(0)) => break Ok(self.reading.observed_end().unwrap_or(End::Unknown)),
                 Ok(Some(read)) => {
                     if !self.output.take(&chunk[..read]) {
                         // Whoever is told may be gone.

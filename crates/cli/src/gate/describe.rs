@@ -8,7 +8,7 @@ use lastbyte_gate::config::check::{Machine, granted};
 use lastbyte_gate::config::{
     Choice, Config, Forward, Kind, LegOptions, Refused, Route, Times, Users,
 };
-use lastbyte_socket::{Granted, Keepalive, Tune};
+use lastbyte_socket::{Granted, Keepalive, SocketOptions};
 use lastbyte_units::{BitRate, ByteSize, Span, grouped};
 
 use super::Told;
@@ -180,7 +180,7 @@ fn probes(Keepalive { idle, interval, probes }: Keepalive) -> String {
 }
 
 /// What differs by nature: the kernel doubles buffers, for what it needs beside the data.
-fn got(tune: &Tune, granted: &Granted) -> Vec<String> {
+fn got(tune: &SocketOptions, granted: &Granted) -> Vec<String> {
     let size = |bytes: u32| ByteSize::from_bytes(bytes.into());
     let mut all = Vec::new();
     if tune.congestion.is_some() {

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use lastbyte_dial::{DialOptions, Dialer, Resolver};
+use lastbyte_dial::blocking::Dialer;
+use lastbyte_dial::{DialOptions, Resolver};
 use lastbyte_lab::remote::Remote;
 use lastbyte_lab::remote::protocol::Key;
 use lastbyte_lab::{Load, Plan, Setting};
 use lastbyte_link::Way;
-use lastbyte_socket::Stream;
+use lastbyte_socket::blocking::Stream;
 use lastbyte_units::{ByteSize, grouped};
 
 use crate::output::{in_one_line, talk};
@@ -246,7 +247,7 @@ fn key(args: &HostArgs) -> Result<Key> {
 
 fn dial(host: &str, port: u16) -> Result<Stream> {
     let dialer = Dialer::new(Resolver::dns()?).context("starting to dial")?;
-    let dialed = dialer.dial(host, port, &DialOptions::default());
+    let dialed = dialer.dial((host, port), &DialOptions::default());
     Ok(dialed.map_err(|error| anyhow!("{}", in_one_line(&error.to_string())))?.stream)
 }
 

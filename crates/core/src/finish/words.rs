@@ -6,6 +6,7 @@ use crate::{Delivery, End, Kind};
 
 /// What the caller of a finish wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FinishOptions {
     /// How long to wait for proof, from the start of the finish. Default 30 s: with a first
     /// retransmission time-out of 0.4 s, as on a path of 200 ms, six retransmissions of the last
@@ -22,16 +23,28 @@ pub struct FinishOptions {
 }
 
 impl FinishOptions {
-    /// To wait for `want`, the rest by default.
+    /// Sets the [deadline](field@Self::deadline).
     #[must_use]
-    pub fn wanting(want: Delivery) -> Self {
-        Self { want, ..Self::default() }
+    pub fn within(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
     }
 
-    /// To wait so long, the rest by default.
+    /// Sets the level to [wait for](field@Self::want).
     #[must_use]
-    pub fn within(deadline: Duration) -> Self {
-        Self { deadline, ..Self::default() }
+    pub fn want(self, want: Delivery) -> Self {
+        Self { want, ..self }
+    }
+
+    /// Sets what is done with bytes that the peer [still sends](field@Self::drain).
+    #[must_use]
+    pub fn drain(self, drain: Drain) -> Self {
+        Self { drain, ..self }
+    }
+
+    /// Sets whether the deadline [begins anew](field@Self::patient) with each acknowledgement.
+    #[must_use]
+    pub fn patient(self, patient: bool) -> Self {
+        Self { patient, ..self }
     }
 }
 

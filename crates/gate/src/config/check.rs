@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lastbyte_socket::{Granted, Tune};
+use lastbyte_socket::{Granted, SocketOptions};
 use lastbyte_sys::{socket, tcp};
 use lastbyte_units::{BitRate, ByteSize, Span, grouped};
 
@@ -456,7 +456,7 @@ impl LegCheck<'_> {
     }
 
     fn buffers(&mut self) {
-        let Tune { send_buffer, receive_buffer, .. } = self.options.tune;
+        let SocketOptions { send_buffer, receive_buffer, .. } = self.options.tune;
         let Machine { largest_send_buffer, largest_receive_buffer, .. } = *self.machine;
         let both = [
             ("send_buffer", send_buffer, largest_send_buffer, "wmem_max"),

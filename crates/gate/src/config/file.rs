@@ -61,7 +61,7 @@ use super::{
     Config, Forward, Kind, LegOptions, Limits, Of, Place, Refused, Remark, Route, Times, User,
     Users,
 };
-use lastbyte_socket::{Keepalive, Tune};
+use lastbyte_socket::{Keepalive, SocketOptions};
 use reader::{Reader, Section};
 use values::Wrong;
 
@@ -323,18 +323,17 @@ fn times(section: &Section<'_>) -> Times {
 
 /// What both legs have.
 fn leg_options(section: &Section<'_>) -> LegOptions {
-    let tune = Tune {
-        congestion: section.take("congestion", values::text).map(str::to_owned),
-        send_buffer: section.take("send_buffer", values::buffer),
-        receive_buffer: section.take("receive_buffer", values::buffer),
-        notsent_lowat: section.take("notsent_lowat", values::buffer),
-        user_timeout: section.take("user_timeout", values::time),
-        max_pacing_rate: section.take("pacing", values::bytes_per_s),
-        keepalive: keepalive(section),
-        mark: section.take("mark", values::mark),
-        nodelay: section.take("nodelay", values::flag),
-        interface: section.take("interface", values::interface).map(str::to_owned),
-    };
+    let mut tune = SocketOptions::default();
+    tune.congestion = section.take("congestion", values::text).map(str::to_owned);
+    tune.send_buffer = section.take("send_buffer", values::buffer);
+    tune.receive_buffer = section.take("receive_buffer", values::buffer);
+    tune.notsent_lowat = section.take("notsent_lowat", values::buffer);
+    tune.user_timeout = section.take("user_timeout", values::time);
+    tune.max_pacing_rate = section.take("pacing", values::bytes_per_s);
+    tune.keepalive = keepalive(section);
+    tune.mark = section.take("mark", values::mark);
+    tune.nodelay = section.take("nodelay", values::flag);
+    tune.interface = section.take("interface", values::interface).map(str::to_owned);
     LegOptions {
         tune,
         mptcp: section.take("mptcp", values::flag).unwrap_or_default(),

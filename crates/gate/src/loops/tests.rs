@@ -1,7 +1,7 @@
 use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 
-use lastbyte_socket::{AsyncStream, ConnectOptions};
+use lastbyte_socket::{ConnectOptions, Stream};
 
 use super::*;
 use crate::config::Limits;
@@ -112,7 +112,7 @@ fn rounds(listen: &str, connect: impl Fn(SocketAddr) -> SocketAddr) -> Option<us
         let mut how = ConnectOptions::default();
         let mut kept = Vec::new();
         for round in 1..300 {
-            let connect = AsyncStream::connect_with(to, &how);
+            let connect = Stream::connect_with(to, &how);
             let connected = tokio::time::timeout(Duration::from_secs(10), connect).await.unwrap();
             kept.push(connected.unwrap());
             let (accepted, _) = listener.accept().unwrap();

@@ -2,7 +2,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
 
-use lastbyte_socket::{AsyncListener, FinishOptions, Listener, Tune};
+use lastbyte_socket::{FinishOptions, TcpListener};
 
 use super::*;
 use crate::config::{Choice, Forward, User};
@@ -16,12 +16,12 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A client, and its connection as the gate has it.
-async fn pair() -> (TcpStream, AsyncStream) {
-    let listener = Listener::listen("127.0.0.1:0".parse().unwrap(), &Tune::default()).unwrap();
-    let client = TcpStream::connect(listener.local_addr()).unwrap();
+async fn pair() -> (TcpStream, Stream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_nodelay(true).unwrap();
     client.set_read_timeout(Some(LONG)).unwrap();
-    let accepted = AsyncListener::from_blocking(listener).unwrap().accept().await.unwrap();
+    let accepted = listener.accept().await.unwrap();
     (client, accepted)
 }
 
@@ -37,16 +37,12 @@ fn users() -> Users {
     Users(vec![User { name: "u".to_owned(), password: "p".to_owned() }])
 }
 
-async fn ask_for(
-    kind: &Kind,
-    client: &mut AsyncStream,
-    within: Duration,
-) -> Result<Request, Refused> {
+async fn ask_for(kind: &Kind, client: &mut Stream, within: Duration) -> Result<Request, Refused> {
     ask(kind, &Chooser::new(kind), client, within).await
 }
 
 /// Sends all at once, and asks.
-async fn asked(kind: &Kind, sent: &[u8]) -> (TcpStream, AsyncStream, Result<Request, Refused>) {
+async fn asked(kind: &Kind, sent: &[u8]) -> (TcpStream, Stream, Result<Request, Refused>) {
     let (mut client, mut gate) = pair().await;
     client.write_all(sent).unwrap();
     let result = ask_for(kind, &mut gate, LONG).await;
@@ -54,13 +50,13 @@ async fn asked(kind: &Kind, sent: &[u8]) -> (TcpStream, AsyncStream, Result<Requ
 }
 
 /// What the client has read when its connection is finished as it ought to be.
-async fn finished(mut client: TcpStream, gate: AsyncStream) -> Vec<u8> {
+async fn finished(mut client: TcpStream, gate: Stream) -> Vec<u8> {
     let reading = thread::spawn(move || {
         let mut read = Vec::new();
         client.read_to_end(&mut read).unwrap();
         read
     });
-    gate.finish(FinishOptions::default()).await.unwrap();
+    gate.finish_with(FinishOptions::default()).await.unwrap();
     reading.join().unwrap()
 }
 
@@ -175,7 +171,7 @@ fn garbage_is_refused_and_the_answer_arrives() {
         let refused = ask_for(&http_connect(), &mut gate, LONG).await.unwrap_err();
         assert_eq!((refused.ended.how, refused.told), (How::BadRequest, true));
         assert!(gate.bytes_read() <= 8192, "{}", gate.bytes_read());
-        let finishing = gate.finish(FinishOptions::default());
+        let finishing = gate.finish_with(FinishOptions::default());
         let reading = thread::spawn(move || {
             let mut read = Vec::new();
             let mut client = sending.join().unwrap();

@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use lastbyte_socket::{Keepalive, Stream, Tune};
+use lastbyte_socket::blocking::Stream;
+use lastbyte_socket::{Keepalive, SocketOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -38,17 +39,12 @@ const PIECE: usize = 64 << 10;
 
 /// The options of a control connection. A host that vanished is given up within about 20 s, by the
 /// kernel: silence is normal while a run is on.
-pub(crate) fn tune() -> Tune {
-    Tune {
-        nodelay: Some(true),
-        user_timeout: Some(WRITE_WITHIN),
-        keepalive: Some(Keepalive {
-            idle: Duration::from_secs(5),
-            interval: Duration::from_secs(5),
-            probes: 3,
-        }),
-        ..Tune::default()
-    }
+pub(crate) fn tune() -> SocketOptions {
+    SocketOptions::default().nodelay(true).user_timeout(WRITE_WITHIN).keepalive(Keepalive {
+        idle: Duration::from_secs(5),
+        interval: Duration::from_secs(5),
+        probes: 3,
+    })
 }
 
 /// A control connection whose sides have proven to each other that they have the key.
@@ -164,7 +160,7 @@ impl Channel {
 
     /// This host's address, as the other side knows it.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        self.stream.local_addr()
+        self.stream.local_addr().ok()
     }
 }
 

@@ -13,7 +13,8 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use lastbyte_link::Way;
-use lastbyte_socket::{Listener, SocketError, Stream, Tune};
+use lastbyte_socket::blocking::{Stream, TcpListener};
+use lastbyte_socket::{ListenOptions, SocketError, SocketOptions};
 
 use super::channel::{Channel, ChannelError};
 use super::protocol::{ANSWER_LIMIT, Answer, Key, Opened, ProtocolError, Refusal, Request, Role};
@@ -107,7 +108,8 @@ pub enum Note<'a> {
 /// Serves experiments.
 #[derive(Debug)]
 pub struct Server {
-    listener: Listener,
+    listener: TcpListener,
+    address: SocketAddr,
     key: Key,
     limits: Limits,
 }
@@ -118,14 +120,15 @@ impl Server {
     /// # Errors
     /// Where it cannot be had.
     pub fn listen(address: SocketAddr, key: Key, limits: Limits) -> Result<Self, SocketError> {
-        let listener = Listener::listen(address, &Tune::default())?;
-        Ok(Self { listener, key, limits })
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr().unwrap_or(address);
+        Ok(Self { listener, address, key, limits })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.listener.local_addr()
+        self.address
     }
 
     /// Serves until `stop`, or until its time or its one experiment is over. `tell` hears what
@@ -160,7 +163,7 @@ impl Server {
                         continue;
                     }
                 };
-                let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical());
+                let peer = stream.peer_addr().ok().map(|peer| peer.ip().to_canonical());
                 let (Some(peer), Some(guest)) = (peer, guests.enter(&stream)) else {
                     house.refuse(None, "too many at once");
                     continue;
@@ -371,7 +374,7 @@ impl House<'_> {
     }
 
     /// Checks what is asked for, takes its bytes from what is left, and listens for it.
-    fn prepare(&self, channel: &Channel, task: &Task) -> Result<Listener, Refusal> {
+    fn prepare(&self, channel: &Channel, task: &Task) -> Result<TcpListener, Refusal> {
         let limits = &self.server.limits;
         check(task, limits)?;
         let Some(own) = channel.local_addr() else {
@@ -389,9 +392,10 @@ impl House<'_> {
         let settings = &task.settings;
         let failed =
             |error| refusal_of(LabError::from_socket(error, Some(settings.congestion.as_str())));
-        let listener = Listener::listen(address, &settings.receiver()).map_err(failed)?;
-        let congestion = Some(settings.congestion.clone());
-        let set = Tune { congestion, ..Tune::default() }.apply_to(&listener);
+        let options = ListenOptions::default().socket(settings.receiver());
+        let listener = TcpListener::bind_with(address, &options).map_err(failed)?;
+        let congestion = SocketOptions::default().congestion(&settings.congestion);
+        let set = congestion.apply_to(&listener);
         if settings.direction.ways().contains(&Way::Down) {
             // What cannot be set is known before anything is sent. Who only receives may do without: but
             // one that needs ECN (dctcp) gets it where both ends have it.
@@ -485,12 +489,13 @@ type Served<'scope> = ScopedJoinHandle<'scope, Result<Vec<Flow>, LabError>>;
 /// over.
 fn accompany(
     channel: &mut Channel,
-    (number, listener): (u64, &Listener),
+    (number, listener): (u64, &TcpListener),
     goes_on: &dyn Fn() -> bool,
     over: &Over,
     serving: &Served<'_>,
 ) -> Result<(), Closing> {
-    channel.send(&Answer::Listening { port: listener.local_addr().port() })?;
+    let own = listener.local_addr().map_err(|error| Closing::Lost(error.to_string()))?;
+    channel.send(&Answer::Listening { port: own.port() })?;
     let out_of_time = || Closing::Lost("the time for the run is over".to_owned());
     match channel.receive(goes_on)? {
         Some(Request::End { number: ended }) if ended == number => over.end(),

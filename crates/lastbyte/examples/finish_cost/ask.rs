@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lastbyte::ConnectOptions;
 use lastbyte::tls::rustls::client::Resumption;
 use lastbyte::tls::rustls::{ClientConfig, RootCertStore};
-use lastbyte::tls::{self, AsyncTlsStream};
-use lastbyte::{AsyncStream, Tune};
+use lastbyte::tls::{self, TlsStream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::{runtime, task, time};
@@ -251,11 +251,12 @@ impl Target {
 /// What TLS needs to know.
 type Trust = Option<Arc<ClientConfig>>;
 
-async fn secret(address: SocketAddr, trust: &Trust) -> io::Result<AsyncTlsStream> {
-    let stream = AsyncStream::connect(address, &Tune::default(), LONGEST).await;
+async fn secret(address: SocketAddr, trust: &Trust) -> io::Result<TlsStream> {
+    let options = ConnectOptions::default().within(LONGEST);
+    let stream = lastbyte::TcpStream::connect_with(address, &options).await;
     let stream = stream.map_err(io::Error::other)?;
     let config = trust.clone().ok_or(io::ErrorKind::InvalidInput)?;
-    AsyncTlsStream::connect(stream, config, NAME, LONGEST).await.map_err(io::Error::other)
+    TlsStream::connect(stream, config, NAME, LONGEST).await.map_err(io::Error::other)
 }
 
 async fn all_of(

@@ -3,20 +3,21 @@
 use std::error::Error;
 use std::io::{Read, Write};
 
-use lastbyte::{Carrier, Delivery, FinishOptions, Listener, Stream, Tune, UnixListener};
+use lastbyte::blocking::{Listener, Stream, TcpListener, UnixListener};
+use lastbyte::{Delivery, Socket};
 
 use crate::request::{Ending, REQUEST_BYTES, Request, Usage, pattern};
 use crate::words::Words;
 
 pub(crate) fn serve(words: &Words) -> Result<(), Box<dyn Error>> {
     match (words.text("tcp"), words.text("unix")) {
-        (Some(address), None) => attend_all(&Listener::listen(address.parse()?, &Tune::default())?),
-        (None, Some(path)) => attend_all(&UnixListener::listen_unix(path)?),
+        (Some(address), None) => attend_all(&TcpListener::bind(address)?),
+        (None, Some(path)) => attend_all(&UnixListener::bind(path)?),
         _ => Err("a blocking server listens on one address: tcp=ADDRESS or unix=PATH".into()),
     }
 }
 
-fn attend_all<S: Carrier>(listener: &Listener<S>) -> Result<(), Box<dyn Error>> {
+fn attend_all<S: Socket>(listener: &Listener<S>) -> Result<(), Box<dyn Error>> {
     let pattern = pattern();
     loop {
         let mut stream = listener.accept()?;
@@ -36,7 +37,7 @@ fn attend_all<S: Carrier>(listener: &Listener<S>) -> Result<(), Box<dyn Error>> 
     }
 }
 
-fn answer<S: Carrier>(
+fn answer<S: Socket>(
     mut stream: Stream<S>,
     ending: Ending,
     bytes: &[u8],
@@ -48,6 +49,6 @@ fn answer<S: Carrier>(
         Ending::Closed => Delivery::Closed,
         Ending::Spin | Ending::Poll => return Err("the blocking server has no such ending".into()),
     };
-    stream.finish(FinishOptions::wanting(want))?;
+    stream.finish().want(want).wait()?;
     Ok(())
 }

@@ -9,10 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use lastbyte::tls::{self, AsyncTlsStream, rustls};
-use lastbyte::{
-    AsyncListener, AsyncStream, Carrier, Delivery, FinishOptions, Listener, Tune, UnixListener,
-};
+use lastbyte::tls::{self, TlsStream, rustls};
+use lastbyte::{Delivery, FinishOptions, Listener, Socket, Stream, TcpListener, UnixListener};
 use lastbyte_sys::{process, tcp};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
@@ -30,17 +28,17 @@ pub(crate) fn serve(words: &Words) -> Result<(), Box<dyn Error>> {
         let shop = Arc::new(Shop { pattern: pattern(), ..Shop::default() });
         let plain = |stream, shop| task::spawn(attend(stream, shop));
         if let Some(address) = words.text("tcp") {
-            let listener = AsyncListener::from_blocking(listen(address)?)?;
+            let listener = TcpListener::bind(address).await?;
             task::spawn(accept(listener, Arc::clone(&shop), plain));
         }
         if let (Some(address), Some(path)) = (words.text("tls"), words.text("cert")) {
-            let listener = AsyncListener::from_blocking(listen(address)?)?;
+            let listener = TcpListener::bind(address).await?;
             let config = certified(path)?;
             let secret = move |stream, shop| task::spawn(shake_hands(stream, config.clone(), shop));
             task::spawn(accept(listener, Arc::clone(&shop), secret));
         }
         if let Some(path) = words.text("unix") {
-            let listener = AsyncListener::from_blocking(UnixListener::listen_unix(path)?)?;
+            let listener = UnixListener::bind(path)?;
             let plain = |stream, shop| task::spawn(attend(stream, shop));
             task::spawn(accept(listener, Arc::clone(&shop), plain));
         }
@@ -49,14 +47,10 @@ pub(crate) fn serve(words: &Words) -> Result<(), Box<dyn Error>> {
     })
 }
 
-fn listen(address: &str) -> Result<Listener, Box<dyn Error>> {
-    Ok(Listener::listen(address.parse()?, &Tune::default())?)
-}
-
-async fn accept<S: Carrier>(
-    listener: AsyncListener<S>,
+async fn accept<S: Socket>(
+    listener: Listener<S>,
     shop: Arc<Shop>,
-    begin: impl Fn(AsyncStream<S>, Arc<Shop>) -> task::JoinHandle<()>,
+    begin: impl Fn(Stream<S>, Arc<Shop>) -> task::JoinHandle<()>,
 ) {
     loop {
         match listener.accept().await {
@@ -75,8 +69,8 @@ fn certified(path: &str) -> Result<Arc<rustls::ServerConfig>, Box<dyn Error>> {
     Ok(tls::server_config(vec![made.cert.der().clone()], key)?)
 }
 
-async fn shake_hands(stream: AsyncStream, config: Arc<rustls::ServerConfig>, shop: Arc<Shop>) {
-    if let Ok(stream) = AsyncTlsStream::accept(stream, config, LONGEST).await {
+async fn shake_hands(stream: Stream, config: Arc<rustls::ServerConfig>, shop: Arc<Shop>) {
+    if let Ok(stream) = TlsStream::accept(stream, config, LONGEST).await {
         attend(stream, shop).await;
     }
 }
@@ -101,13 +95,13 @@ trait Peer: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     fn unacked(&self) -> io::Result<u32>;
 }
 
-impl<S: Carrier> Peer for AsyncStream<S> {
+impl<S: Socket> Peer for Stream<S> {
     async fn say_end(&mut self) -> io::Result<()> {
         Ok(())
     }
 
     async fn finish(self, options: FinishOptions) -> bool {
-        Self::finish(self, options).await.is_ok()
+        self.finish_with(options).await.is_ok()
     }
 
     fn unacked(&self) -> io::Result<u32> {
@@ -115,13 +109,13 @@ impl<S: Carrier> Peer for AsyncStream<S> {
     }
 }
 
-impl Peer for AsyncTlsStream {
+impl Peer for TlsStream {
     async fn say_end(&mut self) -> io::Result<()> {
         self.close_tls().await
     }
 
     async fn finish(self, options: FinishOptions) -> bool {
-        Self::finish(self, options).await.is_ok()
+        self.finish_with(options).await.is_ok()
     }
 
     fn unacked(&self) -> io::Result<u32> {
@@ -190,8 +184,12 @@ async fn end<P: Peer>(mut peer: P, ending: Ending) -> io::Result<bool> {
                 time::sleep(Duration::from_millis(1)).await;
             }
         }
-        Ending::Acked => return Ok(peer.finish(FinishOptions::wanting(Delivery::Acked)).await),
-        Ending::Closed => return Ok(peer.finish(FinishOptions::wanting(Delivery::Closed)).await),
+        Ending::Acked => {
+            return Ok(peer.finish(FinishOptions::default().want(Delivery::Acked)).await);
+        }
+        Ending::Closed => {
+            return Ok(peer.finish(FinishOptions::default().want(Delivery::Closed)).await);
+        }
     }
     drop(peer);
     Ok(began.elapsed() < LONGEST)

@@ -6,13 +6,14 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{env, fs};
 
-use lastbyte::{AsyncListener, AsyncStream, FinishOptions, Listener, Tune};
+use lastbyte::{FinishOptions, Stream, TcpListener};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 /// Connections at once, where the limit of descriptors allows as many.
@@ -29,32 +30,40 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// `FOLDER [ADDRESS [NAME]]`.
 pub(crate) struct Asked {
     pub(crate) folder: Folder,
-    pub(crate) listener: Listener,
+    pub(crate) listener: TcpListener,
     /// What this host is called by its clients.
     pub(crate) name: Option<String>,
 }
 
 impl Asked {
-    pub(crate) fn of_words(port: u16) -> Result<Self, Box<dyn std::error::Error>> {
+    pub(crate) async fn of_words(port: u16) -> Result<Self, Box<dyn std::error::Error>> {
         let mut words = env::args().skip(1);
         let usage = "say: FOLDER [ADDRESS [NAME]], such as . 127.0.0.1:7070 localhost";
-        let folder = Folder::at(Path::new(&words.next().ok_or(usage)?))?;
-        let address = words.next().unwrap_or_else(|| format!("127.0.0.1:{port}")).parse();
-        let address = address.map_err(|error| format!("ADDRESS: {error}; {usage}"))?;
-        let listener = Listener::listen(address, &Tune::default())?;
+        let folder = Folder::at(words.next().ok_or(usage)?.into()).await?;
+        let address = words.next().unwrap_or_else(|| format!("127.0.0.1:{port}"));
+        let listener = TcpListener::bind(&address).await;
+        let listener = listener.map_err(|error| format!("ADDRESS: {error}; {usage}"))?;
         Ok(Self { folder, listener, name: words.next() })
     }
 }
 
 pub(crate) fn finish_options() -> FinishOptions {
-    FinishOptions::within(FINISH_TIME)
+    FinishOptions::default().within(FINISH_TIME)
+}
+
+/// Runs `work` in a thread that may wait: opening a file or listing a folder takes as long as the
+/// disk, or the network that it lies behind, and all connections share the one thread of the event loop.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    spawn_blocking(work).await?
 }
 
 /// Accepts until it is told to stop (SIGINT, SIGTERM), then lets what is under way come to its end;
 /// told again, it ends at once. Runs `talk` for each connection, all on this thread.
 pub(crate) async fn serve<T>(
-    listener: Listener,
-    talk: impl Fn(AsyncStream) -> T,
+    listener: TcpListener,
+    talk: impl Fn(Stream) -> T,
 ) -> Result<(), Box<dyn std::error::Error>>
 where
     T: Future<Output = String> + Send + 'static,
@@ -62,8 +71,7 @@ where
     let most = most_flows();
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    say(&format!("listening on {}, at most {most} connections", listener.local_addr()));
-    let listener = AsyncListener::from_blocking(listener)?;
+    say(&format!("listening on {}, at most {most} connections", listener.local_addr()?));
     let mut flows = JoinSet::new();
     loop {
         tokio::select! {
@@ -186,20 +194,29 @@ pub(crate) enum Found {
 }
 
 /// A folder, and nothing outside of it.
+#[derive(Clone)]
 pub(crate) struct Folder {
-    root: PathBuf,
+    root: Arc<Path>,
 }
 
 impl Folder {
-    fn at(path: &Path) -> io::Result<Self> {
-        let root = path.canonicalize();
-        let named = |error| io::Error::other(format!("{}: {error}", path.display()));
-        root.map(|root| Self { root }).map_err(named)
+    async fn at(path: PathBuf) -> io::Result<Self> {
+        aside(move || {
+            let root = path.canonicalize();
+            let named = |error| io::Error::other(format!("{}: {error}", path.display()));
+            root.map(|root| Self { root: root.into() }).map_err(named)
+        })
+        .await
     }
 
     /// What the path of a request leads to. Hidden names, `..` and links that lead out do not exist.
-    pub(crate) fn find(&self, path: &str) -> io::Result<Found> {
-        let mut place = self.root.clone();
+    pub(crate) async fn find(&self, path: &str) -> io::Result<Found> {
+        let (folder, path) = (self.clone(), path.to_owned());
+        aside(move || folder.found(&path)).await
+    }
+
+    fn found(&self, path: &str) -> io::Result<Found> {
+        let mut place = self.root.to_path_buf();
         for name in path.split('/').filter(|name| !name.is_empty()) {
             if name.starts_with('.') || name.contains('\0') {
                 return Err(io::ErrorKind::NotFound.into());

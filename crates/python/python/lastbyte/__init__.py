@@ -15,7 +15,7 @@ and :func:`lastbyte.asyncio.finish`. Linux only.
 """
 
 from lastbyte._dial import create_connection
-from lastbyte._socket import HasFileno, SocketLike, ended, finish, info, prepare
+from lastbyte._socket import HasFileno, SocketLike, finish, info, observed_end, prepare
 from lastbyte._words import (
     Delivery,
     End,
@@ -45,8 +45,8 @@ __all__ = [
     "TcpInfo",
     "Unproven",
     "create_connection",
-    "ended",
     "finish",
     "info",
+    "observed_end",
     "prepare",
 ]

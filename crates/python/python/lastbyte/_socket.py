@@ -1,4 +1,4 @@
-"""Functions of one socket: finish, info, prepare, ended."""
+"""Functions of one socket: finish, info, prepare, observed_end."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def info(sock: SocketLike) -> TcpInfo:
 
 
 def prepare(sock: SocketLike) -> None:
-    """Let :func:`ended` tell a FIN from a reset: to be called before the first ``recv``.
+    """Let :func:`observed_end` tell a FIN from a reset: to be called before the first ``recv``.
 
     Keeps urgent bytes in the stream (``SO_OOBINLINE``). One that is read apart from it, or passed
     over, would be counted like a FIN.
@@ -104,7 +104,7 @@ def prepare(sock: SocketLike) -> None:
     _lastbyte.prepare(_number_of(sock))
 
 
-def ended(sock: SocketLike, bytes_read: int) -> End:
+def observed_end(sock: SocketLike, bytes_read: int) -> End:
     """Tell how a stream ended whose last ``recv`` returned ``b""``.
 
     On Linux a reset is reported once. Whoever takes that report, such as a ``send`` that failed,
@@ -115,7 +115,7 @@ def ended(sock: SocketLike, bytes_read: int) -> End:
         was not prepared.
     :raises OSError: It is no open socket.
     """
-    return End(_lastbyte.ended(_number_of(sock), bytes_read))
+    return End(_lastbyte.observed_end(_number_of(sock), bytes_read))
 
 
 def _number_of(sock: SocketLike) -> int:

@@ -4,19 +4,24 @@ use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use lastbyte_socket::{Carrier, Delivery, End, FinishOptions, Listener, Stream, Tune};
+use lastbyte_socket::blocking::{self, Listener, Stream};
+use lastbyte_socket::{ConnectOptions, Delivery, End, FinishOptions, Socket};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
 pub(crate) fn listener() -> Listener {
-    Listener::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tune::default()).unwrap()
+    blocking::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap()
 }
 
 /// Two connected streams of ours.
 pub(crate) fn pair() -> (Stream, Stream) {
     let listener = listener();
-    let near = Stream::connect(listener.local_addr(), &Tune::default(), SECOND).unwrap();
+    let near = Stream::connect_with(
+        listener.local_addr().unwrap(),
+        &ConnectOptions::default().within(SECOND),
+    )
+    .unwrap();
     (near, listener.accept_within(SECOND).unwrap())
 }
 
@@ -28,14 +33,14 @@ pub(crate) fn plain_pair() -> (TcpStream, TcpStream) {
 }
 
 pub(crate) fn want(want: Delivery) -> FinishOptions {
-    FinishOptions { deadline: 20 * SECOND, ..FinishOptions::wanting(want) }
+    FinishOptions::default().want(want).within(20 * SECOND)
 }
 
 /// Reads a stream to its end; returns the bytes and how it ended.
-pub(crate) fn count<S: Carrier>(mut stream: Stream<S>) -> (u64, Option<End>) {
+pub(crate) fn count<S: Socket>(mut stream: Stream<S>) -> (u64, Option<End>) {
     let mut buffer = vec![0; 65_536];
     while let Ok(1..) = stream.read(&mut buffer) {}
-    (stream.bytes_read(), stream.ended())
+    (stream.bytes_read(), stream.observed_end())
 }
 
 /// Descriptors of this process that are open now.

@@ -7,12 +7,14 @@ use std::sync::{Arc, LazyLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lastbyte_socket::{FinishOptions, Listener, Stream, Tune};
+use lastbyte_socket::blocking::{Stream, TcpListener};
+use lastbyte_socket::{ConnectOptions, FinishOptions};
+use lastbyte_tls::blocking::TlsStream;
 use lastbyte_tls::rustls::crypto::ring::default_provider;
 use lastbyte_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use lastbyte_tls::rustls::version::{TLS12, TLS13};
 use lastbyte_tls::rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
-use lastbyte_tls::{TlsStream, client_config, server_config};
+use lastbyte_tls::{client_config, server_config};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// Longer than anything here takes; reached, it is a failure.
@@ -50,12 +52,12 @@ pub(crate) fn client_of(version: &'static SupportedProtocolVersion) -> Arc<Clien
     Arc::new(config.with_root_certificates(MADE.roots.clone()).with_no_client_auth())
 }
 
-pub(crate) fn listener() -> Listener {
-    Listener::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tune::default()).unwrap()
+pub(crate) fn listener() -> TcpListener {
+    TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap()
 }
 
 pub(crate) fn connected(address: SocketAddr) -> Stream {
-    Stream::connect(address, &Tune::default(), SECOND).unwrap()
+    Stream::connect_with(address, &ConnectOptions::default().within(SECOND)).unwrap()
 }
 
 /// A client and a server, after the handshake.
@@ -65,7 +67,7 @@ pub(crate) fn pair() -> (TlsStream, TlsStream) {
 
 pub(crate) fn pair_of(config: Arc<ClientConfig>) -> (TlsStream, TlsStream) {
     let listener = listener();
-    let near = connected(listener.local_addr());
+    let near = connected(listener.local_addr().unwrap());
     let far = listener.accept_within(SECOND).unwrap();
     let far = thread::spawn(move || TlsStream::accept(far, server(), LONG).unwrap());
     let near = TlsStream::connect(near, config, NAME, LONG).unwrap();
@@ -97,7 +99,7 @@ pub(crate) struct CutAt {
 /// the place of the cut was reached before the server's stream ended.
 pub(crate) fn cutter(server: SocketAddr, at: CutAt) -> (SocketAddr, JoinHandle<bool>) {
     let listener = listener();
-    let address = listener.local_addr();
+    let address = listener.local_addr().unwrap();
     let relay = thread::spawn(move || {
         let near = listener.accept_within(LONG).unwrap();
         near.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -120,7 +122,11 @@ pub(crate) fn cutter(server: SocketAddr, at: CutAt) -> (SocketAddr, JoinHandle<b
         let cut = relay_records(&far, &mut writer, at).unwrap();
         over.store(true, Ordering::SeqCst);
         let near = upward.join().unwrap().reunite(writer).unwrap();
-        let _ = if at.resets { near.abort(LONG) } else { near.finish(FinishOptions::within(LONG)) };
+        let _ = if at.resets {
+            near.abort(LONG)
+        } else {
+            near.finish_with(FinishOptions::default().within(LONG))
+        };
         cut
     });
     (address, relay)

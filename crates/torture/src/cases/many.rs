@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lastbyte_socket::Stream;
+use lastbyte_socket::blocking::Stream;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::thread;
 
-use lastbyte_socket::Stream;
+use lastbyte_socket::blocking::Stream;
 
 use super::many::{self, ShortRead};
 use super::{Draft, KIB, times};

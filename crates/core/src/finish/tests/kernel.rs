@@ -349,7 +349,7 @@ pub fn by_bytes(bytes: &[u8]) {
         ..kernel.facts()
     };
     let deadline = Duration::from_secs(next() as u64);
-    let options = FinishOptions { want, drain, deadline, patient: false };
+    let options = FinishOptions::default().want(want).drain(drain).within(deadline);
     let _ = if bit(6) && kind == Kind::Tcp {
         kernel.abort(facts, options.deadline, &during)
     } else {

@@ -179,11 +179,9 @@ pub fn by_bytes(bytes: &[u8]) {
     let mut bytes = bytes.iter().copied();
     let mut next = || usize::from(bytes.next().unwrap_or(0));
     let questions = [&[][..], &[Question::A], &[Question::Aaaa, Question::A], &ALL][next() % 4];
-    let parameters = Parameters {
-        first_address_family_count: (next() % 4) as u8,
-        deadline: Duration::from_millis(100 * next() as u64),
-        ..Parameters::default()
-    };
+    let parameters = Parameters::default()
+        .first_address_family_count((next() % 4) as u8)
+        .within(Duration::from_millis(100 * next() as u64));
     let mut race = Race::new(parameters, PolicyTable::default(), questions, next() % 2 == 1);
     let mut told: Vec<SocketAddr> = Vec::new();
     let mut started: Vec<SocketAddr> = Vec::new();

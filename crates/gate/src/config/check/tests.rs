@@ -253,7 +253,7 @@ fn this_machine_grants_what_it_says() {
     let Some(name) = machine.allowed.first() else {
         return lastbyte_testing::not_tested!("/proc does not tell of congestion controls");
     };
-    let tune = Tune { congestion: Some(name.clone()), ..Tune::default() };
+    let tune = SocketOptions::default().congestion(name.clone());
     let options = LegOptions { tune, ..LegOptions::default() };
     assert_eq!(&granted(&options).unwrap().congestion, name);
     assert!((machine.try_congestion)("nosuch").is_err());

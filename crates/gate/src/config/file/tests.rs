@@ -45,21 +45,19 @@ fn every_key_is_understood() {
         }
     );
     let every_minute = Keepalive { idle: seconds(60), interval: seconds(60), probes: 9 };
-    let bbr = Some("bbr".to_owned());
-    let tune = Tune { congestion: bbr.clone(), keepalive: Some(every_minute), ..Tune::default() };
+    let bbr = SocketOptions::default().congestion("bbr");
+    let tune = bbr.clone().keepalive(every_minute);
     assert_eq!(db.client, LegOptions { tune, ..LegOptions::default() });
-    let tune = Tune {
-        congestion: bbr,
-        send_buffer: Some(4 << 20),
-        receive_buffer: Some(4 << 20),
-        notsent_lowat: Some(128 << 10),
-        user_timeout: Some(seconds(30)),
-        max_pacing_rate: Some(95_000_000 / 8),
-        keepalive: Some(Keepalive { interval: seconds(10), probes: 6, ..every_minute }),
-        mark: Some(7),
-        nodelay: Some(true),
-        interface: Some("eth0".to_owned()),
-    };
+    let tune = bbr
+        .send_buffer(4 << 20)
+        .receive_buffer(4 << 20)
+        .notsent_lowat(128 << 10)
+        .user_timeout(seconds(30))
+        .max_pacing_rate(95_000_000 / 8)
+        .keepalive(Keepalive { interval: seconds(10), probes: 6, ..every_minute })
+        .mark(7)
+        .nodelay(true)
+        .interface("eth0");
     let sources: Vec<IpAddr> = ["192.0.2.1", "2001:db8::2"].map(|one| one.parse().unwrap()).into();
     assert_eq!(db.upstream, LegOptions { tune, mptcp: true, sources });
     let Kind::Socks5(Users(users)) = &socks.kind else { panic!("{socks:?}") };

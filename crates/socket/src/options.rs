@@ -9,18 +9,26 @@ use std::time::Duration;
 use lastbyte_core::sample::FastOpen;
 use lastbyte_sys::{socket, tcp};
 
-use crate::book;
-use crate::carrier::Ends;
+use crate::address::Endpoints;
 use crate::error::{Operation, SocketError};
+use crate::shared;
 
-/// Options to set before `connect` or `listen`, or on a running connection ([`Tune::apply_to`]).
+/// Options to set before `connect` or `listen`, or on a running connection ([`SocketOptions::apply_to`]).
 /// What is `None` stays as it is, the kernel's own choice, and that is right for nearly all
 /// programs: a buffer set by hand is never sized by the kernel again.
+///
+/// ```
+/// use lastbyte_socket::SocketOptions;
+///
+/// let options = SocketOptions::default().nodelay(true).congestion("bbr");
+/// assert_eq!(options.nodelay, Some(true));
+/// ```
 ///
 /// A listener passes all of them on to what it accepts: as they are when the handshake ends, not
 /// when the connection is accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tune {
+#[non_exhaustive]
+pub struct SocketOptions {
     /// The congestion control's name (`TCP_CONGESTION`). Only the sender's counts.
     pub congestion: Option<String>,
     /// The send buffer in bytes (`SO_SNDBUF`). The kernel doubles it and caps it at
@@ -76,7 +84,7 @@ pub struct Tune {
 /// rounded up, from 1 to 32,767.
 ///
 /// The kernel probes only where nothing is unacknowledged or waits to be sent: a dead path with
-/// bytes on it is found by [`Tune::user_timeout`], or by `net.ipv4.tcp_retries2`.
+/// bytes on it is found by [`SocketOptions::user_timeout`], or by `net.ipv4.tcp_retries2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first probe (`TCP_KEEPIDLE`; the kernel's own choice is two hours).
@@ -84,21 +92,84 @@ pub struct Keepalive {
     /// Time between two probes that nobody answers (`TCP_KEEPINTVL`; 75 s).
     pub interval: Duration,
     /// Probes without an answer after which the connection is given up (`TCP_KEEPCNT`, 1 to 127;
-    /// 9). With a [`Tune::user_timeout`] that time decides, and this number does not.
+    /// 9). With a [`SocketOptions::user_timeout`] that time decides, and this number does not.
     pub probes: u32,
 }
 
-impl Tune {
+impl SocketOptions {
+    /// Asks for a [congestion control](field@Self::congestion), by its name.
+    #[must_use]
+    pub fn congestion(self, name: impl Into<String>) -> Self {
+        Self { congestion: Some(name.into()), ..self }
+    }
+
+    /// Fixes the [send buffer](field@Self::send_buffer), in bytes.
+    #[must_use]
+    pub fn send_buffer(self, bytes: u32) -> Self {
+        Self { send_buffer: Some(bytes), ..self }
+    }
+
+    /// Fixes the [receive buffer](field@Self::receive_buffer), in bytes.
+    #[must_use]
+    pub fn receive_buffer(self, bytes: u32) -> Self {
+        Self { receive_buffer: Some(bytes), ..self }
+    }
+
+    /// Limits the bytes written and [not yet sent](field@Self::notsent_lowat).
+    #[must_use]
+    pub fn notsent_lowat(self, bytes: u32) -> Self {
+        Self { notsent_lowat: Some(bytes), ..self }
+    }
+
+    /// Limits how long bytes may stay [unacknowledged](field@Self::user_timeout).
+    #[must_use]
+    pub fn user_timeout(self, timeout: Duration) -> Self {
+        Self { user_timeout: Some(timeout), ..self }
+    }
+
+    /// Limits the [rate](field@Self::max_pacing_rate) to send at, in bytes per second.
+    #[must_use]
+    pub fn max_pacing_rate(self, bytes_per_s: u64) -> Self {
+        Self { max_pacing_rate: Some(bytes_per_s), ..self }
+    }
+
+    /// Probes an [idle connection](field@Self::keepalive).
+    #[must_use]
+    pub fn keepalive(self, keepalive: Keepalive) -> Self {
+        Self { keepalive: Some(keepalive), ..self }
+    }
+
+    /// [Marks](field@Self::mark) its packets.
+    #[must_use]
+    pub fn mark(self, mark: u32) -> Self {
+        Self { mark: Some(mark), ..self }
+    }
+
+    /// Whether a segment that is not full is [sent at once](field@Self::nodelay).
+    #[must_use]
+    pub fn nodelay(self, on: bool) -> Self {
+        Self { nodelay: Some(on), ..self }
+    }
+
+    /// Confines its packets to one [interface](field@Self::interface), by its name.
+    #[must_use]
+    pub fn interface(self, name: impl Into<String>) -> Self {
+        Self { interface: Some(name.into()), ..self }
+    }
+
     /// Sets the options on a running connection, or on a listener for what it accepts from now on.
     ///
-    /// [`Tune::receive_buffer`] and [`Tune::interface`] are meant for the time before `connect`:
+    /// [`SocketOptions::receive_buffer`] and [`SocketOptions::interface`] are meant for the time before
+    /// `connect`:
     /// each says what is left of it afterwards.
     ///
     /// # Errors
     /// Names the option that could not be set; those before it, in the order of the fields, are set.
     pub fn apply_to(&self, fd: &impl AsFd) -> Result<(), SocketError> {
-        self.apply(fd)
-            .map_err(|error| SocketError { ends: Box::new(crate::fd::ends_of(fd)), ..error })
+        self.apply(fd).map_err(|error| SocketError {
+            endpoints: Box::new(crate::fd::endpoints_of(fd)),
+            ..error
+        })
     }
 
     /// Sets the options on a socket that is not yet connected.
@@ -204,7 +275,7 @@ fn set_max_pacing_rate(fd: &impl AsFd, bytes_per_s: u64) -> io::Result<()> {
 }
 
 fn set(option: &'static str, result: io::Result<()>) -> Result<(), SocketError> {
-    result.map_err(|cause| SocketError::new(Operation::Set(option), Ends::default(), cause))
+    result.map_err(|cause| SocketError::new(Operation::Set(option), Endpoints::default(), cause))
 }
 
 /// What the kernel granted, read back from a socket.
@@ -212,6 +283,7 @@ fn set(option: &'static str, result: io::Result<()>) -> Result<(), SocketError> 
 /// `None` stands for what the kernel cannot say of this socket; what is not set has the kernel's own
 /// value for that, which each field names.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Granted {
     /// The congestion control in use.
     pub congestion: String,
@@ -317,7 +389,7 @@ impl Granted {
             interface: socket::interface(fd).ok(),
             local: socket::local_address(fd)?,
             multipath: Multipath::read(fd),
-            fast_open: book::info(fd).ok().map(|info| info.fast_open),
+            fast_open: shared::info(fd).ok().map(|info| info.fast_open),
         })
     }
 }

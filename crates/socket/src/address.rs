@@ -15,7 +15,7 @@ use lastbyte_sys::watch::OwnsDescriptor;
 
 /// A connected stream socket of the standard library, TCP or Unix. It cannot be implemented
 /// elsewhere.
-pub trait Carrier:
+pub trait Socket:
     AsFd + OwnsDescriptor + fmt::Debug + Send + Sync + Unpin + sealed::Sealed + 'static
 {
     #[doc(hidden)]
@@ -34,7 +34,7 @@ pub trait Carrier:
     where
         Self: Sized;
     #[doc(hidden)]
-    fn stop_waiting(listener: &Self::Listener) -> io::Result<()>;
+    fn set_listener_nonblocking(listener: &Self::Listener, on: bool) -> io::Result<()>;
     #[doc(hidden)]
     fn local(&self) -> Option<Address>;
     #[doc(hidden)]
@@ -53,9 +53,9 @@ mod sealed {
 }
 
 /// The two sockets of the standard library have the same methods, but no trait for them.
-macro_rules! carrier {
+macro_rules! socket {
     ($stream:ty, $listener:ty, $kind:expr, $address:path) => {
-        impl Carrier for $stream {
+        impl Socket for $stream {
             const KIND: Kind = $kind;
             type Listener = $listener;
 
@@ -76,8 +76,8 @@ macro_rules! carrier {
                 Ok((stream, Some($address(peer))))
             }
 
-            fn stop_waiting(listener: &$listener) -> io::Result<()> {
-                listener.set_nonblocking(true)
+            fn set_listener_nonblocking(listener: &$listener, on: bool) -> io::Result<()> {
+                listener.set_nonblocking(on)
             }
 
             fn local(&self) -> Option<Address> {
@@ -99,8 +99,8 @@ macro_rules! carrier {
     };
 }
 
-carrier!(TcpStream, TcpListener, Kind::Tcp, Address::Ip);
-carrier!(UnixStream, UnixListener, Kind::Unix, unix_address);
+socket!(TcpStream, TcpListener, Kind::Tcp, Address::Ip);
+socket!(UnixStream, UnixListener, Kind::Unix, unix_address);
 
 /// Which kind a connected socket is of.
 pub(crate) fn kind_of(fd: &impl AsFd) -> io::Result<Kind> {
@@ -165,9 +165,9 @@ impl fmt::Display for Address {
     }
 }
 
-/// Both ends of a connection, as far as they are known.
+/// The addresses of both ends of a connection, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ends {
+pub struct Endpoints {
     /// Our address.
     pub local: Option<Address>,
     /// The peer's address.
@@ -175,7 +175,7 @@ pub struct Ends {
 }
 
 /// With a space before it, to stand after a word.
-impl fmt::Display for Ends {
+impl fmt::Display for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.local, &self.peer) {
             (Some(local), Some(peer)) => write!(f, " {local} -> {peer}"),
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(Address::Path("/run/a\u{1b}[31m".into()).to_string(), "/run/a\\u{1b}[31m");
         assert_eq!(Address::Abstract(b"bus\0x".to_vec()).to_string(), "@bus\\x00x");
         let (near, far) = UnixStream::pair().unwrap();
-        assert_eq!(Carrier::peer(&near), Some(Address::Unnamed));
+        assert_eq!(Socket::peer(&near), Some(Address::Unnamed));
         assert_eq!(kind_of(&far).unwrap(), Kind::Unix);
     }
 }

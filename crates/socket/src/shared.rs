@@ -1,6 +1,7 @@
 //! What a stream knows about itself: its bytes and its end. Shared by both faces.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use lastbyte_core::sample::{Moment, TcpInfo};
 use lastbyte_core::{End, EndEvidence, Kind, Report};
 use lastbyte_sys::{poll, socket, tcp};
 
-use crate::carrier::{Address, Carrier, Ends};
+use crate::address::{Address, Endpoints, Socket};
 use crate::error::{Operation, SocketError};
 
 /// What both directions of a stream need: the socket, and what is known of it.
@@ -30,7 +31,7 @@ pub(crate) struct Shared<S> {
 #[derive(Debug, Default)]
 pub(crate) struct ReadSide {
     pub(crate) read: u64,
-    pub(crate) ended: Option<End>,
+    pub(crate) observed_end: Option<End>,
 }
 
 /// What the writing side knows.
@@ -64,7 +65,7 @@ impl<S> Shared<S> {
             half_closed: writing.half_closed,
             written: Some(writing.written),
             read: known.then_some(reading.read),
-            ended: reading.ended.or_else(|| told.then_some(End::Reset)),
+            ended: reading.observed_end.or_else(|| told.then_some(End::Reset)),
             registered,
             alone: self.ours,
         }
@@ -109,7 +110,7 @@ impl<S: AsFd> Shared<S> {
         match result {
             Ok(0) if room > 0 => {
                 let end = self.classify(side)?;
-                side.ended = Some(end);
+                side.observed_end = Some(end);
                 if end == End::Reset { Err(cut(side.read)) } else { Ok(0) }
             }
             Ok(bytes) => {
@@ -117,7 +118,7 @@ impl<S: AsFd> Shared<S> {
                 Ok(bytes)
             }
             Err(error) if is_end_of_connection(&error) => {
-                side.ended = Some(End::Reset);
+                side.observed_end = Some(End::Reset);
                 Err(error)
             }
             Err(error) => Err(error),
@@ -125,7 +126,7 @@ impl<S: AsFd> Shared<S> {
     }
 
     fn classify(&self, side: &ReadSide) -> io::Result<End> {
-        if let Some(end @ (End::Reset | End::Fin)) = side.ended {
+        if let Some(end @ (End::Reset | End::Fin)) = side.observed_end {
             return Ok(end);
         }
         let info = if self.kind == Kind::Tcp { Some(info(&self.io)?) } else { None };
@@ -151,12 +152,12 @@ impl<S: AsFd> Shared<S> {
     }
 }
 
-impl<S: Carrier> Shared<S> {
+impl<S: Socket> Shared<S> {
     /// A connected socket, whose urgent bytes stay in place from now on: without that a reset
     /// cannot be told from a FIN.
     pub(crate) fn adopt(io: S, ours: bool) -> Result<Self, SocketError> {
         let peer = io.peer();
-        let kind = crate::carrier::kind_of(&io);
+        let kind = crate::address::kind_of(&io);
         let shared = Self::new(io, Kind::Other, ours, peer);
         let kind = kind.map_err(|cause| shared.error(Operation::Sample, cause))?;
         let shared = Self { kind, ..shared };
@@ -173,17 +174,37 @@ impl<S: Carrier> Shared<S> {
             .map_err(|cause| self.error(Operation::Set("SO_OOBINLINE"), cause))
     }
 
-    pub(crate) fn ends(&self) -> Ends {
-        Ends { local: self.local(), peer: self.peer.clone() }
+    pub(crate) fn endpoints(&self) -> Endpoints {
+        Endpoints { local: self.local(), peer: self.peer.clone() }
     }
 
     pub(crate) fn local(&self) -> Option<Address> {
         self.local.clone().or_else(|| self.io.local())
     }
 
-    pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
-        SocketError { operation, ends: Box::new(self.ends()), cause }
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        internet(self.local().as_ref())
     }
+
+    pub(crate) fn error(&self, operation: Operation, cause: io::Error) -> SocketError {
+        SocketError::new(operation, self.endpoints(), cause)
+    }
+}
+
+impl<S> Shared<S> {
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        internet(self.peer.as_ref())
+    }
+}
+
+/// The internet address of a socket, while it has one.
+pub(crate) fn internet(address: Option<&Address>) -> io::Result<SocketAddr> {
+    known(address.and_then(Address::ip))
+}
+
+/// An address that a connected socket has.
+pub(crate) fn known<T>(address: Option<T>) -> io::Result<T> {
+    address.ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
 /// How many bytes there are in all parts.

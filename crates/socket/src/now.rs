@@ -14,20 +14,20 @@ use lastbyte_sys::{pipe, poll, socket, tcp};
 use std::os::fd::AsFd;
 use tokio::io::Interest;
 
-use crate::async_stream::AsyncStream;
-use crate::book;
-use crate::carrier::Carrier;
+use crate::address::Socket;
+use crate::shared;
+use crate::stream::Stream;
 
-/// What [`AsyncStream::read_now`] brought.
+/// What [`Stream::read_now`] brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// So many bytes; 0 is the end of the stream: see [`AsyncStream::ended`].
+    /// So many bytes; 0 is the end of the stream: see [`Stream::observed_end`].
     pub bytes: usize,
     /// It is one byte, and urgent.
     pub urgent: bool,
 }
 
-impl<S: Carrier> AsyncStream<S> {
+impl<S: Socket> Stream<S> {
     /// Waits until there may be something to read, or an end.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl<S: Carrier> AsyncStream<S> {
 
     /// Waits for the connection to fail, by what is not awaited otherwise: an event for writing. Both
     /// directions ended looks the same. The next write is to be made without waiting for readiness,
-    /// as [`AsyncStream::write_now`] does.
+    /// as [`Stream::write_now`] does.
     ///
     /// # Errors
     /// When the event loop is gone.
@@ -87,7 +87,7 @@ impl<S: Carrier> AsyncStream<S> {
     }
 
     /// Whether an urgent byte has been announced and not yet been read. What is read by
-    /// [`AsyncStream::read_now`] stops before it, and then is it alone; splicing must not meet it.
+    /// [`Stream::read_now`] stops before it, and then is it alone; splicing must not meet it.
     #[must_use]
     pub fn has_urgent(&self) -> bool {
         self.kind() == Kind::Tcp && self.shared().io.is_urgent()
@@ -120,7 +120,7 @@ impl<S: Carrier> AsyncStream<S> {
         let bytes = match result {
             // The event has said it, and the kernel need not be asked.
             Ok(0) if shared.kind == Kind::Tcp && shared.ours && shared.io.has_fin() => {
-                side.ended = Some(End::Fin);
+                side.observed_end = Some(End::Fin);
                 0
             }
             result => shared.on_read(side, length, result)?,
@@ -145,7 +145,7 @@ impl<S: Carrier> AsyncStream<S> {
     }
 
     /// Moves at most `most` bytes from the stream into an empty pipe. Returns 0 where the stream may
-    /// have ended, or stands at an urgent mark: [`AsyncStream::read_now`] tells.
+    /// have ended, or stands at an urgent mark: [`Stream::read_now`] tells.
     ///
     /// # Errors
     /// `WouldBlock` where nothing is there, the pipe being empty; `InvalidInput` where it cannot be
@@ -205,7 +205,7 @@ impl<S: Carrier> AsyncStream<S> {
     /// # Errors
     /// When the kernel does not answer for this socket.
     pub fn moment(&self) -> io::Result<Moment> {
-        book::moment(self)
+        shared::moment(self)
     }
 }
 

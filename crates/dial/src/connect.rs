@@ -1,0 +1,65 @@
+//! One call from a host to a connection.
+
+use std::sync::OnceLock;
+
+use lastbyte_socket::Stream;
+
+use crate::destination::ToDestination;
+use crate::dialer::{DialOptions, Dialed, Dialer};
+use crate::error::{DialError, Undialed};
+use crate::resolve::Resolver;
+
+/// Connects to a host by its name or address, with default options:
+/// `connect("example.org:443").await?`. Both families are asked for at once, and addresses are tried
+/// side by side (RFC 8305); it gives up after 30 s.
+///
+/// All calls of a process share one [`Dialer`], and what it learns. Dropped before it is done, it
+/// leaves no socket. Needs a running runtime with I/O and time.
+///
+/// # Errors
+/// Why there is no connection, with every attempt and what became of it.
+pub async fn connect(to: impl ToDestination) -> Result<Stream, DialError> {
+    connect_with(to, &DialOptions::default()).await
+}
+
+/// [`connect`] with options.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use lastbyte_dial::{DialOptions, connect_with};
+///
+/// # async fn example() -> Result<(), lastbyte_dial::DialError> {
+/// let options = DialOptions::default().within(Duration::from_secs(5));
+/// let stream = connect_with(("example.org", 443), &options).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As those of [`connect`].
+pub async fn connect_with(
+    to: impl ToDestination,
+    options: &DialOptions,
+) -> Result<Stream, DialError> {
+    let Dialed { stream, .. } = shared_dialer(&to, options)?.dial(to, options).await?;
+    Ok(stream)
+}
+
+/// The dialer of this process. It asks the servers of the system, and a process that was forked has
+/// its own thread for that.
+pub(crate) fn shared_dialer(
+    to: &impl ToDestination,
+    options: &DialOptions,
+) -> Result<&'static Dialer, DialError> {
+    static DIALER: OnceLock<Dialer> = OnceLock::new();
+    if let Some(dialer) = DIALER.get() {
+        return Ok(dialer);
+    }
+    match Resolver::dns() {
+        Ok(resolver) => Ok(DIALER.get_or_init(|| Dialer::new(resolver))),
+        Err(error) => {
+            let why = Undialed::Resolver(error.to_string());
+            Err(Dialer::new(Resolver::system()).failed(&to.to_destination(), options, why))
+        }
+    }
+}
