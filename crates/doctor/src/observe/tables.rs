@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use lastbyte_core::diag::{self, Outline};
 use lastbyte_core::sample::{Progress, State};
+use lastbyte_host::Proc;
 use lastbyte_sys::sock_diag::{CONNECTED, LISTENING};
 use lastbyte_sys::{process, socket};
 
 use super::networks::{self, Network, Networks};
 use super::pace::Pace;
-use super::proc::Proc;
 use super::processes::Processes;
 use super::quiet::Shown;
 use super::rows::{Buried, Moved, Row, Rows, role, sample};
@@ -101,13 +101,14 @@ struct MadeUp {
 }
 
 impl Tables {
-    pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
-        let proc = Proc(proc);
+    pub(super) fn start(plan: &Plan, proc: Proc, tells: Tells) -> Result<Self, ObserveError> {
         // A thread may be in another than its process: what that one has counted before is not of now.
         let pids = proc.pids().unwrap_or_default().into_iter();
         let threads = pids.flat_map(|pid| proc.threads(pid).into_iter().map(move |tid| (pid, tid)));
-        let mut networks =
-            Networks::new(proc.root(), threads.filter_map(|(pid, tid)| proc.network(pid, tid)));
+        let mut networks = Networks::new(
+            proc.root(),
+            threads.filter_map(|(pid, tid)| proc.network(pid, tid).ok()),
+        );
         let unavailable = |error| {
             ObserveError::Unavailable(format!("the kernel lists no sockets (sock_diag): {error}"))
         };
@@ -471,7 +472,7 @@ impl Tables {
             Scope::Machine | Scope::Port(_) => {
                 wanted.extend(networks::named(self.proc.root()));
                 for pid in self.proc.pids().unwrap_or_default() {
-                    if let Some(inode) = self.proc.network(pid, pid) {
+                    if let Ok(inode) = self.proc.network(pid, pid) {
                         wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid, pid));
                     }
                 }

@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use lastbyte_host::Proc;
 use lastbyte_sys::{file, process};
 
 use super::super::Each;
-use super::super::proc::Proc;
 use super::line::lost;
 use super::place::Place;
 use crate::event::{Event, What};

@@ -1,0 +1,15 @@
+//! This machine as its kernel shows it: processes and containers.
+//!
+//! This crate forbids changing what it describes: it reads files and asks the kernel, and signals, mounts and
+//! sets nothing. It decides nothing either: what a state or a count means is for its callers to say.
+//!
+//! What it describes changes while it is read. Each function says what it returns for a process that has
+//! ended meanwhile, and for one that this user may not see.
+
+#![forbid(unsafe_code)]
+
+pub mod container;
+pub mod process;
+
+pub use container::Container;
+pub use process::{Proc, Stat};
