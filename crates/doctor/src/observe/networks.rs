@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use lastbyte_host::counters::{OF_THIS_THREAD, open, text};
 use lastbyte_sys::namespace;
 use lastbyte_sys::sock_diag::{Destroyed, Dump};
 
@@ -210,7 +211,7 @@ impl Network {
         let inode = door.metadata()?.ino();
         let open = || {
             let destroyed = if hears_ends { Destroyed::open(BUFFER).ok() } else { None };
-            let counting = Counting::open(inode, Path::new("/proc/thread-self/net")).ok();
+            let counting = Counting::open(inode, Path::new(OF_THIS_THREAD)).ok();
             Ok((Dump::open()?, destroyed, counting, Quiet::open()))
         };
         let (dump, destroyed, counting, quiet) = within(&door, inode, open)?;
@@ -238,8 +239,7 @@ impl Network {
 impl Counting {
     /// Begins to count. `net`: the folder of a process or thread that is in the namespace (`proc_pid_net(5)`).
     fn open(inode: u64, net: &Path) -> io::Result<Self> {
-        // They stay this namespace's, whoever reads them, and whoever leaves it.
-        let files = [File::open(net.join("netstat"))?, File::open(net.join("snmp"))?];
+        let files = [open(net, "netstat")?, open(net, "snmp")?];
         let last = read(&files, inode)?;
         Ok(Self { inode, files, last })
     }
@@ -253,13 +253,8 @@ impl Counting {
 }
 
 fn read(files: &[File; 2], inode: u64) -> io::Result<Counters> {
-    let mut bytes = vec![0; 16 * 1024];
-    let mut text = String::new();
-    for file in files {
-        let length = file.read_at(&mut bytes, 0)?;
-        text += &String::from_utf8_lossy(&bytes[..length]);
-    }
-    Ok(counters::parse(&text, inode))
+    let [netstat, snmp] = files;
+    Ok(counters::parse(&(text(netstat)? + &text(snmp)?), inode))
 }
 
 /// Does something in a namespace: in a thread that goes there, unless this one is there.
