@@ -1,4 +1,4 @@
-//! This machine as its kernel shows it: processes, containers and counters.
+//! This machine as its kernel shows it: processes, network namespaces, containers and counters.
 //!
 //! This crate forbids changing what it describes: it reads files and asks the kernel, and signals, mounts and
 //! sets nothing. It decides nothing either: what a state or a count means is for its callers to say.
@@ -10,7 +10,9 @@
 
 pub mod container;
 pub mod counters;
+pub mod namespace;
 pub mod process;
 
 pub use container::Container;
+pub use namespace::NetworkNamespace;
 pub use process::{Proc, Stat};

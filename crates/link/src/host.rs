@@ -3,10 +3,12 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
+use lastbyte_host::NetworkNamespace;
+use lastbyte_host::namespace::on_own_thread;
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::{mount, namespace};
 
@@ -27,6 +29,8 @@ const INTERFACE: &str = "path0";
 /// Packets that may wait for the carrier in a host's device: a second of 240 Mbit/s, so that a
 /// carrier that is late is seen in the report as late, not as loss.
 const DEVICE_QUEUE_PACKETS: u32 = 20_000;
+/// What fails where a namespace is not for us.
+const ENTERING: &str = "entering a network namespace";
 
 /// Which end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,9 +90,7 @@ impl Device {
 
 /// A network namespace, held by a descriptor.
 #[derive(Debug)]
-pub struct Namespace {
-    fd: OwnedFd,
-}
+pub struct Namespace(NetworkNamespace);
 
 impl Namespace {
     /// Makes an empty namespace with its loopback interface in service.
@@ -97,13 +99,14 @@ impl Namespace {
     /// [`LinkError::Rights`] without `CAP_SYS_ADMIN`.
     pub fn create() -> Result<Self, LinkError> {
         // A thread of its own: the caller stays in its namespace.
-        on_own_thread(|| {
+        let made = on_own_thread(|| {
             let doing = "making a network namespace";
             namespace::unshare_network().map_err(LinkError::at_namespace)?;
             let loopback = Interface::named("lo").and_then(Interface::set_up);
             loopback.map_err(LinkError::at("taking up the loopback interface"))?;
-            Ok(Self { fd: namespace::current_network().map_err(LinkError::at(doing))? })
-        })
+            NetworkNamespace::current().map(Self).map_err(LinkError::at(doing))
+        });
+        made.map_err(LinkError::at("starting a thread"))?
     }
 
     /// Opens a namespace that is kept at a path.
@@ -111,8 +114,8 @@ impl Namespace {
     /// # Errors
     /// When there is no namespace at that path.
     pub fn open(path: &Path) -> Result<Self, LinkError> {
-        let file = fs::File::open(path).map_err(LinkError::at("opening a kept namespace"))?;
-        let namespace = Self { fd: file.into() };
+        let opened = NetworkNamespace::open(path);
+        let namespace = Self(opened.map_err(LinkError::at("opening a kept namespace"))?);
         // Entering it once shows that it is one.
         namespace.run(|| ())?;
         Ok(namespace)
@@ -123,8 +126,7 @@ impl Namespace {
     /// # Errors
     /// Without room for a descriptor.
     pub fn try_clone(&self) -> Result<Self, LinkError> {
-        let fd = self.fd.try_clone().map_err(LinkError::at("holding a namespace once more"))?;
-        Ok(Self { fd })
+        self.0.try_clone().map(Self).map_err(LinkError::at("holding a namespace once more"))
     }
 
     /// Keeps the namespace at `path`, an existing empty file, beyond the life of this process.
@@ -142,10 +144,7 @@ impl Namespace {
     /// # Errors
     /// When the namespace cannot be entered.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LinkError> {
-        on_own_thread(|| {
-            self.enter()?;
-            Ok(work())
-        })
+        self.0.run(work).map_err(LinkError::at(ENTERING))
     }
 
     /// Starts a thread that does `work` in this namespace. The namespace need not be held meanwhile.
@@ -173,7 +172,7 @@ impl Namespace {
     /// # Errors
     /// When the namespace cannot be entered.
     pub fn enter(&self) -> Result<(), LinkError> {
-        namespace::enter_network(&self.fd).map_err(LinkError::at("entering a network namespace"))
+        self.0.enter().map_err(LinkError::at(ENTERING))
     }
 
     /// Sets a network sysctl of this namespace, such as `ipv4/tcp_rmem`.
@@ -219,7 +218,7 @@ impl Namespace {
 
 impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.0.as_fd()
     }
 }
 
@@ -248,14 +247,4 @@ fn quieten_ipv6(device: &str) {
         // Without IPv6 there is nothing to keep quiet.
         let _ = fs::write(settings.join(name), value);
     }
-}
-
-fn on_own_thread<T: Send>(
-    work: impl FnOnce() -> Result<T, LinkError> + Send,
-) -> Result<T, LinkError> {
-    thread::scope(|scope| {
-        let started = thread::Builder::new().spawn_scoped(scope, work);
-        let thread = started.map_err(LinkError::at("starting a thread"))?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }

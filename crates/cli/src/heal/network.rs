@@ -1,19 +1,15 @@
 //! The sockets of all network namespaces.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::thread;
 
 use anyhow::{Context, Result, bail};
 use lastbyte_core::diag::Socket;
-use lastbyte_sys::namespace;
+use lastbyte_host::Proc;
+use lastbyte_host::namespace::{self, NetworkNamespace};
 use lastbyte_sys::sock_diag::{CONNECTED, Dump};
-
-use super::proc::{Networks, networks};
-use crate::ledger::change::network;
 
 /// What the kernel lists.
 #[derive(Debug)]
@@ -42,19 +38,19 @@ pub(crate) struct Network {
 
 /// Lists the sockets of all namespaces that `/proc` shows, and of this one.
 pub(crate) fn list_all() -> Result<Listed> {
-    let own = network()?;
-    let Networks { seen, some_hidden } = networks();
+    let own = NetworkNamespace::current().context("cannot tell which network namespace this is")?;
+    let seen = namespace::seen(&Proc::default());
     let mut listed = Listed {
         sockets: Vec::new(),
         inodes: BTreeSet::new(),
         looked_into: Vec::new(),
         closed: Vec::new(),
-        some_hidden,
+        some_hidden: seen.some_hidden,
     };
-    listed.add(own, None)?;
-    for (inode, paths) in seen.iter().filter(|(inode, _)| **inode != own) {
+    listed.add(&own)?;
+    for (inode, paths) in seen.paths.iter().filter(|(inode, _)| **inode != own.inode()) {
         for path in paths {
-            if listed.add(*inode, Some(path))? {
+            if listed.add_by(*inode, path)? {
                 break;
             }
         }
@@ -73,63 +69,52 @@ impl Listed {
         self.inodes.contains(&inode)
     }
 
-    /// Adds those of the namespace behind `path`, or of this one. Returns whether another path to it
-    /// would bring no more.
-    fn add(&mut self, inode: u64, path: Option<&Path>) -> Result<bool> {
-        // A thread, so that this one stays where it is.
-        let looked = thread::scope(|scope| scope.spawn(|| look(inode, path)).join());
-        match looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))? {
-            Looked::Into(network, sockets) => {
-                self.looked_into.push(inode);
-                self.inodes.extend(sockets.iter().map(|socket| socket.inode));
-                self.sockets.extend(sockets.into_iter().map(|socket| (network, socket)));
+    /// Adds those of the namespace that a path leads to. Returns whether another path to it would bring no
+    /// more.
+    fn add_by(&mut self, inode: u64, path: &Path) -> Result<bool> {
+        match NetworkNamespace::open(path) {
+            Ok(namespace) if namespace.inode() == inode => self.add(&namespace),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.closed.push(inode);
+                Ok(true)
             }
-            Looked::Closed => self.closed.push(inode),
-            Looked::Gone => return Ok(false),
+            // The thread that was in there has ended, or its number is another's by now.
+            _ => Ok(false),
         }
+    }
+
+    /// Adds those of a namespace; returns as [`Listed::add_by`] does.
+    fn add(&mut self, namespace: &NetworkNamespace) -> Result<bool> {
+        let inode = namespace.inode();
+        let (network, sockets) = match namespace.run(|| (Network::here(inode), sockets())) {
+            Ok(looked) => looked,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.closed.push(inode);
+                return Ok(true);
+            }
+            // A namespace of another kind has a name there.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(false),
+            Err(error) => return Err(error).context("cannot look into a network namespace"),
+        };
+        let sockets = sockets?;
+        self.looked_into.push(inode);
+        self.inodes.extend(sockets.iter().map(|socket| socket.inode));
+        self.sockets.extend(sockets.into_iter().map(|socket| (network, socket)));
         Ok(true)
     }
 }
 
-/// What came of looking into a namespace.
-enum Looked {
-    Into(Network, Vec<Socket>),
-    Closed,
-    Gone,
-}
-
-/// Enters the namespace behind `path` with the calling thread, and lists its sockets.
-fn look(inode: u64, path: Option<&Path>) -> Result<Looked> {
-    if let Some(path) = path {
-        match enter(inode, path) {
-            Ok(true) => {}
-            // The number of its thread is another's by now.
-            Ok(false) => return Ok(Looked::Gone),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Ok(Looked::Closed);
-            }
-            // The thread that was in there has ended.
-            Err(_) => return Ok(Looked::Gone),
-        }
+impl Network {
+    /// The one that the calling thread is in.
+    fn here(inode: u64) -> Self {
+        let most = |key: &str| {
+            // The thread's own network is what it reads.
+            let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).ok()?;
+            text.split_whitespace().nth(2)?.parse().ok()
+        };
+        let (most_send, most_receive) = (most("tcp_wmem"), most("tcp_rmem"));
+        Self { inode: Some(inode), most_send, most_receive }
     }
-    let most = |key: &str| {
-        // The thread's own network is what it reads.
-        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).ok()?;
-        text.split_whitespace().nth(2)?.parse().ok()
-    };
-    let network =
-        Network { inode: Some(inode), most_send: most("tcp_wmem"), most_receive: most("tcp_rmem") };
-    Ok(Looked::Into(network, sockets()?))
-}
-
-/// Enters the namespace behind `path`, if it is the one with this inode number.
-fn enter(inode: u64, path: &Path) -> io::Result<bool> {
-    let file = File::open(path)?;
-    let is_it = file.metadata()?.ino() == inode;
-    if is_it {
-        namespace::enter_network(&file)?;
-    }
-    Ok(is_it)
 }
 
 /// All of the calling thread's network namespace, but for listening ones.

@@ -1,11 +1,9 @@
-//! What `/proc` shows of other processes: which sockets they have open, and which network namespaces
-//! they are in.
+//! What `/proc` shows of other processes: which sockets they have open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -67,46 +65,6 @@ pub(crate) fn process_of(pid: i32) -> Option<i32> {
     let status = String::from_utf8_lossy(&status);
     // The name comes first, and has no end of line in it as it is told here.
     status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
-}
-
-/// The network namespaces that there are, as far as they can be seen.
-#[derive(Debug, Default)]
-pub(crate) struct Networks {
-    /// By the inode number of its file, with all files by which it can be entered: a thread's goes
-    /// with the thread.
-    pub(crate) seen: BTreeMap<u64, Vec<PathBuf>>,
-    /// Whether there are processes whose namespaces this one may not see.
-    pub(crate) some_hidden: bool,
-}
-
-/// The network namespaces of all threads that can be seen, and those that have a name (`ip-netns(8)`):
-/// a program may have opened its socket in one that none of its threads is in.
-pub(crate) fn networks() -> Networks {
-    let mut networks = Networks::default();
-    let device = fs::metadata("/proc/self/ns/net").map(|file| file.dev()).ok();
-    for named in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
-        // What is mounted there lies on the file system of all namespaces.
-        if let Ok(file) = fs::metadata(named.path())
-            && Some(file.dev()) == device
-        {
-            networks.seen.entry(file.ino()).or_default().push(named.path());
-        }
-    }
-    for pid in processes() {
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        for thread in threads {
-            let path = thread.path().join("ns/net");
-            match fs::metadata(&path) {
-                Ok(file) => {
-                    networks.seen.entry(file.ino()).or_default().push(path);
-                }
-                Err(error) => {
-                    networks.some_hidden |= error.kind() == io::ErrorKind::PermissionDenied;
-                }
-            }
-        }
-    }
-    networks
 }
 
 /// The numbers of all processes but this one.

@@ -15,12 +15,12 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_sys::{namespace, process};
+use lastbyte_host::namespace;
+use lastbyte_sys::process;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use congestion::{KeptAlgorithm, MountedBpffs};
@@ -182,9 +182,7 @@ impl fmt::Display for Change {
 /// The calling thread's network namespace, as the inode number of its file in `/proc`. The number of
 /// one that is gone may be given to another.
 pub(crate) fn network() -> Result<u64> {
-    let path = namespace::current_network_path();
-    let file = fs::metadata(&path).with_context(|| format!("cannot look at {}", path.display()))?;
-    Ok(file.ino())
+    namespace::current().context("cannot tell which network namespace this is")
 }
 
 /// Ends the process `pid` if it is the one that started at `start_ticks`.

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use lastbyte_core::diag::{self, Outline};
 use lastbyte_core::sample::{Progress, State};
-use lastbyte_host::Proc;
+use lastbyte_host::{Proc, namespace};
 use lastbyte_sys::sock_diag::{CONNECTED, LISTENING};
 use lastbyte_sys::{process, socket};
 
-use super::networks::{self, Network, Networks};
+use super::networks::{Network, Networks};
 use super::pace::Pace;
 use super::processes::Processes;
 use super::quiet::Shown;
@@ -102,13 +102,10 @@ struct MadeUp {
 
 impl Tables {
     pub(super) fn start(plan: &Plan, proc: Proc, tells: Tells) -> Result<Self, ObserveError> {
-        // A thread may be in another than its process: what that one has counted before is not of now.
-        let pids = proc.pids().unwrap_or_default().into_iter();
-        let threads = pids.flat_map(|pid| proc.threads(pid).into_iter().map(move |tid| (pid, tid)));
-        let mut networks = Networks::new(
-            proc.root(),
-            threads.filter_map(|(pid, tid)| proc.network(pid, tid).ok()),
-        );
+        // Of all threads: one may be in another than its process, and what that has counted before is not
+        // of now.
+        let before = namespace::seen(&proc).paths.into_keys().collect();
+        let mut networks = Networks::new(proc.root(), before);
         let unavailable = |error| {
             ObserveError::Unavailable(format!("the kernel lists no sockets (sock_diag): {error}"))
         };
@@ -470,7 +467,7 @@ impl Tables {
             // All processes are looked through for that.
             _ if !is_second => return,
             Scope::Machine | Scope::Port(_) => {
-                wanted.extend(networks::named(self.proc.root()));
+                wanted.extend(namespace::named(self.proc.root()));
                 for pid in self.proc.pids().unwrap_or_default() {
                     if let Ok(inode) = self.proc.network(pid, pid) {
                         wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid, pid));
