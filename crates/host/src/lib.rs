@@ -1,4 +1,5 @@
-//! This machine as its kernel shows it: processes, network namespaces, containers and counters.
+//! This machine as its kernel shows it: processes, network namespaces, sockets, containers and
+//! counters.
 //!
 //! This crate forbids changing what it describes: it reads files and asks the kernel, and signals, mounts and
 //! sets nothing. It decides nothing either: what a state or a count means is for its callers to say.
@@ -12,7 +13,9 @@ pub mod container;
 pub mod counters;
 pub mod namespace;
 pub mod process;
+pub mod sockets;
 
 pub use container::Container;
 pub use namespace::NetworkNamespace;
 pub use process::{Proc, Stat};
+pub use sockets::{AllSockets, SocketTable};

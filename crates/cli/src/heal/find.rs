@@ -168,7 +168,7 @@ impl Found {
     /// Adds connections that are in no list, as their namespace is closed to us, or nobody is in it:
     /// each socket of the process that is not listed is asked itself.
     fn add_by_hand(&mut self, own: &BTreeMap<u32, Holder>, listed: &Listed) {
-        for (_, holder) in own.iter().filter(|(inode, _)| !listed.has_socket(**inode)) {
+        for (_, holder) in own.iter().filter(|(inode, _)| !listed.inodes.contains(*inode)) {
             let Ok(Some(fd)) = take_any(holder) else { continue };
             let Some((cookie, local, peer)) = connection(&fd) else { continue };
             if self.targets.iter().any(|target| target.cookie == cookie) {
@@ -246,7 +246,7 @@ pub(crate) fn whereabouts(cookie: u64, network: Option<u64>) -> Result<Whereabou
     if !found.out_of_sight.is_empty() {
         return Ok(Whereabouts::OutOfSight);
     }
-    if network.is_some_and(|network| listed.has(network)) {
+    if network.is_some_and(|network| listed.listed.contains(&network)) {
         return Ok(Whereabouts::Over);
     }
     Ok(match by_hand(cookie, &listed) {
@@ -266,7 +266,7 @@ fn by_hand(cookie: u64, listed: &Listed) -> Option<Holder> {
     processes().into_iter().find_map(|pid| {
         let sockets = sockets_of(pid).unwrap_or_default().into_iter();
         let mut holders = sockets
-            .filter(|(_, inode)| !listed.has_socket(*inode))
+            .filter(|(_, inode)| !listed.inodes.contains(inode))
             .map(|(fd, _)| Holder { pid, fd, program: program(pid) });
         holders.find(is_it)
     })
