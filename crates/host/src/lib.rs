@@ -17,5 +17,5 @@ pub mod sockets;
 
 pub use container::Container;
 pub use namespace::NetworkNamespace;
-pub use process::{Proc, Stat};
+pub use process::{Holder, Proc, Stat};
 pub use sockets::{AllSockets, SocketTable};

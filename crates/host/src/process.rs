@@ -1,10 +1,15 @@
 //! Processes as `/proc` shows them (`proc(5)`): files that may vanish while they are read, with names that
 //! may hold anything.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use lastbyte_sys::process;
+use serde::Serialize;
 
 use crate::container::Container;
 
@@ -96,6 +101,22 @@ impl Proc {
         Ok(numbers(&self.path)?.collect())
     }
 
+    /// Every process that it shows but the calling one; none if it cannot be listed.
+    #[must_use]
+    pub fn others(&self) -> Vec<u32> {
+        let own = std::process::id();
+        let mut pids = self.pids().unwrap_or_default();
+        pids.retain(|pid| *pid != own);
+        pids
+    }
+
+    /// Whether it shows a process or thread of this number, be it one that has ended and waits to be
+    /// collected.
+    #[must_use]
+    pub fn has(&self, pid: u32) -> bool {
+        self.of(pid).exists()
+    }
+
     /// The threads of a process; none if it has ended.
     #[must_use]
     pub fn threads(&self, pid: u32) -> Vec<u32> {
@@ -107,6 +128,34 @@ impl Proc {
     #[must_use]
     pub fn stat(&self, pid: u32) -> Option<Stat> {
         read_stat(&self.of(pid)).ok()
+    }
+
+    /// `stat` of the calling process, by the numbers of this `/proc`, which may be those of an outer PID
+    /// namespace.
+    ///
+    /// # Errors
+    /// It cannot be read; `InvalidData` if its format is unknown.
+    pub fn own_stat(&self) -> io::Result<Stat> {
+        read_stat(&self.path.join("self"))
+    }
+
+    /// When a process started, as [`Stat::start`] has it; `None` if there is none, or if it has ended and waits
+    /// to be collected.
+    ///
+    /// # Errors
+    /// It cannot be read; `InvalidData` if its format is unknown.
+    pub fn start(&self, pid: u32) -> io::Result<Option<u64>> {
+        match read_stat(&self.of(pid)) {
+            Ok(stat) => Ok((!stat.has_ended()).then_some(stat.start)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The name of a process; empty if it has ended.
+    #[must_use]
+    pub fn name(&self, pid: u32) -> String {
+        self.stat(pid).map(|stat| stat.name).unwrap_or_default()
     }
 
     /// `stat` of a thread; `None` if there is none, or it cannot be read.
@@ -206,6 +255,23 @@ impl Proc {
         Ok(())
     }
 
+    /// Who has these sockets open, by their inode numbers, of all processes whose descriptors this user may
+    /// see, but the calling one.
+    #[must_use]
+    pub fn holders(&self, inodes: &BTreeSet<u32>) -> BTreeMap<u32, Vec<Holder>> {
+        let mut holders: BTreeMap<u32, Vec<Holder>> = BTreeMap::new();
+        for pid in self.others() {
+            // What cannot be seen has no holder here.
+            let _ = self.sockets(pid, &mut |inode, fd| {
+                if inodes.contains(&inode) {
+                    let holder = Holder { pid, fd, program: self.name(pid) };
+                    holders.entry(inode).or_default().push(holder);
+                }
+            });
+        }
+        holders
+    }
+
     /// The inode number of the socket that a descriptor is; `None` if it is none.
     #[must_use]
     pub fn socket(&self, pid: u32, fd: i32) -> Option<u32> {
@@ -236,6 +302,15 @@ impl Proc {
         watched.collect()
     }
 
+    /// Whether `fdinfo` of one of its descriptors has this line; not so for a process whose descriptors this
+    /// user may not see.
+    #[must_use]
+    pub fn has_descriptor_with(&self, pid: u32, line: &str) -> bool {
+        let infos = fs::read_dir(self.of(pid).join("fdinfo")).into_iter().flatten().flatten();
+        let mut texts = infos.flat_map(|info| fs::read_to_string(info.path()));
+        texts.any(|text| text.lines().any(|one| one == line))
+    }
+
     fn status(&self, pid: u32) -> Option<String> {
         let status = read(&self.of(pid).join("status"), ROOM).ok()?;
         Some(String::from_utf8_lossy(&status).into_owned())
@@ -248,6 +323,35 @@ impl Proc {
     fn of_thread(&self, pid: u32, tid: u32) -> PathBuf {
         self.of(pid).join("task").join(tid.to_string())
     }
+}
+
+/// A process that has a socket open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The process.
+    pub pid: u32,
+    /// The descriptor by which it does.
+    pub fd: i32,
+    /// Its name, up to 15 bytes that the process may choose.
+    pub program: String,
+}
+
+/// A descriptor of our own for what a process has open by the number `fd`. As long as it is open, a `close`
+/// over there does not end a connection.
+///
+/// # Errors
+/// As [`process::pidfd_getfd`].
+pub fn take_descriptor(pid: u32, fd: i32) -> io::Result<OwnedFd> {
+    let no_such_process = |_| io::Error::from_raw_os_error(process::NO_SUCH_PROCESS);
+    let process = process::pidfd_open(i32::try_from(pid).map_err(no_such_process)?)?;
+    process::pidfd_getfd(&process, fd)
+}
+
+/// Whether an error says that a process, or what was asked of it, is not there.
+#[must_use]
+pub fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(process::NO_SUCH_PROCESS)
 }
 
 /// A command line of arguments that a zero byte ends each, with a space between two.
@@ -310,13 +414,31 @@ mod tests {
     }
 
     #[test]
+    fn the_start_is_read_whatever_the_name_is() {
+        let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21";
+        let start = |line: &str| Stat::parse(line.as_bytes()).map(|stat| stat.start);
+        for name in ["sh", "a b", "a) R 1 (b", "))", "(", ""] {
+            assert_eq!(start(&format!("7 ({name}) {rest}\n")), Some(4711), "{name}");
+        }
+        let cut =
+            ["", "7 (sh", "7 (sh) S 1", &rest.replace("S 1", "7 (sh) S 1").replace("4711", "x")];
+        for line in cut {
+            assert_eq!(start(line), None, "{line}");
+        }
+    }
+
+    #[test]
     fn this_process_is_seen() {
         let proc = Proc::default();
         let own = std::process::id();
-        assert_eq!(proc.stat(own).unwrap().pid, own);
+        let stat = proc.stat(own).unwrap();
+        assert_eq!((stat.pid, proc.own_stat().unwrap().pid), (own, own));
+        assert_eq!(proc.start(own).unwrap(), Some(stat.start));
+        assert_eq!((proc.name(own), proc.has(own)), (stat.name, true));
+        assert!(proc.pids().unwrap().contains(&own) && !proc.others().contains(&own));
         let command = proc.command(own, 256);
         assert!(!command.is_empty() && command.len() <= 3 * 256, "{command}");
-        assert_eq!(proc.user(own), Some(lastbyte_sys::process::effective_user()));
+        assert_eq!(proc.user(own), Some(process::effective_user()));
         assert!(proc.network(own, own).is_ok() && proc.threads(own).contains(&own));
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let raw = std::os::fd::AsRawFd::as_raw_fd(&socket);
@@ -325,6 +447,11 @@ mod tests {
         let inode = proc.socket(own, raw).unwrap();
         assert!(found.contains(&(raw, inode)), "{found:?}");
         assert_eq!(proc.descriptor(own, raw).unwrap(), Path::new(&format!("socket:[{inode}]")));
+        assert_eq!(
+            proc.holders(&BTreeSet::from([inode])),
+            BTreeMap::new(),
+            "we are not asked about"
+        );
         assert_eq!(proc.group(own), Some(own));
     }
 
@@ -333,9 +460,12 @@ mod tests {
         // Above the greatest number that the kernel gives (PID_MAX_LIMIT, 2^22).
         let (proc, nobody) = (Proc::default(), u32::MAX);
         assert_eq!((proc.stat(nobody), proc.group(nobody), proc.user(nobody)), (None, None, None));
-        let is_absent = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
-        assert!(proc.sockets(nobody, &mut |_, _| ()).is_err_and(is_absent));
-        assert!(proc.network(nobody, nobody).is_err_and(is_absent));
+        assert_eq!((proc.start(nobody).unwrap(), proc.name(nobody)), (None, String::new()));
+        assert!(
+            !proc.has(nobody) && take_descriptor(nobody, 0).is_err_and(|error| is_absent(&error))
+        );
+        assert!(proc.sockets(nobody, &mut |_, _| ()).is_err_and(|error| is_absent(&error)));
+        assert!(proc.network(nobody, nobody).is_err_and(|error| is_absent(&error)));
         assert_eq!((proc.command(nobody, 256), proc.threads(nobody)), (String::new(), Vec::new()));
     }
 

@@ -8,11 +8,10 @@ use std::io;
 use std::path::Path;
 
 use lastbyte_core::diag::Socket;
-use lastbyte_sys::process::NO_SUCH_PROCESS;
 use lastbyte_sys::sock_diag::Dump;
 
 use crate::namespace::{self, NetworkNamespace};
-use crate::process::Proc;
+use crate::process::{Proc, is_absent};
 
 /// How often a list is asked for, by those that have no reason for another number.
 const TRIES: u32 = 10;
@@ -121,7 +120,9 @@ impl<T: Clone + Send> AllSockets<T> {
                 self.closed.insert(inode);
             }
             // The thread has ended, or a namespace of another kind has a name there.
-            Err(error) if is_gone(&error) => return Ok(false),
+            Err(error) if is_absent(&error) || error.kind() == io::ErrorKind::InvalidInput => {
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         }
         Ok(true)
@@ -144,11 +145,6 @@ fn look<T: Send>(
     ask: Ask<'_, T>,
 ) -> io::Result<(T, io::Result<Vec<Socket>>)> {
     namespace.run(|| (ask(namespace.inode()), list(states)))
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidInput, NotFound};
-    matches!(error.kind(), NotFound | InvalidInput) || error.raw_os_error() == Some(NO_SUCH_PROCESS)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use lastbyte_core::diag::{self, Outline};
 use lastbyte_core::sample::{Progress, State};
+use lastbyte_host::process::take_descriptor;
 use lastbyte_host::{Proc, namespace};
 use lastbyte_sys::sock_diag::{CONNECTED, LISTENING};
 use lastbyte_sys::{process, socket};
@@ -858,8 +859,7 @@ fn change(socket: SocketId, from: State, now: &Outline<'_>) -> Changed {
 
 /// `SO_BUF_LOCK` of another process's socket, if it is still the one behind that descriptor.
 fn locks(id: SocketId, pid: u32, fd: i32) -> Option<u8> {
-    let process = process::pidfd_open(i32::try_from(pid).ok()?).ok()?;
-    let fd = process::pidfd_getfd(&process, fd).ok()?;
+    let fd = take_descriptor(pid, fd).ok()?;
     let is_same = socket::cookie(&fd).is_ok_and(|cookie| cookie == id.0);
     let locked = is_same.then(|| socket::buffer_lock(&fd).ok()).flatten()?;
     u8::try_from(locked).ok()
