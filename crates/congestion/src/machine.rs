@@ -1,8 +1,6 @@
 //! What is loaded on this machine, and who holds it.
 
 use std::fmt;
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 
 use lastbyte_host::Proc;
@@ -139,9 +137,9 @@ fn one_line(command: &str) -> String {
 }
 
 fn words(file: &str) -> Result<Vec<String>, CongestionError> {
-    let path = PathBuf::from("/proc/sys/net/ipv4").join(file);
-    let failed = |error: io::Error| CongestionError::File { path: path.clone(), error };
-    let text = fs::read_to_string(&path).map_err(failed)?;
+    let path = || PathBuf::from("/proc/sys/net/ipv4").join(file);
+    let failed = |error| CongestionError::File { path: path(), error };
+    let text = Proc::default().sysctl(&format!("net.ipv4.{file}")).map_err(failed)?;
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 

@@ -198,7 +198,7 @@ impl Observer {
         let tables = Tables::start(plan, roots.proc(), tells)?;
         let began = Began {
             tier,
-            kernel: ladder::kernel(roots),
+            kernel: roots.proc().kernel_release(),
             scope: plan.scope,
             calls: match (tier, plan.traced) {
                 (Tier::Procfs, _) | (_, Traced::Never) => Some(false),

@@ -311,6 +311,22 @@ impl Proc {
         texts.any(|text| text.lines().any(|one| one == line))
     }
 
+    /// A setting of the kernel by its name, such as `net.ipv4.tcp_wmem` (`sysctl(8)`), without white space at
+    /// its ends. Those of `net` are of the network namespace that the calling thread is in.
+    ///
+    /// # Errors
+    /// `NotFound` if this kernel does not have it; the kernel's others.
+    pub fn sysctl(&self, name: &str) -> io::Result<String> {
+        let value = fs::read_to_string(self.path.join("sys").join(name.replace('.', "/")))?;
+        Ok(value.trim().to_owned())
+    }
+
+    /// The kernel's release, as `uname -r` prints it; empty if it cannot be read.
+    #[must_use]
+    pub fn kernel_release(&self) -> String {
+        self.sysctl("kernel.osrelease").unwrap_or_default()
+    }
+
     fn status(&self, pid: u32) -> Option<String> {
         let status = read(&self.of(pid).join("status"), ROOM).ok()?;
         Some(String::from_utf8_lossy(&status).into_owned())
@@ -467,6 +483,17 @@ mod tests {
         assert!(proc.sockets(nobody, &mut |_, _| ()).is_err_and(|error| is_absent(&error)));
         assert!(proc.network(nobody, nobody).is_err_and(|error| is_absent(&error)));
         assert_eq!((proc.command(nobody, 256), proc.threads(nobody)), (String::new(), Vec::new()));
+    }
+
+    #[test]
+    fn settings_are_read_by_their_names() {
+        let proc = Proc::default();
+        assert_eq!(proc.sysctl("net.ipv4.tcp_wmem").unwrap().split_whitespace().count(), 3);
+        assert_eq!(proc.sysctl("net.no_such").unwrap_err().kind(), io::ErrorKind::NotFound);
+        let release = proc.kernel_release();
+        assert!(release.starts_with(|first: char| first.is_ascii_digit()), "{release}");
+        assert_eq!(release.trim(), release);
+        assert_eq!(Proc::at("/nowhere").kernel_release(), "");
     }
 
     #[test]

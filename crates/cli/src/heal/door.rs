@@ -4,7 +4,6 @@
 //! while anybody waits: it is taken anew for each look, and the cookie says that it is still the same
 //! socket, whatever became of the process and of the number meanwhile.
 
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -65,9 +64,9 @@ pub(crate) fn not_ours(holder: &Holder) -> anyhow::Error {
              CAP_SYS_PTRACE, such as with sudo"
         ),
         _ => {
-            let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
-            let yama = yama.filter(|scope| scope.trim() != "0").map_or_else(String::new, |scope| {
-                format!(" (kernel.yama.ptrace_scope is {})", scope.trim())
+            let yama = Proc::default().sysctl("kernel.yama.ptrace_scope").ok();
+            let yama = yama.filter(|scope| scope != "0").map_or_else(String::new, |scope| {
+                format!(" (kernel.yama.ptrace_scope is {scope})")
             });
             anyhow!(
                 "the kernel does not let this user have the sockets of {who}{yama}: that needs \

@@ -1,9 +1,7 @@
 //! The sockets of all network namespaces.
 
-use std::fs;
-
 use anyhow::{Context, Result};
-use lastbyte_host::AllSockets;
+use lastbyte_host::{AllSockets, Proc};
 use lastbyte_sys::sock_diag::CONNECTED;
 
 /// A network namespace.
@@ -29,11 +27,10 @@ impl Network {
     /// The one that the calling thread is in.
     fn here(inode: u64) -> Self {
         let most = |key: &str| {
-            // The thread's own network is what it reads.
-            let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).ok()?;
-            text.split_whitespace().nth(2)?.parse().ok()
+            let sizes = Proc::default().sysctl(key).ok()?;
+            sizes.split_whitespace().nth(2)?.parse().ok()
         };
-        let (most_send, most_receive) = (most("tcp_wmem"), most("tcp_rmem"));
+        let (most_send, most_receive) = (most("net.ipv4.tcp_wmem"), most("net.ipv4.tcp_rmem"));
         Self { inode: Some(inode), most_send, most_receive }
     }
 }
