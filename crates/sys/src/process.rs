@@ -267,9 +267,11 @@ pub fn set_descriptor_limit(own: u64, most: u64) -> io::Result<()> {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) }).map(drop)
 }
 
-/// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`, as bits of [`effective_capabilities`]
+/// `CAP_NET_ADMIN`, as one of the bits of [`effective_capabilities`]
 /// (`include/uapi/linux/capability.h`).
 pub const CAP_NET_ADMIN: u64 = 1 << 12;
+/// See [`CAP_NET_ADMIN`].
+pub const CAP_NET_RAW: u64 = 1 << 13;
 /// See [`CAP_NET_ADMIN`].
 pub const CAP_SYS_ADMIN: u64 = 1 << 21;
 /// See [`CAP_NET_ADMIN`].
