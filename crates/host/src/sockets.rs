@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use lastbyte_core::diag::Socket;
+use lastbyte_sys::namespace::current_network_path;
 use lastbyte_sys::sock_diag::Dump;
 
 use crate::namespace::{self, NetworkNamespace};
@@ -75,14 +76,18 @@ pub struct AllSockets<T> {
     pub some_hidden: bool,
 }
 
+/// What is asked in each namespace, by its inode number.
+type Ask<'a, T> = &'a (dyn Fn(u64) -> T + Sync);
+
 impl<T: Clone + Send> AllSockets<T> {
     /// Lists the sockets in one of these states. `ask` is called once in each namespace, with its inode number.
     ///
     /// # Errors
     /// As [`list`]; there is no `/proc`.
     pub fn list(states: u32, ask: Ask<'_, T>) -> io::Result<Self> {
-        let own = NetworkNamespace::current()?;
-        let seen = namespace::seen(&Proc::default());
+        let own = namespace::current()?;
+        let mut seen = namespace::seen(&Proc::default());
+        seen.paths.insert(own, vec![current_network_path()]);
         let mut all = Self {
             sockets: Vec::new(),
             inodes: BTreeSet::new(),
@@ -90,11 +95,9 @@ impl<T: Clone + Send> AllSockets<T> {
             closed: BTreeSet::new(),
             some_hidden: seen.some_hidden,
         };
-        let (asked, sockets) = look(&own, states, ask)?;
-        all.add(own.inode(), &asked, sockets?);
-        for (inode, paths) in seen.paths.iter().filter(|(inode, _)| **inode != own.inode()) {
+        for (inode, paths) in seen.paths {
             for path in paths {
-                if all.add_by(path, *inode, states, ask)? {
+                if all.add(inode, &path, states, ask)? {
                     break;
                 }
             }
@@ -102,49 +105,33 @@ impl<T: Clone + Send> AllSockets<T> {
         Ok(all)
     }
 
-    /// Adds those of the namespace that a path leads to. Returns whether that is known now, and no other
+    /// Adds those of a namespace, by a path that leads to it. Returns whether it is known now, and no other
     /// path to it need be tried.
-    fn add_by(
-        &mut self,
-        path: &Path,
-        inode: u64,
-        states: u32,
-        ask: Ask<'_, T>,
-    ) -> io::Result<bool> {
-        let opened = NetworkNamespace::open(path);
-        match opened.and_then(|it| Ok((it.inode(), look(&it, states, ask)?))) {
+    fn add(&mut self, inode: u64, path: &Path, states: u32, ask: Ask<'_, T>) -> io::Result<bool> {
+        let look = |there: NetworkNamespace| match there.inode() == inode {
+            true => there.run(|| Some((ask(inode), list(states)))),
             // The number of the thread that was in it is another's by now.
-            Ok((other, _)) if other != inode => return Ok(false),
-            Ok((_, (asked, sockets))) => self.add(inode, &asked, sockets?),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.closed.insert(inode);
+            false => Ok(None),
+        };
+        match NetworkNamespace::open(path).and_then(look) {
+            Ok(None) => return Ok(false),
+            Ok(Some((asked, sockets))) => {
+                let sockets = sockets?;
+                self.listed.insert(inode);
+                self.inodes.extend(sockets.iter().map(|socket| socket.inode));
+                self.sockets.extend(sockets.into_iter().map(|socket| (asked.clone(), socket)));
             }
-            // The thread has ended, or a namespace of another kind has a name there.
-            Err(error) if is_absent(&error) || error.kind() == io::ErrorKind::InvalidInput => {
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
+            Err(error) => match error.kind() {
+                io::ErrorKind::PermissionDenied => drop(self.closed.insert(inode)),
+                // A namespace of another kind has a name there.
+                io::ErrorKind::InvalidInput => return Ok(false),
+                // The thread that was in it has ended.
+                _ if is_absent(&error) => return Ok(false),
+                _ => return Err(error),
+            },
         }
         Ok(true)
     }
-
-    fn add(&mut self, inode: u64, asked: &T, sockets: Vec<Socket>) {
-        self.listed.insert(inode);
-        self.inodes.extend(sockets.iter().map(|socket| socket.inode));
-        self.sockets.extend(sockets.into_iter().map(|socket| (asked.clone(), socket)));
-    }
-}
-
-/// What is asked in each namespace, by its inode number.
-type Ask<'a, T> = &'a (dyn Fn(u64) -> T + Sync);
-
-/// What is asked of a namespace, and its sockets; the error is that it cannot be entered.
-fn look<T: Send>(
-    namespace: &NetworkNamespace,
-    states: u32,
-    ask: Ask<'_, T>,
-) -> io::Result<(T, io::Result<Vec<Socket>>)> {
-    namespace.run(|| (ask(namespace.inode()), list(states)))
 }
 
 #[cfg(test)]
