@@ -135,8 +135,8 @@ impl NetworkNamespace {
     /// # Errors
     /// `PermissionDenied` without `CAP_SYS_ADMIN`, `InvalidInput` for a file that is no network namespace.
     pub fn enter(&self) -> io::Result<()> {
-        let current = namespace::current_network_path().metadata()?;
-        if (current.dev(), current.ino()) == self.id {
+        let current = namespace::current_network_path().metadata();
+        if current.is_ok_and(|current| (current.dev(), current.ino()) == self.id) {
             return Ok(());
         }
         namespace::enter_network(&self.file)
