@@ -37,9 +37,9 @@ pub fn read(name: &str) -> io::Result<String> {
     text(&open(Path::new(OF_THIS_THREAD), name)?)
 }
 
-/// The counters of a group, such as `Tcp` or `TcpExt`, each with its name: in `snmp` and `netstat` a line of
-/// names comes before a line of numbers, and both begin with the group. None if the group is not there;
-/// negative numbers, which are no counts, are left out.
+/// The counters of a group, such as `Tcp` or `TcpExt`, each with its name. In `snmp` and `netstat` a line of
+/// names comes before a line of numbers, and both begin with the group. There are none if the group is
+/// missing; negative numbers, which are not counts, are left out.
 pub fn of_group<'a>(text: &'a str, group: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
     let mut lines =
         text.lines().filter_map(move |line| line.strip_prefix(group)?.strip_prefix(':'));

@@ -106,7 +106,8 @@ impl NetworkNamespace {
         Self::open(&namespace::current_network_path())
     }
 
-    /// Opens one by a file that stands for it. A file of another kind shows when it is entered.
+    /// Opens one by a file that stands for it. Whether the file is a network namespace shows when it is
+    /// entered.
     ///
     /// # Errors
     /// `NotFound`, also where a thread has ended whose namespace it was; `PermissionDenied`.
@@ -158,8 +159,8 @@ impl AsFd for NetworkNamespace {
     }
 }
 
-/// Does `work` on a thread of its own and waits for the result: namespaces belong to threads, and what the
-/// work changes of them goes with its thread.
+/// Does `work` on a thread of its own and waits for the result. Namespaces belong to threads: a namespace
+/// that the work enters or makes is left when its thread ends.
 ///
 /// # Errors
 /// No thread can be started.

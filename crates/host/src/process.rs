@@ -255,13 +255,13 @@ impl Proc {
         Ok(())
     }
 
-    /// Who has these sockets open, by their inode numbers, of all processes whose descriptors this user may
-    /// see, but the calling one.
+    /// The processes that have these sockets open, by the sockets' inode numbers: all whose descriptors this
+    /// user may see, but the calling one.
     #[must_use]
     pub fn holders(&self, inodes: &BTreeSet<u32>) -> BTreeMap<u32, Vec<Holder>> {
         let mut holders: BTreeMap<u32, Vec<Holder>> = BTreeMap::new();
         for pid in self.others() {
-            // What cannot be seen has no holder here.
+            // Processes of other users are left out.
             let _ = self.sockets(pid, &mut |inode, fd| {
                 if inodes.contains(&inode) {
                     let holder = Holder { pid, fd, program: self.name(pid) };
@@ -302,8 +302,8 @@ impl Proc {
         watched.collect()
     }
 
-    /// Whether `fdinfo` of one of its descriptors has this line; not so for a process whose descriptors this
-    /// user may not see.
+    /// Whether a process has a descriptor whose `fdinfo` has this line; `false` if this user may not see its
+    /// descriptors.
     #[must_use]
     pub fn has_descriptor_with(&self, pid: u32, line: &str) -> bool {
         let infos = fs::read_dir(self.of(pid).join("fdinfo")).into_iter().flatten().flatten();

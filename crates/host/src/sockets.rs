@@ -14,7 +14,7 @@ use lastbyte_sys::sock_diag::Dump;
 use crate::namespace::{self, NetworkNamespace};
 use crate::process::{Proc, is_absent};
 
-/// How often a list is asked for, by those that have no reason for another number.
+/// How often a list is asked for at most, unless the caller says otherwise.
 const TRIES: u32 = 10;
 
 /// The sockets of one namespace, which can be listed again and again.
