@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_core::sample::TcpInfo;
+use lastbyte_host::Proc;
 use lastbyte_sys::{socket, tcp};
 
 use crate::support::{Answer, LATER, Running, Scratch, answer, answer_within, wait_for};
@@ -466,11 +467,8 @@ fn go_is_here() -> bool {
 
 /// Processor time of a process, in hundredths of a second; none once it is gone.
 fn ticks(pid: u32) -> Option<Ticks> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, after) = stat.rsplit_once(") ")?;
-    let words: Vec<&str> = after.split(' ').collect();
-    let count: u64 = words.get(11..13)?.iter().filter_map(|word| word.parse::<u64>().ok()).sum();
-    Some(Ticks { count, is_over: words[0] == "Z" })
+    let stat = Proc::default().stat(pid)?;
+    Some(Ticks { count: stat.user + stat.system, is_over: stat.has_ended() })
 }
 
 #[derive(Clone, Copy, Debug, Default)]

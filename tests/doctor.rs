@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use lastbyte_host::Proc;
 use serde_json::Value;
 
 use crate::support::{
@@ -268,10 +269,7 @@ fn a_doctor_that_is_killed_leaves_nobody_stopped() {
         let mut running = Running::start(&mut doctor(&["--", "sleep", &word]));
         std::thread::sleep(Duration::from_millis(ms));
         running.kill();
-        let stopped = |pid: &u32| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
-        };
+        let stopped = |pid: &u32| Proc::default().stat(*pid).is_some_and(|stat| stat.state == b'T');
         wait_for("nobody to be stopped", SOON, || {
             !support::processes_with_argument(&word).iter().any(stopped)
         });
@@ -328,11 +326,9 @@ fn a_signal_ends_it_in_order() {
 
 /// Whether a process has a child that calls itself so.
 fn child_called(name: &str, parent: u32) -> bool {
-    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
-    children.unwrap_or_default().split_whitespace().any(|child| {
-        let comm = fs::read_to_string(Path::new("/proc").join(child).join("comm"));
-        comm.is_ok_and(|comm| comm.trim_end() == name)
-    })
+    let proc = Proc::default();
+    let children = proc.children(parent, parent).unwrap_or_default();
+    children.into_iter().any(|child| proc.name(child) == name)
 }
 
 /// It blocks its signals, to read them, once the words are understood.

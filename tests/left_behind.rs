@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use lastbyte_host::{Proc, Stat};
+
 use crate::support::world::{Findings, World, alone};
 use crate::support::{
     self, Answer, Running, SOON, answer, holds_within, processes, processes_with_argument,
@@ -474,10 +476,7 @@ fn a_dead_carrier_that_nobody_collected_is_dead() {
         up(world, "wan").with_code(0);
         let carrier = carrier();
         signal_to("KILL", &carrier.to_string());
-        wait_for("the carrier's end", SOON, || {
-            let stat = fs::read_to_string(format!("/proc/{carrier}/stat")).unwrap();
-            stat.contains(") Z ")
-        });
+        wait_for("the carrier's end", SOON, || Proc::default().stat(carrier).unwrap().has_ended());
         let told = say(world, &["link", "list"]).with_code(0);
         say(world, &["link", "down", "wan"]).with_code(0);
         world.assert_nothing_left();
@@ -520,11 +519,10 @@ fn assert_works(world: &World, name: &str) {
 /// Waits until the lab has a sender: then the path is there, and the run is under way.
 #[track_caller]
 fn wait_for_sender(lab: &Running) {
-    let tasks = format!("/proc/{}/task", lab.pid());
+    let (proc, pid) = (Proc::default(), lab.pid());
+    let is_sender = |stat: Stat| stat.name == "sender";
     wait_for("a sender", SOON, || {
-        fs::read_dir(&tasks).unwrap().flatten().any(|task| {
-            fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "sender")
-        })
+        proc.threads(pid).into_iter().any(|tid| proc.thread_stat(pid, tid).is_some_and(is_sender))
     });
 }
 
@@ -532,10 +530,7 @@ fn wait_for_sender(lab: &Running) {
 #[track_caller]
 fn wait_for_sleepers(count: usize) {
     let sleepers = || {
-        let named = |pid: &u32| {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            name.trim() == "sleep"
-        };
+        let named = |pid: &u32| Proc::default().name(*pid) == "sleep";
         processes_with_argument(LONG).iter().filter(|pid| named(pid)).count()
     };
     wait_for(&format!("{count} sleepers"), SOON, || sleepers() == count);

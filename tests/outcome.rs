@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
 
+use lastbyte_host::Proc;
 use lastbyte_testing::{Run, first_that_counts};
 use serde_json::Value;
 
@@ -544,12 +545,9 @@ fn a_run_that_is_interrupted_ends_by_the_signal() {
     let words = ["quiz", "--runs", "100000", "--method", "finish"];
     let running = Running::start(lastbyte(words).stdin(Stdio::null()).process_group(0));
     // It is under way as soon as it has used some of the processor's time.
-    let stat = format!("/proc/{}/stat", running.pid());
-    wait_for("the quiz to be under way", SOON, || {
-        let text = fs::read_to_string(&stat).unwrap();
-        let fields = text.rsplit_once(')').unwrap().1;
-        fields.split_ascii_whitespace().nth(14 - 3).unwrap() != "0"
-    });
+    let pid = running.pid();
+    let has_begun = || Proc::default().stat(pid).unwrap().user > 0;
+    wait_for("the quiz to be under way", SOON, has_begun);
     running.signal_group("INT");
     let told = running.answer_within(Duration::from_secs(5)).with_code(130);
     assert_eq!(told.stdout, "", "half a table is no answer");

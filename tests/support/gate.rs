@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use lastbyte_host::Proc;
 use serde_json::Value;
 
 use super::{SOON, Scratch, answer, code_of, holds_within, lastbyte, signal_to, wait_for};
@@ -230,9 +231,6 @@ pub(crate) fn memory_of(pid: u32) -> u64 {
 pub(crate) fn processor_time(pid: u32) -> Duration {
     /// `sysconf(_SC_CLK_TCK)` on every Linux that this runs on.
     const TICKS_PER_SECOND: u64 = 100;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name before it may have anything in it.
-    let fields = stat.rsplit_once(") ").unwrap().1.split(' ');
-    let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
+    let stat = Proc::default().stat(pid).unwrap();
+    Duration::from_millis((stat.user + stat.system) * 1_000 / TICKS_PER_SECOND)
 }

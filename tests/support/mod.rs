@@ -20,6 +20,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lastbyte_host::Proc;
 use lastbyte_testing::{Run, first_that_counts};
 use serde_json::Value;
 
@@ -298,9 +299,12 @@ pub(crate) fn can_make_links() -> bool {
 
 /// The congestion controls that a kernel file names: `available` or `allowed`.
 pub(crate) fn congestion_controls(which: &str) -> Vec<String> {
-    let file = format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control");
-    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
-    text.split_whitespace().map(str::to_owned).collect()
+    let setting = format!("net.ipv4.tcp_{which}_congestion_control");
+    let text = Proc::default().sysctl(&setting);
+    text.unwrap_or_else(|error| panic!("{setting}: {error}"))
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A name that no other test process uses at the same time.
@@ -310,15 +314,14 @@ pub(crate) fn unique(name: &str) -> String {
 
 /// Every running process that has this word among its arguments.
 pub(crate) fn processes_with_argument(word: &str) -> Vec<u32> {
-    let has_word = |pid: &u32| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        arguments.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
-    };
+    /// Longer than any command line of ours, bytes.
+    const MOST: usize = 1 << 20;
+    let has_word =
+        |pid: &u32| Proc::default().arguments(*pid, MOST).iter().any(|argument| argument == word);
     processes().into_iter().filter(has_word).collect()
 }
 
 /// The numbers of all processes that can be seen.
 pub(crate) fn processes() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").expect("/proc can be read");
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+    Proc::default().pids().expect("/proc can be read")
 }

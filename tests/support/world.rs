@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use lastbyte_host::Proc;
 use lastbyte_testing::this_test;
 
 use super::{LASTBYTE, LATER, answer, answer_within, can_make_links, holds_within, processes};
@@ -171,13 +172,11 @@ fn networks_of(pid: u32) -> Vec<String> {
 /// Whether it has ended and only waits to be collected: in a new world by process 1, the test
 /// itself, which collects nobody's children but its own.
 fn is_zombie(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
+    Proc::default().stat(pid).is_none_or(|stat| stat.has_ended())
 }
 
 fn arguments_of(pid: u32) -> String {
-    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&arguments).replace('\0', " ").trim().to_owned()
+    Proc::default().command(pid, 1 << 20).trim().to_owned()
 }
 
 fn lines_of(file: &str) -> BTreeSet<String> {

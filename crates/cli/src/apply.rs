@@ -11,7 +11,6 @@ mod route;
 mod ways;
 
 use std::fmt;
-use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
 use lastbyte_units::ByteSize;
@@ -181,23 +180,17 @@ fn is_no_clash(what: &Application, open: &Entry) -> Result<()> {
 
 /// The default congestion control of this machine.
 pub(crate) fn default_congestion() -> Option<String> {
-    let name = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
-    Some(name.trim().to_owned())
+    lastbyte_congestion::default_algorithm().ok()
 }
 
 /// The congestion controls that this kernel offers now, in its order.
 pub(crate) fn available_congestion() -> Vec<String> {
-    names("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    lastbyte_congestion::available().unwrap_or_default()
 }
 
 /// Those that programs without rights may use.
 pub(crate) fn allowed_congestion() -> Vec<String> {
-    names("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-}
-
-fn names(path: &str) -> Vec<String> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().map(str::to_owned).collect()
+    lastbyte_congestion::allowed().unwrap_or_default()
 }
 
 #[cfg(test)]

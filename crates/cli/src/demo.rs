@@ -3,7 +3,6 @@
 mod doctor;
 mod gate;
 
-use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lastbyte_dial::blocking::Dialer;
 use lastbyte_dial::{DialError, DialOptions, Dialed, Resolver};
+use lastbyte_host::Proc;
 use lastbyte_lab::quiz::{self, Method};
 use lastbyte_lab::{
     Buffers, Direction, Experiment, Fairness, Findings, Load, Path, Plan, Rounds, Settings, Subject,
@@ -182,12 +182,12 @@ fn a_dead_first_address(path: &Path) -> Result<bool> {
     // Its backlog is all that is needed of a server.
     let listener = path.run(Host::Far, || TcpListener::bind(address))??;
     let (retries, dials) = path.run(Host::Near, || {
-        let retries = fs::read_to_string("/proc/sys/net/ipv4/tcp_syn_retries");
+        let retries = Proc::default().sysctl("net.ipv4.tcp_syn_retries");
         (retries.unwrap_or_default(), dial_twice(&hosts))
     })?;
     drop(listener);
     path.down()?;
-    say(&format!("in turn        {}", patience_of_connect(retries.trim())));
+    say(&format!("in turn        {}", patience_of_connect(&retries)));
     for (dial, taken) in ["lastbyte dial", "the next one"].iter().zip(dials?) {
         match taken {
             Ok((took, from)) => {

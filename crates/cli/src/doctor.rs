@@ -15,6 +15,7 @@ use lastbyte_doctor::{
     Class, Doctor, Event, Finding, Observer, Plan, Reader, RecordingError, Scope, Summary, Tier,
     Traced, Writer,
 };
+use lastbyte_host::Proc;
 use lastbyte_sys::process;
 
 use self::answer::Answer;
@@ -88,7 +89,7 @@ fn until(args: &DoctorArgs) -> Option<Instant> {
 }
 
 fn existing(pid: u32) -> Result<u32> {
-    if Path::new("/proc").join(pid.to_string()).exists() {
+    if Proc::default().has(pid) {
         return Ok(pid);
     }
     bail!("there is no process {pid}")
@@ -267,7 +268,7 @@ impl<'a> Session<'a> {
 
     fn has_ended(&self, pid: u32) -> bool {
         self.doctor.book().process(pid).is_some_and(|patient| patient.ending.is_some())
-            || !Path::new("/proc").join(pid.to_string()).exists()
+            || !Proc::default().has(pid)
     }
 
     /// After a program's end: what it left is followed until all is known, or the time is over, or

@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use lastbyte_host::Proc;
 use lastbyte_link::{Host, LinkError, Namespace};
 use lastbyte_sys::{mount, namespace, process};
 use serde::{Deserialize, Serialize};
@@ -172,8 +173,8 @@ fn show_hosts(neighbours: &[Neighbour]) -> Result<()> {
 fn init_command(command: &[String], neighbours: &[Neighbour]) -> Command {
     let mut init = this_program();
     init.arg("link-init");
-    if let Ok((own, _)) = process::self_and_parent_in_proc() {
-        init.args(["--parent", &own.to_string()]);
+    if let Ok(own) = Proc::default().own_stat() {
+        init.args(["--parent", &own.pid.to_string()]);
     }
     init.arg("--").args(command);
     for Neighbour { name, addresses } in neighbours {
@@ -227,7 +228,7 @@ pub(crate) fn init(command: &[String], parent: Option<u32>) -> Result<Verdict> {
 /// Whether the parent of this process ended before this process could ask to end with it: `/proc` still
 /// shows the outer processes.
 pub(crate) fn has_ended(parent: u32) -> bool {
-    process::self_and_parent_in_proc().is_ok_and(|(_, now)| now != parent)
+    Proc::default().own_stat().is_ok_and(|own| own.parent != parent)
 }
 
 /// Lets the terminal's signals go to the guests alone while they run.

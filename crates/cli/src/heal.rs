@@ -8,7 +8,6 @@ mod door;
 mod find;
 mod measure;
 mod network;
-mod proc;
 mod settings;
 mod tell;
 mod words;
@@ -16,6 +15,7 @@ mod words;
 use std::io::{self, BufRead, IsTerminal, Read};
 
 use anyhow::{Context, Result, anyhow};
+use lastbyte_host::Proc;
 use lastbyte_sys::process::effective_user;
 use lastbyte_units::grouped;
 
@@ -32,7 +32,6 @@ use tell::{Outcome, say_plan, tell};
 
 pub(crate) use door::take;
 pub(crate) use find::{Whereabouts, whereabouts};
-pub(crate) use proc::Holder;
 pub(crate) use settings::{Settings, state};
 pub(crate) use words::HealArgs;
 
@@ -127,7 +126,7 @@ fn say_left_out(found: &Found, args: &HealArgs) -> Result<()> {
         let what = match (args.pid, args.port, args.socket) {
             (Some(pid), _, _) => format!(
                 "{} (process {pid}) has no TCP connection",
-                in_one_line(&proc::program(pid))
+                in_one_line(&Proc::default().name(pid))
             ),
             (_, Some(port), _) => format!("no program has a TCP connection with port {port}"),
             (_, _, Some(socket)) => format!("{socket} is no TCP connection of a program"),
@@ -287,9 +286,10 @@ fn change_all(patients: &mut [&mut Patient], asked: &Asked, ledger: &Ledger) -> 
 fn prepare(patient: &mut Patient, asked: &Asked) -> Result<Option<Change>> {
     let Target { cookie, local, peer, network, holders } = &patient.target;
     let holder = holders.first().context("nobody has it open")?;
+    let pid = i32::try_from(holder.pid)?;
     let taken = take(*cookie, holders)?;
     let now = taken.and_then(|fd| Settings::of(&fd).ok());
-    let Some((now, start_ticks)) = now.zip(start_ticks(holder.pid)?) else {
+    let Some((now, start_ticks)) = now.zip(start_ticks(pid)?) else {
         patient.outcome = Outcome::Over;
         return Ok(None);
     };
@@ -303,7 +303,7 @@ fn prepare(patient: &mut Patient, asked: &Asked) -> Result<Option<Change>> {
         local: *local,
         peer: *peer,
         network: network.inode,
-        pid: holder.pid,
+        pid,
         start_ticks,
         program: holder.program.clone(),
         fd: holder.fd,

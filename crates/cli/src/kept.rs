@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use lastbyte_host::namespace::NAMES;
 use lastbyte_link::{HostPlan, Namespace, Network, Report, Setting, Spec, Topology, Way};
 use lastbyte_sys::process;
 
@@ -21,8 +22,6 @@ use crate::link::figures::LinkFigures;
 use crate::output::{Align, Table, say, say_json, talk};
 use crate::verdict::Verdict;
 
-/// Where `ip netns` keeps namespaces too: so `ip netns exec lastbyte-NAME-near` works as well.
-const NAMESPACES: &str = "/run/netns";
 /// What the carrier says when all is there.
 const READY: &str = "ready\n";
 /// How often a carrier looks whether its link still is.
@@ -36,7 +35,7 @@ pub(crate) fn up(args: &LinkUpArgs) -> Result<Verdict> {
     let topology = args.path.must_have_topology()?;
     ensure!(
         lastbyte_link::have_rights(),
-        "a link that stays is kept in {NAMESPACES}, which needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run \
+        "a link that stays is kept in {NAMES}, which needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run \
          it as root, such as with sudo; `lastbyte link run` works without"
     );
     let ledger = Ledger::of_this_user()?;
@@ -250,7 +249,7 @@ fn keep(ledger: &Ledger, link: &str, host: &str, kept: &mut Vec<u64>) -> Result<
     let path = namespace_path(link, host);
     let namespace = Namespace::create()?;
     let id = ledger.plan(&Change::Namespace { link: link.to_owned(), path: path.clone() })?;
-    std::fs::create_dir_all(NAMESPACES)?;
+    std::fs::create_dir_all(NAMES)?;
     if let Err(error) = std::fs::File::options().write(true).create_new(true).open(&path) {
         // Not ours, so not ours to take back either.
         ledger.undone(id)?;
@@ -262,8 +261,9 @@ fn keep(ledger: &Ledger, link: &str, host: &str, kept: &mut Vec<u64>) -> Result<
     Ok(namespace)
 }
 
+/// Where `ip netns` keeps namespaces too: so `ip netns exec lastbyte-NAME-near` works as well.
 fn namespace_path(link: &str, host: &str) -> PathBuf {
-    Path::new(NAMESPACES).join(format!("lastbyte-{link}-{host}"))
+    Path::new(NAMES).join(format!("lastbyte-{link}-{host}"))
 }
 
 /// Runs a program on one end of a kept link.

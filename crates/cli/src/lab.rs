@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use lastbyte_host::Proc;
 use lastbyte_lab::{
     Command, Event, Experiment, Fairness, Findings, Load, Path, Plan, Program, Run, Settings,
     Subject, record,
@@ -344,7 +345,7 @@ pub(crate) fn heading(plan: &Plan) -> String {
     let time = plan.load.time.map(|time| format!("{} s", time.as_secs()));
     let bytes = plan.load.bytes.map(|bytes| format!("{} bytes", grouped(bytes)));
     let load = [time, bytes].into_iter().flatten().collect::<Vec<_>>().join(" or ");
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let kernel = Proc::default().kernel_release();
     let (rounds, seed, kernel) = (plan.rounds, plan.seed, short(&kernel));
     let place = match plan.path {
         Path::Loopback => path.name,

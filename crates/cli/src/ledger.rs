@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
+use lastbyte_host::Proc;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use change::Change;
@@ -87,10 +88,10 @@ impl Ledger {
         let directory = state_directory(|name| std::env::var_os(name), root)?;
         let directory = std::path::absolute(&directory)
             .with_context(|| format!("cannot make {} absolute", directory.display()))?;
-        let boot_id = "/proc/sys/kernel/random/boot_id";
-        let boot_id = fs::read_to_string(boot_id)
-            .with_context(|| format!("cannot tell this boot from others: cannot read {boot_id}"))?;
-        Ok(Self::at(directory.join(FILE_NAME), boot_id.trim().to_owned()))
+        let boot_id = Proc::default().sysctl("kernel.random.boot_id").context(
+            "cannot tell this boot from others: cannot read /proc/sys/kernel/random/boot_id",
+        )?;
+        Ok(Self::at(directory.join(FILE_NAME), boot_id))
     }
 
     /// The ledger in `file`, read and written in the boot `boot_id`.

@@ -1,9 +1,9 @@
 //! What is loaded on this machine, and who holds it.
 
 use std::fmt;
-use std::fs;
-use std::io;
 use std::path::PathBuf;
+
+use lastbyte_host::Proc;
 
 use crate::catalogue::is_of_catalogue;
 use crate::error::CongestionError;
@@ -117,39 +117,29 @@ pub fn holder_of(name: &str) -> Holder {
 
 /// The process that has a descriptor whose `/proc/PID/fdinfo` has such a line.
 fn process_with(line: &str) -> Option<Holder> {
-    for entry in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let mut infos = fs::read_dir(entry.path().join("fdinfo")).into_iter().flatten().flatten();
-        let has_line = |info: &fs::DirEntry| {
-            fs::read_to_string(info.path()).is_ok_and(|text| text.lines().any(|one| one == line))
-        };
-        if infos.any(|info| has_line(&info)) {
-            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            return Some(Holder::Process { pid, command: one_line(&words) });
-        }
-    }
-    None
+    let proc = Proc::default();
+    let pid = proc.pids().ok()?.into_iter().find(|pid| proc.has_descriptor_with(*pid, line))?;
+    Some(Holder::Process { pid, command: one_line(&proc.command(pid, LONGEST)) })
 }
 
-/// The words of a command line, which a zero ends each. They may be long, and several lines.
-fn one_line(words: &[u8]) -> String {
+/// So many bytes of a command line are read: more than are shown.
+const LONGEST: usize = 4096;
+
+/// A command line, which may be long, and several lines.
+fn one_line(command: &str) -> String {
     const MOST: usize = 100;
-    let words = String::from_utf8_lossy(words);
-    let words = words.trim_end_matches('\0');
     let mut line: String =
-        words.chars().map(|one| if one.is_control() { ' ' } else { one }).take(MOST).collect();
-    if words.chars().nth(MOST).is_some() {
+        command.chars().map(|one| if one.is_control() { ' ' } else { one }).take(MOST).collect();
+    if command.chars().nth(MOST).is_some() {
         line.push_str("...");
     }
     line
 }
 
 fn words(file: &str) -> Result<Vec<String>, CongestionError> {
-    let path = PathBuf::from("/proc/sys/net/ipv4").join(file);
-    let failed = |error: io::Error| CongestionError::File { path: path.clone(), error };
-    let text = fs::read_to_string(&path).map_err(failed)?;
+    let path = || PathBuf::from("/proc/sys/net/ipv4").join(file);
+    let failed = |error| CongestionError::File { path: path(), error };
+    let text = Proc::default().sysctl(&format!("net.ipv4.{file}")).map_err(failed)?;
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -159,9 +149,9 @@ mod tests {
 
     #[test]
     fn a_command_is_one_line() {
-        assert_eq!(one_line(b"lastbyte\0cc\0load\0"), "lastbyte cc load");
-        assert_eq!(one_line(b"sh\0-c\0a\nb\x1bc\0"), "sh -c a b c");
-        assert_eq!(one_line(b""), "");
-        assert_eq!(one_line(&[b'x'; 5000]).len(), 103);
+        assert_eq!(one_line("lastbyte cc load"), "lastbyte cc load");
+        assert_eq!(one_line("sh -c a\nb\x1bc"), "sh -c a b c");
+        assert_eq!(one_line(""), "");
+        assert_eq!(one_line(&"x".repeat(5000)).len(), 103);
     }
 }

@@ -1,6 +1,5 @@
 //! Watching: from the highest tier that the rights and the kernel allow, down to tables of sockets.
 
-mod container;
 mod counters;
 #[cfg(feature = "bpf")]
 mod kernel;
@@ -10,7 +9,6 @@ mod kernel;
 mod ladder;
 mod networks;
 mod pace;
-mod proc;
 mod processes;
 mod quiet;
 mod rows;
@@ -22,10 +20,10 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lastbyte_host::Proc;
 use lastbyte_sys::{poll, process};
 
 use crate::event::{Began, Event, Scope, SocketId, Tier, What};
-use proc::Proc;
 use tables::{Tables, Tells};
 
 /// What is to be watched, and how.
@@ -104,6 +102,12 @@ pub struct Roots {
 impl Default for Roots {
     fn default() -> Self {
         Self { proc: PathBuf::from("/proc"), sys: PathBuf::from("/sys"), refused: Vec::new() }
+    }
+}
+
+impl Roots {
+    fn proc(&self) -> Proc {
+        Proc::at(&self.proc)
     }
 }
 
@@ -191,10 +195,10 @@ impl Observer {
             visible(pid, roots)?;
         }
         let tells = Tells { changes: source.is_none(), ends: tier < Tier::Bpf };
-        let tables = Tables::start(plan, roots.proc.clone(), tells)?;
+        let tables = Tables::start(plan, roots.proc(), tells)?;
         let began = Began {
             tier,
-            kernel: ladder::kernel(roots),
+            kernel: roots.proc().kernel_release(),
             scope: plan.scope,
             calls: match (tier, plan.traced) {
                 (Tier::Procfs, _) | (_, Traced::Never) => Some(false),
@@ -414,7 +418,7 @@ fn sees_each_loss(tier: Tier, source: Option<&dyn Source>) -> bool {
 
 /// That the tables can find the sockets of a process; one that is gone is no fault.
 fn visible(pid: u32, roots: &Roots) -> Result<(), ObserveError> {
-    match Proc(roots.proc.clone()).sockets(pid, &mut |_, _| ()) {
+    match roots.proc().sockets(pid, &mut |_, _| ()) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             Err(ObserveError::Unavailable(format!(
                 "which sockets process {pid} holds is not shown to this user: that needs its own user, or \

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lastbyte_host::Proc;
 use lastbyte_link::Report;
 
 use crate::error::LabError;
@@ -123,12 +124,11 @@ fn rehearse(plan: &Plan) -> Result<(), LabError> {
 }
 
 fn about(plan: &Plan) -> About {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     About {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: release.trim().to_owned(),
+        kernel: Proc::default().kernel_release(),
         began_unix_s: now.as_secs(),
         command: plan.command.clone(),
         path: plan.path.words(),

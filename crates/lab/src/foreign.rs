@@ -25,9 +25,9 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lastbyte_core::diag::Socket;
+use lastbyte_host::sockets;
 use lastbyte_link::{Host, Link, Namespace};
-use lastbyte_sys::sock_diag::{Dump, LISTENING};
+use lastbyte_sys::sock_diag::LISTENING;
 
 pub use book::{Connection, Sample};
 pub use command::ForeignCommand;
@@ -165,12 +165,7 @@ fn start_far(
 
 /// Whether something listens in the calling thread's namespace, for others than its own host.
 fn has_listener() -> io::Result<bool> {
-    let mut found = false;
-    Dump::open()?.tcp(LISTENING, &mut |body| {
-        let address = Socket::parse(body).map(|socket| socket.local.ip());
-        found |= address.is_some_and(|address| !address.is_loopback());
-    })?;
-    Ok(found)
+    Ok(sockets::list(LISTENING)?.iter().any(|socket| !socket.local.ip().is_loopback()))
 }
 
 /// Lets the far program end by itself for a moment: one that serves once does.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lastbyte_host::Proc;
 use lastbyte_link::Way;
 use lastbyte_socket::ConnectOptions;
 use lastbyte_socket::blocking::Stream;
@@ -274,7 +275,7 @@ fn begin(stream: Stream, key: &Key, experiment: &str) -> Result<(Channel, Opened
     channel.send(&Request::Open {
         experiment: experiment.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: kernel(),
+        kernel: Proc::default().kernel_release(),
     })?;
     match channel.receive_within(ANSWER_WITHIN)? {
         Answer::Opened(mut opened) => {
@@ -301,12 +302,6 @@ fn idle_rtt(channel: &mut Channel) -> Result<Duration, ChannelError> {
         least = least.min(asked.elapsed());
     }
     Ok(least)
-}
-
-/// This host's kernel's release.
-fn kernel() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    release.trim().to_owned()
 }
 
 /// A text of the other host's, without what a terminal would obey, and not endless.

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
+use lastbyte_host::NetworkNamespace;
+use lastbyte_host::namespace::on_own_thread;
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::{mount, namespace};
 
@@ -20,6 +22,9 @@ pub const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 pub const NEAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 /// The far host's IPv6 address.
 pub const FAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
+
+/// What fails where a namespace is not for us.
+const ENTERING: &str = "entering a network namespace";
 
 /// Which end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,9 +83,7 @@ impl Way {
 
 /// A network namespace, held by a descriptor.
 #[derive(Debug)]
-pub struct Namespace {
-    fd: OwnedFd,
-}
+pub struct Namespace(NetworkNamespace);
 
 impl Namespace {
     /// Makes an empty namespace, with its loopback interface up.
@@ -89,13 +92,14 @@ impl Namespace {
     /// [`LinkError::Rights`] without `CAP_SYS_ADMIN`.
     pub fn create() -> Result<Self, LinkError> {
         // A thread of its own: the caller stays in its namespace.
-        on_own_thread(|| {
+        let made = on_own_thread(|| {
             let doing = "making a network namespace";
             namespace::unshare_network().map_err(LinkError::at_namespace)?;
             let loopback = Interface::named("lo").and_then(Interface::set_up);
             loopback.map_err(LinkError::at("bringing the loopback interface up"))?;
-            Ok(Self { fd: namespace::current_network().map_err(LinkError::at(doing))? })
-        })
+            NetworkNamespace::current().map(Self).map_err(LinkError::at(doing))
+        });
+        made.map_err(LinkError::at("starting a thread"))?
     }
 
     /// Opens a namespace that is kept at a path.
@@ -103,8 +107,8 @@ impl Namespace {
     /// # Errors
     /// When there is no namespace at that path.
     pub fn open(path: &Path) -> Result<Self, LinkError> {
-        let file = fs::File::open(path).map_err(LinkError::at("opening a kept namespace"))?;
-        let namespace = Self { fd: file.into() };
+        let opened = NetworkNamespace::open(path);
+        let namespace = Self(opened.map_err(LinkError::at("opening a kept namespace"))?);
         // Entering it once shows that it is one.
         namespace.run(|| ())?;
         Ok(namespace)
@@ -115,8 +119,7 @@ impl Namespace {
     /// # Errors
     /// Without room for a descriptor.
     pub fn try_clone(&self) -> Result<Self, LinkError> {
-        let fd = self.fd.try_clone().map_err(LinkError::at("holding a namespace once more"))?;
-        Ok(Self { fd })
+        self.0.try_clone().map(Self).map_err(LinkError::at("holding a namespace once more"))
     }
 
     /// Keeps the namespace at `path`, an existing empty file, beyond the life of this process.
@@ -134,10 +137,7 @@ impl Namespace {
     /// # Errors
     /// When the namespace cannot be entered.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LinkError> {
-        on_own_thread(|| {
-            self.enter()?;
-            Ok(work())
-        })
+        self.0.run(work).map_err(LinkError::at(ENTERING))
     }
 
     /// Starts a thread that does `work` in this namespace. The namespace need not be held meanwhile.
@@ -165,7 +165,7 @@ impl Namespace {
     /// # Errors
     /// When the namespace cannot be entered.
     pub fn enter(&self) -> Result<(), LinkError> {
-        namespace::enter_network(&self.fd).map_err(LinkError::at("entering a network namespace"))
+        self.0.enter().map_err(LinkError::at(ENTERING))
     }
 
     /// Sets a network sysctl of this namespace, such as `ipv4/tcp_rmem`.
@@ -190,16 +190,6 @@ impl Namespace {
 
 impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.0.as_fd()
     }
-}
-
-fn on_own_thread<T: Send>(
-    work: impl FnOnce() -> Result<T, LinkError> + Send,
-) -> Result<T, LinkError> {
-    thread::scope(|scope| {
-        let started = thread::Builder::new().spawn_scoped(scope, work);
-        let thread = started.map_err(LinkError::at("starting a thread"))?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }

@@ -11,10 +11,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use lastbyte_host::NetworkNamespace;
+use lastbyte_sys::ethtool;
 use lastbyte_sys::netlink::{self, Interface, Mac};
 use lastbyte_sys::packet::PacketSocket;
 use lastbyte_sys::tun::{Offload, Tun};
-use lastbyte_sys::{ethtool, namespace};
 
 use crate::error::LinkError;
 use crate::host::Namespace;
@@ -89,7 +90,7 @@ impl Port {
         // A ring has frames of one size. Where the kernel cuts they can be small ones, and more.
         let cut_by_kernel = !options.uncut && options.mtu <= DEFAULT_MTU;
         let offload = if cut_by_kernel { Offload::Checksums } else { Offload::Segments };
-        let host = namespace::current_network().map_err(LinkError::at("making a device"))?;
+        let host = NetworkNamespace::current().map_err(LinkError::at("making a device"))?;
         let wire = Namespace::create()?;
         let socket = wire.run(|| {
             stay_silent();

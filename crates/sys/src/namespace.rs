@@ -3,9 +3,9 @@
 //! Network, mount and PID-for-children namespaces belong to a thread, not to the process, so a
 //! thread can enter one while the rest of the program stays where it is.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
 use crate::check;
@@ -69,14 +69,6 @@ pub fn enter_network(namespace: &impl AsFd) -> io::Result<()> {
     let fd = namespace.as_fd().as_raw_fd();
     // SAFETY: setns takes no pointer; the descriptor is open as long as `namespace` is borrowed.
     check(unsafe { libc::setns(fd, libc::CLONE_NEWNET) }).map(drop)
-}
-
-/// A descriptor of the calling thread's network namespace; the namespace lives as long as it does.
-///
-/// # Errors
-/// As `open(2)` on `/proc/thread-self/ns/net`.
-pub fn current_network() -> io::Result<OwnedFd> {
-    File::open(current_network_path()).map(OwnedFd::from)
 }
 
 /// The path of the calling thread's network namespace, fit to be bind-mounted.

@@ -75,7 +75,7 @@ pub fn pidfd_wait(process: &OwnedFd, timeout: Duration) -> io::Result<bool> {
 /// Lets the kernel send `signal` to the child when the *thread* that starts it ends, also by a
 /// kill (`prctl(2)`, `PR_SET_PDEATHSIG`). A parent that ended before the child could ask for this is
 /// noticed, and the child ends with `ESRCH`; but a child in a PID namespace of its own does not see its
-/// parent there (`getppid(2)` says 0), and has to look itself: [`self_and_parent_in_proc`].
+/// parent there (`getppid(2)` says 0), and has to look into `/proc` itself.
 pub fn die_with_parent(command: &mut Command, signal: i32) -> &mut Command {
     let parent = std::process::id();
     let ask = move || {
@@ -89,20 +89,6 @@ pub fn die_with_parent(command: &mut Command, signal: i32) -> &mut Command {
     // SAFETY: between fork and exec the closure calls only prctl and getppid, which are bare system
     // calls, and an error of the system's is made without memory being asked for.
     unsafe { command.pre_exec(ask) }
-}
-
-/// The calling process and its parent by the numbers of the PID namespace that `/proc` shows, which may
-/// be an outer one (`proc_pid_stat(5)`, fields 1 and 4).
-///
-/// # Errors
-/// As reading `/proc/self/stat`; `InvalidData` where it is not as it is known.
-pub fn self_and_parent_in_proc() -> io::Result<(u32, u32)> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let own = stat.split(' ').next().and_then(|number| number.parse().ok());
-    // The name in brackets may hold anything.
-    let after_name = stat.rfind(')').map(|at| &stat[at + 1..]);
-    let parent = after_name.and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok());
-    own.zip(parent).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// As [`die_with_parent`], for the calling thread itself; it holds through an exec, not a fork.
@@ -281,9 +267,11 @@ pub fn set_descriptor_limit(own: u64, most: u64) -> io::Result<()> {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) }).map(drop)
 }
 
-/// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`, as bits of [`effective_capabilities`]
+/// `CAP_NET_ADMIN`, as one of the bits of [`effective_capabilities`]
 /// (`include/uapi/linux/capability.h`).
 pub const CAP_NET_ADMIN: u64 = 1 << 12;
+/// See [`CAP_NET_ADMIN`].
+pub const CAP_NET_RAW: u64 = 1 << 13;
 /// See [`CAP_NET_ADMIN`].
 pub const CAP_SYS_ADMIN: u64 = 1 << 21;
 /// See [`CAP_NET_ADMIN`].

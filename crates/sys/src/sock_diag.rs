@@ -58,34 +58,42 @@ impl Dump {
     /// others are passed on.
     pub fn tcp(&mut self, states: u32, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         self.socket.send(&request(states), 0)?;
+        let mut has_holes = false;
         loop {
             self.room.clear();
-            self.socket.recv(&mut self.room, 0)?;
-            for (kind, flags, body) in Messages(&self.room) {
-                if flags & INTERRUPTED != 0 {
-                    return Err(self.give_up(io::Error::from_raw_os_error(libc::EINTR)));
-                }
-                match kind {
-                    OF_ALL_FAMILIES => each(body),
-                    // It carries an error number too: of a dump that failed on the way.
-                    DONE => return refused(body),
-                    ERROR => return refused(body),
-                    _ => {}
-                }
+            match self.socket.recv(&mut self.room, 0) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            // To its end, so that nothing of it is taken for the next one's.
+            if let Some(end) = take(&self.room, &mut has_holes, each) {
+                return end;
             }
         }
     }
+}
 
-    /// What is left of a broken dump must not be taken for the next one's.
-    fn give_up(&mut self, why: io::Error) -> io::Error {
-        match open() {
-            Ok(socket) => {
-                self.socket = socket;
-                why
+/// Hands out the sockets of one datagram of a dump. Returns how the dump ended, if this was its end.
+fn take(
+    datagram: &[u8],
+    has_holes: &mut bool,
+    each: &mut dyn FnMut(&[u8]),
+) -> Option<io::Result<()>> {
+    for (kind, flags, body) in Messages(datagram) {
+        *has_holes |= flags & INTERRUPTED != 0;
+        match kind {
+            OF_ALL_FAMILIES => each(body),
+            // DONE carries an error number too: of a dump that failed on the way.
+            DONE | ERROR if *has_holes => {
+                let holes = io::Error::from_raw_os_error(libc::EINTR);
+                return Some(refused(body).and(Err(holes)));
             }
-            Err(error) => error,
+            DONE | ERROR => return Some(refused(body)),
+            _ => {}
         }
     }
+    None
 }
 
 /// Is told of each TCP socket when it is destroyed, with its last `INET_DIAG_INFO`.
@@ -253,6 +261,35 @@ mod tests {
             }
         };
         assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS), "{told}");
+    }
+
+    /// A message of a dump: a header, and an error number.
+    fn message(kind: u16, flags: u16, number: i32) -> Vec<u8> {
+        let mut bytes = 20_u32.to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(flags.to_ne_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(number.to_ne_bytes());
+        bytes
+    }
+
+    /// It was given up in the middle, and its socket was opened anew: in the namespace of whoever asked,
+    /// which need not be that of the dump.
+    #[test]
+    fn a_dump_with_holes_is_read_to_its_end() {
+        let (mut has_holes, mut seen) = (false, 0);
+        let mut told = |datagram: &[u8]| take(datagram, &mut has_holes, &mut |_| seen += 1);
+        let socket = |flags| message(OF_ALL_FAMILIES, flags, 0);
+        assert!(told(&[socket(0), socket(INTERRUPTED), socket(0)].concat()).is_none());
+        assert!(told(&socket(0)).is_none());
+        let end = told(&message(DONE, 0, 0)).unwrap().unwrap_err();
+        assert_eq!((end.raw_os_error(), seen), (Some(libc::EINTR), 4));
+        let end = |datagram: &[u8]| take(datagram, &mut false, &mut |_| ()).unwrap();
+        assert!(end(&message(DONE, 0, 0)).is_ok());
+        let failed = [message(DONE, INTERRUPTED, -libc::EPERM), message(ERROR, 0, -libc::EPERM)];
+        for datagram in failed {
+            assert_eq!(end(&datagram).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod machine;
 mod routes;
 
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 

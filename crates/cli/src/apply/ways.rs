@@ -1,9 +1,9 @@
 //! The exact lines by which people apply a finding to this machine, narrowest first.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
+use lastbyte_host::Proc;
 use lastbyte_units::ByteSize;
 
 use super::is_loaded;
@@ -45,8 +45,7 @@ pub(crate) fn route_ways(to: Option<IpAddr>, congestion: &str) -> Vec<Way> {
 /// a program that sets its buffers ends the kernel's sizing.
 pub(crate) fn buffer_ways(limit: ByteSize) -> Vec<Way> {
     let line = |key: &&str| {
-        let path = format!("/proc/sys/{}", key.replace('.', "/"));
-        let sizes = up_to(limit, &fs::read_to_string(path).ok()?)?;
+        let sizes = up_to(limit, &Proc::default().sysctl(key).ok()?)?;
         Some(format!("{key} = {sizes}"))
     };
     let mut lines = vec!["in /etc/sysctl.d/90-buffers.conf, on both sides:".to_owned()];

@@ -1,13 +1,13 @@
 //! `lastbyte cc status`.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use anyhow::{Context, Result};
 use lastbyte_congestion::{available, default_algorithm};
 use lastbyte_core::diag::Socket;
 use lastbyte_core::sample::State;
-use lastbyte_sys::sock_diag::{CONNECTED, Dump, LISTENING};
+use lastbyte_host::sockets;
+use lastbyte_sys::sock_diag::{CONNECTED, LISTENING};
 use lastbyte_units::grouped;
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::verdict::Verdict;
 
 /// Says which sockets have which congestion control.
 pub(super) fn status(args: &StatusArgs) -> Result<Verdict> {
-    let sockets = sockets()?;
+    let sockets = with_algorithm()?;
     let (available, default) = (available()?, default_algorithm()?);
     if args.sockets {
         return of_each(&sockets, &available, args.json);
@@ -43,7 +43,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<Verdict> {
 
 /// How many connections of this network namespace have an algorithm; listening sockets are none.
 pub(super) fn connections_with(name: &str) -> Result<u64> {
-    let count = sockets()?
+    let count = with_algorithm()?
         .iter()
         .filter(|(of, socket)| of == name && socket.state != State::Listen)
         .count();
@@ -51,28 +51,11 @@ pub(super) fn connections_with(name: &str) -> Result<u64> {
 }
 
 /// All that have an algorithm, with its name. What waits in `TIME_WAIT` has none.
-fn sockets() -> Result<Vec<(String, Socket)>> {
-    let mut dump = Dump::open().context("cannot ask the kernel for its sockets")?;
-    for _ in 0..TRIES {
-        let mut all = Vec::new();
-        let told = dump.tcp(CONNECTED | LISTENING, &mut |body| {
-            if let Some(mut socket) = Socket::parse(body)
-                && let Some(name) = socket.congestion.take()
-            {
-                all.push((name, socket));
-            }
-        });
-        match told {
-            Ok(()) => return Ok(all),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error).context("cannot list the kernel's sockets"),
-        }
-    }
-    anyhow::bail!("sockets come and go too fast to be listed")
+fn with_algorithm() -> Result<Vec<(String, Socket)>> {
+    let all = sockets::list(CONNECTED | LISTENING).context("cannot list the kernel's sockets")?;
+    let named = all.into_iter().filter_map(|mut socket| Some((socket.congestion.take()?, socket)));
+    Ok(named.collect())
 }
-
-/// How often a list is asked for that sockets came into meanwhile.
-const TRIES: u32 = 10;
 
 // --- sums ------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use anyhow::{Context, Result, bail};
+use lastbyte_host::Proc;
 use lastbyte_sys::process;
 
 use super::words::PatientArgs;
@@ -26,8 +27,8 @@ impl Patient {
     pub(super) fn start(command: &[String]) -> Result<Self> {
         let mut own = Command::new("/proc/self/exe");
         own.arg0("lastbyte").arg("doctor-patient");
-        if let Ok((this, _)) = process::self_and_parent_in_proc() {
-            own.args(["--parent", &this.to_string()]);
+        if let Ok(this) = Proc::default().own_stat() {
+            own.args(["--parent", &this.pid.to_string()]);
         }
         own.arg("--").args(command);
         let child = own.spawn().context("start a process")?;

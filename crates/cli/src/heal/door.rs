@@ -4,15 +4,14 @@
 //! while anybody waits: it is taken anew for each look, and the cookie says that it is still the same
 //! socket, whatever became of the process and of the number meanwhile.
 
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Context, Result, anyhow};
+use lastbyte_host::process::{is_absent, take_descriptor};
+use lastbyte_host::{Holder, Proc};
 use lastbyte_sys::{process, socket};
 
-use super::proc::Holder;
 use crate::output::in_one_line;
 
 /// Takes the socket of this cookie from one of those who have it open. `None` when none of them has
@@ -37,12 +36,11 @@ pub(crate) fn take(cookie: u64, holders: &[Holder]) -> Result<Option<OwnedFd>> {
 /// # Errors
 /// As [`take`].
 pub(crate) fn take_any(holder: &Holder) -> Result<Option<OwnedFd>> {
-    let taken = process::pidfd_open(holder.pid)
-        .and_then(|process| process::pidfd_getfd(&process, holder.fd));
-    match taken {
+    match take_descriptor(holder.pid, holder.fd) {
         Ok(fd) => Ok(Some(fd)),
         Err(error) => match error.raw_os_error() {
-            Some(ESRCH | EBADF) => Ok(None),
+            _ if is_absent(&error) => Ok(None),
+            Some(EBADF) => Ok(None),
             _ if error.kind() == io::ErrorKind::Unsupported => Err(anyhow!(
                 "this kernel cannot hand out another program's socket: pidfd_getfd needs Linux 5.6"
             )),
@@ -54,23 +52,21 @@ pub(crate) fn take_any(holder: &Holder) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// The same numbers on every architecture of Linux.
-const ESRCH: i32 = 3;
+/// The same number on every architecture of Linux.
 const EBADF: i32 = 9;
 
 /// Why a process's descriptors are not for us.
 pub(crate) fn not_ours(holder: &Holder) -> anyhow::Error {
     let (who, own) = (in_words(holder), process::effective_user());
-    let owner = fs::metadata(format!("/proc/{}", holder.pid)).map(|file| file.uid());
-    match owner {
-        Ok(user) if user != own && own != 0 => anyhow!(
+    match Proc::default().user(holder.pid) {
+        Some(user) if user != own && own != 0 => anyhow!(
             "{who} is user {user}'s, and its sockets are not for user {own}: that needs \
              CAP_SYS_PTRACE, such as with sudo"
         ),
         _ => {
-            let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
-            let yama = yama.filter(|scope| scope.trim() != "0").map_or_else(String::new, |scope| {
-                format!(" (kernel.yama.ptrace_scope is {})", scope.trim())
+            let yama = Proc::default().sysctl("kernel.yama.ptrace_scope").ok();
+            let yama = yama.filter(|scope| scope != "0").map_or_else(String::new, |scope| {
+                format!(" (kernel.yama.ptrace_scope is {scope})")
             });
             anyhow!(
                 "the kernel does not let this user have the sockets of {who}{yama}: that needs \

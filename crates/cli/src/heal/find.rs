@@ -1,21 +1,19 @@
 //! From words to connections, and to those who have them open.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use lastbyte_core::diag::Socket;
 use lastbyte_core::sample::State;
+use lastbyte_host::{Holder, Proc};
 use lastbyte_sys::process::effective_user;
 use lastbyte_sys::socket;
 
 use super::door::{in_words, not_ours, take_any};
 use super::network::{Listed, Network, list_all};
-use super::proc::{Holder, holders_of, process_of, processes, program, sockets_of};
 use super::settings::state;
 use super::words::SocketWord;
 use crate::output::in_one_line;
@@ -24,7 +22,7 @@ use crate::output::in_one_line;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Those of a process, or what it has open by one number.
-    Process { pid: i32, fd: Option<i32> },
+    Process { pid: u32, fd: Option<i32> },
     /// Those with this port at either end.
     Port(u16),
     /// One.
@@ -63,8 +61,9 @@ pub(super) struct Found {
 pub(super) fn find(wanted: Wanted) -> Result<Found> {
     let wanted = match wanted {
         Wanted::Process { pid, fd } => {
-            let process = process_of(pid).with_context(|| format!("there is no process {pid}"))?;
-            Wanted::Process { pid: process, fd }
+            let process = Proc::default().group(pid);
+            let pid = process.with_context(|| format!("there is no process {pid}"))?;
+            Wanted::Process { pid, fd }
         }
         other => other,
     };
@@ -96,10 +95,12 @@ pub(super) fn find(wanted: Wanted) -> Result<Found> {
 }
 
 /// The sockets that a process has open, or the one by that number, by their inodes.
-fn own_sockets(pid: i32, fd: Option<i32>) -> Result<BTreeMap<u32, Holder>> {
-    let holder = |fd| Holder { pid, fd, program: program(pid) };
-    let sockets = match sockets_of(pid) {
-        Ok(sockets) => sockets,
+fn own_sockets(pid: u32, fd: Option<i32>) -> Result<BTreeMap<u32, Holder>> {
+    let proc = Proc::default();
+    let holder = |fd| Holder { pid, fd, program: proc.name(pid) };
+    let mut sockets = Vec::new();
+    match proc.sockets(pid, &mut |inode, number| sockets.push((number, inode))) {
+        Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => bail!("there is no process {pid}"),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(not_ours(&holder(0)));
@@ -107,15 +108,14 @@ fn own_sockets(pid: i32, fd: Option<i32>) -> Result<BTreeMap<u32, Holder>> {
         Err(error) => {
             return Err(error).with_context(|| format!("cannot see what process {pid} has open"));
         }
-    };
+    }
     if let Some(fd) = fd
         && !sockets.iter().any(|(number, _)| *number == fd)
     {
         let who = in_words(&holder(fd));
-        let path = format!("/proc/{pid}/fd/{fd}");
-        let what = fs::read_link(Path::new(&path));
-        ensure!(what.is_ok(), "{who} has nothing open by the number {fd}");
-        let what = what.unwrap_or_default();
+        let Ok(what) = proc.descriptor(pid, fd) else {
+            bail!("{who} has nothing open by the number {fd}");
+        };
         bail!("descriptor {fd} of {who} is no socket: {}", in_one_line(&what.to_string_lossy()));
     }
     let wanted = sockets.into_iter().filter(|(number, _)| fd.is_none_or(|fd| *number == fd));
@@ -128,7 +128,7 @@ fn among(listed: &Listed, is_meant: impl Fn(&Socket) -> bool) -> Found {
     let meant: Vec<_> =
         meant.filter(|(_, socket)| is_connected(socket.state) && is_meant(socket)).collect();
     let inodes: BTreeSet<u32> = meant.iter().map(|(_, socket)| socket.inode).collect();
-    let mut holders = holders_of(&inodes);
+    let mut holders = Proc::default().holders(&inodes);
     let some_left_out = !listed.closed.is_empty() || listed.some_hidden;
     let mut found = Found { some_left_out, ..Found::default() };
     for (network, socket) in meant {
@@ -168,7 +168,7 @@ impl Found {
     /// Adds connections that are in no list, as their namespace is closed to us, or nobody is in it:
     /// each socket of the process that is not listed is asked itself.
     fn add_by_hand(&mut self, own: &BTreeMap<u32, Holder>, listed: &Listed) {
-        for (_, holder) in own.iter().filter(|(inode, _)| !listed.has_socket(**inode)) {
+        for (_, holder) in own.iter().filter(|(inode, _)| !listed.inodes.contains(*inode)) {
             let Ok(Some(fd)) = take_any(holder) else { continue };
             let Some((cookie, local, peer)) = connection(&fd) else { continue };
             if self.targets.iter().any(|target| target.cookie == cookie) {
@@ -193,8 +193,8 @@ fn connection(fd: &OwnedFd) -> Option<(u64, SocketAddr, SocketAddr)> {
 }
 
 /// Why a socket that a process has open is not one that can be healed.
-fn no_connection(pid: i32, number: i32) -> anyhow::Error {
-    let holder = Holder { pid, fd: number, program: program(pid) };
+fn no_connection(pid: u32, number: i32) -> anyhow::Error {
+    let holder = Holder { pid, fd: number, program: Proc::default().name(pid) };
     let who = in_words(&holder);
     let fd = match take_any(&holder) {
         Ok(Some(fd)) => fd,
@@ -246,7 +246,7 @@ pub(crate) fn whereabouts(cookie: u64, network: Option<u64>) -> Result<Whereabou
     if !found.out_of_sight.is_empty() {
         return Ok(Whereabouts::OutOfSight);
     }
-    if network.is_some_and(|network| listed.has(network)) {
+    if network.is_some_and(|network| listed.listed.contains(&network)) {
         return Ok(Whereabouts::Over);
     }
     Ok(match by_hand(cookie, &listed) {
@@ -263,11 +263,15 @@ fn by_hand(cookie: u64, listed: &Listed) -> Option<Holder> {
         let taken = take_any(holder).ok().flatten();
         taken.and_then(|fd| socket::cookie(&fd).ok()) == Some(cookie)
     };
-    processes().into_iter().find_map(|pid| {
-        let sockets = sockets_of(pid).unwrap_or_default().into_iter();
-        let mut holders = sockets
-            .filter(|(_, inode)| !listed.has_socket(*inode))
-            .map(|(fd, _)| Holder { pid, fd, program: program(pid) });
-        holders.find(is_it)
+    let proc = Proc::default();
+    proc.others().into_iter().find_map(|pid| {
+        let mut holders = Vec::new();
+        // What cannot be seen cannot be taken either.
+        let _ = proc.sockets(pid, &mut |inode, fd| {
+            if !listed.inodes.contains(&inode) {
+                holders.push(Holder { pid, fd, program: proc.name(pid) });
+            }
+        });
+        holders.into_iter().find(is_it)
     })
 }

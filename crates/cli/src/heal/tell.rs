@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use lastbyte_host::Holder;
 use lastbyte_units::grouped;
 use serde::Serialize;
 
 use super::measure::{Gain, Way};
-use super::proc::Holder;
 use super::{HealArgs, Patient};
 use crate::ledger::change::{FixedBuffers, SocketChanges, Was, lowat_in_words, pacing_in_words};
 use crate::output::{in_one_line, mbit, percent, say, say_json};

@@ -20,8 +20,8 @@ use lastbyte_units::{BitRate, ByteSize, Span};
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(false))]
 pub(crate) struct HealArgs {
     /// All connections of a process
-    #[arg(long, group = "what", value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-    pub(crate) pid: Option<i32>,
+    #[arg(long, group = "what", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x7FFF_FFFF))]
+    pub(crate) pid: Option<u32>,
     /// All connections that have this port at either end
     #[arg(long, group = "what", value_name = "PORT",
           value_parser = clap::value_parser!(u16).range(1..))]

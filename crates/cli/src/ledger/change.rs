@@ -12,15 +12,15 @@ mod socket;
 mod sysctl;
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_sys::{namespace, process};
+use lastbyte_host::process::is_absent;
+use lastbyte_host::{Proc, namespace};
+use lastbyte_sys::process;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use congestion::{KeptAlgorithm, MountedBpffs};
@@ -32,8 +32,6 @@ pub(crate) use sysctl::{LiveValue, NewFile, SysctlFile};
 
 use crate::output::talk;
 
-/// No such process; the same number on every architecture of Linux.
-const ESRCH: i32 = 3;
 /// How long a process gets after each of SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -182,9 +180,7 @@ impl fmt::Display for Change {
 /// The calling thread's network namespace, as the inode number of its file in `/proc`. The number of
 /// one that is gone may be given to another.
 pub(crate) fn network() -> Result<u64> {
-    let path = namespace::current_network_path();
-    let file = fs::metadata(&path).with_context(|| format!("cannot look at {}", path.display()))?;
-    Ok(file.ino())
+    namespace::current().context("cannot tell which network namespace this is")
 }
 
 /// Ends the process `pid` if it is the one that started at `start_ticks`.
@@ -232,28 +228,9 @@ fn wait_for_end(process: &OwnedFd, grace: Duration) -> io::Result<bool> {
 
 /// When the process `pid` started, in clock ticks since boot; `None` if there is none.
 pub(crate) fn start_ticks(pid: i32) -> Result<Option<u64>> {
-    let path = PathBuf::from(format!("/proc/{pid}/stat"));
-    let Some(stat) = present(fs::read(&path), &path)? else { return Ok(None) };
-    let stat = String::from_utf8_lossy(&stat);
-    if has_ended(&stat) {
-        return Ok(None);
-    }
-    let ticks = parse_start_ticks(&stat);
-    ticks.map(Some).with_context(|| format!("{} has no field 22", path.display()))
-}
-
-/// Whether field 3 of `/proc/PID/stat` tells of a process that has ended, and that its parent has
-/// not collected yet.
-fn has_ended(stat: &str) -> bool {
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
-    matches!(state, Some("Z" | "X"))
-}
-
-/// Field 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). The second field, the program's name, may
-/// hold spaces and parentheses; after its last one come fields 3 and so on.
-fn parse_start_ticks(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+    let Ok(number) = u32::try_from(pid) else { return Ok(None) };
+    let start = Proc::default().start(number);
+    start.with_context(|| format!("cannot tell when process {pid} started"))
 }
 
 /// What was found, or `None` where there is nothing.
@@ -263,10 +240,6 @@ fn present<T>(found: io::Result<T>, path: &Path) -> Result<Option<T>> {
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot reach {}", path.display())),
     }
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
 }
 
 #[cfg(test)]

@@ -1,32 +1,28 @@
-//! `/proc/net/netstat` and `/proc/net/snmp` (`proc_pid_net(5)`): pairs of lines, names and numbers.
+//! The counters of `/proc/net/netstat` and `/proc/net/snmp` that say something of connections.
+
+use lastbyte_host::counters::of_group;
 
 use crate::event::Counters;
 
-/// Reads the lines that begin with `TcpExt:` and `Tcp:`; what is not there is 0.
+/// Reads the groups `TcpExt` and `Tcp`; what is not there is 0.
 pub(super) fn parse(text: &str, network: u64) -> Counters {
     let mut counters = Counters { network, ..Counters::default() };
-    for group in ["TcpExt:", "Tcp:"] {
-        let mut lines = text.lines().filter_map(|line| line.strip_prefix(group));
-        let names = lines.next().unwrap_or_default().split_ascii_whitespace();
-        let numbers = lines.next().unwrap_or_default().split_ascii_whitespace();
-        for (name, number) in names.zip(numbers) {
-            let Ok(number) = number.parse::<u64>() else { continue };
-            match name {
-                "ListenOverflows" => counters.listen_overflows = number,
-                "ListenDrops" => counters.listen_drops = number,
-                "TCPAbortOnClose" => counters.aborts_on_close = number,
-                "TCPAbortOnData" => counters.aborts_on_data = number,
-                "TCPAbortOnLinger" => counters.aborts_on_linger = number,
-                "TCPAbortOnMemory" => counters.aborts_on_memory = number,
-                "TCPAbortOnTimeout" => counters.aborts_on_timeout = number,
-                "TCPTimeouts" => counters.timeouts = number,
-                "TCPReqQFullDrop" | "TCPReqQFullDoCookies" => counters.requests_full += number,
-                "EstabResets" => counters.established_resets = number,
-                "OutRsts" => counters.resets_sent = number,
-                "ActiveOpens" => counters.active_opens = number,
-                "PassiveOpens" => counters.passive_opens = number,
-                _ => {}
-            }
+    for (name, number) in of_group(text, "TcpExt").chain(of_group(text, "Tcp")) {
+        match name {
+            "ListenOverflows" => counters.listen_overflows = number,
+            "ListenDrops" => counters.listen_drops = number,
+            "TCPAbortOnClose" => counters.aborts_on_close = number,
+            "TCPAbortOnData" => counters.aborts_on_data = number,
+            "TCPAbortOnLinger" => counters.aborts_on_linger = number,
+            "TCPAbortOnMemory" => counters.aborts_on_memory = number,
+            "TCPAbortOnTimeout" => counters.aborts_on_timeout = number,
+            "TCPTimeouts" => counters.timeouts = number,
+            "TCPReqQFullDrop" | "TCPReqQFullDoCookies" => counters.requests_full += number,
+            "EstabResets" => counters.established_resets = number,
+            "OutRsts" => counters.resets_sent = number,
+            "ActiveOpens" => counters.active_opens = number,
+            "PassiveOpens" => counters.passive_opens = number,
+            _ => {}
         }
     }
     counters

@@ -27,7 +27,6 @@ use lastbyte_sys::process;
 use self::calls::CallSource;
 use self::programs::Programs;
 use self::record::Record;
-use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
@@ -130,7 +129,7 @@ impl KernelSource {
         let translator = Translator {
             is_port: matches!(plan.scope, Scope::Port(_)),
             reasons: reasons(&kernel),
-            programs: Programs::new(Proc(roots.proc.clone())),
+            programs: Programs::new(roots.proc()),
             exits: VecDeque::new(),
             unread: None,
             refused: None,
@@ -493,8 +492,7 @@ impl Given {
 fn numbering(roots: &Roots) -> [u8; 4] {
     /// The inode number of the first (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
     const FIRST: u64 = 4_026_531_836;
-    let proc = Proc(roots.proc.clone());
-    let namespace = proc.pid_namespace().filter(|namespace| *namespace != FIRST);
+    let namespace = roots.proc().pid_namespace().filter(|namespace| *namespace != FIRST);
     namespace.and_then(|inode| u32::try_from(inode).ok()).unwrap_or(0).to_ne_bytes()
 }
 

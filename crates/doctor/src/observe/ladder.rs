@@ -76,7 +76,7 @@ impl Facts {
         let lockdown = fs::read_to_string(roots.sys.join("kernel/security/lockdown"));
         let mode = |text: String| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned());
         Self {
-            release: kernel(roots),
+            release: roots.proc().kernel_release(),
             has_types: roots.sys.join("kernel/btf/vmlinux").exists(),
             rights: process::effective_capabilities().unwrap_or_default(),
             lockdown: lockdown.ok().and_then(mode),
@@ -130,12 +130,6 @@ fn adds(tier: Tier) -> &'static str {
              with their sockets call by call"
         }
     }
-}
-
-/// `uname -r`.
-pub(super) fn kernel(roots: &Roots) -> String {
-    let release = fs::read_to_string(roots.proc.join("sys/kernel/osrelease"));
-    release.map(|release| release.trim().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]

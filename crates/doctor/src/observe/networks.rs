@@ -1,12 +1,13 @@
 //! Network namespaces: one door into each, opened from within, and what is asked through it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use lastbyte_sys::namespace;
+use lastbyte_host::NetworkNamespace;
+use lastbyte_host::counters::{OF_THIS_THREAD, open, text};
+use lastbyte_host::namespace::named;
 use lastbyte_sys::sock_diag::{Destroyed, Dump};
 
 use super::counters;
@@ -39,8 +40,7 @@ pub(super) struct Networks {
 /// One of them.
 #[derive(Debug)]
 pub(super) struct Network {
-    inode: u64,
-    door: File,
+    namespace: NetworkNamespace,
     pub(super) dump: Dump,
     /// Is told of sockets that end, where that is allowed.
     pub(super) destroyed: Option<Destroyed>,
@@ -61,9 +61,8 @@ struct Counting {
 }
 
 impl Networks {
-    /// None are open. `root`: where `run` lies; `in_use`: those that threads are in.
-    pub(super) fn new(root: &Path, in_use: impl Iterator<Item = u64>) -> Self {
-        let before = in_use.chain(named(root).into_keys()).collect();
+    /// None are open. `before`: those that there are now; `root`: where `run` lies.
+    pub(super) fn new(root: &Path, before: BTreeSet<u64>) -> Self {
         Self { root: root.to_owned(), before, ..Self::default() }
     }
 
@@ -72,9 +71,10 @@ impl Networks {
     /// # Errors
     /// As [`Dump::open`].
     pub(super) fn open_own(&mut self, hears_ends: bool) -> io::Result<()> {
-        let network = Network::open(&namespace::current_network_path(), hears_ends)?;
-        self.note_fresh(network.inode, &named(&self.root), true);
-        self.open.insert(network.inode, Network { is_own: true, ..network });
+        let network = Network::open(NetworkNamespace::current()?, hears_ends)?;
+        let inode = network.namespace.inode();
+        self.note_fresh(inode, &named(&self.root), true);
+        self.open.insert(inode, Network { is_own: true, ..network });
         Ok(())
     }
 
@@ -112,11 +112,13 @@ impl Networks {
                 self.refused.insert(*inode, why);
                 continue;
             }
-            match Network::open(path, hears_ends) {
+            let opened = NetworkNamespace::open(path);
+            match opened.and_then(|namespace| Network::open(namespace, hears_ends)) {
                 Ok(mut network) => {
-                    self.note_fresh(network.inode, &named, false);
+                    let inode = network.namespace.inode();
+                    self.note_fresh(inode, &named, false);
                     network.counting = network.counting.map(|counting| self.whole(counting));
-                    self.open.insert(network.inode, network);
+                    self.open.insert(inode, network);
                 }
                 // It has gone meanwhile, with its process.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -191,44 +193,32 @@ fn counting_of(inode: u64, path: &Path) -> Option<io::Result<Counting>> {
     Some(Counting::open(inode, &of_whom.with_file_name("net")))
 }
 
-/// Those that have a name (`ip-netns(8)`), by their inode numbers.
-pub(super) fn named(root: &Path) -> BTreeMap<u64, PathBuf> {
-    let entries = fs::read_dir(root.join("run/netns")).into_iter().flatten().flatten();
-    // All namespaces lie on one file system, and what is mounted on a name is on it.
-    let device = namespace::current_network_path().metadata().map(|file| file.dev()).ok();
-    let is_one = |path: PathBuf| {
-        let file = path.metadata().ok().filter(|file| Some(file.dev()) == device)?;
-        Some((file.ino(), path))
-    };
-    entries.filter_map(|entry| is_one(entry.path())).collect()
-}
-
 impl Network {
-    /// Opens one by the file that stands for it.
-    fn open(path: &Path, hears_ends: bool) -> io::Result<Self> {
-        let door = File::open(path)?;
-        let inode = door.metadata()?.ino();
-        let open = || {
+    /// Opens from within what is asked in there.
+    fn open(namespace: NetworkNamespace, hears_ends: bool) -> io::Result<Self> {
+        let inode = namespace.inode();
+        let open = || -> io::Result<_> {
             let destroyed = if hears_ends { Destroyed::open(BUFFER).ok() } else { None };
-            let counting = Counting::open(inode, Path::new("/proc/thread-self/net")).ok();
+            let counting = Counting::open(inode, Path::new(OF_THIS_THREAD)).ok();
             Ok((Dump::open()?, destroyed, counting, Quiet::open()))
         };
-        let (dump, destroyed, counting, quiet) = within(&door, inode, open)?;
+        let (dump, destroyed, counting, quiet) = namespace.run(open)??;
         let may_hear = destroyed.is_some() || !hears_ends;
         let is_own = false;
-        Ok(Self { inode, door, dump, destroyed, may_hear, counting, quiet, is_own })
+        Ok(Self { namespace, dump, destroyed, may_hear, counting, quiet, is_own })
     }
 
     /// Does something in it.
     #[cfg(feature = "bpf")]
     pub(super) fn within(&self, act: &(dyn Fn() -> io::Result<()> + Sync)) -> io::Result<()> {
-        within(&self.door, self.inode, act)
+        self.namespace.run(act)?
     }
 
     /// Listens to ends again, after that was given up.
     pub(super) fn hear_ends(&mut self) {
         if self.destroyed.is_none() && self.may_hear {
-            let destroyed = within(&self.door, self.inode, || Destroyed::open(BUFFER));
+            let destroyed =
+                self.namespace.run(|| Destroyed::open(BUFFER)).and_then(|opened| opened);
             self.may_hear = destroyed.is_ok();
             self.destroyed = destroyed.ok();
         }
@@ -238,8 +228,7 @@ impl Network {
 impl Counting {
     /// Begins to count. `net`: the folder of a process or thread that is in the namespace (`proc_pid_net(5)`).
     fn open(inode: u64, net: &Path) -> io::Result<Self> {
-        // They stay this namespace's, whoever reads them, and whoever leaves it.
-        let files = [File::open(net.join("netstat"))?, File::open(net.join("snmp"))?];
+        let files = [open(net, "netstat")?, open(net, "snmp")?];
         let last = read(&files, inode)?;
         Ok(Self { inode, files, last })
     }
@@ -253,27 +242,6 @@ impl Counting {
 }
 
 fn read(files: &[File; 2], inode: u64) -> io::Result<Counters> {
-    let mut bytes = vec![0; 16 * 1024];
-    let mut text = String::new();
-    for file in files {
-        let length = file.read_at(&mut bytes, 0)?;
-        text += &String::from_utf8_lossy(&bytes[..length]);
-    }
-    Ok(counters::parse(&text, inode))
-}
-
-/// Does something in a namespace: in a thread that goes there, unless this one is there.
-fn within<T: Send>(
-    door: &File,
-    inode: u64,
-    act: impl FnOnce() -> io::Result<T> + Send,
-) -> io::Result<T> {
-    if namespace::current_network_path().metadata()?.ino() == inode {
-        return act();
-    }
-    std::thread::scope(|scope| {
-        let there = scope.spawn(|| namespace::enter_network(door).and_then(|()| act()));
-        let panicked = |_| Err(io::Error::other("the thread that went there panicked"));
-        there.join().unwrap_or_else(panicked)
-    })
+    let [netstat, snmp] = files;
+    Ok(counters::parse(&(text(netstat)? + &text(snmp)?), inode))
 }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use lastbyte_host::{Proc, Stat};
 use lastbyte_sys::process::{self, CAP_SYS_PTRACE};
 
 use super::Each;
-use super::proc::{Proc, Stat};
 use crate::event::{Cpu, Ending, Event, Process, Used, What};
 
 /// Threads whose children are asked for at each look; of the others once a second.
@@ -20,6 +20,8 @@ const BUSY_PERCENT: u64 = 20;
 const TICK_NS: u64 = 10_000_000;
 /// So many threads of one process are looked at, at most.
 const MOST_THREADS: usize = 256;
+/// So many bytes of a command line are told, at most.
+const LONGEST_COMMAND: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Processes {
@@ -139,7 +141,7 @@ impl Processes {
         }
         // A watched one was told of, though it has ended since.
         let Some(stat) = self.proc.stat(pid) else { return self.ended.contains_key(&pid) };
-        let process = self.proc.process(pid, &stat);
+        let process = process_of(&self.proc, pid, &stat);
         let known = Known {
             process: process.clone(),
             since_ns: now_ns,
@@ -241,14 +243,14 @@ impl Processes {
         match same {
             Some(stat) if !stat.has_ended() => {
                 if stat.name != known.stat.name {
-                    known.process = self.proc.process(pid, &stat);
+                    known.process = process_of(&self.proc, pid, &stat);
                     each(Event { at_ns: now_ns, what: What::Process(known.process.clone()) });
                 }
                 known.stat = stat;
                 true
             }
             ended => {
-                let ending = ended.as_ref().map_or(Ending::Unknown, |stat| stat.ending(own));
+                let ending = ended.as_ref().map_or(Ending::Unknown, |stat| ending(stat, own));
                 // One that nobody has waited for still says what it used in all.
                 known.stat = ended.unwrap_or_else(|| known.stat.clone());
                 known.tell_used(pid, now_ns, each);
@@ -275,7 +277,7 @@ impl Processes {
     fn find_networks(&mut self, pid: u32) {
         let Some(known) = self.known.get_mut(&pid).filter(|known| known.is_watched) else { return };
         let threads = self.proc.threads(pid).into_iter().take(THREADS_AT_ONCE);
-        let pairs = threads.filter_map(|tid| Some((self.proc.network(pid, tid)?, tid)));
+        let pairs = threads.filter_map(|tid| Some((self.proc.network(pid, tid).ok()?, tid)));
         let networks: BTreeMap<u64, u32> = pairs.collect();
         if !networks.is_empty() {
             known.networks = networks;
@@ -360,5 +362,57 @@ impl Known {
         if is_first || user_ns + system_ns > 0 {
             each(Event { at_ns, what: What::Used(Used { pid, user_ns, system_ns }) });
         }
+    }
+}
+
+/// All that is told of a process.
+pub(super) fn process_of(proc: &Proc, pid: u32, stat: &Stat) -> Process {
+    let container = proc.container(pid);
+    let container_name = container.as_ref().and_then(|one| one.name(proc, pid));
+    Process {
+        pid,
+        parent: stat.parent,
+        name: stat.name.clone(),
+        command: proc.command(pid, LONGEST_COMMAND),
+        user: proc.user(pid),
+        network: proc.network(pid, pid).ok(),
+        container: container.map(|container| container.id),
+        container_name,
+    }
+}
+
+/// How it ended. `sees_status`: whether the kernel shows us its wait status; where it does not, that
+/// reads 0, as if all were well.
+fn ending(stat: &Stat, sees_status: bool) -> Ending {
+    match (sees_status && stat.has_ended(), stat.status & 0x7F, stat.status >> 8 & 0xFF) {
+        (false, ..) => Ending::Unknown,
+        (true, 0, code) => Ending::Exit(code),
+        (true, signal, _) => Ending::Signal(signal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_by_the_wait_status_where_that_is_seen() {
+        let runs = Stat { state: b'S', status: 256, ..Stat::default() };
+        assert_eq!(ending(&runs, true), Ending::Unknown);
+        let ended = Stat { state: b'Z', ..runs };
+        assert_eq!(
+            (ending(&ended, true), ending(&ended, false)),
+            (Ending::Exit(1), Ending::Unknown)
+        );
+        assert_eq!(ending(&Stat { status: 9, ..ended }, true), Ending::Signal(9));
+    }
+
+    #[test]
+    fn this_process_is_told_of() {
+        let (proc, own) = (Proc::default(), std::process::id());
+        let process = process_of(&proc, own, &proc.stat(own).unwrap());
+        assert!(!process.command.is_empty() && process.command.len() <= 3 * 256, "{process:?}");
+        assert_eq!(process.user, Some(process::effective_user()));
+        assert!(process.network.is_some());
     }
 }

@@ -3,14 +3,12 @@
 //! emptiest of them goes through all of it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use super::counters;
+use lastbyte_host::counters::{OF_THIS_THREAD, of_group, open, sockets_in_use, text};
 
 /// It is looked into at least so often: what listens there is told of once a second.
 const AT_LEAST_NS: u64 = 950_000_000;
-/// More than the files have that are read.
-const ROOM: usize = 16 * 1024;
 
 /// What says that nothing has come.
 #[derive(Debug)]
@@ -41,8 +39,7 @@ pub(super) struct Shown {
 impl Quiet {
     /// Of the namespace that the calling thread is in.
     pub(super) fn open() -> Self {
-        // They stay this namespace's, whoever reads them.
-        let file = |name: &str| File::open(format!("/proc/thread-self/net/{name}")).ok();
+        let file = |name| open(Path::new(OF_THIS_THREAD), name).ok();
         let files = file("sockstat").zip(file("snmp")).map(|(sockets, counts)| [sockets, counts]);
         Self { files, of_v6: file("sockstat6"), last: None, was_connected: false }
     }
@@ -73,37 +70,27 @@ impl Quiet {
     }
 
     fn gauge(&self) -> Option<Gauge> {
-        let text = read(&self.files.as_ref()?[1])?;
-        let counters = counters::parse(&text, 0);
-        let opened = counters.active_opens.wrapping_add(counters.passive_opens);
+        let counts = text(&self.files.as_ref()?[1]).ok()?;
+        let is_open = |name| matches!(name, "ActiveOpens" | "PassiveOpens");
+        let opens = of_group(&counts, "Tcp").filter(|(name, _)| is_open(*name));
+        let opened = opens.fold(0, |sum: u64, (_, number)| sum.wrapping_add(number));
         Some(Gauge { in_use: self.in_use()?, opened })
     }
 
     fn in_use(&self) -> Option<u64> {
-        let of_v4 = in_use(&read(&self.files.as_ref()?[0])?, "TCP:")?;
+        let of_v4 = sockets_in_use(&text(&self.files.as_ref()?[0]).ok()?, "TCP")?;
         let of_v6 = match &self.of_v6 {
-            Some(file) => in_use(&read(file)?, "TCP6:")?,
+            Some(file) => sockets_in_use(&text(file).ok()?, "TCP6")?,
             None => 0,
         };
         Some(of_v4 + of_v6)
     }
 }
 
-fn read(file: &File) -> Option<String> {
-    let mut bytes = [0; ROOM];
-    let length = file.read_at(&mut bytes, 0).ok()?;
-    Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
-}
-
-/// The number after `inuse` in a line of `/proc/net/sockstat` (`proc_pid_net(5)`).
-fn in_use(text: &str, family: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(family))?;
-    let mut words = line.split_ascii_whitespace().skip_while(|word| *word != "inuse");
-    words.nth(1)?.parse::<u32>().ok().map(u64::from)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -171,10 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_words() {
-        assert_eq!(in_use("TCP: inuse 7 orphan 0 tw 1 alloc 13 mem 2004\n", "TCP:"), Some(7));
-        assert_eq!(in_use("TCP6: inuse x\n", "TCP6:"), None);
-        assert_eq!(in_use("UDP: inuse 7\n", "TCP:"), None);
+    fn this_kernel_tells_both() {
         let own = Quiet::open();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(own.in_use().unwrap() >= 1 && own.gauge().is_some());

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use lastbyte_core::diag::{self, Outline};
 use lastbyte_core::sample::{Progress, State};
+use lastbyte_host::process::take_descriptor;
+use lastbyte_host::{Proc, namespace};
 use lastbyte_sys::sock_diag::{CONNECTED, LISTENING};
 use lastbyte_sys::{process, socket};
 
-use super::networks::{self, Network, Networks};
+use super::networks::{Network, Networks};
 use super::pace::Pace;
-use super::proc::Proc;
 use super::processes::Processes;
 use super::quiet::Shown;
 use super::rows::{Buried, Moved, Row, Rows, role, sample};
@@ -101,13 +102,11 @@ struct MadeUp {
 }
 
 impl Tables {
-    pub(super) fn start(plan: &Plan, proc: PathBuf, tells: Tells) -> Result<Self, ObserveError> {
-        let proc = Proc(proc);
-        // A thread may be in another than its process: what that one has counted before is not of now.
-        let pids = proc.pids().unwrap_or_default().into_iter();
-        let threads = pids.flat_map(|pid| proc.threads(pid).into_iter().map(move |tid| (pid, tid)));
-        let mut networks =
-            Networks::new(proc.root(), threads.filter_map(|(pid, tid)| proc.network(pid, tid)));
+    pub(super) fn start(plan: &Plan, proc: Proc, tells: Tells) -> Result<Self, ObserveError> {
+        // Of all threads: one may be in another than its process, and what that has counted before is not
+        // of now.
+        let before = namespace::seen(&proc).paths.into_keys().collect();
+        let mut networks = Networks::new(proc.root(), before);
         let unavailable = |error| {
             ObserveError::Unavailable(format!("the kernel lists no sockets (sock_diag): {error}"))
         };
@@ -469,9 +468,9 @@ impl Tables {
             // All processes are looked through for that.
             _ if !is_second => return,
             Scope::Machine | Scope::Port(_) => {
-                wanted.extend(networks::named(self.proc.root()));
+                wanted.extend(namespace::named(self.proc.root()));
                 for pid in self.proc.pids().unwrap_or_default() {
-                    if let Some(inode) = self.proc.network(pid, pid) {
+                    if let Ok(inode) = self.proc.network(pid, pid) {
                         wanted.entry(inode).or_insert_with(|| self.proc.network_path(pid, pid));
                     }
                 }
@@ -860,8 +859,7 @@ fn change(socket: SocketId, from: State, now: &Outline<'_>) -> Changed {
 
 /// `SO_BUF_LOCK` of another process's socket, if it is still the one behind that descriptor.
 fn locks(id: SocketId, pid: u32, fd: i32) -> Option<u8> {
-    let process = process::pidfd_open(i32::try_from(pid).ok()?).ok()?;
-    let fd = process::pidfd_getfd(&process, fd).ok()?;
+    let fd = take_descriptor(pid, fd).ok()?;
     let is_same = socket::cookie(&fd).is_ok_and(|cookie| cookie == id.0);
     let locked = is_same.then(|| socket::buffer_lock(&fd).ok()).flatten()?;
     u8::try_from(locked).ok()

@@ -20,7 +20,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use lastbyte_core::sample::State;
 use lastbyte_sys::process;
 
-use super::proc::Proc;
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source, Traced};
 use crate::event::{
@@ -106,14 +105,14 @@ enum Word {
 /// Removes what observers left that were killed.
 pub(super) fn sweep(roots: &Roots) {
     if let Ok(place) = Place::find(roots) {
-        instance::sweep(&place.path, &Proc(roots.proc.clone()));
+        instance::sweep(&place.path, &roots.proc());
     }
 }
 
 impl Trace {
     /// Begins to trace. The error is a sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
-        let proc = Proc(roots.proc.clone());
+        let proc = roots.proc();
         let tracing = Place::find(roots)?;
         let refused = |error: std::io::Error| {
             format!("making a tracefs instance needs root, or its rights to that folder: {error}")

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lastbyte_socket::{Granted, SocketOptions};
+use lastbyte_sys::process::{self, CAP_NET_ADMIN, CAP_NET_RAW};
 use lastbyte_sys::{socket, tcp};
 use lastbyte_units::{BitRate, ByteSize, Span, grouped};
 
@@ -70,11 +71,12 @@ impl Machine {
             available: names("/proc/sys/net/ipv4/tcp_available_congestion_control"),
             allowed: names("/proc/sys/net/ipv4/tcp_allowed_congestion_control"),
             try_congestion,
-            descriptors: descriptors(&read("/proc/self/limits")),
+            // The hard limit, to which a program may raise its own.
+            descriptors: process::descriptor_limits().ok().map(|(_, most)| most),
             largest_send_buffer: number("/proc/sys/net/core/wmem_max"),
             largest_receive_buffer: number("/proc/sys/net/core/rmem_max"),
             has_mptcp: number("/proc/sys/net/mptcp/enabled").is_some_and(|on: u64| on != 0),
-            may_mark: may_mark(&read("/proc/self/status")),
+            may_mark: may_mark(process::effective_capabilities().unwrap_or_default()),
             interfaces: interfaces.filter_map(|one| one.file_name().into_string().ok()).collect(),
         }
     }
@@ -97,21 +99,10 @@ fn try_congestion(name: &str) -> io::Result<()> {
     tcp::set_congestion(&fd, name)
 }
 
-/// The hard limit, to which a program may raise its own (`proc_pid_limits(5)`).
-fn descriptors(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
 /// Whether one of the two capabilities that let it is in effect (`capabilities(7)`).
-fn may_mark(status: &str) -> bool {
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    bits.is_some_and(|bits| bits & (1 << NET_ADMIN | 1 << NET_RAW) != 0)
+fn may_mark(effective: u64) -> bool {
+    effective & (CAP_NET_ADMIN | CAP_NET_RAW) != 0
 }
-
-const NET_ADMIN: u32 = 12;
-const NET_RAW: u32 = 13;
 
 impl Config {
     /// What is wrong with it on this machine, and what is good to know.

@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lastbyte_core::diag::Socket;
+use lastbyte_host::SocketTable;
 use lastbyte_link::{LinkError, Namespace};
-use lastbyte_sys::sock_diag::{CONNECTED, Destroyed, Dump, LISTENING};
+use lastbyte_sys::sock_diag::{CONNECTED, Destroyed, LISTENING};
 use lastbyte_sys::{poll, process};
 
 use super::book::{Book, Connection, Pulse};
@@ -100,7 +101,7 @@ pub enum WatchError {
 
 /// The thread's own.
 struct Watcher {
-    dump: Dump,
+    table: SocketTable,
     destroyed: Destroyed,
     sockets: Vec<Socket>,
     book: Arc<Mutex<Book>>,
@@ -117,7 +118,7 @@ impl Watcher {
         const BUFFER: i32 = 16 << 20;
         Ok(Self {
             destroyed: Destroyed::open(BUFFER)?,
-            dump: Dump::open()?,
+            table: SocketTable::open()?,
             sockets: Vec::new(),
             book,
             before: Counters::read()?,
@@ -163,23 +164,12 @@ impl Watcher {
     /// Asks for all sockets.
     fn look(&mut self) -> io::Result<()> {
         const TRIES: u32 = 3;
-        for _ in 0..TRIES {
-            self.sockets.clear();
-            let sockets = &mut self.sockets;
-            let listed = self.dump.tcp(CONNECTED | LISTENING, &mut |body| {
-                sockets.extend(Socket::parse(body));
-            });
-            match listed {
-                Ok(()) => {
-                    lock(&self.book).look(&self.sockets, self.began.elapsed());
-                    return Ok(());
-                }
-                // What came and went meanwhile made a hole: asked again.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        match self.table.list(CONNECTED | LISTENING, TRIES, &mut self.sockets) {
+            Ok(()) => lock(&self.book).look(&self.sockets, self.began.elapsed()),
+            // Too much came and went meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.overflows += 1,
+            Err(error) => return Err(error),
         }
-        self.overflows += 1;
         Ok(())
     }
 

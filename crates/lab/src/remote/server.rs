@@ -12,13 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use lastbyte_host::Proc;
 use lastbyte_link::Way;
 use lastbyte_socket::blocking::{Stream, TcpListener};
 use lastbyte_socket::{ListenOptions, SocketError, SocketOptions};
 
 use super::channel::{Channel, ChannelError};
+use super::plain;
 use super::protocol::{ANSWER_LIMIT, Answer, Key, Opened, ProtocolError, Refusal, Request, Role};
-use super::{kernel, plain};
 use crate::error::LabError;
 use crate::far::{self, Over, Task};
 use crate::guests::{Guest, Guests};
@@ -335,7 +336,7 @@ impl House<'_> {
         let [most_bytes_up, most_bytes_down] = self.book().left;
         Opened {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            kernel: kernel(),
+            kernel: Proc::default().kernel_release(),
             congestion: congestion_controls(),
             most_bytes_up,
             most_bytes_down,
@@ -571,7 +572,7 @@ fn refusal_of(error: LabError) -> Refusal {
 fn congestion_controls() -> Vec<String> {
     let root = lastbyte_sys::process::effective_user() == 0;
     let which = if root { "available" } else { "allowed" };
-    let file = format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control");
-    let names = std::fs::read_to_string(file).unwrap_or_default();
+    let names = Proc::default().sysctl(&format!("net.ipv4.tcp_{which}_congestion_control"));
+    let names = names.unwrap_or_default();
     names.split_whitespace().map(str::to_owned).collect()
 }

@@ -2,8 +2,9 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use lastbyte_host::NetworkNamespace;
 use lastbyte_sys::netlink::Interface;
-use lastbyte_sys::{namespace, tcp};
+use lastbyte_sys::tcp;
 
 use super::*;
 
@@ -179,7 +180,7 @@ fn a_connection_over_the_route_uses_it_and_others_do_not() {
         lastbyte_testing::not_tested!("this kernel has {default} alone");
         return;
     };
-    let theirs = far.run(namespace::current_network).unwrap().unwrap();
+    let theirs = far.run(NetworkNamespace::current).unwrap().unwrap();
     let macs = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     let pair = || lastbyte_sys::netlink::create_pair(("near", macs.0), ("far", macs.1), &theirs);
     host.run(pair).unwrap();

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::thread;
 
 use anyhow::{Context, Result, ensure};
+use lastbyte_host::namespace::{at, on_own_thread};
 use lastbyte_sys::{mount, namespace};
 
 use super::{is_absent, present};
@@ -65,17 +64,14 @@ fn remove_hidden(path: &Path) -> Result<()> {
         Err(io::ErrorKind::ResourceBusy.into())
     };
     // On a thread of its own, with which the copy goes.
-    let removed = thread::scope(|scope| scope.spawn(remove).join());
-    let removed = removed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let removed = on_own_thread(remove).and_then(|removed| removed);
     let what = || format!("cannot remove {}, at which something is mounted", path.display());
     present(removed, path).with_context(what).map(drop)
 }
 
-/// Whether a namespace is mounted at `path`: then it lies on the file system of all namespaces.
+/// Whether a namespace is mounted at `path`.
 fn is_namespace(path: &Path) -> Result<bool> {
-    let own = "/proc/self/ns/net";
-    let own = fs::metadata(own).with_context(|| format!("cannot look at {own}"))?;
-    Ok(present(fs::metadata(path), path)?.is_some_and(|file| file.dev() == own.dev()))
+    Ok(present(at(path), path)?.flatten().is_some())
 }
 
 #[cfg(test)]

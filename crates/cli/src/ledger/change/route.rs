@@ -5,10 +5,11 @@ use std::io;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use lastbyte_sys::process::NO_SUCH_PROCESS as ESRCH;
 use lastbyte_sys::route::{self, Hop, MAIN_TABLE, Route, UNICAST};
 use serde::{Deserialize, Serialize};
 
-use super::{ESRCH, NotMade, network};
+use super::{NotMade, network};
 use crate::apply::Prefix;
 
 /// The origin of lastbyte's routes, as `ip route` shows it: `proto 108`. Neither Linux

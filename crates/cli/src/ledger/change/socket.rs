@@ -7,13 +7,14 @@ use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use lastbyte_core::sample::State;
+use lastbyte_host::Holder;
 use lastbyte_sys::socket::{self, RECEIVE_BUFFER_LOCKED, SEND_BUFFER_LOCKED};
 use lastbyte_sys::tcp;
 use lastbyte_units::{BitRate, grouped};
 use serde::{Deserialize, Serialize};
 
 use super::start_ticks;
-use crate::heal::{Holder, Settings, Whereabouts, state, take, whereabouts};
+use crate::heal::{Settings, Whereabouts, state, take, whereabouts};
 use crate::output::in_one_line;
 
 /// A connection whose options were changed through a descriptor of the program's own.
@@ -124,7 +125,7 @@ impl TunedSocket {
     }
 
     fn recorded(&self) -> Holder {
-        Holder { pid: self.pid, fd: self.fd, program: self.program.clone() }
+        Holder { pid: self.pid.unsigned_abs(), fd: self.fd, program: self.program.clone() }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use lastbyte_bpf::{Kernel, Linked, Loaded, Object};
+use lastbyte_host::Proc;
 use lastbyte_sys::calls::CALLS;
 
 use super::record::{u32_at, u64_at};
 use super::{Objects, image, numbering, sentence};
 use crate::event::{Calls, Event, Ready, SocketId, What};
-use crate::observe::proc::Proc;
 use crate::observe::{Each, Roots};
 
 /// How often what was counted is fetched, nanoseconds.
@@ -58,8 +58,7 @@ impl CallSource {
             object.share(map, sockets).map_err(sentence)?;
         }
         let loaded = object.load().map_err(sentence)?;
-        let proc = Proc(roots.proc.clone());
-        Ok(Self { loaded, links: Vec::new(), fetched_ns: 0, proc })
+        Ok(Self { loaded, links: Vec::new(), fetched_ns: 0, proc: roots.proc() })
     }
 
     /// Begins to trace, or ends it.

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use lastbyte_bpf::Loaded;
+use lastbyte_host::process::command_line;
+use lastbyte_host::{Container, Proc};
 
 use super::record::{EXEC, Record, bytes_at, u32_at};
 use crate::event::{Event, Process, What};
 use crate::observe::Each;
-use crate::observe::container::Container;
-use crate::observe::proc::Proc;
+use crate::observe::processes::process_of;
 
 /// So many are remembered as told; then all are told again.
 const MOST: usize = 32_768;
@@ -76,7 +77,7 @@ impl Programs {
         let name = text(&comm);
         let stat = self.proc.stat(pid);
         if let Some(stat) = &stat {
-            let process = self.proc.process(pid, stat);
+            let process = process_of(&self.proc, pid, stat);
             // One that has ended has no command line any more.
             if (process.name == name || name.is_empty()) && !process.command.is_empty() {
                 return process;
@@ -86,7 +87,7 @@ impl Programs {
         let kept = kept.map(|kept| self.contained(&Kept(&kept), pid));
         match (kept, stat) {
             (Some(kept), _) if kept.name == name => kept,
-            (_, Some(stat)) => Process { name, ..self.proc.process(pid, &stat) },
+            (_, Some(stat)) => Process { name, ..process_of(&self.proc, pid, &stat) },
             (Some(kept), None) => Process { name, command: String::new(), ..kept },
             (None, None) => Process { pid, name, ..Process::default() },
         }
@@ -117,12 +118,11 @@ impl Kept<'_> {
     fn process(&self, pid: u32) -> Process {
         let length = usize::try_from(u32_at(self.0, 8)).unwrap_or_default();
         let line = self.0.get(Self::LINE..Self::LINE + length).unwrap_or_default();
-        let end = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         Process {
             pid,
             parent: u32_at(self.0, 0),
             name: text(&bytes_at(self.0, 12)),
-            command: String::from_utf8_lossy(&line[..end]).replace('\0', " "),
+            command: command_line(line),
             user: Some(u32_at(self.0, 4)),
             ..Process::default()
         }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
+use lastbyte_host::Proc;
 use lastbyte_sys::calls::CALLS;
 
 use super::super::Each;
-use super::super::proc::Proc;
 use super::super::tables::Tables;
 use super::instance::Instance;
 use super::line::{Fields, Line};

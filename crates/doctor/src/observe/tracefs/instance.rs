@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use lastbyte_sys::{file, process};
+use lastbyte_host::Proc;
+use lastbyte_sys::file;
 
 use super::super::Each;
-use super::super::proc::Proc;
 use super::line::lost;
 use super::place::Place;
 use crate::event::{Event, What};
@@ -32,7 +32,7 @@ pub(super) struct Instance {
 impl Instance {
     /// Makes one, empty and with the clock that everybody else here has.
     pub(super) fn make(tracing: &Place, proc: &Proc, suffix: &str) -> io::Result<Self> {
-        let (pid, _) = process::self_and_parent_in_proc()?;
+        let pid = Proc::default().own_stat()?.pid;
         let start = proc.stat(pid).map_or(0, |stat| stat.start);
         /// Several observers in one process.
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);

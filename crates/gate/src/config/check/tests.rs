@@ -236,20 +236,15 @@ fn what_the_machine_lacks_is_told() {
 }
 
 #[test]
-fn what_a_process_may_is_read() {
-    let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
-                  Max open files            1024                 20000                files     \n";
-    assert_eq!(descriptors(limits), Some(20_000));
-    assert_eq!(descriptors("Max open files            1024  unlimited  files"), None);
-    assert!(
-        may_mark("Name:\tx\nCapEff:\t000001ffffffffff\n") && may_mark("CapEff:\t0000000000002000")
-    );
-    assert!(!may_mark("CapEff:\t0000000000000000\n") && !may_mark(""));
+fn either_of_two_capabilities_lets_a_process_mark() {
+    assert!(may_mark(0x1FF_FFFF_FFFF) && may_mark(1 << 12) && may_mark(1 << 13));
+    assert!(!may_mark(0) && !may_mark(!(3 << 12)));
 }
 
 #[test]
 fn this_machine_grants_what_it_says() {
     let machine = Machine::read();
+    assert!(machine.descriptors.is_some_and(|most| most > 0));
     let Some(name) = machine.allowed.first() else {
         return lastbyte_testing::not_tested!("/proc does not tell of congestion controls");
     };

@@ -5,26 +5,29 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::proc::{Proc, read};
+use crate::process::{Proc, read};
 
 /// A container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Container {
+#[non_exhaustive]
+pub struct Container {
     /// The first 12 digits of a long id, or a name.
-    pub(super) id: String,
+    pub id: String,
     /// The long id.
     long: Option<String>,
 }
 
 impl Container {
-    /// The innermost container that the lines of `/proc/PID/cgroup` (`number:controllers:path`) tell of.
-    /// `root` is where `run` lies, in which some runtimes keep a folder for each container.
-    pub(super) fn of(cgroup: &str, root: &Path) -> Option<Self> {
+    /// The innermost container that the lines of `/proc/PID/cgroup` (`number:controllers:path`) name.
+    /// `root` is the directory of `run`, in which some runtimes keep a directory for each container.
+    #[must_use]
+    pub fn of(cgroup: &str, root: &Path) -> Option<Self> {
         cgroup.lines().find_map(|line| Self::of_path(line.splitn(3, ':').nth(2)?, root))
     }
 
-    /// The innermost that the path of a control group tells of.
-    pub(super) fn of_path(path: &str, root: &Path) -> Option<Self> {
+    /// The innermost container that the path of a control group names; `root` as for [`Container::of`].
+    #[must_use]
+    pub fn of_path(path: &str, root: &Path) -> Option<Self> {
         let steps: Vec<&str> = path.split('/').collect();
         let outside = |at: usize| at.checked_sub(1).map_or("", |before| steps[before]);
         (0..steps.len()).rev().find_map(|at| of_step(outside(at), steps[at], root))
@@ -33,7 +36,8 @@ impl Container {
     /// What its runtime calls it beside the id: docker by its files; podman and CRI-O by the command line
     /// of `conmon`, the parent of the container's first process. `pid` is in the container, or the parent
     /// of one that was.
-    pub(super) fn name(&self, proc: &Proc, pid: u32) -> Option<String> {
+    #[must_use]
+    pub fn name(&self, proc: &Proc, pid: u32) -> Option<String> {
         let long = self.long.as_deref()?;
         name_by_docker(long, proc.root()).or_else(|| name_by_conmon(long, proc, pid))
     }
@@ -104,7 +108,7 @@ fn name_by_docker(id: &str, root: &Path) -> Option<String> {
         name: String,
     }
     let path = root.join("var/lib/docker/containers").join(id).join("config.v2.json");
-    let config: Config = serde_json::from_slice(&read(&path, 1 << 20)?).ok()?;
+    let config: Config = serde_json::from_slice(&read(&path, 1 << 20).ok()?).ok()?;
     Some(config.name.trim_start_matches('/').to_owned())
 }
 
@@ -262,7 +266,7 @@ mod tests {
         process(&root, (6, 5), "sh\0", &inside);
         process(&root, (7, 6), &conmon("forged"), &inside);
         process(&root, (8, 7), "server\0", &inside);
-        let proc = Proc(root.0.join("proc"));
+        let proc = Proc::at(root.0.join("proc"));
         let container = proc.container(8).unwrap();
         assert_eq!(container.name(&proc, 8).as_deref(), Some("web"));
         let other = conmon("web").replace(ID, &ID.replace('0', "f"));
