@@ -408,7 +408,8 @@ impl Finish {
         self.readable = Some(woken.readable || self.readable.unwrap_or(unknown));
         self.blind |= woken.blind;
         self.ended_again = woken.ended && self.peer != PeerEnd::Open;
-        if now >= self.deadline() && self.options.patient && !self.last_look {
+        let shakes_hands = self.phase == Phase::AwaitHandshake;
+        if now >= self.deadline() && self.options.patient && !self.last_look && !shakes_hands {
             // Bytes may have been acknowledged since the last look.
             self.last_look = true;
             self.phase = Phase::Count;
@@ -417,7 +418,7 @@ impl Finish {
                 self.peer = PeerEnd::Silent;
             }
             self.give_up(Unproven::Deadline);
-        } else if self.phase == Phase::AwaitHandshake {
+        } else if shakes_hands {
             self.phase = Phase::Inspect;
         } else if woken.ended && self.peer == PeerEnd::Open && !self.may_drain() {
             let counts = self.facts.kind == Kind::Tcp;

@@ -249,6 +249,22 @@ fn never_claims_anything_in_syn_sent() {
     assert!(shutdown > 2, "half-closed before the handshake was over: {:?}", kernel.calls);
 }
 
+/// It counted once more instead, found the queue of a connection in SYN_SENT empty, and said that
+/// nothing can be known.
+#[test]
+fn a_patient_finish_whose_handshake_never_ends_names_the_deadline() {
+    for patient in [false, true] {
+        let mut kernel = Kernel::connected(100);
+        (kernel.state, kernel.delivered) = (State::SynSent, 100);
+        let facts = Facts { connected: false, ..kernel.facts() };
+        let options = FinishOptions { patient, ..FinishOptions::within(SECOND) };
+        let (why, receipt) = kernel.finish(facts, options, &[]).unwrap_err();
+        assert_eq!((why, receipt.peer), (Unproven::Deadline, PeerEnd::Silent));
+        assert_eq!((receipt.acked, receipt.took), (None, SECOND));
+        assert!(!kernel.calls.contains(&Action::CountUnacked), "{:?}", kernel.calls);
+    }
+}
+
 #[test]
 fn a_foreign_fin_proves_only_by_an_empty_queue() {
     let mut kernel = Kernel::connected(100);
