@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lastbyte_core::account::Account;
 use lastbyte_dial::{AsyncDialer, Resolver, ResolverError};
 use lastbyte_metrics::{Held, Snapshot};
 use lastbyte_socket::SocketError;
@@ -18,56 +17,16 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::config::check::is_open_proxy;
 use crate::config::{Config, Route};
+use crate::context::Context;
 use crate::limits;
-use crate::listeners::{Acceptor, Bound, options_of};
+use crate::listeners::{Acceptor, Bound};
 use crate::live::LiveFlow;
-use crate::loops::Own;
+use crate::lock::lock;
+use crate::loops::ListenAddress;
+use crate::reports::{Accounts, Notices};
+use crate::route::{ActiveRoute, listen_options};
 use crate::stop::Phase;
-use crate::worker::{ActiveRoute, Context, Member, Order, Team, Worker, lock};
-
-/// Takes the accounts, one for each flow, from several threads at once.
-pub trait Accounts: Send + Sync {
-    /// A flow has ended. It must not wait: flows do.
-    fn enter(&self, account: Account);
-
-    /// How many accounts were lost on their way to where they are kept.
-    fn lost(&self) -> u64 {
-        0
-    }
-}
-
-/// Takes what the one who runs a gate has to know at once, from several threads.
-pub trait Notices: Send + Sync {
-    /// Something has happened. It must not wait: flows do.
-    fn notice(&self, notice: Notice);
-}
-
-/// What the one who runs a gate has to know.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Notice {
-    /// Connections cannot be accepted now. They wait in the kernel, and accepting is tried again soon;
-    /// open flows go on. It is said once in 10 s at most.
-    AcceptPaused {
-        /// The route whose listener it was, the last time.
-        route: Arc<str>,
-        /// Why, such as `EMFILE`.
-        cause: SocketError,
-        /// How often, since it was last said.
-        times: u64,
-    },
-}
-
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AcceptPaused { route, cause, times } => {
-                let times = if *times == 1 { "once" } else { &format!("{times} times") };
-                write!(f, "route {route}: {cause}: accepting pauses ({times} lately)")
-            }
-        }
-    }
-}
+use crate::worker::{Member, Order, Team, Worker};
 
 /// A gate that runs, in threads of its own. Dropped, it stops.
 pub struct Gate {
@@ -172,7 +131,7 @@ impl Gate {
             .map_err(StartError::Threads)?;
         // From nothing to all: what fails leaves nothing, and dropping the gate ends its threads.
         gate.turn_into(config)?;
-        gate.team.context.room.store(limits::room_for_flows(), Ordering::Relaxed);
+        gate.team.context.most_flows.store(limits::flows_by_descriptors(), Ordering::Relaxed);
         Ok(gate)
     }
 
@@ -255,7 +214,7 @@ impl Gate {
         }
         let context = &self.team.context;
         let plan = Plan::of(&state, &config, context)?;
-        let own = plan.bounds.iter().map(|bound| Own::of(bound.listener()));
+        let own = plan.bounds.iter().map(|bound| ListenAddress::of(bound.listener()));
         let own = own.collect::<io::Result<_>>().map_err(StartError::Threads)?;
         let acceptors = self.acceptors_of(&plan.opened).map_err(StartError::Threads)?;
         plan.change_options()?;
@@ -496,7 +455,7 @@ impl Plan {
         if before.client.mptcp != route.client.mptcp {
             return Err(StartError::Fixed { route: Arc::clone(&route.name), key: "mptcp" });
         }
-        let trial = options_of(route).check(route.listen);
+        let trial = listen_options(route).check(route.listen);
         trial.map_err(|cause| listen_error(route, cause))?;
         let bound = Arc::clone(bound);
         let (before, route) = (Arc::clone(before), Arc::clone(route));
@@ -508,14 +467,15 @@ impl Plan {
     /// Sets the options of listeners that stay: of all, or of none.
     fn change_options(&self) -> Result<(), StartError> {
         for (at, Kept { bound, before, route }) in self.kept.iter().enumerate() {
-            let (old, new) = (options_of(before), options_of(route));
+            let (old, new) = (listen_options(before), listen_options(route));
             if old == new {
                 continue;
             }
             if let Err(cause) = bound.listener().change(&old, &new) {
                 for Kept { bound, before, route } in &self.kept[..=at] {
                     // What they had they can have again.
-                    let _ = bound.listener().change(&options_of(route), &options_of(before));
+                    let _ =
+                        bound.listener().change(&listen_options(route), &listen_options(before));
                 }
                 return Err(listen_error(route, cause));
             }

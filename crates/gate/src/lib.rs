@@ -5,28 +5,34 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod balance;
 pub mod config;
+mod context;
 pub mod control;
 mod flow;
 mod gate;
+mod granted;
 mod limits;
 mod listeners;
 mod live;
+mod lock;
 pub mod log;
 mod loops;
 mod progress;
+mod reports;
 mod request;
+mod route;
 mod scrape;
 pub mod statistics;
 mod stop;
 mod targets;
-mod tuned;
 mod users;
 mod watch;
 mod worker;
 
-pub use gate::{Accounts, Changes, Gate, Listening, Notice, Notices, StartError, Totals, View};
+pub use gate::{Changes, Gate, Listening, StartError, Totals, View};
 pub use live::LiveFlow;
 pub use progress::{Bytes, Moved};
+pub use reports::{Accounts, Notice, Notices};
 pub use watch::{Watch, WatchError, Watching};

@@ -6,12 +6,13 @@ use std::fs;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use lastbyte_core::account::How;
 use lastbyte_sys::process;
 
 use crate::config::{Limits, Prefix};
+use crate::lock::lock;
 
 /// Counts flows, flows of each client, and connections that are being opened. All threads share it.
 ///
@@ -124,10 +125,6 @@ impl Admission {
     }
 }
 
-fn lock(shard: &Mutex<HashMap<Client, usize>>) -> MutexGuard<'_, HashMap<Client, usize>> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Counts one more, if there is room.
 fn take_one(count: &AtomicUsize, most: &AtomicUsize) -> bool {
     let most = most.load(Ordering::Relaxed);
@@ -138,14 +135,14 @@ fn take_one(count: &AtomicUsize, most: &AtomicUsize) -> bool {
 /// For how many flows this process has descriptors, two for each, beside those that are open now and some
 /// for a resolver, for those who ask the gate, and for connects that race. To be asked before there are
 /// flows. Where it cannot be known there is no bound, and the kernel says when they have run out.
-pub(crate) fn room_for_flows() -> usize {
-    /// What is open only now and then.
-    const SPARE: usize = 16;
+pub(crate) fn flows_by_descriptors() -> usize {
+    /// Descriptors that are open only now and then.
+    const OTHERS: usize = 16;
     let open = fs::read_dir("/proc/self/fd").map(Iterator::count);
     let most = process::descriptor_limits().map(|(own, _)| usize::try_from(own));
     match (most, open) {
         // One flow is let in always: the kernel's word is better than ours.
-        (Ok(Ok(most)), Ok(open)) => (most.saturating_sub(open + SPARE) / 2).max(1),
+        (Ok(Ok(most)), Ok(open)) => (most.saturating_sub(open + OTHERS) / 2).max(1),
         _ => usize::MAX,
     }
 }

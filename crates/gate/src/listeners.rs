@@ -10,32 +10,19 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lastbyte_socket::{Ends, Incoming, ListenOptions, Listener, Operation, SocketError};
+use lastbyte_socket::{Ends, Incoming, Listener, Operation, SocketError};
 use lastbyte_sys::{socket, watch};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::{task, time};
 
-use crate::config::Route;
-use crate::worker::ActiveRoute;
-use crate::{loops, tuned};
-
-/// The receive buffer that a client's connection begins with, unless its route fixes one, in bytes.
-const FIRST_BUFFER: u32 = 1 << 20;
-
-/// How a route listens.
-pub(crate) fn options_of(route: &Route) -> ListenOptions {
-    ListenOptions {
-        tune: tuned::with_defaults(&route.client.tune),
-        mptcp: route.client.mptcp,
-        first_buffer: Some(FIRST_BUFFER),
-        reset_when_closed: true,
-    }
-}
+use crate::lock::lock;
+use crate::loops;
+use crate::route::{ActiveRoute, listen_options};
 
 /// An address that is listened on.
 #[derive(Debug)]
@@ -50,7 +37,7 @@ pub(crate) struct Bound {
 impl Bound {
     /// Listens for a route. Nobody accepts yet.
     pub(crate) fn open(route: Arc<ActiveRoute>) -> Result<Self, SocketError> {
-        let listener = Listener::listen_with(route.route.listen, &options_of(&route.route))?;
+        let listener = Listener::listen_with(route.route.listen, &listen_options(&route.route))?;
         // Where it is refused, circles of gates are bounded by the flows per client alone.
         let _ = loops::watch(&listener);
         Ok(Self {
@@ -70,12 +57,12 @@ impl Bound {
     }
 
     pub(crate) fn route(&self) -> Arc<ActiveRoute> {
-        Arc::clone(&self.route.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.route))
     }
 
     /// What is accepted from now on takes this route.
     pub(crate) fn set_route(&self, route: Arc<ActiveRoute>) {
-        *self.route.lock().unwrap_or_else(PoisonError::into_inner) = route;
+        *lock(&self.route) = route;
     }
 
     /// Has all acceptors take what waits in the queue, and end.

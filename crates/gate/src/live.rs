@@ -1,10 +1,11 @@
 //! The flows that are open now: a list for each worker, which only that worker and those who ask lock.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::lock::lock;
 use crate::progress::{Moved, Progress};
 
 /// A flow that is open.
@@ -74,7 +75,7 @@ pub(crate) struct Place(u32);
 impl Live {
     /// Enters a flow that begins.
     pub(crate) fn enter(&self, entry: Entry) -> Place {
-        let mut places = self.lock();
+        let mut places = lock(&self.places);
         let entry = Some(entry);
         if let Some(place) = places.free.pop() {
             places.flows[place as usize] = entry;
@@ -87,14 +88,14 @@ impl Live {
 
     /// Takes a flow out.
     pub(crate) fn leave(&self, Place(place): Place) {
-        let mut places = self.lock();
+        let mut places = lock(&self.places);
         places.flows[place as usize] = None;
         places.free.push(place);
     }
 
     /// Has each flow look at what has changed.
     pub(crate) fn wake_all(&self) {
-        for entry in self.lock().flows.iter().flatten() {
+        for entry in lock(&self.places).flows.iter().flatten() {
             entry.waker.wake_by_ref();
         }
     }
@@ -102,11 +103,7 @@ impl Live {
     /// The flows that are open now, in the thread of that number.
     pub(crate) fn list(&self, worker: usize) -> Vec<LiveFlow> {
         let seen = |entry: &Entry| entry.as_seen_in(worker);
-        self.lock().flows.iter().flatten().map(seen).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places).flows.iter().flatten().map(seen).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Loops: a flow whose destination is the gate itself, or leads back to it.
 //!
 //! 1. *The gate itself.* Each address that is about to be connected to is compared with those that the
-//!    gate listens on ([`Listeners::is_own`]), after its name was resolved.
+//!    gate listens on ([`OwnAddresses::is_own`]), after its name was resolved.
 //! 2. *Gates on one host that lead to each other*, in whatever number, each a process of its own: none of
 //!    their addresses is the gate's own. As routers do it against circles, such a flow carries the number
 //!    of hops that it may still take: a gate opens its connection with one hop less than the client's SYN
@@ -30,19 +30,19 @@ use crate::limits::FlowPass;
 
 /// The addresses that the gate listens on. All threads share it; a reload changes it.
 #[derive(Debug, Default)]
-pub(crate) struct Listeners {
-    own: RwLock<Vec<Own>>,
+pub(crate) struct OwnAddresses {
+    own: RwLock<Vec<ListenAddress>>,
 }
 
 /// Where one listener listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Own {
+pub(crate) struct ListenAddress {
     address: SocketAddr,
     /// Whether `[::]` is for IPv6 alone.
     only_ipv6: bool,
 }
 
-impl Own {
+impl ListenAddress {
     /// Asks the kernel.
     ///
     /// # Errors
@@ -67,9 +67,9 @@ impl Own {
     }
 }
 
-impl Listeners {
+impl OwnAddresses {
     /// From now on it listens on these.
-    pub(crate) fn set(&self, own: Vec<Own>) {
+    pub(crate) fn set(&self, own: Vec<ListenAddress>) {
         *self.own.write().unwrap_or_else(PoisonError::into_inner) = own;
     }
 

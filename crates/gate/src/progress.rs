@@ -1,4 +1,4 @@
-//! How far a flow is: its own task writes it, and whoever asks reads it.
+//! How far a flow is: its own task writes it, other threads may read it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,7 @@ use lastbyte_core::account::Carried;
 use lastbyte_relay::{Relay, Side};
 
 use crate::config::Target;
-use crate::statistics::RouteStatistics;
-use crate::worker::lock;
+use crate::lock::lock;
 
 /// Bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,25 +81,22 @@ impl Progress {
         self.upstream.get().copied()
     }
 
-    /// Counts what a relay has carried since the last time.
-    pub(crate) fn follow(&self, relay: &Relay, statistics: &RouteStatistics) {
+    /// Notes how far a relay is. Returns what has moved since the last time, if anything has.
+    pub(crate) fn follow(&self, relay: &Relay) -> Option<Moved> {
         let bytes = |from| {
             let carried = relay.carried(from);
             Bytes { received: carried.received, written: carried.written }
         };
-        self.advance(Moved { up: bytes(Side::Client), down: bytes(Side::Upstream) }, statistics);
-    }
-
-    fn advance(&self, now: Moved, statistics: &RouteStatistics) {
+        let now = Moved { up: bytes(Side::Client), down: bytes(Side::Upstream) };
         let before = self.moved();
         if now == before {
-            return;
+            return None;
         }
         let all = [now.up.received, now.up.written, now.down.received, now.down.written];
         for (kept, bytes) in self.moved.iter().zip(all) {
             kept.store(bytes, Ordering::Relaxed);
         }
-        statistics.moved(now.since(before));
+        Some(now.since(before))
     }
 
     /// What has moved so far, and was counted.

@@ -1,8 +1,10 @@
 //! How a gate is told to stop, and how its flows hear of it.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::lock::lock;
 
 /// How far a gate is on its way to its end. It goes on to the next, never back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +49,7 @@ impl Stop {
     /// Lets flows go on for as long as `limit`. If that was said before, the earlier end counts.
     pub(crate) fn drain(&self, limit: Duration) {
         let until = Instant::now().checked_add(limit);
-        let mut known = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.limit);
         *known = [*known, until].into_iter().flatten().min();
         drop(known);
         self.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
@@ -60,7 +62,7 @@ impl Stop {
 
     /// When draining is over; `None` if it has no limit, or has not begun.
     pub(crate) fn limit(&self) -> Option<Instant> {
-        *self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.limit)
     }
 }
 

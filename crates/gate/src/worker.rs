@@ -3,173 +3,28 @@
 //! A flow stays with its worker from its first step to its account, so that no event has to wake
 //! another thread.
 
-use std::fmt;
 use std::future::poll_fn;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use lastbyte_core::account::{Account, Ended, How, Leg, Party};
-use lastbyte_dial::{AsyncDialer, DialOptions};
-use lastbyte_metrics::{Held, Snapshot};
+use lastbyte_core::account::{Account, Ended, How, Party};
+use lastbyte_metrics::Held;
 use lastbyte_relay::Pool;
-use lastbyte_socket::{AsyncStream, Incoming, SocketError};
+use lastbyte_socket::{Incoming, SocketError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time;
 
+use crate::account::Notes;
 use crate::balance::Balance;
-use crate::config::{Limits, Route};
-use crate::flow;
-use crate::gate::{Accounts, Notice, Notices};
-use crate::limits::Admission;
+use crate::context::Context;
+use crate::flow::{self, Accepted};
 use crate::listeners::{Acceptor, Intake};
 use crate::live::{Entry, Live, LiveFlow, Place};
-use crate::loops::Listeners;
-use crate::progress::{Moved, Progress};
-use crate::statistics::{AllStatistics, RouteStatistics};
-use crate::stop::{Phase, Stop};
-use crate::targets::Chooser;
-
-/// A connection that was accepted, in the thread that serves it.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) client: AsyncStream,
-    pub(crate) route: Arc<ActiveRoute>,
-    /// [`Account::flow`].
-    pub(crate) number: u64,
-    /// When it was accepted, since 1970 (UTC).
-    pub(crate) began: Duration,
-    /// The same, for [`Account::took`].
-    pub(crate) at: Instant,
-    /// Where others see how far it is.
-    pub(crate) progress: Arc<Progress>,
-}
-
-/// A route as it is now, with what its flows share.
-#[derive(Debug)]
-pub(crate) struct ActiveRoute {
-    pub(crate) route: Arc<Route>,
-    /// How its upstream is connected to.
-    pub(crate) dial: DialOptions,
-    /// Which of its targets a flow is for.
-    pub(crate) chooser: Arc<Chooser>,
-    pub(crate) statistics: RouteStatistics,
-}
-
-impl ActiveRoute {
-    /// A route of a gate.
-    pub(crate) fn new(route: Arc<Route>, context: &Context) -> Self {
-        let chooser = Arc::new(Chooser::new(&route.kind));
-        let dial = flow::dial_options(&route, &context.own);
-        let statistics = context.statistics.of_route(&route.name);
-        Self { route, dial, chooser, statistics }
-    }
-
-    /// A route in the place of this one. Where the targets are the same, what is known of them stays.
-    pub(crate) fn followed_by(&self, route: Arc<Route>, context: &Context) -> Self {
-        let followed = Self::new(route, context);
-        if followed.route.kind == self.route.kind {
-            return Self { chooser: Arc::clone(&self.chooser), ..followed };
-        }
-        followed
-    }
-}
-
-/// What all flows of a gate share.
-pub(crate) struct Context {
-    pub(crate) dialer: AsyncDialer,
-    pub(crate) stop: Stop,
-    pub(crate) statistics: AllStatistics,
-    accounts: Arc<dyn Accounts>,
-    /// How many accounts that were lost are counted.
-    lost: AtomicU64,
-    notices: Arc<dyn Notices>,
-    /// How many flows may be open, and how many are.
-    pub(crate) admission: Arc<Admission>,
-    /// Where the gate listens: connecting there would be a loop.
-    pub(crate) own: Arc<Listeners>,
-    /// For how many flows there are descriptors: see [`crate::limits::room_for_flows`].
-    pub(crate) room: AtomicUsize,
-    /// The number of the last flow.
-    last_flow: AtomicU64,
-    pauses: Mutex<Pauses>,
-    /// What became of flows since the gate was told to stop.
-    pub(crate) finished: AtomicU64,
-    pub(crate) reset: AtomicU64,
-    /// Workers that have not ended.
-    pub(crate) workers: Mutex<usize>,
-    pub(crate) worker_ended: Condvar,
-}
-
-/// Pauses of accepting that nobody was told of.
-#[derive(Debug, Default)]
-struct Pauses {
-    times: u64,
-    told: Option<Instant>,
-}
-
-impl Context {
-    pub(crate) fn new(
-        dialer: AsyncDialer,
-        accounts: Arc<dyn Accounts>,
-        notices: Arc<dyn Notices>,
-    ) -> Self {
-        Self {
-            dialer,
-            stop: Stop::new(),
-            statistics: AllStatistics::new(),
-            accounts,
-            lost: AtomicU64::new(0),
-            notices,
-            admission: Admission::new(Limits::default()),
-            own: Arc::default(),
-            room: AtomicUsize::new(usize::MAX),
-            last_flow: AtomicU64::new(0),
-            pauses: Mutex::default(),
-            finished: AtomicU64::new(0),
-            reset: AtomicU64::new(0),
-            workers: Mutex::new(0),
-            worker_ended: Condvar::new(),
-        }
-    }
-
-    /// All that was counted until now.
-    pub(crate) fn counted(&self) -> Snapshot {
-        let lost = self.accounts.lost();
-        let before = self.lost.fetch_max(lost, Ordering::Relaxed);
-        self.statistics.gate.log_lines_lost.add(lost.saturating_sub(before));
-        self.statistics.snapshot()
-    }
-
-    fn next_flow(&self) -> u64 {
-        self.last_flow.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Tells of a pause, once in a while and with how often there were some.
-    fn on_pause(&self, route: &Route, cause: SocketError) {
-        /// Time between two such words.
-        const QUIET: Duration = Duration::from_secs(10);
-        self.statistics.gate.accept_pauses.add(1);
-        let mut pauses = lock(&self.pauses);
-        pauses.times += 1;
-        if pauses.told.is_some_and(|told| told.elapsed() < QUIET) {
-            return;
-        }
-        pauses.told = Some(Instant::now());
-        let times = std::mem::take(&mut pauses.times);
-        drop(pauses);
-        let route = Arc::clone(&route.name);
-        self.notices.notice(Notice::AcceptPaused { route, cause, times });
-    }
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("stop", &self.stop).finish_non_exhaustive()
-    }
-}
+use crate::lock::lock;
+use crate::route::ActiveRoute;
+use crate::stop::Phase;
 
 /// What a worker can be told.
 #[derive(Debug)]
@@ -190,7 +45,8 @@ pub(crate) struct Begun {
     number: u64,
     began: Duration,
     at: Instant,
-    held: Held,
+    /// Counts it among those that are open.
+    open: Held,
 }
 
 /// All workers of a gate, as they see each other.
@@ -322,19 +178,19 @@ impl Worker {
 
     /// Has the flow of a connection begin here. It is counted already.
     fn begin(self: &Arc<Self>, begun: Begun) {
-        let Begun { incoming, route, number, began, at, held } = begun;
-        let open = OpenFlow {
-            worker: Arc::clone(self),
+        let Begun { incoming, route, number, began, at, open } = begun;
+        let notes = Notes {
             route,
             number,
             began,
             at,
-            peer: incoming.peer_addr(),
+            client: incoming.peer_addr(),
             progress: Arc::default(),
-            place: None,
-            held: Some(held),
+            connect: None,
+            granted: None,
         };
-        tokio::spawn(serve(open, incoming));
+        let flow = OpenFlow { worker: Arc::clone(self), notes, place: None, open: Some(open) };
+        tokio::spawn(serve(flow, incoming));
         if !self.ticks.swap(true, Ordering::Relaxed) {
             tokio::spawn(tick(Arc::clone(self)));
         }
@@ -372,8 +228,8 @@ impl Intake for Intaking<'_> {
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let number = worker.context().next_flow();
         route.statistics.flows_accepted.add(1);
-        let held = route.statistics.flows_open.hold();
-        let mut begun = Begun { incoming, route, number, began, at: Instant::now(), held };
+        let open = route.statistics.flows_open.hold();
+        let mut begun = Begun { incoming, route, number, began, at: Instant::now(), open };
         if let Some(relief) = worker.relief() {
             relief.load.fetch_add(1, Ordering::AcqRel);
             match relief.orders.send(Order::Serve(begun)) {
@@ -398,7 +254,7 @@ impl Intake for Intaking<'_> {
     }
 
     fn has_room(&self) -> bool {
-        self.0.team.open_flows() < self.0.context().room.load(Ordering::Relaxed)
+        self.0.team.open_flows() < self.0.context().most_flows.load(Ordering::Relaxed)
     }
 }
 
@@ -422,23 +278,22 @@ async fn accept(worker: Arc<Worker>, acceptor: Acceptor) {
 }
 
 /// The task of a flow.
-#[expect(clippy::manual_async_fn, reason = "an `async fn` keeps what it is given in two places")]
-fn serve(mut open: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + Send {
+#[expect(clippy::manual_async_fn, reason = "an `async fn` stores its arguments twice")]
+fn serve(mut flow: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + Send {
     async move {
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-        open.enter(waker);
+        flow.enter(waker);
         let client = match incoming.watch() {
             Ok(client) => client,
             Err(error) => {
-                open.leave(open.account(How::Failed, format_args!("watch: {error}")));
-                return;
+                let why = format!("it cannot be watched: {error}");
+                return flow.leave(Err(Ended::because(Party::Gate, How::Failed, why)));
             }
         };
-        let OpenFlow { number, began, at, .. } = open;
-        let (route, progress) = (Arc::clone(&open.route), Arc::clone(&open.progress));
-        let accepted = Box::new(Accepted { client, route, number, began, at, progress });
-        let account = flow::serve(accepted, open.worker.context(), &open.worker.pool).await;
-        open.leave(account);
+        let accepted = Box::new(Accepted { client });
+        let OpenFlow { worker, notes, .. } = &mut flow;
+        let account = flow::serve(accepted, notes, worker.context(), &worker.pool).await;
+        flow.leave(Ok(account));
     }
 }
 
@@ -446,50 +301,32 @@ fn serve(mut open: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + S
 #[derive(Debug)]
 struct OpenFlow {
     worker: Arc<Worker>,
-    route: Arc<ActiveRoute>,
-    number: u64,
-    began: Duration,
-    at: Instant,
-    peer: SocketAddr,
-    progress: Arc<Progress>,
+    notes: Notes,
     /// Its place in the list, once its task has run.
     place: Option<Place>,
     /// Counts it among those that are open; `None` once it has ended.
-    held: Option<Held>,
+    open: Option<Held>,
 }
 
 impl OpenFlow {
     fn enter(&mut self, waker: Waker) {
+        let Notes { number, began, client, .. } = self.notes;
         let entry = Entry {
-            flow: self.number,
-            route: Arc::clone(&self.route.route.name),
-            client: self.peer,
-            began: self.began,
-            progress: Arc::clone(&self.progress),
+            flow: number,
+            route: Arc::clone(&self.notes.route.route.name),
+            client,
+            began,
+            progress: Arc::clone(&self.notes.progress),
             waker,
         };
         self.place = Some(self.worker.member().live.enter(entry));
     }
 
-    /// An account of what is known here.
-    fn account(&self, how: How, why: impl fmt::Display) -> Account {
-        let mut leg = Leg::default();
-        leg.peer = Some(self.peer);
-        let route = Arc::clone(&self.route.route.name);
-        let mut account = Account::begin(self.number, route, self.began, leg);
-        account.took = self.at.elapsed();
-        account.wanted = self.progress.wanted();
-        let Moved { up, down } = self.progress.moved();
-        (account.up.received, account.up.written) = (up.received, up.written);
-        (account.down.received, account.down.written) = (down.received, down.written);
-        account.ended = Ended::because(Party::Gate, how, why);
-        account
-    }
-
-    /// It has ended.
-    fn leave(&mut self, account: Account) {
-        self.route.statistics.ended(&account, self.progress.moved());
-        self.held = None;
+    /// It has ended: with its account, or, if it was not served, with the reason.
+    fn leave(&mut self, account: Result<Account, Ended>) {
+        let account = account.unwrap_or_else(|ended| self.notes.account(Err(ended)));
+        self.notes.route.statistics.ended(&account, self.notes.progress.moved());
+        self.open = None;
         let (member, context) = (self.worker.member(), self.worker.context());
         if let Some(place) = self.place {
             member.live.leave(place);
@@ -509,29 +346,26 @@ impl OpenFlow {
 
 impl Drop for OpenFlow {
     fn drop(&mut self) {
-        if self.held.is_some() {
+        if self.open.is_some() {
             let stopping = self.worker.context().stop.is_stopping();
             let how = if stopping { How::Stopped } else { How::Failed };
-            self.leave(self.account(how, "its task ended before it did"));
+            let why = "its task was dropped before it ended";
+            self.leave(Err(Ended::because(Party::Gate, how, why)));
         }
     }
 }
 
-/// What a thread that panicked has left is whole: nobody panics while it holds a lock here.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpStream};
+    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
-    use lastbyte_dial::Resolver;
+    use lastbyte_dial::{AsyncDialer, Resolver};
     use lastbyte_socket::{ListenOptions, Listener};
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::config::{Forward, Kind, LegOptions, Times};
+    use crate::config::{Forward, Kind, LegOptions, Route, Times};
+    use crate::reports::{Accounts, Notice, Notices};
 
     struct Nobody;
 
@@ -572,25 +406,27 @@ mod tests {
         worker.member().load.fetch_add(1, Ordering::Relaxed);
         let route = Arc::new(route(listen));
         let route = Arc::new(ActiveRoute::new(route, worker.context()));
-        let open = OpenFlow {
-            held: Some(route.statistics.flows_open.hold()),
-            worker,
+        let open = Some(route.statistics.flows_open.hold());
+        let notes = Notes {
             route,
             number: 1,
             began: Duration::ZERO,
             at: Instant::now(),
-            peer: listen,
+            client: listen,
             progress: Arc::default(),
-            place: None,
+            connect: None,
+            granted: None,
         };
-        let task = serve(open, incoming);
+        let task = serve(OpenFlow { worker, notes, place: None, open }, incoming);
         let (whole, inner) = (size_of_val(&task), size_of_step(flow::serve));
         assert!(whole <= inner + 256, "{whole} bytes, of which the steps have {inner}");
         assert!(whole <= 1_280, "{whole} bytes");
     }
 
     /// How large the future of a function is.
-    fn size_of_step<F>(_: fn(Box<Accepted>, &'static Context, &'static Pool) -> F) -> usize {
+    fn size_of_step<F>(
+        _: fn(Box<Accepted>, &'static mut Notes, &'static Context, &'static Pool) -> F,
+    ) -> usize {
         size_of::<F>()
     }
 }

@@ -88,8 +88,8 @@ struct JsonLeg<'a> {
     peer: Option<String>,
     rtt_ms: Option<f64>,
     retransmitted_segments: Option<u32>,
-    #[serde(serialize_with = "as_map")]
-    tuned: &'a [(&'static str, String)],
+    #[serde(rename = "tuned", serialize_with = "as_map")]
+    granted: &'a [(&'static str, String)],
 }
 
 impl<'a> JsonLeg<'a> {
@@ -99,7 +99,7 @@ impl<'a> JsonLeg<'a> {
             peer: leg.peer.map(|address| address.to_string()),
             rtt_ms: leg.rtt.map(milliseconds),
             retransmitted_segments: leg.retransmitted_segments,
-            tuned: &leg.tuned,
+            granted: &leg.granted,
         }
     }
 }

@@ -10,7 +10,7 @@ fn account() -> Account {
     let mut client = Leg::default();
     client.local = Some("192.0.2.1:3306".parse().unwrap());
     client.peer = Some("192.0.2.7:51234".parse().unwrap());
-    client.tuned = vec![("TCP_CONGESTION", "bbr".to_owned())];
+    client.granted = vec![("TCP_CONGESTION", "bbr".to_owned())];
     let began = Duration::from_micros(1_795_319_100_250_000);
     let mut account = Account::begin(7, "db".into(), began, client);
     account.took = Duration::from_millis(12_300);
@@ -47,7 +47,7 @@ fn a_line_for_people_has_what_matters() {
     let mut cut = account();
     cut.ended = Ended::new(Party::Upstream, How::Reset);
     (cut.down.acked, cut.down.limited_by, cut.up.acked) = (Some(88_000), None, None);
-    cut.client.tuned.clear();
+    cut.client.granted.clear();
     assert_eq!(
         Form::Text.line(&cut),
         "2026-11-22 03:45:12.550Z db 192.0.2.7:51234 -> db.far:3306 (198.51.100.7:3306) not \

@@ -43,9 +43,9 @@ pub(super) fn line(account: &Account) -> String {
         let _ = write!(line, "; connect {}", time(connect));
     }
     limits(&mut line, account);
-    tuned(&mut line, "client", &account.client);
+    granted(&mut line, "client", &account.client);
     if let Some(leg) = &account.upstream {
-        tuned(&mut line, "upstream", leg);
+        granted(&mut line, "upstream", leg);
     }
     line.push('\n');
     line
@@ -83,8 +83,8 @@ fn limits(line: &mut String, account: &Account) {
     }
 }
 
-fn tuned(line: &mut String, name: &str, leg: &Leg) {
-    for (index, (option, value)) in leg.tuned.iter().enumerate() {
+fn granted(line: &mut String, name: &str, leg: &Leg) {
+    for (index, (option, value)) in leg.granted.iter().enumerate() {
         let begin = if index == 0 { format!("; {name}") } else { ",".to_owned() };
         let _ = write!(line, "{begin} {option}={}", plain(value, LONGEST_NAME));
     }

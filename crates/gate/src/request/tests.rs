@@ -107,11 +107,11 @@ fn what_comes_behind_a_request_is_kept_and_counted() {
             reply.connected(&mut gate, Some("192.0.2.1:258".parse().unwrap())).await.unwrap();
             gate.write_all(b"answer").await.unwrap();
             let read = finished(client, gate).await;
-            let told: &[u8] = match kind {
+            let answered: &[u8] = match kind {
                 Kind::Socks5(_) => b"\x05\x00\x05\x00\x00\x01\xc0\x00\x02\x01\x01\x02",
                 _ => b"HTTP/1.1 200 Connection established\r\n\r\n",
             };
-            assert_eq!(read, [told, b"answer"].concat());
+            assert_eq!(read, [answered, b"answer"].concat());
         });
     }
 }
@@ -155,8 +155,8 @@ fn users_say_who_they_are() {
             (&http, CONNECT, b"HTTP/1.1 407 "),
         ] {
             let (client, gate, request) = asked(kind, sent).await;
-            let Refused { ended, told } = request.unwrap_err();
-            assert_eq!((ended.by, ended.how, told), (Party::Gate, How::Unauthenticated, true));
+            let Refused { ended, answered } = request.unwrap_err();
+            assert_eq!((ended.by, ended.how, answered), (Party::Gate, How::Unauthenticated, true));
             let read = finished(client, gate).await;
             assert!(read.starts_with(begins), "{read:?}");
         }
@@ -173,7 +173,7 @@ fn garbage_is_refused_and_the_answer_arrives() {
             client
         });
         let refused = ask_for(&http_connect(), &mut gate, LONG).await.unwrap_err();
-        assert_eq!((refused.ended.how, refused.told), (How::BadRequest, true));
+        assert_eq!((refused.ended.how, refused.answered), (How::BadRequest, true));
         assert!(gate.bytes_read() <= 8192, "{}", gate.bytes_read());
         let finishing = gate.finish(FinishOptions::default());
         let reading = thread::spawn(move || {
@@ -187,15 +187,15 @@ fn garbage_is_refused_and_the_answer_arrives() {
         assert!(reading.join().unwrap().starts_with(b"HTTP/1.1 431 "));
 
         let (_client, _gate, refused) = asked(&socks5(), &[b'A'; 10_000]).await;
-        let Refused { ended, told } = refused.unwrap_err();
-        assert_eq!((ended.how, told), (How::BadRequest, false), "it speaks no SOCKS");
+        let Refused { ended, answered } = refused.unwrap_err();
+        assert_eq!((ended.how, answered), (How::BadRequest, false), "it speaks no SOCKS");
     });
 }
 
 #[test]
 fn who_says_nothing_in_time_is_told_where_there_are_words() {
     run(async {
-        for (kind, sent, told) in [
+        for (kind, sent, answered) in [
             (socks5(), &b""[..], false),
             (socks5(), b"\x05\x01", false),
             (socks5(), b"\x05\x01\x00\x05", true),
@@ -206,7 +206,11 @@ fn who_says_nothing_in_time_is_told_where_there_are_words() {
             client.write_all(sent).unwrap();
             let within = if sent.is_empty() { Duration::ZERO } else { SECOND };
             let refused = ask_for(&kind, &mut gate, within).await.unwrap_err();
-            assert_eq!((refused.ended.how, refused.told), (How::RequestTimeout, told), "{sent:?}");
+            assert_eq!(
+                (refused.ended.how, refused.answered),
+                (How::RequestTimeout, answered),
+                "{sent:?}"
+            );
         }
     });
 }
@@ -216,14 +220,14 @@ fn who_leaves_is_known_by_how() {
     run(async {
         let (client, mut gate) = pair().await;
         client.shutdown(Shutdown::Write).unwrap();
-        let Refused { ended, told } = ask_for(&socks5(), &mut gate, LONG).await.unwrap_err();
-        assert_eq!((ended.by, ended.how, told), (Party::Client, How::BadRequest, false));
+        let Refused { ended, answered } = ask_for(&socks5(), &mut gate, LONG).await.unwrap_err();
+        assert_eq!((ended.by, ended.how, answered), (Party::Client, How::BadRequest, false));
 
         let (client, mut gate) = pair().await;
         lastbyte_sys::socket::set_linger(&client, Some(Duration::ZERO)).unwrap();
         drop(client);
-        let Refused { ended, told } = ask_for(&socks5(), &mut gate, LONG).await.unwrap_err();
-        assert_eq!((ended.by, ended.how, told), (Party::Client, How::Reset, false));
+        let Refused { ended, answered } = ask_for(&socks5(), &mut gate, LONG).await.unwrap_err();
+        assert_eq!((ended.by, ended.how, answered), (Party::Client, How::Reset, false));
     });
 }
 
