@@ -11,6 +11,7 @@ use lastbyte_relay::{Over, Relayed, Side};
 use crate::granted::Granted;
 use crate::progress::{Moved, Progress};
 use crate::route::ActiveRoute;
+use crate::steps::{Step, Steps};
 
 /// What is known of a flow, from its accept on: each step notes here what the account is to have of it.
 /// It is small, as a flow keeps it while it is open: most of an account is about its end.
@@ -30,11 +31,13 @@ pub(crate) struct Notes {
     pub(crate) connect: Option<Duration>,
     /// The settings of both legs, read back.
     pub(crate) granted: Granted,
+    pub(crate) steps: Steps,
 }
 
 impl Notes {
     /// The account, of what the relay has carried, or why there was none.
     pub(crate) fn account(&mut self, ended: Result<Relayed, Ended>) -> Account {
+        self.steps.enter(Step::Account);
         let name = Arc::clone(&self.route.route.name);
         let mut account = Account::begin(self.number, name, self.began, Leg::default());
         account.wanted = self.progress.wanted();

@@ -27,6 +27,7 @@ use crate::context::Context;
 use crate::limits::FlowPass;
 use crate::request::{self, Refused, Request};
 use crate::route::ActiveRoute;
+use crate::steps::Step;
 use crate::{granted, loops};
 
 /// A connection that was accepted, in the thread that serves it.
@@ -67,6 +68,7 @@ struct Asked {
 
 /// Admits the client, and asks it where to, unless its route says so.
 async fn resolve(accepted: Accepted, notes: &mut Notes, context: &Context) -> Result<Asked, Ended> {
+    notes.steps.enter(Step::Resolve);
     let Accepted { mut client } = accepted;
     let ActiveRoute { route, chooser, .. } = &*notes.route;
     let from = client.peer_addr().map_or_else(|| Ipv6Addr::UNSPECIFIED.into(), |peer| peer.ip());
@@ -117,6 +119,7 @@ struct Connected {
 
 /// Connects to one of the targets, and then answers the client.
 async fn dial(asked: Asked, notes: &mut Notes, context: &Context) -> Result<Connected, Ended> {
+    notes.steps.enter(Step::Dial);
     let Asked { mut client, request, pass } = asked;
     let Request { targets, early, reply } = request;
     let began = Instant::now();
@@ -239,6 +242,7 @@ struct Tuned(Connected);
 /// connection is the listener's, unless the kernel's route to the client names one (`congctl` of
 /// `ip-route(8)`): so it is set once more. Then all settings are read back, for the account.
 fn tune(connected: Connected, notes: &mut Notes) -> Tuned {
+    notes.steps.enter(Step::Tune);
     let route = &notes.route.route;
     if let Some(congestion) = &route.client.tune.congestion {
         // Where it is refused, the account has what the connection uses instead.
@@ -254,7 +258,8 @@ struct Joined {
     _pass: FlowPass,
 }
 
-fn join(Tuned(connected): Tuned, notes: &Notes, pool: &Pool) -> Joined {
+fn join(Tuned(connected): Tuned, notes: &mut Notes, pool: &Pool) -> Joined {
+    notes.steps.enter(Step::Relay);
     let Connected { client, upstream, early, pass } = connected;
     let Times { idle, stall, settle, .. } = notes.route.route.times;
     let relay = Relay::new(client, upstream, early, RelayTimes { idle, stall, settle }, pool);
@@ -277,7 +282,8 @@ async fn relay(Joined { relay, .. }: &mut Joined, notes: &Notes, context: &Conte
 
 /// Ends both connections as the relay's end asks for. Where the gate has no time for that, what is known
 /// already is all that there is.
-async fn finish(joined: Joined, notes: &Notes, context: &Context) -> Relayed {
+async fn finish(joined: Joined, notes: &mut Notes, context: &Context) -> Relayed {
+    notes.steps.enter(Step::Finish);
     let mut finishing = joined.relay.finish(notes.at.elapsed());
     match until_stopped(context, Pin::new(&mut finishing)).await {
         Some(relayed) => relayed,

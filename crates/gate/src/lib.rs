@@ -25,6 +25,7 @@ mod request;
 mod route;
 mod scrape;
 pub mod statistics;
+mod steps;
 mod stop;
 mod targets;
 mod users;

@@ -24,6 +24,7 @@ use crate::listeners::{Acceptor, Intake};
 use crate::live::{Entry, Live, LiveFlow, Place};
 use crate::lock::lock;
 use crate::route::ActiveRoute;
+use crate::steps::{Step, Steps};
 use crate::stop::Phase;
 
 /// What a worker can be told.
@@ -179,6 +180,7 @@ impl Worker {
     /// Has the flow of a connection begin here. It is counted already.
     fn begin(self: &Arc<Self>, begun: Begun) {
         let Begun { incoming, route, number, began, at, open } = begun;
+        let steps = Steps::of(number, &route.route.name);
         let notes = Notes {
             route,
             number,
@@ -188,6 +190,7 @@ impl Worker {
             progress: Arc::default(),
             connect: None,
             granted: None,
+            steps,
         };
         let flow = OpenFlow { worker: Arc::clone(self), notes, place: None, open: Some(open) };
         tokio::spawn(serve(flow, incoming));
@@ -281,6 +284,7 @@ async fn accept(worker: Arc<Worker>, acceptor: Acceptor) {
 #[expect(clippy::manual_async_fn, reason = "an `async fn` stores its arguments twice")]
 fn serve(mut flow: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + Send {
     async move {
+        flow.notes.steps.enter(Step::Listen);
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         flow.enter(waker);
         let client = match incoming.watch() {
@@ -340,6 +344,7 @@ impl OpenFlow {
                 member.look();
             }
         }
+        self.notes.steps.end();
         context.accounts.enter(account);
     }
 }
@@ -416,6 +421,7 @@ mod tests {
             progress: Arc::default(),
             connect: None,
             granted: None,
+            steps: Steps::of(1, "db"),
         };
         let task = serve(OpenFlow { worker, notes, place: None, open }, incoming);
         let (whole, inner) = (size_of_val(&task), size_of_step(flow::serve));
