@@ -3,8 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::kept::BPFFS;
-use crate::machine::Holder;
+use crate::holder::Holder;
+
+/// Where bpffs is mounted by convention.
+pub const BPFFS: &str = "/sys/fs/bpf";
 
 /// Why an algorithm could not be loaded, kept or unloaded.
 #[derive(Debug, thiserror::Error)]

@@ -11,20 +11,29 @@
 
 #![forbid(unsafe_code)]
 
+mod bpffs;
 mod catalogue;
 mod error;
-mod kept;
+mod holder;
 #[cfg(feature = "bpf")]
 mod load;
 #[cfg(not(feature = "bpf"))]
-#[path = "without.rs"]
+#[path = "without_bpf/load.rs"]
 mod load;
 mod machine;
+#[cfg(feature = "bpf")]
+mod struct_ops;
+#[cfg(not(feature = "bpf"))]
+#[path = "without_bpf/struct_ops.rs"]
+mod struct_ops;
+mod sysctl;
+mod unload;
 
+pub use bpffs::{FOLDER, keeps, kept, mount_bpffs, unmount_bpffs};
 pub use catalogue::{Algorithm, Given, all, find, is_of_catalogue};
-pub use error::CongestionError;
-pub use kept::{BPFFS, FOLDER, keeps, kept, mount_bpffs, unload_kept, unmount_bpffs};
+pub use error::{BPFFS, CongestionError};
+pub use holder::Holder;
 pub use load::{Registered, ability, load};
-pub use machine::{
-    Holder, allowed, available, default_algorithm, holder_of, holders, is_available, unregister,
-};
+pub use machine::{holder_of, holders};
+pub use sysctl::{allowed, available, default_algorithm, is_available};
+pub use unload::{unload_kept, unregister};

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use lastbyte_bpf::{Attached, BpfError, Kernel, Object, StructOps};
+use lastbyte_bpf::{Attached, BpfError, Kernel, Object};
 
+use crate::bpffs::{self, FOLDER};
 use crate::catalogue::{Algorithm, Given};
 use crate::error::CongestionError;
-use crate::kept::{self, FOLDER};
-use crate::machine;
+use crate::machine::holder_of;
+use crate::sysctl::is_available;
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
@@ -49,10 +50,10 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
     let (_, image) = image.ok_or(CongestionError::NoObject(algorithm.name))?;
     let loaded = || {
         let name = algorithm.name.to_owned();
-        CongestionError::Loaded { holder: machine::holder_of(&name), name }
+        CongestionError::Loaded { holder: holder_of(&name), name }
     };
     // The kernel would refuse it too, and write that into its log.
-    if machine::is_available(algorithm.name)? {
+    if is_available(algorithm.name)? {
         return Err(loaded());
     }
     // A helper that came with the same version tells: the right itself shows nowhere.
@@ -108,7 +109,7 @@ impl Registered {
     /// # Errors
     /// [`CongestionError::NoBpffs`], [`CongestionError::File`], and what the kernel says against it.
     pub fn keep(self) -> Result<PathBuf, CongestionError> {
-        Ok(self.attached.keep(&kept::folder()?)?)
+        Ok(self.attached.keep(&bpffs::folder()?)?)
     }
 }
 
@@ -120,32 +121,4 @@ fn constants(given: Given, kernel: &Kernel) -> [u8; 16] {
     constants[..4].copy_from_slice(&u32::from(has_ack).to_ne_bytes());
     constants[8..].copy_from_slice(&given.rate.unwrap_or_default().to_ne_bytes());
     constants
-}
-
-// --- what is in the kernel -------------------------------------------------------------------------
-
-/// The line of `/proc/PID/fdinfo` by which the process is found that holds an algorithm; `None` where
-/// no process can.
-pub(crate) fn trace_of(name: &str) -> Option<String> {
-    let all = StructOps::all();
-    let named = || all.iter().filter(|one| one.name == name);
-    // What is no longer registered stays for as long as connections have it; it has no link then.
-    if let Some(link) = named().find_map(|one| one.link) {
-        return Some(format!("link_id:\t{link}"));
-    }
-    let map = named().find(|one| !one.is_tied && one.is_registered)?.map;
-    Some(format!("map_id:\t{map}"))
-}
-
-/// Unregisters what no link holds: what a process left that was killed, before Linux 6.4.
-pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
-    let all = StructOps::all();
-    let left = all.iter().find(|one| one.name == name && !one.is_tied && one.is_registered);
-    let left = left.ok_or_else(|| CongestionError::NotLoaded(name.to_owned()))?;
-    Ok(lastbyte_bpf::unregister(left)?)
-}
-
-/// Unregisters what a file keeps, and removes it.
-pub(crate) fn unload_file(file: &Path) -> Result<(), CongestionError> {
-    Ok(lastbyte_bpf::unload_kept(file)?)
 }

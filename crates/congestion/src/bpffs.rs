@@ -4,15 +4,9 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::error::CongestionError;
-use crate::load;
-use crate::machine::is_available;
+use crate::error::{BPFFS, CongestionError};
 
-/// Where bpffs is mounted by custom.
-pub const BPFFS: &str = "/sys/fs/bpf";
 /// Where ours are.
 pub const FOLDER: &str = "/sys/fs/bpf/lastbyte";
 
@@ -82,41 +76,8 @@ pub fn kept() -> Vec<(String, PathBuf)> {
     kept
 }
 
-/// Unloads what a file keeps, and returns when its name is free; one that is gone already is well. The
-/// folder goes with the last.
-///
-/// # Errors
-/// What the kernel says against it.
-pub fn unload_kept(file: &Path) -> Result<(), CongestionError> {
-    let name = name_of(file);
-    let (was_there, before) = (fs::symlink_metadata(file).is_ok(), load::trace_of(&name));
-    load::unload_file(file)?;
-    // Not empty: others are kept.
-    let _ = fs::remove_dir(FOLDER);
-    if was_there {
-        wait_until_gone(&name, before.as_deref());
-    }
-    Ok(())
-}
-
-/// The kernel lets go of a link some time after its file, first of its number and then of the name. Not
-/// for ever: another process may hold it too.
-fn wait_until_gone(name: &str, before: Option<&str>) {
-    let is_there = || is_available(name).unwrap_or(false);
-    // Of another number, it is the next of that name.
-    let is_it = || load::trace_of(name).is_none_or(|now| Some(now.as_str()) == before);
-    let begin = Instant::now();
-    while is_there() && is_it() && begin.elapsed() < LETS_GO_WITHIN {
-        thread::sleep(LOOK_EVERY);
-    }
-}
-
-/// It takes the kernel milliseconds, and longer on a busy machine.
-const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-
 /// The name of what a file keeps.
-fn name_of(file: &Path) -> String {
+pub(crate) fn name_of(file: &Path) -> String {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.strip_suffix("-map").unwrap_or(&name).to_owned()
 }
