@@ -28,7 +28,7 @@ use crate::route::{ActiveRoute, listen_options};
 use crate::stop::Phase;
 use crate::worker::{Member, Order, Team, Worker};
 
-/// A gate that runs, in threads of its own. Dropped, it stops.
+/// A gate that runs, in threads of its own. It stops when it is dropped.
 pub struct Gate {
     team: Arc<Team>,
     /// The event loops of the workers.
@@ -37,7 +37,7 @@ pub struct Gate {
     state: Arc<Mutex<State>>,
 }
 
-/// What a reload changes.
+/// What a reload can change.
 #[derive(Debug)]
 struct State {
     config: Config,
@@ -60,30 +60,30 @@ pub struct Listening {
 pub struct Changes {
     /// Those that were not there before.
     pub added: Vec<Arc<str>>,
-    /// Those whose address was listened on already, and which are not what they were.
+    /// Those whose listener stays, and whose configuration differs.
     pub changed: Vec<Arc<str>>,
-    /// Those that are gone. Their flows go on.
+    /// Those that are gone. Their flows continue.
     pub removed: Vec<Arc<str>>,
-    /// What stays as it was until the gate is started anew: the names of keys.
+    /// The keys that change only when the gate is restarted.
     pub ignored: Vec<&'static str>,
 }
 
-/// What became of the flows that were open when a gate was told to stop, and of those that waited
-/// to be accepted.
+/// What became of the flows that were open when the gate was stopped, and of connections that waited to
+/// be accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Those that came to an end of their own.
+    /// Those that ended by themselves.
     pub finished: u64,
     /// Those that were reset.
     pub reset: u64,
 }
 
-/// Why a gate cannot start, or cannot become what it is told to.
+/// Why a gate cannot start or reload.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An address cannot be listened on, or an option cannot be had.
+    /// The kernel refused to listen on an address, or refused an option.
     #[error("route {route}: {cause}")]
     Listen {
         /// The route's name.
@@ -91,7 +91,7 @@ pub enum StartError {
         /// Why.
         cause: SocketError,
     },
-    /// Something cannot be changed while an address is listened on.
+    /// The key cannot change while the listener stays.
     #[error("route {route}: {key} cannot be changed while the gate runs")]
     Fixed {
         /// The route's name.
@@ -99,10 +99,11 @@ pub enum StartError {
         /// What: the name of a key.
         key: &'static str,
     },
-    /// Anybody could get anywhere by this proxy: it listens off loopback, and asks nobody who he is.
+    /// Every client could connect anywhere through this proxy: it listens off loopback, without a list of
+    /// clients or users.
     #[error("route {0}: an open proxy")]
     OpenProxy(Arc<str>),
-    /// Names cannot be resolved.
+    /// There is no resolver for names.
     #[error("resolver: {0}")]
     Resolver(ResolverError),
     /// The gate was told to stop.
@@ -135,7 +136,7 @@ impl Gate {
         Ok(gate)
     }
 
-    /// A gate that listens nowhere.
+    /// A gate without listeners.
     fn with_workers(context: Context, workers: usize, state: State) -> io::Result<Self> {
         let mut members = Vec::new();
         let mut parts = Vec::new();
@@ -161,44 +162,44 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Where it listens, in the order of the routes; nowhere once it was told to stop.
+    /// The addresses it listens on, in the order of the routes; none once it was told to stop.
     #[must_use]
     pub fn listening(&self) -> Vec<Listening> {
         lock(&self.state).listening()
     }
 
-    /// The flows that are open now, in no order.
+    /// The open flows, in no order.
     #[must_use]
     pub fn flows(&self) -> Vec<LiveFlow> {
         self.team.flows()
     }
 
-    /// How many flows are open now, with those that are on their way to a worker. It costs next to nothing.
+    /// How many flows are open, with those that are on their way to a worker. It is cheap.
     #[must_use]
     pub fn open_flows(&self) -> usize {
         self.team.open_flows()
     }
 
-    /// What can be seen of it, for as long as somebody looks.
+    /// What can be seen of it: the view may outlive it.
     #[must_use]
     pub fn view(&self) -> View {
         View { team: Arc::clone(&self.team), state: Arc::clone(&self.state) }
     }
 
-    /// Counts a reload that came to nothing before there was a configuration.
+    /// Counts a reload that failed before there was a configuration.
     pub fn count_failed_reload(&self) {
         self.team.context.statistics.gate.reloads_failed.add(1);
     }
 
-    /// Becomes what it is told to, without an end to any flow: those that are open keep to the route
-    /// that they took. An address that stays keeps its queue, and the options of its route count for
-    /// what is accepted from now on. A route that is gone takes what waits in its queue, and no more.
+    /// Takes a new configuration, without ending any flow: open flows keep the route that they took. A
+    /// listener whose address stays keeps its queue, and new options hold for what is accepted from now on.
+    /// The listener of a route that is gone serves what waits in its queue, and is closed.
     ///
     /// An address that overlaps with one that goes (`0.0.0.0:80` and `127.0.0.1:80`) is still in use: that
     /// takes two reloads.
     ///
     /// # Errors
-    /// Why it cannot: it stays what it was.
+    /// Why it cannot: nothing has changed then.
     pub fn reload(&self, config: Config) -> Result<Changes, StartError> {
         let changes = self.turn_into(config);
         let counts = &self.team.context.statistics.gate;
@@ -237,7 +238,7 @@ impl Gate {
         Ok(plan.changes)
     }
 
-    /// What each worker accepts from, for listeners that are new.
+    /// An acceptor for each worker and each new listener.
     fn acceptors_of(&self, bounds: &[Arc<Bound>]) -> io::Result<Vec<Vec<Acceptor>>> {
         let of_worker = |events: &Handle| {
             let _entered = events.enter();
@@ -246,28 +247,28 @@ impl Gate {
         self.loops.iter().map(of_worker).collect()
     }
 
-    /// Stops to accept, once what waits to be accepted has been; flows come to their end. Those that
-    /// have not after `limit` are reset. Returns at once: see [`Gate::ended`] and [`Gate::wait`]. Said
-    /// again, the earlier end counts.
+    /// Accepts what waits in the queues and no more, and lets flows end by themselves. Those that have not
+    /// after `limit` are reset. Returns at once: see [`Gate::ended`] and [`Gate::wait`]. If it is called
+    /// again, the earlier limit counts.
     pub fn drain(&self, limit: Duration) {
         self.team.context.stop.drain(limit);
-        self.tell();
+        self.notify();
     }
 
-    /// Stops to accept, and resets all flows. Each leaves its account. Returns at once.
+    /// Stops accepting, and resets all flows. Each leaves its account. Returns at once.
     pub fn stop(&self) {
         self.team.context.stop.stop();
-        self.tell();
+        self.notify();
     }
 
-    /// Has everybody look at the phase.
-    fn tell(&self) {
-        // The last acceptor that ends closes the socket.
+    /// Closes all listeners, and has all workers look at the phase.
+    fn notify(&self) {
+        // The last acceptor to end closes the socket.
         for bound in lock(&self.state).bounds.drain(..) {
             bound.close();
         }
         for member in &self.team.members {
-            member.look();
+            member.check_phase();
         }
     }
 
@@ -294,7 +295,7 @@ impl Gate {
 
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so, and its flows have left their accounts.
+            // A thread that has panicked has reported it, and its flows have left their accounts.
             let _ = thread.join();
         }
     }
@@ -325,7 +326,7 @@ impl State {
     }
 }
 
-/// What can be seen of a gate, also while it stops and after.
+/// What can be seen of a gate, also while it stops and afterwards.
 #[derive(Clone)]
 pub struct View {
     team: Arc<Team>,
@@ -369,7 +370,7 @@ fn work(runtime: &Runtime, worker: Worker, orders: UnboundedReceiver<Order>, _en
     runtime.block_on(Arc::new(worker).run(orders));
 }
 
-/// Tells that a worker has ended, however it has.
+/// Reports that a worker has ended, also by a panic.
 struct WorkerEnded {
     context: Arc<Context>,
     _held: Held,
@@ -382,14 +383,14 @@ impl Drop for WorkerEnded {
     }
 }
 
-/// How a gate becomes what it is told to.
+/// The steps from one configuration to the next.
 #[derive(Debug, Default)]
 struct Plan {
     /// The listeners, in the order of the routes.
     bounds: Vec<Arc<Bound>>,
-    /// Those of them that are new.
+    /// The new ones among them.
     opened: Vec<Arc<Bound>>,
-    /// Those that stay, and are not what they were.
+    /// Those that stay, with another configuration.
     kept: Vec<Kept>,
     gone: Vec<Arc<Bound>>,
     changes: Changes,
@@ -403,7 +404,7 @@ struct Kept {
 }
 
 impl Plan {
-    /// Opens what is new, and finds out whether the rest can be had.
+    /// Opens new listeners, and checks whether the rest is possible.
     fn of(state: &State, config: &Config, context: &Context) -> Result<Self, StartError> {
         if let Some(open) = config.routes.iter().find(|route| is_open_proxy(route)) {
             return Err(StartError::OpenProxy(Arc::clone(&open.name)));
@@ -464,7 +465,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Sets the options of listeners that stay: of all, or of none.
+    /// Sets the options of listeners that stay: of all of them, or of none.
     fn change_options(&self) -> Result<(), StartError> {
         for (at, Kept { bound, before, route }) in self.kept.iter().enumerate() {
             let (old, new) = (listen_options(before), listen_options(route));
@@ -473,7 +474,7 @@ impl Plan {
             }
             if let Err(cause) = bound.listener().change(&old, &new) {
                 for Kept { bound, before, route } in &self.kept[..=at] {
-                    // What they had they can have again.
+                    // The kernel granted the old ones before.
                     let _ =
                         bound.listener().change(&listen_options(route), &listen_options(before));
                 }
@@ -484,7 +485,7 @@ impl Plan {
     }
 }
 
-/// Whether a route listens where another one did. Port 0 is a place of its own for each route.
+/// Whether two routes listen on the same address. With port 0 only if they have the same name.
 fn is_same_place(before: &Route, route: &Route) -> bool {
     before.listen == route.listen && (route.listen.port() != 0 || before.name == route.name)
 }

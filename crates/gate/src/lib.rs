@@ -1,6 +1,6 @@
-//! A TCP gateway: takes connections, opens one for each where it is wanted, and joins the two.
+//! A TCP gateway: accepts connections, opens another for each to its target, and joins the two.
 //!
-//! This crate forbids a flow without an account: each connection that is accepted leaves exactly one
+//! This crate forbids a flow without an account: each accepted connection leaves exactly one
 //! [`Account`](lastbyte_core::account::Account), whatever became of it.
 
 #![forbid(unsafe_code)]

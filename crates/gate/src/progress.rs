@@ -10,16 +10,16 @@ use lastbyte_relay::{Relay, Side};
 use crate::config::Target;
 use crate::lock::lock;
 
-/// Bytes of one direction.
+/// The bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// Read from the one side.
+    /// Bytes read from one side.
     pub received: u64,
-    /// Of those, taken by this kernel for the other side.
+    /// Of those, bytes that this kernel took for the other side.
     pub written: u64,
 }
 
-/// Bytes of both directions.
+/// The bytes of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// From the client to the upstream.
@@ -50,8 +50,8 @@ impl Moved {
 
 /// How far a flow is.
 ///
-/// Its task alone writes, so that nothing is locked while data moves. The figures belong to no one
-/// moment: of those that are read, one may be ahead of another.
+/// Only its own task writes, so that nothing is locked while bytes move. A reader may see the figures of
+/// different moments.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     wanted: Mutex<Option<Arc<Target>>>,
@@ -61,7 +61,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Where the client wants to.
+    /// The target that is being connected to.
     pub(crate) fn set_wanted(&self, wanted: Option<&Arc<Target>>) {
         *lock(&self.wanted) = wanted.cloned();
     }
@@ -70,7 +70,7 @@ impl Progress {
         lock(&self.wanted).as_deref().map(ToString::to_string)
     }
 
-    /// Where that led.
+    /// The address that was connected to.
     pub(crate) fn set_upstream(&self, upstream: Option<SocketAddr>) {
         if let Some(upstream) = upstream {
             let _ = self.upstream.set(upstream);

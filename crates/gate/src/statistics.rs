@@ -1,8 +1,8 @@
-//! What a gate counts: each statistic with its name and what it says.
+//! The statistics of a gate, each with its name and description.
 //!
-//! A flow is counted at two places: when it is accepted, and when its account leaves. Bytes are also
-//! counted as they move, so that a flow that goes on for days is seen; what was not when the account
-//! leaves is added then. All together the sums are those of all accounts.
+//! A flow is counted when it is accepted, and when it leaves its account. Bytes are also counted as they
+//! move, so that a flow of days is visible; the rest is added with the account. In total the sums equal
+//! those of all accounts.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ use lastbyte_metrics::{
 use crate::progress::Moved;
 
 statistics! {
-    /// What a route counts.
+    /// The statistics of a route.
     pub struct RouteStatistics {
         /// Connections accepted.
         pub flows_accepted: Counter,
@@ -28,7 +28,7 @@ statistics! {
         pub flows_ended_reset: Counter,
         /// Flows whose upstream refused the connection.
         pub flows_ended_refused: Counter,
-        /// Flows to whose upstream no way led.
+        /// Flows whose upstream was unreachable.
         pub flows_ended_unreachable: Counter,
         /// Flows whose upstream did not answer the connect in time.
         pub flows_ended_connect_timeout: Counter,
@@ -40,19 +40,19 @@ statistics! {
         pub flows_ended_too_many_flows: Counter,
         /// Flows beyond the limit of one client's flows.
         pub flows_ended_too_many_of_client: Counter,
-        /// Flows beyond the limit of connects that are under way.
+        /// Flows beyond the limit of connects in progress.
         pub flows_ended_too_many_dials: Counter,
-        /// Flows to the gate itself, or to what leads back to it.
+        /// Flows to the gate itself, or to a target that leads back to it.
         pub flows_ended_loop: Counter,
-        /// Flows whose client asked what cannot be understood.
+        /// Flows whose client sent a request that cannot be understood.
         pub flows_ended_bad_request: Counter,
-        /// Flows whose client did not say who it is, or not truly.
+        /// Flows whose client did not authenticate, or with a wrong name or password.
         pub flows_ended_unauthenticated: Counter,
-        /// Flows whose client did not say in time what it wants.
+        /// Flows whose client did not send its request in time.
         pub flows_ended_request_timeout: Counter,
         /// Flows on which nothing moved for as long as the route allows.
         pub flows_ended_idle: Counter,
-        /// Flows of which a side took nothing for as long as the route allows.
+        /// Flows of which a side read nothing for as long as the route allows.
         pub flows_ended_stalled: Counter,
         /// Flows of which a side did not acknowledge the last bytes in time.
         pub flows_ended_unacked: Counter,
@@ -113,24 +113,24 @@ statistics! {
 }
 
 statistics! {
-    /// What the gate as a whole counts.
+    /// The statistics of the whole gate.
     pub struct GateStatistics {
         /// When the gate was started: whole seconds since 1970 (UTC).
         pub started_at: Gauge,
         /// Threads that carry flows.
         pub workers: Gauge,
-        /// Times that accepting had to pause, for want of descriptors or memory.
+        /// Times that accepting had to pause, because descriptors or memory were used up.
         pub accept_pauses: Counter,
         /// Reloads that were done.
         pub reloads: Counter,
         /// Reloads that were refused: the gate stayed what it was.
         pub reloads_failed: Counter,
-        /// Accounts that never became a line of the log, because it could not keep up.
+        /// Accounts that were not written to the log, because it could not keep up.
         pub log_lines_lost: Counter,
     }
 }
 
-/// All that can be read of a gate, in the order in which it is told.
+/// All statistics of a gate, in the order in which they are shown.
 pub fn declared() -> impl Iterator<Item = &'static Declared> {
     GateStatistics::declared().iter().chain(RouteStatistics::declared())
 }
@@ -294,7 +294,7 @@ mod tests {
         let file = include_str!("../../../docs/gate.md");
         let (_, rest) = file.split_once("<!-- statistics -->\n").unwrap();
         let (table, _) = rest.split_once("<!-- /statistics -->").unwrap();
-        let mut right = "| Name | Kind | Of | Says |\n| --- | --- | --- | --- |\n".to_owned();
+        let mut right = "| Name | Kind | Of | Meaning |\n| --- | --- | --- | --- |\n".to_owned();
         for one in declared() {
             let kind = match one.kind() {
                 Kind::Counter => "counter",

@@ -27,20 +27,20 @@ use crate::route::ActiveRoute;
 use crate::steps::{Step, Steps};
 use crate::stop::Phase;
 
-/// What a worker can be told.
+/// What a worker can be ordered to do.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// To accept.
     Accept(Acceptor),
     /// To serve what another one has accepted.
-    Serve(Begun),
+    Serve(NewFlow),
     /// To look at the phase of the gate.
-    Look,
+    CheckPhase,
 }
 
 /// A connection that was accepted, on its way to the worker that serves it.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct NewFlow {
     incoming: Incoming,
     route: Arc<ActiveRoute>,
     number: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Begun {
     open: Held,
 }
 
-/// All workers of a gate, as they see each other.
+/// All workers of a gate, as each of them sees the others.
 #[derive(Debug)]
 pub(crate) struct Team {
     pub(crate) context: Arc<Context>,
@@ -70,11 +70,11 @@ impl Team {
     }
 }
 
-/// What others see of a worker. Each has cache lines of its own: all write here often.
+/// What the others see of a worker. Each has cache lines of its own: all write here often.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Member {
-    /// Flows that it has, or that are on their way to it.
+    /// Flows that it serves, or that are on their way to it.
     load: AtomicUsize,
     acceptors: AtomicUsize,
     orders: UnboundedSender<Order>,
@@ -87,16 +87,16 @@ impl Member {
         Self { load, acceptors, orders, live: Live::default() }
     }
 
-    /// Has a worker accept. One that has ended does not, nor would anybody want it to.
+    /// Has a worker accept. One that has ended need not.
     pub(crate) fn accept(&self, acceptor: Acceptor) {
         self.acceptors.fetch_add(1, Ordering::Relaxed);
         let _ = self.orders.send(Order::Accept(acceptor));
     }
 
     /// Has a worker look at the phase of the gate.
-    pub(crate) fn look(&self) {
+    pub(crate) fn check_phase(&self) {
         // One that has ended has nothing left to look after.
-        let _ = self.orders.send(Order::Look);
+        let _ = self.orders.send(Order::CheckPhase);
     }
 
     fn is_idle(&self) -> bool {
@@ -115,10 +115,10 @@ pub(crate) struct Worker {
     ticks: AtomicBool,
 }
 
-/// Time between two looks of a worker that is about to end and has got one more flow.
+/// How often a worker that is about to end, and got one more flow, looks whether that has ended.
 const LAST_LOOKS: Duration = Duration::from_millis(10);
 
-/// How long flows may take to end when they are told to. They need not wait for anybody.
+/// How long flows may take to end when the gate stops. They wait for nothing then.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Worker {
@@ -127,7 +127,7 @@ impl Worker {
         Self { team, own, balance, pool: Pool::default(), ticks: AtomicBool::new(false) }
     }
 
-    /// Obeys until the gate has stopped and all flows here have ended.
+    /// Takes orders until the gate has stopped and all flows here have ended.
     pub(crate) async fn run(self: Arc<Self>, mut orders: UnboundedReceiver<Order>) {
         let mut given_up = None;
         loop {
@@ -136,7 +136,7 @@ impl Worker {
                 given_up => given_up,
             };
             let order = match until {
-                // Nobody can tell any more that a flow has ended.
+                // No order will come any more when a flow has ended.
                 _ if orders.is_closed() && orders.is_empty() => {
                     time::sleep(LAST_LOOKS).await;
                     None
@@ -148,8 +148,8 @@ impl Worker {
                 Some(Order::Accept(acceptor)) => {
                     tokio::spawn(accept(Arc::clone(&self), acceptor));
                 }
-                Some(Order::Serve(begun)) => self.begin(begun),
-                Some(Order::Look) | None => {}
+                Some(Order::Serve(flow)) => self.begin(flow),
+                Some(Order::CheckPhase) | None => {}
             }
             let now = Instant::now();
             if self.context().stop.limit().is_some_and(|limit| limit <= now) {
@@ -166,10 +166,10 @@ impl Worker {
                 Phase::Stopping => {}
             }
             if self.member().is_idle() {
-                // What is handed over from now on comes back to the one who has accepted it.
+                // A flow that is handed over from now on goes back to the worker that accepted it.
                 orders.close();
                 match orders.try_recv() {
-                    Ok(Order::Serve(begun)) => self.begin(begun),
+                    Ok(Order::Serve(flow)) => self.begin(flow),
                     Ok(_) => {}
                     Err(_) => return,
                 }
@@ -177,9 +177,9 @@ impl Worker {
         }
     }
 
-    /// Has the flow of a connection begin here. It is counted already.
-    fn begin(self: &Arc<Self>, begun: Begun) {
-        let Begun { incoming, route, number, began, at, open } = begun;
+    /// Begins a flow here. It is counted already.
+    fn begin(self: &Arc<Self>, flow: NewFlow) {
+        let NewFlow { incoming, route, number, began, at, open } = flow;
         let steps = Steps::of(number, &route.route.name);
         let notes = Notes {
             route,
@@ -208,7 +208,7 @@ impl Worker {
     }
 
     /// The worker that is to serve the next connection, if it is another one.
-    fn relief(&self) -> Option<&Member> {
+    fn less_loaded(&self) -> Option<&Member> {
         let members = &self.team.members;
         let own = self.member().load.load(Ordering::Relaxed);
         if own == 0 || members.len() == 1 {
@@ -217,35 +217,35 @@ impl Worker {
         let load = |member: &&Member| member.load.load(Ordering::Relaxed);
         let least = members.iter().min_by_key(load)?;
         let hands_over = lock(&self.balance).hands_over(own, load(&least), Instant::now());
-        // One that drains may have ended.
+        // A worker that drains may have ended.
         (hands_over && self.context().stop.phase() == Phase::Running).then_some(least)
     }
 }
 
-/// What an acceptor of a worker brings is served by that worker, or by one with fewer flows.
-struct Intaking<'a>(&'a Arc<Worker>);
+/// A connection that a worker accepts is served by that worker, or by one with fewer flows.
+struct WorkerIntake<'a>(&'a Arc<Worker>);
 
-impl Intake for Intaking<'_> {
+impl Intake for WorkerIntake<'_> {
     fn take(&self, incoming: Incoming, route: Arc<ActiveRoute>) {
         let Self(worker) = self;
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let number = worker.context().next_flow();
         route.statistics.flows_accepted.add(1);
         let open = route.statistics.flows_open.hold();
-        let mut begun = Begun { incoming, route, number, began, at: Instant::now(), open };
-        if let Some(relief) = worker.relief() {
-            relief.load.fetch_add(1, Ordering::AcqRel);
-            match relief.orders.send(Order::Serve(begun)) {
+        let mut flow = NewFlow { incoming, route, number, began, at: Instant::now(), open };
+        if let Some(other) = worker.less_loaded() {
+            other.load.fetch_add(1, Ordering::AcqRel);
+            match other.orders.send(Order::Serve(flow)) {
                 Ok(()) => return,
                 Err(back) => {
-                    relief.load.fetch_sub(1, Ordering::AcqRel);
+                    other.load.fetch_sub(1, Ordering::AcqRel);
                     let Order::Serve(back) = back.0 else { unreachable!("it is what was sent") };
-                    begun = back;
+                    flow = back;
                 }
             }
         }
         worker.member().load.fetch_add(1, Ordering::AcqRel);
-        worker.begin(begun);
+        worker.begin(flow);
     }
 
     fn on_pause(&self, route: &ActiveRoute, cause: SocketError) {
@@ -256,13 +256,13 @@ impl Intake for Intaking<'_> {
         !self.0.context().stop.is_stopping()
     }
 
-    fn has_room(&self) -> bool {
+    fn has_descriptors(&self) -> bool {
         self.0.team.open_flows() < self.0.context().most_flows.load(Ordering::Relaxed)
     }
 }
 
-/// Has a timer at hand while there are flows. A timer that is due before all others wakes its event loop
-/// by a system call, also from the very thread of that: this one is due before any of a flow.
+/// Keeps a timer while there are flows. A new timer that is due before all others wakes its event loop by a
+/// system call, even from that loop's own thread: this one is always due first.
 async fn tick(worker: Arc<Worker>) {
     while worker.member().load.load(Ordering::Relaxed) > 0 {
         time::sleep(TICK).await;
@@ -275,9 +275,9 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// The task of an acceptor.
 async fn accept(worker: Arc<Worker>, acceptor: Acceptor) {
-    acceptor.run(&Intaking(&worker)).await;
+    acceptor.run(&WorkerIntake(&worker)).await;
     worker.member().acceptors.fetch_sub(1, Ordering::AcqRel);
-    worker.member().look();
+    worker.member().check_phase();
 }
 
 /// The task of a flow.
@@ -301,12 +301,12 @@ fn serve(mut flow: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + S
     }
 }
 
-/// A flow that is open. It leaves an account whatever becomes of its task.
+/// A flow that is open. It leaves an account even if its task is dropped.
 #[derive(Debug)]
 struct OpenFlow {
     worker: Arc<Worker>,
     notes: Notes,
-    /// Its place in the list, once its task has run.
+    /// Its place in the list of open flows, once its task has run.
     place: Option<Place>,
     /// Counts it among those that are open; `None` once it has ended.
     open: Option<Held>,
@@ -326,7 +326,7 @@ impl OpenFlow {
         self.place = Some(self.worker.member().live.enter(entry));
     }
 
-    /// It has ended: with its account, or, if it was not served, with the reason.
+    /// The flow has ended: with its account, or, if it was not served, with the reason.
     fn leave(&mut self, account: Result<Account, Ended>) {
         let account = account.unwrap_or_else(|ended| self.notes.account(Err(ended)));
         self.notes.route.statistics.ended(&account, self.notes.progress.moved());
@@ -341,7 +341,7 @@ impl OpenFlow {
             let count = if stopped { &context.reset } else { &context.finished };
             count.fetch_add(1, Ordering::Relaxed);
             if is_last {
-                member.look();
+                member.check_phase();
             }
         }
         self.notes.steps.end();

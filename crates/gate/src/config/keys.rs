@@ -1,20 +1,20 @@
-//! The keys of a file, each with what it means: what is read, what is suggested, and the table of
-//! the manual all go by this list.
+//! The keys of a configuration file, each with its meaning. Reading, suggestions and the table of the
+//! manual all use this list.
 
 use std::fmt::Write;
 
 /// A key of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The table that it stands in.
+    /// The table that it belongs to.
     pub table: Table,
     /// Its name.
     pub name: &'static str,
-    /// A value of it, as it is written.
+    /// An example of its value, as written in the file.
     pub example: &'static str,
-    /// What holds without it.
+    /// The default.
     pub default: &'static str,
-    /// What it says.
+    /// What it means.
     pub about: &'static str,
 }
 
@@ -40,7 +40,7 @@ impl Table {
     pub const ALL: [Self; 6] =
         [Self::Gate, Self::Limits, Self::Route, Self::Leg, Self::Upstream, Self::Keepalive];
 
-    /// How it is written in a file.
+    /// Its heading in a file.
     #[must_use]
     pub fn heading(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ pub const KEYS: &[Key] = &[
         Table::Gate,
         "control",
         r#""/run/lastbyte/gate.sock""#,
-        "one in its user's folder",
+        "one in its user's directory",
         "A Unix socket, for its own user alone, on which the gate answers `lastbyte gate stat`.",
     ),
     key(
@@ -68,14 +68,14 @@ pub const KEYS: &[Key] = &[
         "metrics",
         r#""127.0.0.1:9464""#,
         "none",
-        "Where `GET /metrics` is answered over HTTP, for a collector. A port alone is on loopback.",
+        "The address where `GET /metrics` is answered over HTTP, for a collector. A port alone is on loopback.",
     ),
     key(
         Table::Gate,
         "drain",
         r#""60s""#,
         "60s",
-        "How long flows may go on when the gate is told to stop; the rest is reset then.",
+        "How long flows may continue when the gate is stopped; after that they are reset.",
     ),
     key(Table::Gate, "workers", "2", "one for each processor", "Threads that carry flows."),
     key(
@@ -83,16 +83,10 @@ pub const KEYS: &[Key] = &[
         "flows",
         "8000",
         "100000",
-        "Flows that are open at once; what is over is reset, and accounted for.",
+        "The most flows that are open at once; others are reset, and leave an account.",
     ),
-    key(
-        Table::Limits,
-        "flows_per_client",
-        "1000",
-        "50000",
-        "Of those, flows of one client's address.",
-    ),
-    key(Table::Limits, "dials", "256", "4096", "Connections that are being opened at once."),
+    key(Table::Limits, "flows_per_client", "1000", "50000", "The same for one client's address."),
+    key(Table::Limits, "dials", "256", "4096", "The most connects in progress at once."),
     key(
         Table::Route,
         "name",
@@ -112,7 +106,7 @@ pub const KEYS: &[Key] = &[
         "forward",
         r#""db.far.example:3306""#,
         "one of these three",
-        "Where flows go: a host and a port, or a list of them. Names are asked for anew for each flow.",
+        "The target: a host and a port, or a list of them. Names are resolved for each flow.",
     ),
     key(
         Table::Route,
@@ -133,70 +127,70 @@ pub const KEYS: &[Key] = &[
         "choice",
         r#""first-healthy""#,
         r#""round-robin""#,
-        "Which of several targets comes first: `round-robin` is each in turn, `first-healthy` the first that did not fail lately. The others follow where it fails.",
+        "Which of several targets is tried first: `round-robin` is each in turn, `first-healthy` the first that did not fail lately. If it fails, the others are tried.",
     ),
     key(
         Table::Route,
         "users",
         r#"{ alice = "secret" }"#,
-        "nobody has to say who it is",
-        "Who may use a proxy, and the passwords. Anybody who can read the file has them.",
+        "no authentication",
+        "The users of a proxy, and their passwords. Everybody who can read the file has them.",
     ),
     key(
         Table::Route,
         "users_file",
         r#""/etc/lastbyte/users""#,
         "none",
-        "The same from a file: lines of `name:password`, in a file that others cannot read. A relative path begins beside this file.",
+        "The same from a file that other users cannot read: lines of `name:password`. A relative path starts at this file's directory.",
     ),
     key(
         Table::Route,
         "allow",
         r#"["192.0.2.0/24", "2001:db8::/32"]"#,
         "everybody",
-        "Addresses and prefixes of clients that may come; others are reset.",
+        "Addresses and prefixes of clients that are admitted; others are reset.",
     ),
     key(
         Table::Route,
         "reach",
         r#"["10.0.0.0/8", "2001:db8::/32"]"#,
         "all; off loopback all but loopback and link-local addresses",
-        "Where a proxy connects to: addresses and prefixes, by whatever name. To others the client hears that it is not allowed.",
+        "Addresses and prefixes that a proxy may connect to, whatever name was asked for. A request for another is answered with \"not allowed\".",
     ),
     key(
         Table::Route,
         "request_timeout",
         r#""10s""#,
         "10s",
-        "How long a client of a proxy may take to say what it wants.",
+        "How long a client of a proxy may take to send its request.",
     ),
     key(
         Table::Route,
         "connect_timeout",
         r#""10s""#,
         "10s",
-        "How long connecting may take, names and all addresses included.",
+        "How long a connect may take, with name resolution and all addresses.",
     ),
     key(
         Table::Route,
         "idle_timeout",
         r#""2h""#,
         "none",
-        "How long a flow may be idle, with nothing waiting in either direction.",
+        "How long a flow may be idle, with no bytes waiting in either direction.",
     ),
     key(
         Table::Route,
         "stall_timeout",
         r#""5min""#,
         "none",
-        "How long a side that has bytes to take may take none of them.",
+        "How long a side may read none of the bytes that wait for it.",
     ),
     key(
         Table::Route,
         "settle_timeout",
         r#""30s""#,
         "30s",
-        "How long a side may take to acknowledge the next of the last bytes, once an end is known.",
+        "How long a side may take between two acknowledgements once the other side has ended.",
     ),
     key(
         Table::Leg,
@@ -224,14 +218,14 @@ pub const KEYS: &[Key] = &[
         "notsent_lowat",
         r#""128 KiB""#,
         "the machine's",
-        "How much may be written and not yet sent (`TCP_NOTSENT_LOWAT`).",
+        "How many bytes may be written and not yet sent (`TCP_NOTSENT_LOWAT`).",
     ),
     key(
         Table::Leg,
         "pacing",
         r#""95mbit""#,
         "none",
-        "The highest rate of payload that this host sends at, for each flow (`SO_MAX_PACING_RATE`).",
+        "The highest payload rate at which this host sends, for each flow (`SO_MAX_PACING_RATE`).",
     ),
     key(
         Table::Leg,
@@ -245,14 +239,14 @@ pub const KEYS: &[Key] = &[
         "keepalive",
         r#""60s""#,
         "60s, then 8 probes 15s apart",
-        "Probes a silent side so often (`SO_KEEPALIVE`), or as a table.",
+        "The interval of keep-alive probes on a silent connection (`SO_KEEPALIVE`), or a table.",
     ),
     key(
         Table::Leg,
         "mptcp",
         "true",
         "false",
-        "Multipath TCP, where both sides have it. What was acknowledged cannot be known over it.",
+        "Multipath TCP, where both sides support it. It does not report what was acknowledged.",
     ),
     key(
         Table::Leg,
@@ -266,14 +260,14 @@ pub const KEYS: &[Key] = &[
         "interface",
         r#""eth0""#,
         "any",
-        "The one interface that its packets may come and go by (`SO_BINDTODEVICE`).",
+        "The only interface for its packets, in both directions (`SO_BINDTODEVICE`).",
     ),
     key(
         Table::Leg,
         "nodelay",
         "false",
         "true",
-        "Whether a segment that is not full is sent at once (`TCP_NODELAY`).",
+        "Whether a partial segment is sent at once (`TCP_NODELAY`).",
     ),
     key(
         Table::Upstream,
@@ -294,14 +288,14 @@ pub const KEYS: &[Key] = &[
         "interval",
         r#""10s""#,
         "as idle",
-        "Time between two probes that nobody answers (`TCP_KEEPINTVL`).",
+        "Time between two unanswered probes (`TCP_KEEPINTVL`).",
     ),
     key(
         Table::Keepalive,
         "probes",
         "6",
         "9",
-        "Probes without an answer after which the connection is given up (`TCP_KEEPCNT`).",
+        "Unanswered probes after which the connection is given up (`TCP_KEEPCNT`).",
     ),
 ];
 
@@ -321,7 +315,7 @@ pub fn manual() -> String {
     let mut text = String::new();
     for table in Table::ALL {
         let _ = write!(text, "\n**{}**\n\n", table.heading());
-        text.push_str("| Key | Such as | Without it | Says |\n| --- | --- | --- | --- |\n");
+        text.push_str("| Key | Example | Default | Meaning |\n| --- | --- | --- | --- |\n");
         for Key { name, example, default, about, .. } in keys_of(table) {
             let _ = writeln!(text, "| `{name}` | `{example}` | {default} | {about} |");
         }
@@ -334,11 +328,11 @@ pub(super) fn keys_of(table: Table) -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(move |key| key.table == table)
 }
 
-/// What may have been meant by a key that these tables do not have: a sentence's second half.
-pub(super) fn meant(name: &str, tables: &[Table]) -> String {
+/// A suggestion for a key that these tables do not have: the second half of a sentence.
+pub(super) fn suggestion(name: &str, tables: &[Table]) -> String {
     let here: Vec<&str> = tables.iter().flat_map(|table| keys_of(*table)).map(|k| k.name).collect();
     if let Some(elsewhere) = KEYS.iter().find(|key| key.name == name) {
-        return format!("it belongs into {}", elsewhere.table.heading());
+        return format!("it belongs in {}", elsewhere.table.heading());
     }
     let near = here.iter().map(|key| (distance(name, key), *key)).min();
     match near {
@@ -347,8 +341,8 @@ pub(super) fn meant(name: &str, tables: &[Table]) -> String {
     }
 }
 
-/// How many letters have to be changed, put in or left out to make one word of the other
-/// (Levenshtein's distance); `-` and `_` count as one.
+/// Levenshtein's distance: how many letters have to be changed, inserted or removed to make one word of
+/// the other. `-` and `_` count as the same.
 pub(crate) fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -381,7 +375,7 @@ mod tests {
 
     #[test]
     fn near_keys_are_suggested() {
-        let told = |name| meant(name, &[Table::Leg, Table::Upstream]);
+        let told = |name| suggestion(name, &[Table::Leg, Table::Upstream]);
         assert_eq!(
             told("congestion_control"),
             "there are congestion, send_buffer, receive_buffer, \
@@ -389,7 +383,7 @@ mod tests {
         );
         assert_eq!(told("congestin"), "did you mean `congestion`?");
         assert_eq!(told("send-buffer"), "did you mean `send_buffer`?");
-        assert_eq!(told("connect_timeout"), "it belongs into [[route]]");
+        assert_eq!(told("connect_timeout"), "it belongs in [[route]]");
     }
 
     #[test]

@@ -141,16 +141,16 @@ struct Bed {
 const LONG: Duration = Duration::from_secs(20);
 
 impl Bed {
-    fn with_room(room: usize) -> Self {
+    fn with_capacity(room: usize) -> Self {
         let (written, see) = channel();
         let (answer, answers) = channel();
-        let (tell, told) = channel();
+        let (warn, told) = channel();
         let mut piped = Some(Piped { written, answers });
         let open = move || -> io::Result<Sink> {
             Ok(Box::new(piped.take().ok_or(io::ErrorKind::NotFound)?))
         };
-        let tell = move |sentence: &str| tell.send(sentence.to_owned()).unwrap();
-        let log = Log::with_room(room, Form::Text, Box::new(open), Box::new(tell)).unwrap();
+        let warn = move |sentence: &str| warn.send(sentence.to_owned()).unwrap();
+        let log = Log::with_capacity(room, Form::Text, Box::new(open), Box::new(warn)).unwrap();
         Self { log, written: see, answer, told }
     }
 
@@ -166,7 +166,7 @@ impl Bed {
 
 #[test]
 fn a_flow_never_waits_and_what_is_lost_is_counted() {
-    let bed = Bed::with_room(3);
+    let bed = Bed::with_capacity(3);
     bed.log.enter(account());
     assert_eq!(bed.piece().lines().count(), 1, "and from here on the writer is stuck");
     for _ in 0..10 {
@@ -185,11 +185,11 @@ fn a_flow_never_waits_and_what_is_lost_is_counted() {
 
 #[test]
 fn a_broken_pipe_is_told_once_and_ends_nothing() {
-    let bed = Bed::with_room(100);
+    let bed = Bed::with_capacity(100);
     bed.log.enter(account());
     bed.piece();
     bed.answer.send(Err(io::ErrorKind::BrokenPipe.into())).unwrap();
-    assert!(bed.told.recv_timeout(LONG).unwrap().contains("nobody reads the log any more"));
+    assert!(bed.told.recv_timeout(LONG).unwrap().contains("the log has no reader any more"));
     for _ in 0..5 {
         bed.log.enter(account());
     }
@@ -201,7 +201,7 @@ fn a_broken_pipe_is_told_once_and_ends_nothing() {
 
 #[test]
 fn a_full_disk_is_told_once_and_no_line_is_half() {
-    let bed = Bed::with_room(100);
+    let bed = Bed::with_capacity(100);
     let full = || Err(io::ErrorKind::StorageFull.into());
     bed.log.enter(account());
     let first = bed.piece();
@@ -228,7 +228,7 @@ fn a_full_disk_is_told_once_and_no_line_is_half() {
 
 #[test]
 fn an_end_does_not_wait_for_a_reader_that_does_not_read() {
-    let bed = Bed::with_room(1);
+    let bed = Bed::with_capacity(1);
     bed.log.enter(account());
     bed.piece();
     bed.log.enter(account());
