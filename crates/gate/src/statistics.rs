@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn each_statistic_is_told_once_and_has_words() {
+    fn each_statistic_is_declared_once() {
         let mut names: Vec<_> = declared().map(Declared::name).collect();
         assert_eq!(AllStatistics::new().snapshot().readings().len(), names.len());
         names.sort_unstable();

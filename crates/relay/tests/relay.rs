@@ -350,7 +350,7 @@ fn what_is_dropped_half_way_looks_cut_to_both_sides() {
 }
 
 #[test]
-fn a_reset_is_seen_also_from_a_side_that_was_told_of_the_other_end() {
+fn a_reset_is_seen_also_from_a_side_that_got_the_others_fin() {
     let times = RelayTimes { settle: SECOND, ..RelayTimes::default() };
     for from in Side::BOTH {
         let Bed { client, server, relay, .. } = bed_with(times, b"");

@@ -83,7 +83,7 @@ fn a_patient_finish_gives_up_only_where_nothing_moves() {
 }
 
 #[test]
-fn whoever_is_not_alone_asks_once_more_how_the_peer_ended() {
+fn a_shared_socket_asks_once_more_how_the_peer_ended() {
     let mut kernel = Kernel::connected(1000);
     let receipt = kernel.finish(kernel.facts(), want(Delivery::Acked), &[answers]).unwrap();
     assert_eq!(receipt.peer, PeerEnd::Fin);
@@ -91,7 +91,7 @@ fn whoever_is_not_alone_asks_once_more_how_the_peer_ended() {
 }
 
 #[test]
-fn whoever_is_alone_is_told_of_a_reset_after_everything_was_acked() {
+fn an_exclusive_socket_sees_a_reset_after_everything_was_acked() {
     let mut kernel = Kernel { alone: true, ..Kernel::connected(1000) };
     let resets = |kernel: &mut Kernel| {
         kernel.ack_fin();
@@ -102,7 +102,7 @@ fn whoever_is_alone_is_told_of_a_reset_after_everything_was_acked() {
 }
 
 #[test]
-fn whoever_half_closed_before_may_have_met_the_reset_since() {
+fn after_an_earlier_half_close_a_reset_may_have_been_taken() {
     let mut kernel = Kernel { alone: true, ..Kernel::connected(1000) };
     assert!(kernel.half_close());
     kernel.ack_fin();

@@ -375,15 +375,15 @@ mod tests {
 
     #[test]
     fn near_keys_are_suggested() {
-        let told = |name| suggestion(name, &[Table::Leg, Table::Upstream]);
+        let suggested = |name| suggestion(name, &[Table::Leg, Table::Upstream]);
         assert_eq!(
-            told("congestion_control"),
+            suggested("congestion_control"),
             "there are congestion, send_buffer, receive_buffer, \
             notsent_lowat, pacing, user_timeout, keepalive, mptcp, mark, interface, nodelay, source"
         );
-        assert_eq!(told("congestin"), "did you mean `congestion`?");
-        assert_eq!(told("send-buffer"), "did you mean `send_buffer`?");
-        assert_eq!(told("connect_timeout"), "it belongs in [[route]]");
+        assert_eq!(suggested("congestin"), "did you mean `congestion`?");
+        assert_eq!(suggested("send-buffer"), "did you mean `send_buffer`?");
+        assert_eq!(suggested("connect_timeout"), "it belongs in [[route]]");
     }
 
     #[test]

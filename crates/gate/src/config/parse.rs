@@ -151,7 +151,7 @@ mod tests {
         ] {
             let route: Route = word.parse().unwrap();
             assert_eq!((route.listen.to_string(), &*route.name), (listen.to_owned(), listen));
-            let told = match &route.kind {
+            let target = match &route.kind {
                 Kind::Forward(forward) => {
                     let targets = forward.targets.iter().map(Target::to_string);
                     targets.collect::<Vec<_>>().join(" ")
@@ -159,7 +159,7 @@ mod tests {
                 Kind::Socks5(_) => "socks5".to_owned(),
                 Kind::HttpConnect(_) => "http-connect".to_owned(),
             };
-            assert_eq!(told, leads, "{word}");
+            assert_eq!(target, leads, "{word}");
         }
     }
 

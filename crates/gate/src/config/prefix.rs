@@ -135,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_is_told_what_would_be() {
-        for (text, told) in [
+    fn an_error_says_what_a_prefix_would_be() {
+        for (text, expected) in [
             ("192.0.2.7/24", "write 192.0.2.0/24"),
             ("192.0.2.0/33", "/33 is not from /0 to /32"),
             ("192.0.2.0/", "is not an address"),
@@ -146,12 +146,12 @@ mod tests {
             ("", "is not an address"),
         ] {
             let error = text.parse::<Prefix>().unwrap_err().to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 
     #[test]
-    fn who_begins_alike_is_in_it() {
+    fn a_prefix_contains_addresses_that_share_its_bits() {
         let is_in = |text: &str, address: &str| prefix(text).contains(address.parse().unwrap());
         assert!(is_in("192.0.2.0/24", "192.0.2.255") && !is_in("192.0.2.0/24", "192.0.3.0"));
         assert!(is_in("192.0.2.0/24", "::ffff:192.0.2.1"), "a listener on :: says it so");

@@ -164,7 +164,7 @@ impl Answer {
     pub(super) fn flows(mut flows: Vec<LiveFlow>) -> Self {
         flows.sort_unstable_by_key(|flow| flow.flow);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let told = |flow: LiveFlow| Flow {
+        let shown = |flow: LiveFlow| Flow {
             flow: flow.flow,
             route: flow.route.to_string(),
             client: flow.client,
@@ -176,7 +176,7 @@ impl Answer {
             down_received_bytes: flow.moved.down.received,
             down_written_bytes: flow.moved.down.written,
         };
-        Self::Flows(flows.into_iter().map(told).collect())
+        Self::Flows(flows.into_iter().map(shown).collect())
     }
 
     pub(super) fn version(view: &View) -> Self {
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_are_told() {
+    fn similar_names_are_suggested() {
         assert_eq!(suggestion("flows_opn"), "did you mean `flows_open`?");
         assert!(suggestion("retransmitted").contains("`client_retransmitted_segments`"));
         assert!(suggestion("xyzzy").contains("--list"));

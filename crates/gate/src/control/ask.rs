@@ -18,7 +18,7 @@ use super::Answer;
 pub enum AskError {
     /// Nothing listens there.
     #[error("no gate answers there")]
-    Nobody,
+    NoGate,
     /// Another user's process listens there.
     #[error("a process of user {0} answers there, which this user does not trust")]
     Foreign(u32),
@@ -57,7 +57,7 @@ pub fn ask(path: &Path, question: &str) -> Result<Answer, AskError> {
 
 async fn ask_at(path: &Path, question: &str) -> Result<Vec<u8>, AskError> {
     let mut stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused => AskError::Nobody,
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => AskError::NoGate,
         _ => AskError::System(error),
     })?;
     let who = socket::peer_credentials(&stream).map_err(AskError::System)?.user;

@@ -135,7 +135,7 @@ struct Bed {
     log: Log,
     written: Receiver<Vec<u8>>,
     answer: Sender<io::Result<usize>>,
-    told: Receiver<String>,
+    warnings: Receiver<String>,
 }
 
 const LONG: Duration = Duration::from_secs(20);
@@ -144,14 +144,14 @@ impl Bed {
     fn with_capacity(room: usize) -> Self {
         let (written, see) = channel();
         let (answer, answers) = channel();
-        let (warn, told) = channel();
+        let (warn, warnings) = channel();
         let mut piped = Some(Piped { written, answers });
         let open = move || -> io::Result<Sink> {
             Ok(Box::new(piped.take().ok_or(io::ErrorKind::NotFound)?))
         };
         let warn = move |sentence: &str| warn.send(sentence.to_owned()).unwrap();
         let log = Log::with_capacity(room, Form::Text, Box::new(open), Box::new(warn)).unwrap();
-        Self { log, written: see, answer, told }
+        Self { log, written: see, answer, warnings }
     }
 
     /// The next piece that is written, as text.
@@ -180,27 +180,27 @@ fn a_flow_never_waits_and_what_is_lost_is_counted() {
     assert!(lines[0].starts_with("7 accounts were lost here"), "{lines:?}");
     bed.take_all();
     bed.log.end(LONG);
-    assert!(bed.told.try_recv().is_err());
+    assert!(bed.warnings.try_recv().is_err());
 }
 
 #[test]
-fn a_broken_pipe_is_told_once_and_ends_nothing() {
+fn a_broken_pipe_is_reported_once_and_ends_nothing() {
     let bed = Bed::with_capacity(100);
     bed.log.enter(account());
     bed.piece();
     bed.answer.send(Err(io::ErrorKind::BrokenPipe.into())).unwrap();
-    assert!(bed.told.recv_timeout(LONG).unwrap().contains("the log has no reader any more"));
+    assert!(bed.warnings.recv_timeout(LONG).unwrap().contains("the log has no reader any more"));
     for _ in 0..5 {
         bed.log.enter(account());
     }
     bed.log.end(LONG);
     assert_eq!(bed.log.lost(), 6);
-    assert!(bed.told.recv_timeout(LONG).unwrap().starts_with("6 accounts were not written"));
-    assert!(bed.told.try_recv().is_err());
+    assert!(bed.warnings.recv_timeout(LONG).unwrap().starts_with("6 accounts were not written"));
+    assert!(bed.warnings.try_recv().is_err());
 }
 
 #[test]
-fn a_full_disk_is_told_once_and_no_line_is_half() {
+fn a_full_disk_is_reported_once_and_no_line_is_truncated() {
     let bed = Bed::with_capacity(100);
     let full = || Err(io::ErrorKind::StorageFull.into());
     bed.log.enter(account());
@@ -208,7 +208,7 @@ fn a_full_disk_is_told_once_and_no_line_is_half() {
     bed.answer.send(Ok(10)).unwrap();
     assert_eq!(bed.piece(), first[10..]);
     bed.answer.send(full()).unwrap();
-    assert!(bed.told.recv_timeout(LONG).unwrap().contains("cannot be written"));
+    assert!(bed.warnings.recv_timeout(LONG).unwrap().contains("cannot be written"));
     bed.log.enter(account());
     assert_eq!(bed.piece(), "\n", "the end of the half line comes first");
     bed.answer.send(full()).unwrap();
@@ -219,7 +219,7 @@ fn a_full_disk_is_told_once_and_no_line_is_half() {
     bed.take_all();
     assert_eq!(bed.piece().lines().count(), 1);
     bed.take_all();
-    assert!(bed.told.recv_timeout(LONG).unwrap().contains("can be written again"));
+    assert!(bed.warnings.recv_timeout(LONG).unwrap().contains("can be written again"));
     bed.log.enter(account());
     assert!(bed.piece().starts_with("2 accounts were lost here"));
     bed.take_all();
@@ -238,7 +238,7 @@ fn an_end_does_not_wait_for_a_reader_that_does_not_read() {
 }
 
 #[test]
-fn a_log_is_opened_anew_when_told_to() {
+fn a_log_is_reopened_on_request() {
     let opened = Arc::new(AtomicU64::new(0));
     let opening = Arc::clone(&opened);
     let open = move || -> io::Result<Sink> {

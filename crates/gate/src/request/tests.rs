@@ -193,7 +193,7 @@ fn garbage_is_refused_and_the_answer_arrives() {
 }
 
 #[test]
-fn who_says_nothing_in_time_is_told_where_there_are_words() {
+fn a_client_without_a_request_in_time_is_answered_where_the_protocol_can() {
     run(async {
         for (kind, sent, answered) in [
             (socks5(), &b""[..], false),
@@ -216,7 +216,7 @@ fn who_says_nothing_in_time_is_told_where_there_are_words() {
 }
 
 #[test]
-fn who_leaves_is_known_by_how() {
+fn a_client_that_leaves_ends_by_fin_or_reset_in_the_account() {
     run(async {
         let (client, mut gate) = pair().await;
         client.shutdown(Shutdown::Write).unwrap();
@@ -232,7 +232,7 @@ fn who_leaves_is_known_by_how() {
 }
 
 #[test]
-fn failures_are_told_in_the_protocol() {
+fn failures_are_answered_in_the_protocol() {
     run(async {
         for (kind, head, begins) in [
             (socks5(), SOCKS5, &b"\x05\x00\x05\x05\x00\x01"[..]),

@@ -160,16 +160,19 @@ const FAULTS: &[(&str, &str)] = &[
 
 #[test]
 fn each_fault_has_its_line_and_key_and_what_would_be_right() {
-    for (text, told) in FAULTS {
+    for (text, expected) in FAULTS {
         let text = text.replace("ROUTE ", ROUTE);
         let error = parse(&text).unwrap_err().to_string();
-        let told = format!("gate.toml{told}");
-        assert!(error.lines().any(|line| line.starts_with(&told)), "{text}\n{told}\n{error}");
+        let expected = format!("gate.toml{expected}");
+        assert!(
+            error.lines().any(|line| line.starts_with(&expected)),
+            "{text}\n{expected}\n{error}"
+        );
     }
 }
 
 #[test]
-fn all_faults_are_told_in_the_order_of_their_lines() {
+fn all_faults_are_reported_in_the_order_of_their_lines() {
     let text = "drain = '1'\n[[route]]\nlisten = 'x'\nforwrd = 'a:1'\n[route.upstream]\nmptcp = 1\n\
                 [[route]]\nname = 'b'\nlisten = '2'\nforward = 'a'\n";
     let error = parse(text).unwrap_err().to_string();
@@ -238,7 +241,7 @@ fn users_lie_in_a_file_that_others_cannot_read() {
     let users: Vec<_> =
         users.iter().map(|user| (user.name.as_str(), user.password.as_str())).collect();
     assert_eq!(users, [("alice", "se:cret"), ("bob", "x")]);
-    for (text, mode, told) in [
+    for (text, mode, expected) in [
         ("alice:secret\n", 0o644, "every user can read it: chmod 640"),
         ("alice:a\nbob\n", 0o600, "users:2: write name:password"),
         ("alice:\n", 0o600, "users:1: the password of \"alice\""),
@@ -248,19 +251,19 @@ fn users_lie_in_a_file_that_others_cannot_read() {
         folder.file("users", text, mode);
         let error = ConfigFile::read(&gate).unwrap_err().to_string();
         assert!(error.contains(":4:14: route 127.0.0.1:1: users_file: "), "{error}");
-        assert!(error.contains(told) && !error.contains("hidden"), "{told}: {error}");
+        assert!(error.contains(expected) && !error.contains("hidden"), "{expected}: {error}");
     }
 }
 
 #[test]
-fn passwords_that_everybody_can_read_are_told() {
+fn passwords_that_every_user_can_read_are_reported() {
     let folder = Folder::new("passwords");
     let text = "[[route]]\nlisten = '1'\nsocks5 = true\nusers = { a = 'b' }\n";
-    for (mode, told) in [(0o644, true), (0o640, false)] {
+    for (mode, expected) in [(0o644, true), (0o640, false)] {
         let file = ConfigFile::read(&folder.file("gate.toml", text, mode)).unwrap();
         let advice = file.check(&Machine::read()).advice;
-        let is_told = |one: &Remark| one.sentence.contains("can read these passwords");
-        assert_eq!(advice.iter().any(is_told), told, "{advice:?}");
+        let is_reported = |one: &Remark| one.sentence.contains("can read these passwords");
+        assert_eq!(advice.iter().any(is_reported), expected, "{advice:?}");
     }
 }
 
