@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lastbyte_core::account::{Account, Ended, How, Leg, Party};
 use lastbyte_core::finish::Unproven;
-use lastbyte_relay::{Over, Relayed, Side};
+use lastbyte_relay::{RelayEnd, Relayed, Side};
 
 use crate::granted::Granted;
 use crate::progress::{Moved, Progress};
@@ -44,7 +44,7 @@ impl Notes {
         account.connect = self.connect;
         match ended {
             Ok(relayed) => {
-                account.ended = ended_by(relayed.over, relayed.unacked);
+                account.ended = ended_by(relayed.end, relayed.unacked);
                 (account.up, account.down) = (relayed.up, relayed.down);
                 (account.client, account.upstream) = (relayed.client, Some(relayed.upstream));
             }
@@ -71,26 +71,26 @@ impl Notes {
 }
 
 /// Who ended a flow that was relayed, and how.
-fn ended_by(over: Over, unacked: Option<(Side, Unproven)>) -> Ended {
-    match (over, unacked) {
-        (Over::Fin(_), Some((side, Unproven::Reset))) => Ended::because(
+fn ended_by(end: RelayEnd, unacked: Option<(Side, Unproven)>) -> Ended {
+    match (end, unacked) {
+        (RelayEnd::Fin(_), Some((side, Unproven::Reset))) => Ended::because(
             party(side),
             How::Reset,
             "after both FINs were passed on, before everything was acknowledged",
         ),
-        (Over::Fin(_), Some((side, why))) => Ended::because(party(side), How::Unacked, why),
-        (Over::Fin(side), None) => Ended::new(party(side), How::Fin),
-        (Over::Cut(side), Some((other, why))) if other != side => {
+        (RelayEnd::Fin(_), Some((side, why))) => Ended::because(party(side), How::Unacked, why),
+        (RelayEnd::Fin(side), None) => Ended::new(party(side), How::Fin),
+        (RelayEnd::Reset(side), Some((other, why))) if other != side => {
             let detail = format!("not all bytes from before it reached the {other}: {why}");
             Ended::because(party(side), How::Reset, detail)
         }
-        (Over::Cut(side), _) => Ended::new(party(side), How::Reset),
-        (Over::Idle, _) => Ended::new(Party::Gate, How::Idle),
-        (Over::Stalled { side, cut_by: Some(by) }, _) => {
+        (RelayEnd::Reset(side), _) => Ended::new(party(side), How::Reset),
+        (RelayEnd::Idle, _) => Ended::new(Party::Gate, How::Idle),
+        (RelayEnd::Stalled { side, reset_by: Some(by) }, _) => {
             let detail = format!("the {side} stopped reading the bytes from before it");
             Ended::because(party(by), How::Reset, detail)
         }
-        (Over::Stalled { side, .. }, _) => {
+        (RelayEnd::Stalled { side, .. }, _) => {
             Ended::because(Party::Gate, How::Stalled, format!("the {side} stopped reading"))
         }
         (_, _) => Ended::new(Party::Gate, How::Stopped),
