@@ -1,13 +1,13 @@
 //! Congestion controls in BPF: a catalogue, loaded into the running kernel when wanted.
 //!
-//! This crate forbids an algorithm that stays in the kernel unasked: what [`load()`] returns takes it
-//! away when it is dropped or its process ends, unless [`Registered::keep`] was called.
+//! This crate forbids an algorithm that stays in the kernel unasked: it is unloaded when the value that
+//! [`load()`] returned is dropped or its process ends, unless [`Registered::keep`] was called.
 //!
-//! The names of algorithms are machine-wide. Those of this catalogue begin with `lb_`, so that they
-//! stand beside the kernel's own: [`find`] knows `vegas` and `lb_vegas` for the same.
+//! The names of algorithms are machine-wide. Those of this catalogue begin with `lb_`, so that they do not
+//! collide with the kernel's own: [`find`] takes `vegas` and `lb_vegas` for the same.
 //!
-//! The programs themselves are in `bpf/`, one file each, with the paper or RFC that it follows at the
-//! top and what they share in `tcp.h`.
+//! The programs themselves are in `bpf/`, one file for each algorithm, with its paper or RFC at the top;
+//! `tcp.h` has what they share.
 
 #![forbid(unsafe_code)]
 

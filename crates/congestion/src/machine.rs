@@ -1,4 +1,4 @@
-//! What is loaded on this machine, and who holds it.
+//! The loaded algorithms of this machine, and their holders.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::holder::Holder;
 use crate::struct_ops;
 use crate::sysctl::available;
 
-/// Those that are loaded of the catalogue, with their holders.
+/// The loaded algorithms of the catalogue, with their holders.
 #[must_use]
 pub fn holders() -> Vec<(String, Holder)> {
     let available = available().unwrap_or_default();
@@ -16,16 +16,16 @@ pub fn holders() -> Vec<(String, Holder)> {
     ours.map(|name| (name.clone(), holder_of(&name))).collect()
 }
 
-/// Who holds one that is loaded, of the catalogue or not. What is not of the catalogue seems to be the
-/// kernel's to who may not ask (`CAP_SYS_ADMIN`).
+/// The holder of a loaded algorithm, of the catalogue or not. Without `CAP_SYS_ADMIN` one that is not of the
+/// catalogue is reported as the kernel's.
 #[must_use]
 pub fn holder_of(name: &str) -> Holder {
     if let Some((_, file)) = kept().into_iter().find(|(of, _)| of == name) {
         return Holder::File(file);
     }
-    match struct_ops::trace_of(name) {
+    match struct_ops::fdinfo_line(name) {
         Some(line) => process_with(&line).unwrap_or_else(|| {
-            // A link that nobody can be seen to have is somebody's; a map holds itself.
+            // A link is held by a process that we cannot see; a map needs no holder.
             if line.starts_with("map_id") { Holder::Nobody } else { Holder::Unknown }
         }),
         None if is_of_catalogue(name) => Holder::Unknown,

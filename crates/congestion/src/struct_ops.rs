@@ -6,12 +6,11 @@ use lastbyte_bpf::StructOps;
 
 use crate::error::CongestionError;
 
-/// The line of `/proc/PID/fdinfo` by which the process is found that holds an algorithm; `None` where
-/// no process can.
-pub(crate) fn trace_of(name: &str) -> Option<String> {
+/// The line in `/proc/PID/fdinfo` of the process that holds an algorithm; `None` where no process can.
+pub(crate) fn fdinfo_line(name: &str) -> Option<String> {
     let all = StructOps::all();
     let named = || all.iter().filter(|one| one.name == name);
-    // What is no longer registered stays for as long as connections have it; it has no link then.
+    // An unregistered algorithm stays as long as connections use it, without a link.
     if let Some(link) = named().find_map(|one| one.link) {
         return Some(format!("link_id:\t{link}"));
     }
@@ -19,7 +18,7 @@ pub(crate) fn trace_of(name: &str) -> Option<String> {
     Some(format!("map_id:\t{map}"))
 }
 
-/// Unregisters what no link holds: what a process left that was killed, before Linux 6.4.
+/// Unregisters an algorithm without a link, which a killed process has left, before Linux 6.4.
 pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
     let all = StructOps::all();
     let left = all.iter().find(|one| one.name == name && !one.is_tied && one.is_registered);
@@ -27,7 +26,7 @@ pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
     Ok(lastbyte_bpf::unregister(left)?)
 }
 
-/// Unregisters what a file keeps, and removes it.
+/// Unregisters the algorithm that a file keeps, and removes the file.
 pub(crate) fn unload_file(file: &Path) -> Result<(), CongestionError> {
     Ok(lastbyte_bpf::unload_kept(file)?)
 }

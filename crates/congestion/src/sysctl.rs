@@ -22,7 +22,7 @@ pub fn is_available(name: &str) -> Result<bool, CongestionError> {
     Ok(available()?.iter().any(|one| one == name))
 }
 
-/// Those that programs without rights may use (`net.ipv4.tcp_allowed_congestion_control`).
+/// Those that programs without privileges may use (`net.ipv4.tcp_allowed_congestion_control`).
 ///
 /// # Errors
 /// As [`available`].
@@ -30,7 +30,7 @@ pub fn allowed() -> Result<Vec<String>, CongestionError> {
     names_in("tcp_allowed_congestion_control")
 }
 
-/// What new sockets of this network namespace have (`net.ipv4.tcp_congestion_control`).
+/// The default of new sockets in this network namespace (`net.ipv4.tcp_congestion_control`).
 ///
 /// # Errors
 /// As [`available`].

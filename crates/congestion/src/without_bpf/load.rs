@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use crate::catalogue::{Algorithm, Given};
 use crate::error::CongestionError;
 
-/// Whether this program can load anything into this kernel: it cannot.
+/// Whether this program can load algorithms into this kernel: it cannot.
 ///
 /// # Errors
 /// [`CongestionError::BuiltWithout`], always.
 pub fn ability() -> Result<(), CongestionError> {
-    let why = "its feature `bpf` was off, which wants clang, libelf, zlib and pkg-config";
+    let why = "its feature `bpf` was off, which needs clang, libelf, zlib and pkg-config";
     Err(CongestionError::BuiltWithout(why.to_owned()))
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::CongestionError;
 use crate::load;
 
-pub(crate) fn trace_of(_: &str) -> Option<String> {
+pub(crate) fn fdinfo_line(_: &str) -> Option<String> {
     None
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
     Err(CongestionError::NotLoaded(name.to_owned()))
 }
 
-/// A link goes with its file. What a map keeps would stay without it, and only a loader can unregister it.
+/// A link ends with its file. A map's algorithm would stay registered without it, and unregistering needs BPF.
 pub(crate) fn unload_file(file: &Path) -> Result<(), CongestionError> {
     if file.to_string_lossy().ends_with("-map") && file.exists() {
         load::ability()?;
