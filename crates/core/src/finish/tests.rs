@@ -48,7 +48,7 @@ fn closed_in_four_calls_when_the_peer_answers() {
     assert_eq!(kernel.calls.len() - 2, 4, "{:?}", kernel.calls);
 }
 
-/// When it gives up, where the queue is so long at each time.
+/// When a finish gives up, if the queue has this length at each time.
 fn given_up_at(patient: bool, queue: fn(Duration) -> u32) -> Duration {
     let kernel = Kernel::connected(1000);
     let facts = kernel.facts();
@@ -138,18 +138,18 @@ fn a_peer_that_only_acknowledges_is_waited_for_by_edges_after_a_while() {
 }
 
 #[test]
-fn what_came_before_the_finish_is_looked_for_when_no_event_tells_of_it() {
+fn bytes_from_before_the_finish_are_looked_for_without_an_event() {
     let mut kernel = Kernel::connected(1000);
     let mut machine = Finish::new(kernel.facts(), want(Delivery::Acked), Duration::ZERO);
     machine.on_half_close(kernel.half_close());
-    // A driver that is told only of news knows nothing of bytes that came before.
+    // A driver that reports only new events does not know of bytes that came before.
     machine.on_wake(60 * MS, Woken::default());
     machine.on_unacked(kernel.queue());
     assert!(matches!(machine.next(), Action::Drain { .. }));
 }
 
 #[test]
-fn sooner_half_closed_is_waited_for_by_edges_at_once() {
+fn after_an_earlier_half_close_edges_are_waited_for_at_once() {
     let mut kernel = Kernel::connected(1000);
     assert!(kernel.half_close());
     let facts = Facts { half_closed: true, ..kernel.facts() };
