@@ -74,9 +74,9 @@ fn mistakes_in_a_file_are_named_with_line_and_key() {
             words,
             &[
                 &format!("{file}:1:9: drain: 60 is a number"),
-                &format!("{file}:2:1: route 127.0.0.1:0: it leads nowhere"),
+                &format!("{file}:2:1: route 127.0.0.1:0: it has no target"),
                 &format!(
-                    "{file}:4:1: route 127.0.0.1:0: forwrd: nobody knows this key: did you mean `forward`?"
+                    "{file}:4:1: route 127.0.0.1:0: forwrd: unknown key: did you mean `forward`?"
                 ),
                 &format!("{file}:6:10: route 127.0.0.1:0: upstream.pacing: \"9\" has no unit"),
             ],
@@ -114,10 +114,10 @@ fn a_check_says_what_each_route_does() {
         "send_buffer 64 KiB (granted: send buffer 128 KiB with its overhead)",
         "idle 7200 s, stall no limit",
         "where clients ask by SOCKS 5: alice\n",
-        &format!("advice: {file}:1:1: route db: allow: whoever can reach 0.0.0.0:3307"),
+        &format!("advice: {file}:1:1: route db: allow: every client that can reach 0.0.0.0:3307"),
         &format!("advice: {file}:7:1: route db: upstream.send_buffer: "),
-        "governs only what this host sends to the upstream",
-        "put the gate at the sender",
+        "affects only what this host sends to the upstream",
+        "run the gate there",
     ] {
         assert!(told.stdout.contains(said), "{said}: {told:#?}");
     }
@@ -207,9 +207,7 @@ fn a_broken_file_changes_nothing_and_a_good_one_does() {
     scratch.file("gate.toml", good.replace("forward", "forwrd"));
     gate.signal("HUP");
     gate.says("nothing is changed, it goes on as before");
-    gate.says(&format!(
-        "{file}:4:1: route a: forwrd: nobody knows this key: did you mean `forward`?"
-    ));
+    gate.says(&format!("{file}:4:1: route a: forwrd: unknown key: did you mean `forward`?"));
     end(flow(address, &upstream));
 
     let two = format!("{good}[[route]]\nname = 'b'\nlisten = '0'\nforward = '{to}'\n");
@@ -242,11 +240,11 @@ fn a_reader_of_the_log_that_goes_away_ends_nothing() {
     let gate = Gate::writing_to(&scratch, &mut asked(&scratch, &[&word]), writer.into());
     let address = gate.address("127.0.0.1:0");
     end(flow(address, &upstream));
-    gate.says("nobody reads the log any more: flows go on without one");
+    gate.says("the log has no reader any more: flows go on without one");
     end(flow(address, &upstream));
     gate.signal("TERM");
     let stderr = gate.ends_with(0);
-    assert_eq!(stderr.matches("nobody reads").count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("no reader any more").count(), 1, "{stderr}");
 }
 
 #[test]

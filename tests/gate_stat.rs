@@ -202,7 +202,7 @@ fn another_user_gets_no_answer() {
     refused(&mut ask(&socket), &["Permission denied"]);
     // Nor where the file would let it in.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
-    refused(&mut ask(&socket), &["hung up", "its own user and root"]);
+    refused(&mut ask(&socket), &["closed the connection", "its own user and root"]);
     // Root can ask anybody's.
     let own = scratch.path().join("own");
     fs::create_dir(&own).unwrap();

@@ -77,7 +77,7 @@ fn a_client_that_never_reads_is_ended_by_the_deadline() {
     assert_eq!(sent.error, Some(std::io::ErrorKind::ConnectionReset));
     let account = gate.accounts(1).remove(0);
     assert_eq!((&account["ended_by"], &account["ended_how"]), (&"gate".into(), &"stalled".into()));
-    assert_eq!(account["ended_detail"], "the client took nothing", "{account}");
+    assert_eq!(account["ended_detail"], "the client stopped reading", "{account}");
     assert_eq!(account["complete"], false);
     let [received, written, acked] =
         ["down_received_bytes", "down_written_bytes", "down_acked_bytes"]

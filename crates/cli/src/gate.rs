@@ -128,7 +128,7 @@ impl WhatArgs {
         let asks = |route: &Arc<Route>| !matches!(route.kind, Kind::Forward(_));
         ensure!(
             users.is_none() || all.iter().any(asks),
-            "--users-file: no route here asks who comes"
+            "--users-file: no route here authenticates clients"
         );
         ensure!(
             self.reach.is_empty() || all.iter().any(asks),

@@ -1,32 +1,31 @@
-//! What there is, and what each is good and bad for.
+//! The catalogue: each algorithm, and what it is good and bad for.
 
 /// A congestion control of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Algorithm {
-    /// The name that it has in papers: `vegas`.
+    /// Its name in papers: `vegas`.
     pub plain: &'static str,
-    /// The name in the kernel: `lb_vegas`.
+    /// Its name in the kernel: `lb_vegas`.
     pub name: &'static str,
-    /// What it was written from.
+    /// The paper or RFC that it implements.
     pub source: &'static str,
-    /// What to take it for.
+    /// Where to use it.
     pub good_for: &'static str,
-    /// Where not to.
+    /// Where not to use it.
     pub bad_for: &'static str,
-    /// Whether it goes by a rate that the user names.
+    /// Whether it sends at a rate that the user gives.
     pub wants_rate: bool,
-    /// Whether it decides how fast packets leave, which the kernel lets it do since Linux 6.0.
+    /// Whether it sets the pacing rate, which the kernel allows since Linux 6.0.
     pub sets_pace: bool,
-    /// Whether it is what kernels have under the plain name, or something else.
+    /// Whether it is the same algorithm as the kernel's of the plain name.
     pub is_as_kernels: bool,
 }
 
-/// What the user may say of an algorithm.
+/// The parameters of an algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// The rate for all its connections that have no `SO_MAX_PACING_RATE` of their own, in bytes a
-    /// second.
+    /// The rate of all its connections without a `SO_MAX_PACING_RATE` of their own, in bytes per second.
     pub rate: Option<u64>,
 }
 
@@ -42,7 +41,7 @@ pub fn find(name: &str) -> Option<&'static Algorithm> {
     ALGORITHMS.iter().find(|one| one.plain == name || one.name == name)
 }
 
-/// Whether a name in the kernel is of the catalogue, and not the kernel's own.
+/// Whether an algorithm's name in the kernel is one of the catalogue, not the kernel's own.
 #[must_use]
 pub fn is_of_catalogue(name: &str) -> bool {
     ALGORITHMS.iter().any(|one| one.name == name)

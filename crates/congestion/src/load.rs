@@ -1,30 +1,31 @@
-//! An algorithm into the kernel, and out of it again.
+//! Loads an algorithm into the kernel.
 
 use std::path::{Path, PathBuf};
 
-use lastbyte_bpf::{Attached, BpfError, Kernel, Object, StructOps};
+use lastbyte_bpf::{Attached, BpfError, Kernel, Object};
 
+use crate::bpffs::{self, FOLDER};
 use crate::catalogue::{Algorithm, Given};
 use crate::error::CongestionError;
-use crate::kept::{self, FOLDER};
-use crate::machine;
+use crate::machine::holder_of;
+use crate::sysctl::is_available;
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
-/// Whether this program can load anything into this kernel.
+/// Whether this program can load algorithms into this kernel.
 ///
 /// # Errors
 /// [`CongestionError::BuiltWithout`]; [`CongestionError::OldKernel`]; or that the kernel does not
-/// describe its types. Rights are seen when something is loaded.
+/// describe its types. Missing privileges show only when an algorithm is loaded.
 pub fn ability() -> Result<(), CongestionError> {
     able().map(drop)
 }
 
-/// The objects, and a kernel that takes them.
+/// The objects, and the kernel, if it supports them.
 fn able() -> Result<(Objects, Kernel), CongestionError> {
     let objects = OBJECTS.map_err(|why| CongestionError::BuiltWithout(why.to_owned()))?;
     let kernel = Kernel::look()?;
-    // What the kernel makes of each structure of functions that it takes.
+    // The kernel has such a type for each `struct_ops` that it supports.
     if kernel.has_struct("bpf_struct_ops_tcp_congestion_ops") {
         Ok((objects, kernel))
     } else {
@@ -32,14 +33,14 @@ fn able() -> Result<(Objects, Kernel), CongestionError> {
     }
 }
 
-/// Plain names, and images.
+/// Plain names, with their images.
 type Objects = &'static [(&'static str, &'static [u8])];
 
 /// Loads an algorithm, so that sockets of the whole machine can ask for it by [`Algorithm::name`].
 ///
 /// # Errors
-/// [`CongestionError::Loaded`] where it is there, [`CongestionError::TakesNoRate`],
-/// [`CongestionError::WantsPacing`], [`CongestionError::BuiltWithout`], and what the kernel says against it.
+/// [`CongestionError::Loaded`] if it is loaded, [`CongestionError::TakesNoRate`],
+/// [`CongestionError::WantsPacing`], [`CongestionError::BuiltWithout`], and the kernel's refusals.
 pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, CongestionError> {
     let (objects, kernel) = able()?;
     if given.rate.is_some() && !algorithm.wants_rate {
@@ -49,13 +50,13 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
     let (_, image) = image.ok_or(CongestionError::NoObject(algorithm.name))?;
     let loaded = || {
         let name = algorithm.name.to_owned();
-        CongestionError::Loaded { holder: machine::holder_of(&name), name }
+        CongestionError::Loaded { holder: holder_of(&name), name }
     };
-    // The kernel would refuse it too, and write that into its log.
-    if machine::is_available(algorithm.name)? {
+    // The kernel would refuse it too, and log that.
+    if is_available(algorithm.name)? {
         return Err(loaded());
     }
-    // A helper that came with the same version tells: the right itself shows nowhere.
+    // A BPF helper of the same version is the sign: the permission itself cannot be looked up.
     if algorithm.sets_pace
         && !kernel.has_value("bpf_func_id", "BPF_FUNC_tcp_raw_gen_syncookie_ipv4")
     {
@@ -76,8 +77,8 @@ pub fn load(algorithm: &Algorithm, given: Given) -> Result<Registered, Congestio
     Ok(Registered { name: algorithm.name, attached })
 }
 
-/// An algorithm that this process holds in the kernel. Dropped, it cannot be chosen any more;
-/// connections that have it keep it to their end.
+/// An algorithm that this process holds in the kernel. After it is dropped no socket can choose it;
+/// connections that use it keep it to their end.
 pub struct Registered {
     name: &'static str,
     attached: Attached,
@@ -90,29 +91,29 @@ impl Registered {
         self.name
     }
 
-    /// Whether the kernel takes it away when this process ends, however it ends: before Linux 6.4 only
-    /// an orderly end does.
+    /// Whether the kernel unloads it when this process ends, also by a signal: before Linux 6.4 only an
+    /// orderly end does.
     #[must_use]
     pub fn ends_with_process(&self) -> bool {
         self.attached.is_tied()
     }
 
-    /// The file by which [`Self::keep`] will keep it.
+    /// The file in which [`Self::keep`] would keep it.
     #[must_use]
     pub fn file(&self) -> PathBuf {
         lastbyte_bpf::kept_in(Path::new(FOLDER), self.name, self.attached.is_tied())
     }
 
-    /// Keeps it until the next boot, or until it is unloaded. Returns the file that does.
+    /// Keeps it until the next boot, or until it is unloaded. Returns the file that keeps it.
     ///
     /// # Errors
-    /// [`CongestionError::NoBpffs`], [`CongestionError::File`], and what the kernel says against it.
+    /// [`CongestionError::NoBpffs`], [`CongestionError::File`], and the kernel's refusals.
     pub fn keep(self) -> Result<PathBuf, CongestionError> {
-        Ok(self.attached.keep(&kept::folder()?)?)
+        Ok(self.attached.keep(&bpffs::folder()?)?)
     }
 }
 
-/// As `struct given` of `bpf/tcp.h` has it.
+/// The layout of `struct given` of `bpf/tcp.h`.
 fn constants(given: Given, kernel: &Kernel) -> [u8; 16] {
     // cong_control(sk, ack, flag, rs) since Linux 6.10.
     let has_ack = kernel.arguments_of("tcp_congestion_ops", "cong_control") == Some(4);
@@ -120,32 +121,4 @@ fn constants(given: Given, kernel: &Kernel) -> [u8; 16] {
     constants[..4].copy_from_slice(&u32::from(has_ack).to_ne_bytes());
     constants[8..].copy_from_slice(&given.rate.unwrap_or_default().to_ne_bytes());
     constants
-}
-
-// --- what is in the kernel -------------------------------------------------------------------------
-
-/// The line of `/proc/PID/fdinfo` by which the process is found that holds an algorithm; `None` where
-/// no process can.
-pub(crate) fn trace_of(name: &str) -> Option<String> {
-    let all = StructOps::all();
-    let named = || all.iter().filter(|one| one.name == name);
-    // What is no longer registered stays for as long as connections have it; it has no link then.
-    if let Some(link) = named().find_map(|one| one.link) {
-        return Some(format!("link_id:\t{link}"));
-    }
-    let map = named().find(|one| !one.is_tied && one.is_registered)?.map;
-    Some(format!("map_id:\t{map}"))
-}
-
-/// Unregisters what no link holds: what a process left that was killed, before Linux 6.4.
-pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
-    let all = StructOps::all();
-    let left = all.iter().find(|one| one.name == name && !one.is_tied && one.is_registered);
-    let left = left.ok_or_else(|| CongestionError::NotLoaded(name.to_owned()))?;
-    Ok(lastbyte_bpf::unregister(left)?)
-}
-
-/// Unregisters what a file keeps, and removes it.
-pub(crate) fn unload_file(file: &Path) -> Result<(), CongestionError> {
-    Ok(lastbyte_bpf::unload_kept(file)?)
 }

@@ -76,9 +76,9 @@ pub struct Leg {
     pub local: Option<SocketAddr>,
     /// The other side's.
     pub peer: Option<SocketAddr>,
-    /// What was asked for of this leg, as the kernel granted it: the option's name in the manual, and
-    /// its value, with its unit where it has one. Empty where all is the kernel's own choice.
-    pub tuned: Vec<(&'static str, String)>,
+    /// The settings that were asked for of this leg, as the kernel granted them: the option's name in the
+    /// manual, and its value, with its unit where it has one. Empty where all is the kernel's own choice.
+    pub granted: Vec<(&'static str, String)>,
     /// The smoothed round trip, at the end.
     pub rtt: Option<Duration>,
     /// Segments that we had to send again.

@@ -1,23 +1,23 @@
-//! Whether a worker keeps a connection that it has accepted, or hands it to one with fewer flows.
+//! Whether a worker keeps a connection that it has accepted, or hands it over to one with fewer flows.
 //!
-//! To hand over costs the other one a wake-up. A few flows that stay for long are worth that, so that
-//! they share the processors evenly; a storm of short ones is not: which worker is ahead is chance
-//! there, and another a moment later.
+//! Handing over costs the other worker a wake-up. That is worth it for a few long flows, which then share
+//! the processors evenly; it is not for many short ones, among which chance decides from moment to moment
+//! which worker has more.
 
 use std::time::{Duration, Instant};
 
-/// How many may be handed over at once because of a small difference.
+/// How many connections may be handed over at once because of a small difference.
 const BURST: u32 = 64;
 
-/// How long it takes until one more may be.
+/// The time after which one more may be handed over.
 const PACE: Duration = Duration::from_millis(10);
 
 /// The memory of one worker.
 #[derive(Debug)]
 pub(crate) struct Balance {
-    /// How many may be handed over.
+    /// How many connections may be handed over.
     left: u32,
-    /// When `left` was brought up to date.
+    /// When `left` was updated.
     at: Instant,
 }
 
@@ -31,7 +31,7 @@ impl Balance {
         if own <= others + others / 8 {
             return false;
         }
-        // So far apart they are by more than chance.
+        // Such a difference is more than chance.
         if own > 2 * others + 16 {
             return true;
         }

@@ -1,4 +1,4 @@
-//! What a gate is told: the same however it was said, by words or by a file.
+//! The configuration of a gate, from arguments or from a file.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,32 +12,32 @@ use lastbyte_socket::SocketOptions;
 pub mod check;
 pub mod file;
 pub mod keys;
+pub mod parse;
 mod prefix;
 mod reach;
 mod remark;
-pub mod words;
 
-pub use remark::{Of, Place, Refused, Remark};
+pub use remark::{Place, Refused, Remark, Subject};
 
-/// All that a gate is told.
+/// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The routes, at least one, each with a name and an address of its own.
     pub routes: Vec<Arc<Route>>,
-    /// Bounds of the whole gate.
+    /// Limits of the whole gate.
     pub limits: Limits,
-    /// Where it answers questions about itself: a Unix socket for its own user alone.
+    /// Its control socket: a Unix socket for its own user alone.
     pub control: Option<PathBuf>,
-    /// Where it answers `GET /metrics` over HTTP, for a collector.
+    /// The address where it answers `GET /metrics` over HTTP, for a collector.
     pub metrics: Option<SocketAddr>,
     /// How many threads carry flows; by default as many as there are processors.
     pub workers: Option<NonZeroUsize>,
-    /// How long flows may go on when the gate is told to stop.
+    /// How long flows may continue when the gate is told to stop.
     pub drain: Duration,
 }
 
 impl Config {
-    /// How long flows may go on, unless told: a minute.
+    /// The default of [`Config::drain`]: a minute.
     pub const DRAIN: Duration = Duration::from_secs(60);
 
     /// A gate of these routes, the rest by default.
@@ -54,14 +54,14 @@ impl Config {
     }
 }
 
-/// Bounds of the whole gate. What is over is reset at once, and accounted for.
+/// Limits of the whole gate. A connection beyond them is reset at once, and leaves an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Flows that are open at once.
+    /// The most flows that are open at once.
     pub flows: usize,
-    /// Flows of one client's address that are open at once.
+    /// The most flows of one client's address that are open at once.
     pub flows_per_client: usize,
-    /// Connections that are being opened at once.
+    /// The most connects in progress at once.
     pub dials: usize,
 }
 
@@ -71,36 +71,36 @@ impl Default for Limits {
     }
 }
 
-/// A route: where clients come in, and what becomes of them.
+/// A route: where clients connect, and where their flows lead.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     /// Its name, in accounts and statistics.
     pub name: Arc<str>,
-    /// Where it listens; with port 0 the kernel chooses one.
+    /// The address it listens on; with port 0 the kernel chooses a port.
     pub listen: SocketAddr,
-    /// What the client gets there.
+    /// What it does with a client.
     pub kind: Kind,
-    /// Who may come; empty for everybody who can reach the address.
+    /// The clients that are admitted; empty for all.
     pub allow: Vec<Prefix>,
-    /// Where a proxy may connect to; empty for what is usual: see [`Route::may_reach`].
+    /// Where a proxy may connect to; empty for the default: see [`Route::may_reach`].
     pub reach: Vec<Prefix>,
-    /// The client's leg: what we send to the client goes by it.
+    /// The settings of the client's leg, for what we send to the client.
     pub client: LegOptions,
-    /// The leg to the upstream: what we send there goes by it.
+    /// The settings of the upstream's leg, for what we send there.
     pub upstream: LegOptions,
-    /// Times.
+    /// Time limits.
     pub times: Times,
 }
 
-/// What a client gets.
+/// What a route does with a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// One of fixed targets.
+    /// Connects it to one of fixed targets.
     Forward(Forward),
-    /// What it asks for by SOCKS 5 (RFC 1928).
+    /// Connects it to what it asks for by SOCKS 5 (RFC 1928).
     Socks5(Users),
-    /// What it asks for by HTTP's method CONNECT (RFC 9110 section 9.3.6).
+    /// Connects it to what it asks for by HTTP's method CONNECT (RFC 9110 section 9.3.6).
     HttpConnect(Users),
 }
 
@@ -113,7 +113,7 @@ pub struct Forward {
     pub choice: Choice,
 }
 
-/// Which of several targets a flow is for.
+/// Which of several targets is tried first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// Each in turn.
@@ -139,7 +139,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Who may ask, where a client says who it is; empty where nobody has to.
+/// The users of a proxy; empty where clients are not authenticated.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Users(pub Vec<User>);
 
@@ -149,7 +149,7 @@ impl fmt::Debug for Users {
     }
 }
 
-/// A user and the password that proves it.
+/// A user and its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
     /// At most 255 bytes.
@@ -158,7 +158,7 @@ pub struct User {
     pub password: String,
 }
 
-/// The addresses that begin alike.
+/// Addresses that share their leading bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// One of them.
@@ -167,29 +167,29 @@ pub struct Prefix {
     pub bits: u8,
 }
 
-/// How the connections of one leg are made.
+/// The settings of one leg.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegOptions {
-    /// Options of the socket. They govern what *we* send on this leg.
+    /// Options of the socket. They affect what *we* send on this leg.
     pub tune: SocketOptions,
     /// Multipath TCP, where both sides have it.
     pub mptcp: bool,
-    /// The addresses to connect from, for the upstream's leg.
+    /// The local addresses to connect from, for the upstream's leg.
     pub sources: Vec<IpAddr>,
 }
 
-/// Time limits. None of them ends a flow on which data moves.
+/// Time limits. None of them ends a flow on which bytes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// How long a client may take to say what it wants.
+    /// How long a client may take to send its request.
     pub request: Duration,
-    /// How long connecting may take, names and all addresses included.
+    /// How long a connect may take, with name resolution and all addresses.
     pub connect: Duration,
-    /// How long a flow may be idle, with nothing waiting in either direction; `None` for ever.
+    /// How long a flow may be idle, with no bytes waiting in either direction; `None` for no limit.
     pub idle: Option<Duration>,
-    /// How long a side that has bytes to take may take none; `None` for ever.
+    /// How long a side may read none of the bytes that wait for it; `None` for no limit.
     pub stall: Option<Duration>,
-    /// How long a side may take to acknowledge the next of the last bytes, once an end is known.
+    /// How long a side may take between two acknowledgements, once the other side has ended.
     pub settle: Duration,
 }
 

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lastbyte_core::account::Account;
 use lastbyte_dial::{Dialer, Resolver, ResolverError};
 use lastbyte_metrics::Snapshot;
 use lastbyte_socket::SocketError;
@@ -18,58 +17,18 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::config::check::is_open_proxy;
 use crate::config::{Config, Route};
+use crate::context::Context;
 use crate::limits;
-use crate::listeners::{Acceptor, Bound, options_of};
+use crate::listeners::{Acceptor, Bound};
 use crate::live::LiveFlow;
-use crate::loops::Own;
+use crate::lock::lock;
+use crate::loops::ListenAddress;
+use crate::reports::{Accounts, Notices};
+use crate::route::{ActiveRoute, listen_options};
 use crate::stop::Phase;
-use crate::worker::{ActiveRoute, Context, Member, Order, Team, Worker, lock};
+use crate::worker::{Member, Order, Team, Worker};
 
-/// Takes the accounts, one for each flow, from several threads at once.
-pub trait Accounts: Send + Sync {
-    /// A flow has ended. It must not wait: flows do.
-    fn enter(&self, account: Account);
-
-    /// How many accounts were lost on their way to where they are kept.
-    fn lost(&self) -> u64 {
-        0
-    }
-}
-
-/// Takes what the one who runs a gate has to know at once, from several threads.
-pub trait Notices: Send + Sync {
-    /// Something has happened. It must not wait: flows do.
-    fn notice(&self, notice: Notice);
-}
-
-/// What the one who runs a gate has to know.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Notice {
-    /// Connections cannot be accepted now. They wait in the kernel, and accepting is tried again soon;
-    /// open flows go on. It is said once in 10 s at most.
-    AcceptPaused {
-        /// The route whose listener it was, the last time.
-        route: Arc<str>,
-        /// Why, such as `EMFILE`.
-        cause: SocketError,
-        /// How often, since it was last said.
-        times: u64,
-    },
-}
-
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AcceptPaused { route, cause, times } => {
-                let times = if *times == 1 { "once" } else { &format!("{times} times") };
-                write!(f, "route {route}: {cause}: accepting pauses ({times} lately)")
-            }
-        }
-    }
-}
-
-/// A gate that runs, in threads of its own. Dropped, it stops.
+/// A gate that runs, in threads of its own. It stops when it is dropped.
 pub struct Gate {
     team: Arc<Team>,
     /// The event loops of the workers.
@@ -78,7 +37,7 @@ pub struct Gate {
     state: Arc<Mutex<State>>,
 }
 
-/// What a reload changes.
+/// What a reload can change.
 #[derive(Debug)]
 struct State {
     config: Config,
@@ -101,30 +60,30 @@ pub struct Listening {
 pub struct Changes {
     /// Those that were not there before.
     pub added: Vec<Arc<str>>,
-    /// Those whose address was listened on already, and which are not what they were.
+    /// Those whose listener stays, and whose configuration differs.
     pub changed: Vec<Arc<str>>,
-    /// Those that are gone. Their flows go on.
+    /// Those that are gone. Their flows continue.
     pub removed: Vec<Arc<str>>,
-    /// What stays as it was until the gate is started anew: the names of keys.
+    /// The keys that change only when the gate is restarted.
     pub ignored: Vec<&'static str>,
 }
 
-/// What became of the flows that were open when a gate was told to stop, and of those that waited
-/// to be accepted.
+/// What became of the flows that were open when the gate was stopped, and of connections that waited to
+/// be accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Those that came to an end of their own.
+    /// Those that ended by themselves.
     pub finished: u64,
     /// Those that were reset.
     pub reset: u64,
 }
 
-/// Why a gate cannot start, or cannot become what it is told to.
+/// Why a gate cannot start or reload.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An address cannot be listened on, or an option cannot be had.
+    /// The kernel refused to listen on an address, or refused an option.
     #[error("route {route}: {cause}")]
     Listen {
         /// The route's name.
@@ -132,7 +91,7 @@ pub enum StartError {
         /// Why.
         cause: SocketError,
     },
-    /// Something cannot be changed while an address is listened on.
+    /// The key cannot change while the listener stays.
     #[error("route {route}: {key} cannot be changed while the gate runs")]
     Fixed {
         /// The route's name.
@@ -140,10 +99,11 @@ pub enum StartError {
         /// What: the name of a key.
         key: &'static str,
     },
-    /// Anybody could get anywhere by this proxy: it listens off loopback, and asks nobody who he is.
+    /// Every client could connect anywhere through this proxy: it listens off loopback, without a list of
+    /// clients or users.
     #[error("route {0}: an open proxy")]
     OpenProxy(Arc<str>),
-    /// Names cannot be resolved.
+    /// There is no resolver for names.
     #[error("resolver: {0}")]
     Resolver(ResolverError),
     /// The gate was told to stop.
@@ -172,11 +132,11 @@ impl Gate {
             .map_err(StartError::Threads)?;
         // From nothing to all: what fails leaves nothing, and dropping the gate ends its threads.
         gate.turn_into(config)?;
-        gate.team.context.room.store(limits::room_for_flows(), Ordering::Relaxed);
+        gate.team.context.most_flows.store(limits::flows_by_descriptors(), Ordering::Relaxed);
         Ok(gate)
     }
 
-    /// A gate that listens nowhere.
+    /// A gate without listeners.
     fn with_workers(context: Context, workers: usize, state: State) -> io::Result<Self> {
         let mut members = Vec::new();
         let mut parts = Vec::new();
@@ -201,44 +161,44 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Where it listens, in the order of the routes; nowhere once it was told to stop.
+    /// The addresses it listens on, in the order of the routes; none once it was told to stop.
     #[must_use]
     pub fn listening(&self) -> Vec<Listening> {
         lock(&self.state).listening()
     }
 
-    /// The flows that are open now, in no order.
+    /// The open flows, in no order.
     #[must_use]
     pub fn flows(&self) -> Vec<LiveFlow> {
         self.team.flows()
     }
 
-    /// How many flows are open now, with those that are on their way to a worker. It costs next to nothing.
+    /// How many flows are open, with those that are on their way to a worker. It is cheap.
     #[must_use]
     pub fn open_flows(&self) -> usize {
         self.team.open_flows()
     }
 
-    /// What can be seen of it, for as long as somebody looks.
+    /// What can be seen of it: the view may outlive it.
     #[must_use]
     pub fn view(&self) -> View {
         View { team: Arc::clone(&self.team), state: Arc::clone(&self.state) }
     }
 
-    /// Counts a reload that came to nothing before there was a configuration.
+    /// Counts a reload that failed before there was a configuration.
     pub fn count_failed_reload(&self) {
         self.team.context.statistics.gate.reloads_failed.add(1);
     }
 
-    /// Becomes what it is told to, without an end to any flow: those that are open keep to the route
-    /// that they took. An address that stays keeps its queue, and the options of its route count for
-    /// what is accepted from now on. A route that is gone takes what waits in its queue, and no more.
+    /// Takes a new configuration, without ending any flow: open flows keep the route that they took. A
+    /// listener whose address stays keeps its queue, and new options hold for what is accepted from now on.
+    /// The listener of a route that is gone serves what waits in its queue, and is closed.
     ///
     /// An address that overlaps with one that goes (`0.0.0.0:80` and `127.0.0.1:80`) is still in use: that
     /// takes two reloads.
     ///
     /// # Errors
-    /// Why it cannot: it stays what it was.
+    /// Why it cannot: nothing has changed then.
     pub fn reload(&self, config: Config) -> Result<Changes, StartError> {
         let changes = self.turn_into(config);
         let counts = &self.team.context.statistics.gate;
@@ -254,7 +214,7 @@ impl Gate {
         }
         let context = &self.team.context;
         let plan = Plan::of(&state, &config, context)?;
-        let own = plan.bounds.iter().map(|bound| Own::of(bound.listener()));
+        let own = plan.bounds.iter().map(|bound| ListenAddress::of(bound.listener()));
         let own = own.collect::<io::Result<_>>().map_err(StartError::Threads)?;
         let acceptors = self.acceptors_of(&plan.opened).map_err(StartError::Threads)?;
         plan.change_options()?;
@@ -277,7 +237,7 @@ impl Gate {
         Ok(plan.changes)
     }
 
-    /// What each worker accepts from, for listeners that are new.
+    /// An acceptor for each worker and each new listener.
     fn acceptors_of(&self, bounds: &[Arc<Bound>]) -> io::Result<Vec<Vec<Acceptor>>> {
         let of_worker = |events: &Handle| {
             let _entered = events.enter();
@@ -286,28 +246,28 @@ impl Gate {
         self.loops.iter().map(of_worker).collect()
     }
 
-    /// Stops to accept, once what waits to be accepted has been; flows come to their end. Those that
-    /// have not after `limit` are reset. Returns at once: see [`Gate::ended`] and [`Gate::wait`]. Said
-    /// again, the earlier end counts.
+    /// Accepts what waits in the queues and no more, and lets flows end by themselves. Those that have not
+    /// after `limit` are reset. Returns at once: see [`Gate::ended`] and [`Gate::wait`]. If it is called
+    /// again, the earlier limit counts.
     pub fn drain(&self, limit: Duration) {
         self.team.context.stop.drain(limit);
-        self.tell();
+        self.notify();
     }
 
-    /// Stops to accept, and resets all flows. Each leaves its account. Returns at once.
+    /// Stops accepting, and resets all flows. Each leaves its account. Returns at once.
     pub fn stop(&self) {
         self.team.context.stop.stop();
-        self.tell();
+        self.notify();
     }
 
-    /// Has everybody look at the phase.
-    fn tell(&self) {
-        // The last acceptor that ends closes the socket.
+    /// Closes all listeners, and has all workers look at the phase.
+    fn notify(&self) {
+        // The last acceptor to end closes the socket.
         for bound in lock(&self.state).bounds.drain(..) {
             bound.close();
         }
         for member in &self.team.members {
-            member.look();
+            member.check_phase();
         }
     }
 
@@ -334,7 +294,7 @@ impl Gate {
 
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so, and its flows have left their accounts.
+            // A thread that has panicked has reported it, and its flows have left their accounts.
             let _ = thread.join();
         }
     }
@@ -365,7 +325,7 @@ impl State {
     }
 }
 
-/// What can be seen of a gate, also while it stops and after.
+/// What can be seen of a gate, also while it stops and afterwards.
 #[derive(Clone)]
 pub struct View {
     team: Arc<Team>,
@@ -409,7 +369,7 @@ fn work(runtime: &Runtime, worker: Worker, orders: UnboundedReceiver<Order>, _en
     runtime.block_on(Arc::new(worker).run(orders));
 }
 
-/// Tells that a worker has ended, however it has.
+/// Reports that a worker has ended, also by a panic.
 struct WorkerEnded {
     context: Arc<Context>,
 }
@@ -421,14 +381,14 @@ impl Drop for WorkerEnded {
     }
 }
 
-/// How a gate becomes what it is told to.
+/// The steps from one configuration to the next.
 #[derive(Debug, Default)]
 struct Plan {
     /// The listeners, in the order of the routes.
     bounds: Vec<Arc<Bound>>,
-    /// Those of them that are new.
+    /// The new ones among them.
     opened: Vec<Arc<Bound>>,
-    /// Those that stay, and are not what they were.
+    /// Those that stay, with another configuration.
     kept: Vec<Kept>,
     gone: Vec<Arc<Bound>>,
     changes: Changes,
@@ -442,7 +402,7 @@ struct Kept {
 }
 
 impl Plan {
-    /// Opens what is new, and finds out whether the rest can be had.
+    /// Opens new listeners, and checks whether the rest is possible.
     fn of(state: &State, config: &Config, context: &Context) -> Result<Self, StartError> {
         if let Some(open) = config.routes.iter().find(|route| is_open_proxy(route)) {
             return Err(StartError::OpenProxy(Arc::clone(&open.name)));
@@ -494,7 +454,7 @@ impl Plan {
         if before.client.mptcp != route.client.mptcp {
             return Err(StartError::Fixed { route: Arc::clone(&route.name), key: "mptcp" });
         }
-        let trial = options_of(route).check(route.listen);
+        let trial = listen_options(route).check(route.listen);
         trial.map_err(|cause| listen_error(route, cause))?;
         let bound = Arc::clone(bound);
         let (before, route) = (Arc::clone(before), Arc::clone(route));
@@ -503,17 +463,18 @@ impl Plan {
         Ok(())
     }
 
-    /// Sets the options of listeners that stay: of all, or of none.
+    /// Sets the options of listeners that stay: of all of them, or of none.
     fn change_options(&self) -> Result<(), StartError> {
         for (at, Kept { bound, before, route }) in self.kept.iter().enumerate() {
-            let (old, new) = (options_of(before), options_of(route));
+            let (old, new) = (listen_options(before), listen_options(route));
             if old == new {
                 continue;
             }
             if let Err(cause) = bound.listener().change(&old, &new) {
                 for Kept { bound, before, route } in &self.kept[..=at] {
-                    // What they had they can have again.
-                    let _ = bound.listener().change(&options_of(route), &options_of(before));
+                    // The kernel granted the old ones before.
+                    let _ =
+                        bound.listener().change(&listen_options(route), &listen_options(before));
                 }
                 return Err(listen_error(route, cause));
             }
@@ -522,7 +483,7 @@ impl Plan {
     }
 }
 
-/// Whether a route listens where another one did. Port 0 is a place of its own for each route.
+/// Whether two routes listen on the same address. With port 0 only if they have the same name.
 fn is_same_place(before: &Route, route: &Route) -> bool {
     before.listen == route.listen && (route.listen.port() != 0 || before.name == route.name)
 }

@@ -1,4 +1,4 @@
-//! Who may come in, and how many: what is over a bound is turned away before it costs anything.
+//! Admits clients: those beyond a limit are refused before they cost anything.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -6,12 +6,13 @@ use std::fs;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use lastbyte_core::account::How;
 use lastbyte_sys::process;
 
 use crate::config::{Limits, Prefix};
+use crate::lock::lock;
 
 /// Counts flows, flows of each client, and connections that are being opened. All threads share it.
 ///
@@ -26,7 +27,7 @@ pub(crate) struct Admission {
     flows: AtomicUsize,
     dials: AtomicUsize,
     clients: [Mutex<HashMap<Client, usize>>; SHARDS],
-    /// Which lock is a client's: nobody outside can choose it.
+    /// Decides which lock is a client's: clients cannot choose it.
     chance: RandomState,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct Admission {
 const SHARDS: usize = 16;
 
 impl Admission {
-    /// Nobody is in.
+    /// Without any flow.
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
         let Limits { flows, flows_per_client, dials } = limits;
         Arc::new(Self {
@@ -48,7 +49,7 @@ impl Admission {
         })
     }
 
-    /// Sets other bounds. Who is in stays in.
+    /// Sets other limits. Open flows stay open.
     pub(crate) fn set(&self, limits: Limits) {
         let Limits { flows, flows_per_client, dials } = limits;
         self.most_flows.store(flows, Ordering::Relaxed);
@@ -56,7 +57,7 @@ impl Admission {
         self.most_dials.store(dials, Ordering::Relaxed);
     }
 
-    /// Lets a client in that has just connected, from one of these addresses; an empty list allows all.
+    /// Admits a client that has just connected, if its address is in this list; an empty list allows all.
     ///
     /// # Errors
     /// [`How::NotAllowed`], [`How::TooManyFlows`], [`How::TooManyOfClient`].
@@ -71,7 +72,7 @@ impl Admission {
         if !take_one(&self.flows, &self.most_flows) {
             return Err(How::TooManyFlows);
         }
-        // From here on it is given back when it is dropped.
+        // From here on it is released when it is dropped.
         let mut pass = FlowPass { admission: Arc::clone(self), client: None, of_client: 0 };
         let client = Client::of(client);
         let most = self.most_of_client.load(Ordering::Relaxed);
@@ -124,10 +125,6 @@ impl Admission {
     }
 }
 
-fn lock(shard: &Mutex<HashMap<Client, usize>>) -> MutexGuard<'_, HashMap<Client, usize>> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Counts one more, if there is room.
 fn take_one(count: &AtomicUsize, most: &AtomicUsize) -> bool {
     let most = most.load(Ordering::Relaxed);
@@ -135,22 +132,22 @@ fn take_one(count: &AtomicUsize, most: &AtomicUsize) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
-/// For how many flows this process has descriptors, two for each, beside those that are open now and some
-/// for a resolver, for those who ask the gate, and for connects that race. To be asked before there are
-/// flows. Where it cannot be known there is no bound, and the kernel says when they have run out.
-pub(crate) fn room_for_flows() -> usize {
-    /// What is open only now and then.
-    const SPARE: usize = 16;
+/// How many flows the descriptors of this process allow: two for each, after those that are open now and
+/// some for the resolver, the control socket and racing connects. To be called before there are flows.
+/// Where it cannot be known there is no limit, and the kernel reports when descriptors have run out.
+pub(crate) fn flows_by_descriptors() -> usize {
+    /// Descriptors that are open only now and then.
+    const OTHERS: usize = 16;
     let open = fs::read_dir("/proc/self/fd").map(Iterator::count);
     let most = process::descriptor_limits().map(|(own, _)| usize::try_from(own));
     match (most, open) {
-        // One flow is let in always: the kernel's word is better than ours.
-        (Ok(Ok(most)), Ok(open)) => (most.saturating_sub(open + SPARE) / 2).max(1),
+        // One flow is always admitted: the kernel knows better than this estimate.
+        (Ok(Ok(most)), Ok(open)) => (most.saturating_sub(open + OTHERS) / 2).max(1),
         _ => usize::MAX,
     }
 }
 
-/// One flow that is let in. It counts until this is dropped.
+/// An admitted flow. It counts until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct FlowPass {
@@ -161,7 +158,7 @@ pub(crate) struct FlowPass {
 }
 
 impl FlowPass {
-    /// How many flows its client had when it came in, itself included.
+    /// How many flows its client had when it was admitted, with this one.
     pub(crate) fn of_client(&self) -> usize {
         self.of_client
     }
@@ -193,9 +190,9 @@ impl Drop for DialPass {
     }
 }
 
-/// Whom a flow counts for: an address of IPv4, or 64 bits of one of IPv6. A host has a whole such
-/// network to choose its addresses from (RFC 4291 section 2.5.1, RFC 8981), so that counting by address
-/// would bound nobody. Those with a link-local address are all in one.
+/// The client that a flow counts for: an IPv4 address, or the first 64 bits of an IPv6 address. A host can
+/// choose its addresses from such a whole network (RFC 4291 section 2.5.1, RFC 8981), so that a limit for
+/// each address would be none. All clients with link-local addresses count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Client {
     V4(u32),

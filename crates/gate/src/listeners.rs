@@ -1,7 +1,7 @@
 //! Listeners: one kernel socket for each address, watched by all workers.
 //!
-//! One socket, and not one for each worker (`SO_REUSEPORT`): what waits in its queue is lost to nobody
-//! when routes change. A listener is closed once it has given away what waits there: those clients
+//! There is one socket, and not one for each worker (`SO_REUSEPORT`): so no connection in its queue is lost
+//! when routes change. A listener is closed after all connections in its queue were accepted: those clients
 //! are connected already, and may have sent.
 
 use std::future::poll_fn;
@@ -10,47 +10,35 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lastbyte_socket::blocking::Listener;
-use lastbyte_socket::{Endpoints, Incoming, ListenOptions, Operation, SocketError};
+use lastbyte_socket::{Endpoints, Incoming, Operation, SocketError};
 use lastbyte_sys::{socket, watch};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::{task, time};
 
-use crate::config::Route;
-use crate::worker::ActiveRoute;
-use crate::{loops, tuned};
+use crate::lock::lock;
+use crate::loops;
+use crate::route::{ActiveRoute, listen_options};
 
-/// The receive buffer that a client's connection begins with, unless its route fixes one, in bytes.
-const FIRST_BUFFER: u32 = 1 << 20;
-
-/// How a route listens.
-pub(crate) fn options_of(route: &Route) -> ListenOptions {
-    ListenOptions::default()
-        .socket(tuned::with_defaults(&route.client.tune))
-        .mptcp(route.client.mptcp)
-        .first_buffer(FIRST_BUFFER)
-        .reset_when_closed(true)
-}
-
-/// An address that is listened on.
+/// A listener, and its route.
 #[derive(Debug)]
 pub(crate) struct Bound {
     listener: Listener,
-    /// What becomes of the connections. It can change.
+    /// The route of its connections. A reload changes it.
     route: Mutex<Arc<ActiveRoute>>,
     is_closing: AtomicBool,
     closing: Notify,
 }
 
 impl Bound {
-    /// Listens for a route. Nobody accepts yet.
+    /// Listens for a route. No worker accepts yet.
     pub(crate) fn open(route: Arc<ActiveRoute>) -> Result<Self, SocketError> {
-        let listener = Listener::bind_with(route.route.listen, &options_of(&route.route))?;
+        let listener = Listener::bind_with(route.route.listen, &listen_options(&route.route))?;
         listener.set_nonblocking(true)?;
         // Where it is refused, circles of gates are bounded by the flows per client alone.
         let _ = loops::watch(&listener);
@@ -71,23 +59,23 @@ impl Bound {
     }
 
     pub(crate) fn route(&self) -> Arc<ActiveRoute> {
-        Arc::clone(&self.route.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.route))
     }
 
-    /// What is accepted from now on takes this route.
+    /// Connections that are accepted from now on take this route.
     pub(crate) fn set_route(&self, route: Arc<ActiveRoute>) {
-        *self.route.lock().unwrap_or_else(PoisonError::into_inner) = route;
+        *lock(&self.route) = route;
     }
 
-    /// Has all acceptors take what waits in the queue, and end.
+    /// Has all acceptors accept what waits in the queue, and end.
     pub(crate) fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
         self.closing.notify_waiters();
     }
 
-    fn no_room(&self) -> SocketError {
+    fn no_descriptors(&self) -> SocketError {
         let endpoints = Endpoints { local: Some(self.address().into()), ..Endpoints::default() };
-        let cause = io::Error::other("no descriptors to spare for one more flow");
+        let cause = io::Error::other("no descriptors left for another flow");
         SocketError::new(Operation::Accept, endpoints, cause)
     }
 
@@ -96,42 +84,42 @@ impl Bound {
     }
 
     async fn closed(&self) {
-        let mut told = pin!(self.closing.notified());
-        told.as_mut().enable();
+        let mut notified = pin!(self.closing.notified());
+        notified.as_mut().enable();
         if !self.is_closing() {
-            told.await;
+            notified.await;
         }
     }
 }
 
-/// What one worker accepts from: a duplicate of a listener, in the worker's own event loop.
+/// A listener as one worker watches it: a duplicate of its descriptor, in the worker's event loop.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     bound: Arc<Bound>,
     io: AsyncFd<OwnedFd>,
 }
 
-/// Takes what an acceptor brings.
+/// Takes the connections of an acceptor.
 pub(crate) trait Intake {
-    /// A connection has come, for this route.
+    /// A connection was accepted, for this route.
     fn take(&self, incoming: Incoming, route: Arc<ActiveRoute>);
     /// Accepting pauses, because of an error that may pass.
     fn on_pause(&self, route: &ActiveRoute, cause: SocketError);
-    /// Whether connections that wait are still wanted.
+    /// Whether to accept connections that still wait.
     fn wants_more(&self) -> bool;
     /// Whether there are descriptors for one more flow, upstream included.
-    fn has_room(&self) -> bool;
+    fn has_descriptors(&self) -> bool;
 }
 
-/// How many connections are accepted before flows have their turn.
+/// How many connections are accepted before flows get a turn.
 const TURN: usize = 16;
 
-/// How many connections of a listener that closes are accepted by one worker: no more than could wait
-/// there when it was told to, or a storm would keep it open for ever.
+/// How many connections of a closing listener one worker accepts: no more than could wait there, or a
+/// flood of clients would keep it open for ever.
 const LAST: usize = 4096;
 
-/// How long accepting pauses first, and at most, where the kernel has no descriptors or no memory:
-/// doubled each time in between. Where the gate's own count says so, it looks again after the first.
+/// How long accepting pauses where the kernel has no descriptors or no memory: the first time, and at most;
+/// doubled each time in between. Where the gate's own count is the reason, the first is used each time.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 
 impl Acceptor {
@@ -141,7 +129,7 @@ impl Acceptor {
         Ok(Self { bound, io: watch::register(duplicate, Interest::READABLE)? })
     }
 
-    /// Accepts until the listener is closed, and then what waits there.
+    /// Accepts until the listener is closed, and then what waits in its queue.
     pub(crate) async fn run(self, intake: &impl Intake) {
         let mut pause = PAUSES[0];
         while !self.bound.is_closing() {
@@ -152,8 +140,8 @@ impl Acceptor {
                     task::yield_now().await;
                 }
                 Turn::Full => {
-                    intake.on_pause(&self.bound.route(), self.bound.no_room());
-                    while !intake.has_room() && !self.bound.is_closing() {
+                    intake.on_pause(&self.bound.route(), self.bound.no_descriptors());
+                    while !intake.has_descriptors() && !self.bound.is_closing() {
                         let _ = time::timeout(PAUSES[0], self.bound.closed()).await;
                     }
                 }
@@ -164,7 +152,7 @@ impl Acceptor {
                 }
             }
         }
-        // Events may lie behind what has come: the queue itself is asked.
+        // An event may not have been reported yet: the queue itself is asked.
         for _ in 0..LAST {
             if !intake.wants_more() {
                 break;
@@ -187,11 +175,12 @@ impl Acceptor {
         .await;
     }
 
-    /// Accepts what is there, but not for longer than a turn.
+    /// Accepts what waits, but not for longer than a turn.
     fn accept_some(&self, intake: &impl Intake) -> Turn {
         for _ in 0..TURN {
-            // Without one for its upstream a client could only be reset: it waits in the queue instead.
-            if !intake.has_room() {
+            // Without a descriptor for the upstream a client could only be reset: it waits in the queue
+            // instead.
+            if !intake.has_descriptors() {
                 return Turn::Full;
             }
             let mut refused = None;
@@ -217,13 +206,13 @@ impl Acceptor {
     }
 }
 
-/// What came of an acceptor's turn.
+/// How an acceptor's turn ended.
 enum Turn {
-    /// Nothing waits any more.
+    /// The queue is empty.
     Emptied,
     /// More may wait.
     Over,
-    /// More may wait, and there is room for none.
+    /// More may wait, and there are no descriptors for them.
     Full,
     /// Nothing can be accepted now.
     Refused(SocketError),

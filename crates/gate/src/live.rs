@@ -1,13 +1,14 @@
-//! The flows that are open now: a list for each worker, which only that worker and those who ask lock.
+//! The flows that are open now: a list for each worker, which only that worker and readers of it lock.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::lock::lock;
 use crate::progress::{Moved, Progress};
 
-/// A flow that is open.
+/// An open flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveFlow {
@@ -15,21 +16,21 @@ pub struct LiveFlow {
     pub flow: u64,
     /// The route that it took.
     pub route: Arc<str>,
-    /// Who connected.
+    /// The client's address.
     pub client: SocketAddr,
     /// When its connection was accepted, since 1970 (UTC).
     pub began: Duration,
-    /// The thread that it lives in: the number behind `gate-`.
+    /// The thread that serves it: the number behind `gate-`.
     pub worker: usize,
-    /// The host and port that it is to reach, once that is known.
+    /// The host and port that it asks for, once that is known.
     pub wanted: Option<String>,
-    /// Where that led, once it is connected.
+    /// The upstream's address, once it is connected.
     pub upstream: Option<SocketAddr>,
     /// What has moved so far.
     pub moved: Moved,
 }
 
-/// The flows of one worker, each in a place of its own that the next one takes over.
+/// The flows of one worker, each in a place of its own, which a later one can take.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     places: Mutex<Places>,
@@ -74,27 +75,27 @@ pub(crate) struct Place(u32);
 impl Live {
     /// Enters a flow that begins.
     pub(crate) fn enter(&self, entry: Entry) -> Place {
-        let mut places = self.lock();
+        let mut places = lock(&self.places);
         let entry = Some(entry);
         if let Some(place) = places.free.pop() {
             places.flows[place as usize] = entry;
             return Place(place);
         }
         places.flows.push(entry);
-        // Each flow has a descriptor, and of those there are fewer.
+        // Each flow has a descriptor, and there are fewer of those.
         Place(u32::try_from(places.flows.len() - 1).expect("fewer flows than 2^32"))
     }
 
-    /// Takes a flow out.
+    /// Removes a flow.
     pub(crate) fn leave(&self, Place(place): Place) {
-        let mut places = self.lock();
+        let mut places = lock(&self.places);
         places.flows[place as usize] = None;
         places.free.push(place);
     }
 
-    /// Has each flow look at what has changed.
+    /// Wakes the task of each flow.
     pub(crate) fn wake_all(&self) {
-        for entry in self.lock().flows.iter().flatten() {
+        for entry in lock(&self.places).flows.iter().flatten() {
             entry.waker.wake_by_ref();
         }
     }
@@ -102,11 +103,7 @@ impl Live {
     /// The flows that are open now, in the thread of that number.
     pub(crate) fn list(&self, worker: usize) -> Vec<LiveFlow> {
         let seen = |entry: &Entry| entry.as_seen_in(worker);
-        self.lock().flows.iter().flatten().map(seen).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places).flows.iter().flatten().map(seen).collect()
     }
 }
 

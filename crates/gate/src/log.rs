@@ -1,8 +1,8 @@
 //! Accounts as lines: for people, or as JSON Lines.
 //!
-//! A thread of its own writes, many lines at once where there are many. Between it and the flows is a
-//! queue that has an end: a flow never waits for the log. What does not fit is counted, and the next
-//! line says how many were lost.
+//! A thread of its own writes, many lines at once if there are many. Between it and the flows is a
+//! bounded queue: a flow never waits for the log. Accounts that do not fit are lost and counted, and the
+//! next line says how many were lost.
 
 mod json;
 mod text;
@@ -20,7 +20,7 @@ use lastbyte_core::account::Account;
 
 use crate::Accounts;
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// For people.
@@ -30,7 +30,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// An account as a line, with its end.
+    /// An account as a line, with the line's end.
     #[must_use]
     pub fn line(self, account: &Account) -> String {
         match self {
@@ -49,10 +49,10 @@ impl Form {
 
 /// What lines are written to.
 pub type Sink = Box<dyn Write + Send>;
-/// Opens what lines are written to: once at first, and whenever it is to be opened anew.
+/// Opens what lines are written to: at first, and whenever it is to be reopened.
 pub type Open = Box<dyn FnMut() -> io::Result<Sink> + Send>;
-/// Takes a sentence for whoever runs the gate.
-pub type Tell = Box<dyn Fn(&str) + Send>;
+/// Takes a message for the operator of the gate.
+pub type Warn = Box<dyn Fn(&str) + Send>;
 
 /// A log that is being written.
 pub struct Log {
@@ -70,37 +70,37 @@ enum Entry {
 /// Accounts that never became a line.
 #[derive(Debug, Default)]
 struct Lost {
-    /// Those that no line has told of.
-    untold: AtomicU64,
+    /// Those that no line has reported.
+    unreported: AtomicU64,
     all: AtomicU64,
 }
 
 impl Lost {
     fn add(&self, accounts: u64) {
-        self.untold.fetch_add(accounts, Ordering::Relaxed);
+        self.unreported.fetch_add(accounts, Ordering::Relaxed);
         self.all.fetch_add(accounts, Ordering::Relaxed);
     }
 }
 
 impl Log {
-    /// Opens a log and begins to write; failures later on are told, and end nothing.
+    /// Opens a log and begins to write. Later failures are reported by `warn`, and do not end it.
     ///
     /// # Errors
-    /// It cannot be opened, or there is no thread to be had.
-    pub fn start(form: Form, open: Open, tell: Tell) -> io::Result<Self> {
-        Self::with_room(QUEUE, form, open, tell)
+    /// It cannot be opened, or the kernel refused a thread.
+    pub fn start(form: Form, open: Open, warn: Warn) -> io::Result<Self> {
+        Self::with_capacity(QUEUE, form, open, warn)
     }
 
-    fn with_room(room: usize, form: Form, mut open: Open, tell: Tell) -> io::Result<Self> {
-        let (entries, to_write) = mpsc::sync_channel(room);
+    fn with_capacity(capacity: usize, form: Form, mut open: Open, warn: Warn) -> io::Result<Self> {
+        let (entries, to_write) = mpsc::sync_channel(capacity);
         let (end, ended) = mpsc::sync_channel(1);
         let lost = Arc::new(Lost::default());
         let sink = Some(open()?);
         let lost_too = Arc::clone(&lost);
         let buffer = Vec::with_capacity(BATCH * 2);
-        let (state, is_mid_line) = (State::Well, false);
+        let (state, is_mid_line) = (State::Working, false);
         let mut writer =
-            Writer { form, sink, open, tell, lost: lost_too, buffer, state, is_mid_line };
+            Writer { form, sink, open, warn, lost: lost_too, buffer, state, is_mid_line };
         thread::Builder::new().name("log".to_owned()).spawn(move || {
             writer.run(&to_write);
             let _ = end.try_send(());
@@ -108,12 +108,12 @@ impl Log {
         Ok(Self { entries, lost, ended: Mutex::new(ended) })
     }
 
-    /// Opens what it writes to anew, as a program that rotates logs wants it.
+    /// Reopens what it writes to, for programs that rotate logs.
     pub fn reopen(&self) {
         let _ = self.send_within(Entry::Reopen, PATIENCE);
     }
 
-    /// Writes what there is, at most for so long, and ends. Accounts that come later are lost.
+    /// Writes what is in the queue, for at most `limit`, and ends. Accounts that come later are lost.
     pub fn end(&self, limit: Duration) {
         let until = Instant::now() + limit;
         if self.send_within(Entry::End, limit)
@@ -161,31 +161,31 @@ impl fmt::Debug for Log {
     }
 }
 
-/// How many accounts may wait to be written.
+/// How many accounts the queue holds.
 const QUEUE: usize = 16_384;
-/// How many bytes are collected before they are written, while there are more.
+/// How many bytes are collected before they are written, while more accounts wait.
 const BATCH: usize = 64 * 1024;
-/// How long a reopening waits for room in a full queue.
+/// How long a reopening waits for a place in a full queue.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The thread that writes.
 struct Writer {
     form: Form,
-    /// `None` once nobody reads any more.
+    /// `None` once the reader of the log is gone.
     sink: Option<Sink>,
     open: Open,
-    tell: Tell,
+    warn: Warn,
     lost: Arc<Lost>,
     buffer: Vec<u8>,
     state: State,
-    /// Whether the last line was cut.
+    /// Whether the last line was written in part.
     is_mid_line: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Well,
-    /// It failed, which has been told.
+    Working,
+    /// Writing failed, which has been reported.
     Failing,
 }
 
@@ -206,32 +206,32 @@ impl Writer {
             }
             self.flush();
             if is_end {
-                return self.last_words();
+                return self.finish();
             }
         }
     }
 
     fn put(&mut self, account: &Account) {
-        self.tell_lost();
+        self.report_lost();
         self.buffer.extend_from_slice(self.form.line(account).as_bytes());
     }
 
-    /// A line for those that have none.
-    fn tell_lost(&mut self) {
-        if self.sink.is_some() && self.state == State::Well {
-            let lost = self.lost.untold.swap(0, Ordering::Relaxed);
+    /// Writes a line about lost accounts.
+    fn report_lost(&mut self) {
+        if self.sink.is_some() && self.state == State::Working {
+            let lost = self.lost.unreported.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 self.buffer.extend_from_slice(self.form.lost(lost).as_bytes());
             }
         }
     }
 
-    fn last_words(&mut self) {
-        self.tell_lost();
+    fn finish(&mut self) {
+        self.report_lost();
         self.flush();
-        let lost = self.lost.untold.load(Ordering::Relaxed);
+        let lost = self.lost.unreported.load(Ordering::Relaxed);
         if lost > 0 {
-            (self.tell)(&format!("{lost} accounts were not written to the log"));
+            (self.warn)(&format!("{lost} accounts were not written to the log"));
         }
     }
 
@@ -240,8 +240,8 @@ impl Writer {
         match (self.open)() {
             Ok(sink) => (self.sink, self.is_mid_line) = (Some(sink), false),
             Err(error) => {
-                (self.tell)(&format!(
-                    "the log cannot be opened anew, and goes on where it was: {error}"
+                (self.warn)(&format!(
+                    "the log cannot be reopened, and continues in the old file: {error}"
                 ));
             }
         }
@@ -263,8 +263,8 @@ impl Writer {
         }
         let Err((written, error)) = write_all(sink, lines) else {
             if self.state == State::Failing {
-                self.state = State::Well;
-                (self.tell)("the log can be written again");
+                self.state = State::Working;
+                (self.warn)("the log can be written again");
             }
             return;
         };
@@ -272,21 +272,21 @@ impl Writer {
         self.lost.add(lines_in(lines.get(written..).unwrap_or_default()));
         if error.kind() == io::ErrorKind::BrokenPipe {
             self.sink = None;
-            (self.tell)("nobody reads the log any more: flows go on without one");
-        } else if self.state == State::Well {
+            (self.warn)("the log has no reader any more: flows go on without one");
+        } else if self.state == State::Working {
             self.state = State::Failing;
-            (self.tell)(&format!("the log cannot be written, and is tried again: {error}"));
+            (self.warn)(&format!("the log cannot be written, and will be tried again: {error}"));
         }
     }
 }
 
-/// Accounts that are lost where these bytes are: other lines are rare enough.
+/// How many accounts are lost with these bytes: other lines are rare enough to ignore.
 fn lines_in(bytes: &[u8]) -> u64 {
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
     u64::try_from(lines).unwrap_or(u64::MAX)
 }
 
-/// As `Write::write_all`; an error comes with how much was written before it.
+/// As `Write::write_all`; an error comes with the number of bytes written before it.
 fn write_all(sink: &mut Sink, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
     let mut written = 0;
     while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {

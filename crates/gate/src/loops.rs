@@ -1,22 +1,22 @@
 //! Loops: a flow whose destination is the gate itself, or leads back to it.
 //!
 //! 1. *The gate itself.* Each address that is about to be connected to is compared with those that the
-//!    gate listens on ([`Listeners::is_own`]), after its name was resolved.
-//! 2. *Gates on one host that lead to each other*, in whatever number, each a process of its own: none of
-//!    their addresses is the gate's own. As routers do it against circles, such a flow carries the number
-//!    of hops that it may still take: a gate opens its connection with one hop less than the client's SYN
-//!    had ([`hop_limit_for`]). The last one is refused, which ends the one before, and so the whole
-//!    circle. Only where a client on this host has more than [`SUSPICIOUS`] flows its SYN is looked at:
-//!    the circle ends some 64 flows later, and others pay nothing.
+//!    gate listens on ([`OwnAddresses::is_own`]), after its name was resolved.
+//! 2. *Several gates on one host that lead to each other*, each a process of its own: none of their
+//!    addresses is the gate's own. As routers do it, such a flow carries a hop limit: a gate opens its
+//!    connection with one hop less than the client's SYN had ([`hop_limit_for`]). At the limit the flow is
+//!    refused, which ends the one before, and so the whole loop. A gate looks at the SYN only if a client
+//!    on this host has more than [`SUSPICIOUS`] flows: the loop ends some 64 flows later, and other
+//!    clients pay nothing.
 //!
-//! Seen on Linux 6.18, over IPv4, IPv6 and IPv4 written as IPv6: the SYN that a listener keeps has the
-//! hops that were set before `connect`, untouched, whatever address of this host it goes to; and its link
-//! is the loopback device's, whose addresses are 0. A network card never sends such: so one on this host
-//! is told from one that is far away, whose hops the routers between have taken.
+//! Seen on Linux 6.18, over IPv4, IPv6 and IPv4-mapped addresses: the SYN that a listener keeps has the hop
+//! limit that was set before `connect`, unchanged, whatever address of this host it goes to; and its link
+//! header is the loopback device's, whose addresses are 0. A network card never sends such a header: so a
+//! client on this host is told from a remote one, whose hop limit routers have decreased.
 //!
-//! A circle over several hosts, or through a proxy of another make, which begins each connection with all
-//! hops, is bounded by the flows per client ([`crate::config::Limits`]). Hops are not counted there: a
-//! client far away has few to give, and its upstream may be as far.
+//! A loop over several hosts, or through another proxy, which opens each connection with the default hop
+//! limit, ends at the limit of flows per client ([`crate::config::Limits`]). Hops are not counted there: a
+//! remote client's SYN has few left, and its upstream may be as far away.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -30,19 +30,19 @@ use crate::limits::FlowPass;
 
 /// The addresses that the gate listens on. All threads share it; a reload changes it.
 #[derive(Debug, Default)]
-pub(crate) struct Listeners {
-    own: RwLock<Vec<Own>>,
+pub(crate) struct OwnAddresses {
+    own: RwLock<Vec<ListenAddress>>,
 }
 
 /// Where one listener listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Own {
+pub(crate) struct ListenAddress {
     address: SocketAddr,
     /// Whether `[::]` is for IPv6 alone.
     only_ipv6: bool,
 }
 
-impl Own {
+impl ListenAddress {
     /// Asks the kernel.
     ///
     /// # Errors
@@ -67,9 +67,9 @@ impl Own {
     }
 }
 
-impl Listeners {
-    /// From now on it listens on these.
-    pub(crate) fn set(&self, own: Vec<Own>) {
+impl OwnAddresses {
+    /// Replaces the addresses.
+    pub(crate) fn set(&self, own: Vec<ListenAddress>) {
         *self.own.write().unwrap_or_else(PoisonError::into_inner) = own;
     }
 
@@ -81,7 +81,7 @@ impl Listeners {
     }
 }
 
-/// Where a connection to this address goes: to the unspecified one, to this host over loopback.
+/// Where a connection to this address goes: from the unspecified address to loopback.
 fn reached(to: IpAddr) -> IpAddr {
     match to.to_canonical() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -100,13 +100,13 @@ fn is_same_scope(one: SocketAddr, two: SocketAddr) -> bool {
     }
 }
 
-/// Whether the kernel keeps packets to this address: by its routes, so that addresses of all kinds
-/// count, such as whole networks that are routed to this host. About five system calls.
+/// Whether the kernel delivers packets for this address locally, by its routes: so whole networks that are
+/// routed to this host count too. About five system calls.
 fn is_of_this_host(ip: IpAddr) -> bool {
     ip.is_loopback() || route::to(ip).is_ok_and(|route| route.kind == route::LOCAL)
 }
 
-/// From this many flows on a client of this host is looked at.
+/// Above this many flows of a client on this host its SYN is looked at.
 pub(crate) const SUSPICIOUS: usize = 256;
 
 /// Has the kernel keep the SYNs of a listener's connections, for [`hop_limit_for`]: once for each
@@ -120,27 +120,27 @@ pub(crate) fn watch(listener: &impl AsFd) -> io::Result<()> {
     tcp::save_syn(listener)
 }
 
-/// How many hops the connection to the upstream may take; `None` for the kernel's choice. To be called
-/// once for a flow, before it is connected.
+/// The hop limit of the connection to the upstream; `None` for the kernel's default. To be called once for
+/// a flow, before it is connected.
 ///
 /// # Errors
-/// [`How::Loop`] when it has come as far as it may.
+/// [`How::Loop`] when no hop is left.
 pub(crate) fn hop_limit_for(pass: &FlowPass, client: &impl AsFd) -> Result<Option<u8>, How> {
     if pass.of_client() <= SUSPICIOUS {
         return Ok(None);
     }
-    let mut room = [0; tcp::SYN_ROOM];
+    let mut buffer = [0; tcp::SYN_ROOM];
     // What cannot be read is not counted: see `watch`.
-    let length = tcp::saved_syn(client, &mut room).unwrap_or_default();
-    match hops_over_loopback(&room[..length]) {
+    let length = tcp::saved_syn(client, &mut buffer).unwrap_or_default();
+    match hops_over_loopback(&buffer[..length]) {
         None => Ok(None),
         Some(0 | 1) => Err(How::Loop),
         Some(hops) => Ok(Some(hops - 1)),
     }
 }
 
-/// The hops that the sender of a SYN gave it, if that is on this host. First comes the header of the
-/// link: two addresses of six bytes, 0 for the loopback device, and the kind of what follows.
+/// The hop limit of a SYN, if its sender is on this host. First comes the link header: two addresses of six
+/// bytes, 0 for the loopback device, and the protocol of what follows.
 fn hops_over_loopback(syn: &[u8]) -> Option<u8> {
     const IPV4: [u8; 2] = [0x08, 0x00];
     const IPV6: [u8; 2] = [0x86, 0xDD];

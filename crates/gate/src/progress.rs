@@ -1,4 +1,4 @@
-//! How far a flow is: its own task writes it, and whoever asks reads it.
+//! How far a flow is: its own task writes it, other threads may read it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,19 +8,18 @@ use lastbyte_core::account::Carried;
 use lastbyte_relay::{Relay, Side};
 
 use crate::config::Target;
-use crate::statistics::RouteStatistics;
-use crate::worker::lock;
+use crate::lock::lock;
 
-/// Bytes of one direction.
+/// The bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// Read from the one side.
+    /// Bytes read from one side.
     pub received: u64,
-    /// Of those, taken by this kernel for the other side.
+    /// Of those, bytes that this kernel took for the other side.
     pub written: u64,
 }
 
-/// Bytes of both directions.
+/// The bytes of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// From the client to the upstream.
@@ -51,8 +50,8 @@ impl Moved {
 
 /// How far a flow is.
 ///
-/// Its task alone writes, so that nothing is locked while data moves. The figures belong to no one
-/// moment: of those that are read, one may be ahead of another.
+/// Only its own task writes, so that nothing is locked while bytes move. A reader may see the figures of
+/// different moments.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     wanted: Mutex<Option<Arc<Target>>>,
@@ -62,7 +61,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Where the client wants to.
+    /// The target that is being connected to.
     pub(crate) fn set_wanted(&self, wanted: Option<&Arc<Target>>) {
         *lock(&self.wanted) = wanted.cloned();
     }
@@ -71,7 +70,7 @@ impl Progress {
         lock(&self.wanted).as_deref().map(ToString::to_string)
     }
 
-    /// Where that led.
+    /// The address that was connected to.
     pub(crate) fn set_upstream(&self, upstream: Option<SocketAddr>) {
         if let Some(upstream) = upstream {
             let _ = self.upstream.set(upstream);
@@ -82,25 +81,22 @@ impl Progress {
         self.upstream.get().copied()
     }
 
-    /// Counts what a relay has carried since the last time.
-    pub(crate) fn follow(&self, relay: &Relay, statistics: &RouteStatistics) {
+    /// Notes how far a relay is. Returns what has moved since the last time, if anything has.
+    pub(crate) fn follow(&self, relay: &Relay) -> Option<Moved> {
         let bytes = |from| {
             let carried = relay.carried(from);
             Bytes { received: carried.received, written: carried.written }
         };
-        self.advance(Moved { up: bytes(Side::Client), down: bytes(Side::Upstream) }, statistics);
-    }
-
-    fn advance(&self, now: Moved, statistics: &RouteStatistics) {
+        let now = Moved { up: bytes(Side::Client), down: bytes(Side::Upstream) };
         let before = self.moved();
         if now == before {
-            return;
+            return None;
         }
         let all = [now.up.received, now.up.written, now.down.received, now.down.written];
         for (kept, bytes) in self.moved.iter().zip(all) {
             kept.store(bytes, Ordering::Relaxed);
         }
-        statistics.moved(now.since(before));
+        Some(now.since(before))
     }
 
     /// What has moved so far, and was counted.

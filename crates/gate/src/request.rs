@@ -1,8 +1,7 @@
-//! What a client wants, and how it is told what came of it: the first and the last word on its leg.
+//! What a client asks for, and the answer to it.
 //!
 //! What the bytes mean is decided in `lastbyte-core` ([`socks5`], [`http_connect`]); here they are read
-//! and written. A client of a fixed target says nothing and is told nothing: data is the answer, or a
-//! reset.
+//! and written. A client of a fixed target asks nothing and gets no answer: it gets data, or a reset.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,38 +16,59 @@ use lastbyte_socket::Stream;
 use tokio::time::{self, Instant};
 
 use crate::config::{Kind, Target, Users};
-use crate::flow::{Reply, Request};
 use crate::targets::Chooser;
+
+/// What a client asks for.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// Where to, in the order in which they are to be tried; at least one.
+    pub(crate) targets: Vec<Arc<Target>>,
+    /// What the client sent behind its request, for the upstream.
+    pub(crate) early: Vec<u8>,
+    /// How the client is answered.
+    pub(crate) reply: Reply,
+}
+
+/// How a client is answered.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Not at all: it gets data, or a reset.
+    None,
+    /// By a reply of SOCKS 5.
+    Socks5,
+    /// By a response of HTTP.
+    HttpConnect,
+}
 
 /// A client that gets nothing.
 #[derive(Debug)]
 pub(crate) struct Refused {
     /// For the account.
     pub(crate) ended: Ended,
-    /// Whether it was told so in its protocol: its connection is to be finished by a FIN then, with
-    /// what it still sends read and thrown away, so that the words arrive. Otherwise it is to be reset.
-    pub(crate) told: bool,
+    /// Whether it was answered in its protocol: its connection is to be finished by a FIN then, with
+    /// what it still sends read and discarded, so that the answer arrives. Otherwise it is to be reset.
+    pub(crate) answered: bool,
 }
 
 impl Refused {
     fn silently(ended: Ended) -> Self {
-        Self { ended, told: false }
+        Self { ended, answered: false }
     }
 }
 
-/// Finds out what a client wants. It may take `within` to say so.
+/// Finds out what a client asks for. It may take `within` to ask.
 ///
 /// What it sent behind its request is in [`Request::early`]; everything else is still in the kernel.
 ///
 /// # Errors
-/// Why there is no request; what the protocol says to that is written already.
+/// Why there is no request; the answer that the protocol has for that is written already.
 pub(crate) async fn ask(
     kind: &Kind,
     chooser: &Chooser,
     client: &mut Stream,
     within: Duration,
 ) -> Result<Request, Refused> {
-    // On the heap, so that it takes no room in flows that are past it.
+    // On the heap, so that flows that are past it do not keep it.
     let (asked, reply) = match kind {
         Kind::Forward(_) => {
             let targets = chooser.order();
@@ -75,19 +95,19 @@ async fn read<A: Asking>(
     within: Duration,
 ) -> Result<(Destination, Vec<u8>), Refused> {
     let began = Instant::now();
-    let mut room = vec![0; A::MOST];
+    let mut buffer = vec![0; A::MOST];
     loop {
         match machine.next() {
             Step::More => {
                 let free = machine.room();
                 match time::timeout(
                     within.saturating_sub(began.elapsed()),
-                    client.read(&mut room[..free]),
+                    client.read(&mut buffer[..free]),
                 )
                 .await
                 {
-                    Ok(Ok(0)) => return Err(Refused::silently(left())),
-                    Ok(Ok(read)) => machine.put(&room[..read]),
+                    Ok(Ok(0)) => return Err(Refused::silently(ended_early())),
+                    Ok(Ok(read)) => machine.put(&buffer[..read]),
                     Ok(Err(cause)) => return Err(Refused::silently(broken(&cause))),
                     Err(_) => {
                         let ended = Ended::new(Party::Gate, How::RequestTimeout);
@@ -96,7 +116,7 @@ async fn read<A: Asking>(
                 };
             }
             Step::Reply(bytes) => {
-                if let Err(cause) = say(client, &bytes).await {
+                if let Err(cause) = send(client, &bytes).await {
                     return Err(Refused::silently(broken(&cause)));
                 }
             }
@@ -111,12 +131,12 @@ async fn read<A: Asking>(
 }
 
 async fn refuse(client: &mut Stream, reply: &[u8], ended: Ended) -> Refused {
-    let told = !reply.is_empty() && say(client, reply).await.is_ok();
-    Refused { ended, told }
+    let answered = !reply.is_empty() && send(client, reply).await.is_ok();
+    Refused { ended, answered }
 }
 
-fn left() -> Ended {
-    Ended::because(Party::Client, How::BadRequest, "it ended before it had asked")
+fn ended_early() -> Ended {
+    Ended::because(Party::Client, How::BadRequest, "it ended before its request was complete")
 }
 
 fn broken(cause: &io::Error) -> Ended {
@@ -129,19 +149,18 @@ fn is_gone(cause: &io::Error) -> bool {
     matches!(cause.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut)
 }
 
-/// Writes a reply. It has less than a kilobyte, and nothing or next to nothing was written before: the
-/// kernel takes it at once, but where its buffer was made smaller than that and the client does not
-/// read.
-async fn say(client: &mut Stream, reply: &[u8]) -> io::Result<()> {
+/// Writes a reply. It has less than a kilobyte, and little or nothing was written before: the kernel takes
+/// it at once, unless its buffer was made smaller than that and the client does not read.
+async fn send(client: &mut Stream, reply: &[u8]) -> io::Result<()> {
     time::timeout(REPLY, client.write_all(reply)).await?
 }
 
-/// How long a client may take no reply.
+/// How long a client may take to read a reply.
 const REPLY: Duration = Duration::from_secs(5);
 
 impl Reply {
-    /// Tells the client that it is connected; `local` is our address on the upstream's leg, which SOCKS
-    /// has in its reply. Only after this its data may be read, and the upstream's be written to it.
+    /// Answers that the client is connected; `local` is our address on the upstream's leg, which SOCKS has
+    /// in its reply. Only after this may the client's data be read, and the upstream's be written to it.
     ///
     /// # Errors
     /// The connection's: the client is gone.
@@ -152,13 +171,13 @@ impl Reply {
     ) -> io::Result<()> {
         match self {
             Self::None => Ok(()),
-            Self::Socks5 => say(client, &socks5::reply(Rep::Succeeded, local)).await,
-            Self::HttpConnect => say(client, http_connect::CONNECTED).await,
+            Self::Socks5 => send(client, &socks5::reply(Rep::Succeeded, local)).await,
+            Self::HttpConnect => send(client, http_connect::CONNECTED).await,
         }
     }
 
-    /// Tells the client that it is not connected, and why. Returns whether it was told: its connection
-    /// is to be finished by a FIN then; otherwise by a reset, which is all that it can be told.
+    /// Answers that the client is not connected, and why. Returns whether it was answered: its connection
+    /// is to be finished by a FIN then; otherwise by a reset.
     ///
     /// # Errors
     /// The connection's: the client is gone.
@@ -168,7 +187,7 @@ impl Reply {
             Self::Socks5 => socks5::reply(Rep::of(ended.how), None),
             Self::HttpConnect => http_connect::failure(ended.how),
         };
-        say(client, &reply).await?;
+        send(client, &reply).await?;
         Ok(true)
     }
 }

@@ -17,15 +17,15 @@ use tokio::{task, time};
 
 use crate::gate::View;
 
-/// How many are answered at once. Others wait in the listener's queue.
+/// How many connections are served at once. Others wait in the listener's queue.
 const AT_ONCE: usize = 16;
-/// How long a request's head may take to come.
+/// How long a request's head may take to arrive.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// How long a connection may last: it serves one request.
 const ALL_WITHIN: Duration = Duration::from_secs(30);
-/// How many bytes a request's head may have, more or less.
+/// About how many bytes a request's head may have.
 const HEAD_BYTES: usize = 16 * 1024;
-/// Where no connection can be accepted, such as without descriptors, it is tried again so often.
+/// The interval between attempts where accepting fails, such as without descriptors.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Answers for as long as it is polled.
@@ -56,7 +56,7 @@ async fn converse(stream: TcpStream, view: View) {
         .keep_alive(false)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
-    // What fails here is the one who asks.
+    // A failure here is the client's.
     let _ = connection.await;
 }
 

@@ -1,8 +1,8 @@
-//! What a gate counts: each statistic with its name and what it says.
+//! The statistics of a gate, each with its name and description.
 //!
-//! A flow is counted at two places: when it is accepted, and when its account leaves. Bytes are also
-//! counted as they move, so that a flow that goes on for days is seen; what was not when the account
-//! leaves is added then. All together the sums are those of all accounts.
+//! A flow is counted when it is accepted, and when it leaves its account. Bytes are also counted as they
+//! move, so that a flow of days is visible; the rest is added with the account. In total the sums equal
+//! those of all accounts.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,7 @@ use lastbyte_metrics::{
 use crate::progress::Moved;
 
 statistics! {
-    /// What a route counts.
+    /// The statistics of a route.
     pub struct RouteStatistics {
         /// Connections accepted.
         pub flows_accepted: Counter,
@@ -114,7 +114,7 @@ statistics! {
 }
 
 statistics! {
-    /// What the gate as a whole counts.
+    /// The statistics of the whole gate.
     pub struct GateStatistics {
         /// When the gate was started: whole seconds since 1970 (UTC).
         pub started_at: Gauge,
@@ -131,7 +131,7 @@ statistics! {
     }
 }
 
-/// All that can be read of a gate, in the order in which it is told.
+/// All statistics of a gate, in the order in which they are shown.
 pub fn declared() -> impl Iterator<Item = &'static Declared> {
     GateStatistics::declared().iter().chain(RouteStatistics::declared())
 }
@@ -295,7 +295,7 @@ mod tests {
         let file = include_str!("../../../docs/manual/gate.md");
         let (_, rest) = file.split_once("<!-- statistics -->\n").unwrap();
         let (table, _) = rest.split_once("<!-- /statistics -->").unwrap();
-        let mut right = "| Name | Kind | Of | Says |\n| --- | --- | --- | --- |\n".to_owned();
+        let mut right = "| Name | Kind | Of | Meaning |\n| --- | --- | --- | --- |\n".to_owned();
         for one in declared() {
             let kind = match one.kind() {
                 Kind::Counter => "counter",
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn each_statistic_is_told_once_and_has_words() {
+    fn each_statistic_is_declared_once() {
         let mut names: Vec<_> = declared().map(Declared::name).collect();
         assert_eq!(AllStatistics::new().snapshot().readings().len(), names.len());
         names.sort_unstable();

@@ -1,15 +1,17 @@
-//! How a gate is told to stop, and how its flows hear of it.
+//! How a gate stops, and how its flows learn of it.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How far a gate is on its way to its end. It goes on to the next, never back.
+use crate::lock::lock;
+
+/// The phase of a gate. It changes to a later one, never back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// It takes connections.
+    /// It accepts connections.
     Running,
-    /// It takes none any more, and lets flows come to their end.
+    /// It accepts no more, and lets flows end by themselves.
     Draining,
     /// Flows are reset, and leave their accounts.
     Stopping,
@@ -17,8 +19,8 @@ pub(crate) enum Phase {
 
 /// The phase of a gate, for all its threads.
 ///
-/// A flow asks for it whenever it is polled: one load. Its task is woken when the phase becomes
-/// [`Phase::Stopping`], so that it needs nothing to wait with.
+/// A flow reads it whenever it is polled: one load. Its task is woken when the phase becomes
+/// [`Phase::Stopping`], so that a flow needs no waiter of its own.
 #[derive(Debug)]
 pub(crate) struct Stop {
     phase: AtomicU8,
@@ -44,23 +46,23 @@ impl Stop {
         self.phase() == Phase::Stopping
     }
 
-    /// Lets flows go on for as long as `limit`. If that was said before, the earlier end counts.
+    /// Lets flows continue for `limit`. Of several calls the earliest end counts.
     pub(crate) fn drain(&self, limit: Duration) {
         let until = Instant::now().checked_add(limit);
-        let mut known = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.limit);
         *known = [*known, until].into_iter().flatten().min();
         drop(known);
         self.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
     }
 
-    /// Lets no flow go on.
+    /// Endpoints all flows.
     pub(crate) fn stop(&self) {
         self.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);
     }
 
-    /// When draining is over; `None` if it has no limit, or has not begun.
+    /// When draining is over; `None` if it has no limit, or has not flow.
     pub(crate) fn limit(&self) -> Option<Instant> {
-        *self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.limit)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which of several targets a flow is for, and which it falls back to.
+//! Which of several targets a flow tries first, and which then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use crate::config::{Choice, Kind, Target};
 
-/// Orders the targets of a route, flow by flow. All threads share it; none waits for another.
+/// Orders the targets of a route for each flow. All threads share it; none waits for another.
 ///
-/// [`Choice::FirstHealthy`] puts a target that failed behind the others: for a second first, then for
-/// twice as long each time, 30 s at most. When that is over, one flow tries it first, and the others do
-/// so only when that one has connected: a target that is silent costs its time-out to one flow each
-/// time, not to all that come. A target that nobody reaches any more is always in the order, at its end.
+/// [`Choice::FirstHealthy`] puts a target that failed behind the others: for one second at first, then for
+/// twice as long each time, 30 s at most. After that one flow tries it first, and the others do so only
+/// when that one has connected: so a silent target costs its time-out to one flow each time, not to all.
+/// A target that cannot be reached stays in the order, at its end.
 #[derive(Debug)]
 pub(crate) struct Chooser {
     targets: Vec<Arc<Target>>,
     choice: Choice,
-    /// How many flows were ordered.
+    /// How many orders were made.
     flows: AtomicUsize,
     /// How each target stands: see [`Health`].
     healths: Vec<AtomicU64>,
@@ -50,9 +50,9 @@ impl Chooser {
         order.into_iter().map(|number| Arc::clone(&self.targets[number])).collect()
     }
 
-    /// A flow connected to this target, or failed to. A target of another route is passed over.
+    /// A flow connected to this target, or failed to. A target of another route is ignored.
     pub(crate) fn report(&self, target: &Target, connected: bool) {
-        // Only there it is asked for.
+        // The other choices do not use it.
         if self.choice == Choice::FirstHealthy {
             let now = self.began.elapsed();
             let numbers =
@@ -75,7 +75,7 @@ impl Chooser {
                 let others = || all.clone().filter(|number| Some(*number) != first);
                 let good = others().filter(|number| self.is_good(*number));
                 let mut order: Vec<usize> = first.into_iter().chain(good).collect();
-                // By what is in already: a target may have become good or bad meanwhile.
+                // Compared with the order itself: a target's health may have changed meanwhile.
                 let rest: Vec<usize> = others().filter(|number| !order.contains(number)).collect();
                 order.extend(rest);
                 order
@@ -88,7 +88,7 @@ impl Chooser {
         let (old, now) = (Health::of(health.load(Ordering::Relaxed)), Moment::of(now));
         let new = if connected { Health::GOOD } else { old.after_failure(now) };
         if old != new {
-            // Whoever reports at the same moment knows as much.
+            // Another report at the same moment is as good.
             let _ = health.compare_exchange(
                 old.packed(),
                 new.packed(),
@@ -130,9 +130,9 @@ impl Moment {
 /// How a target stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Health {
-    /// How often it was put behind in a row; 0 while it is good.
+    /// How many failures in a row have counted; 0 while it is good.
     failures: u8,
-    /// Until when it is behind.
+    /// Until when it is behind the others.
     until: Moment,
 }
 
@@ -148,14 +148,14 @@ impl Health {
         self.until.0 << 8 | u64::from(self.failures)
     }
 
-    /// A flow failed. Those that fail while it is behind say nothing new: they began before, or had no
-    /// other left.
+    /// A flow failed. A failure while it is behind says nothing new: that flow began before, or had no
+    /// other target left.
     fn after_failure(self, now: Moment) -> Self {
         if self != Self::GOOD && now < self.until { self } else { self.put_behind(now) }
     }
 
-    /// As it stands while one flow tries it again; `None` where none should. For all others it stays
-    /// behind meanwhile, for as long as after another failure.
+    /// The health while one flow tries it again; `None` where none should. For all other flows it stays
+    /// behind, as long as after another failure.
     fn on_trial(self, now: Moment) -> Option<Self> {
         (self != Self::GOOD && now >= self.until).then(|| self.put_behind(now))
     }

@@ -1,4 +1,4 @@
-//! Whether a client is who it says it is.
+//! Authenticates the clients of a proxy.
 
 use lastbyte_core::request::Credentials;
 use subtle::{Choice, ConstantTimeEq};
@@ -6,15 +6,15 @@ use subtle::{Choice, ConstantTimeEq};
 use crate::config::Users;
 
 impl Users {
-    /// Whether a client has to say who it is.
+    /// Whether clients are authenticated.
     pub(crate) fn are_asked(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Whether these are the name and the password of one of them.
+    /// Whether these are the name and the password of one user.
     ///
-    /// How long it takes depends on how many there are, and on what was sent; not on whether the name
-    /// is a user's, nor on how much of a password is right.
+    /// The time it takes depends on the number of users and on what was sent; not on whether the name is a
+    /// user's, nor on how much of a password is right.
     pub(crate) fn admits(&self, credentials: &Credentials) -> bool {
         let Credentials { name, password } = credentials;
         let (Some(name), Some(password)) = (padded(name), padded(password)) else { return false };
@@ -28,8 +28,8 @@ impl Users {
     }
 }
 
-/// The same length for all, so that lengths are not compared first: how many bytes, and these. `None`
-/// for more than a user's name or password may have.
+/// A length byte and the bytes, padded to the same size for all, so that lengths are not compared first.
+/// `None` for more bytes than a user's name or password may have.
 fn padded(bytes: &[u8]) -> Option<[u8; 256]> {
     let mut room = [0; 256];
     let (count, rest) = room.split_first_mut()?;

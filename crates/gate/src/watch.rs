@@ -1,5 +1,5 @@
-//! What answers questions about a gate: a thread beside its workers, with the control socket and the
-//! metrics over HTTP. However much is asked there, no flow waits for it.
+//! Answers questions about a gate: a thread beside its workers, with the control socket and the metrics
+//! over HTTP. However many questions there are, no flow waits for it.
 
 use std::fmt;
 use std::io;
@@ -21,7 +21,7 @@ use crate::scrape;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// There is no control socket to be had.
+    /// The control socket cannot be opened.
     #[error("control socket {}: {why}", path.display())]
     Control {
         /// Where.
@@ -29,7 +29,7 @@ pub enum WatchError {
         /// Why.
         why: BindError,
     },
-    /// The address cannot be listened on.
+    /// The kernel refused to listen on the address.
     #[error("metrics on {address}: {why}")]
     Metrics {
         /// Which.
@@ -38,12 +38,12 @@ pub enum WatchError {
         why: io::Error,
     },
     /// The kernel refused a thread, or what a thread needs.
-    #[error("answer questions: {0}")]
+    #[error("cannot start the thread that answers questions: {0}")]
     Thread(io::Error),
 }
 
-/// Where questions come in. Nobody answers yet: a gate that shares a place with another one is to
-/// find that before it takes connections.
+/// The sockets for questions, before they are answered: a gate whose control socket or metrics address is
+/// in use has to fail before it takes connections.
 #[derive(Debug)]
 pub struct Watch {
     runtime: Runtime,
@@ -55,7 +55,7 @@ impl Watch {
     /// Listens for questions, on the control socket at a path and over HTTP at an address.
     ///
     /// # Errors
-    /// One of them cannot be had.
+    /// One of them cannot be opened.
     pub fn open(control: Option<&Path>, metrics: Option<SocketAddr>) -> Result<Self, WatchError> {
         let runtime = Builder::new_current_thread()
             .enable_io()
@@ -80,16 +80,16 @@ impl Watch {
         Ok(Self { runtime, control, metrics })
     }
 
-    /// Where metrics are answered, with the port that the kernel chose.
+    /// The address for metrics, with the port that the kernel chose.
     #[must_use]
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// Begins to answer about a gate, also while that drains.
+    /// Begins to answer about a gate, also while it drains.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The kernel refused a thread.
     pub fn start(self, view: View, commands: Arc<dyn Commands>) -> Result<Watching, WatchError> {
         let Self { runtime, mut control, metrics } = self;
         let (end, ended) = oneshot::channel();
@@ -104,7 +104,7 @@ impl Watch {
         }
         drop(entered);
         let answer = move || {
-            // Either it is told to end, or nobody is left who could tell.
+            // Endpoints with the message, or with its sender.
             let _ = runtime.block_on(ended);
             runtime.shutdown_background();
         };
@@ -114,7 +114,7 @@ impl Watch {
     }
 }
 
-/// Questions are being answered, until this is dropped.
+/// Questions are answered until this is dropped.
 pub struct Watching {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,

@@ -3,201 +3,54 @@
 //! A flow stays with its worker from its first step to its account, so that no event has to wake
 //! another thread.
 
-use std::fmt;
 use std::future::poll_fn;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use lastbyte_core::account::{Account, Ended, How, Leg, Party};
-use lastbyte_dial::{DialOptions, Dialer};
-use lastbyte_metrics::{Held, Snapshot, Source};
+use lastbyte_core::account::{Account, Ended, How, Party};
+use lastbyte_metrics::Held;
 use lastbyte_relay::Pool;
-use lastbyte_socket::{Incoming, SocketError, Stream};
+use lastbyte_socket::{Incoming, SocketError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time;
 
+use crate::account::Notes;
 use crate::balance::Balance;
-use crate::config::{Limits, Route};
-use crate::flow;
-use crate::gate::{Accounts, Notice, Notices};
-use crate::limits::Admission;
+use crate::context::Context;
+use crate::flow::{self, Accepted};
 use crate::listeners::{Acceptor, Intake};
 use crate::live::{Entry, Live, LiveFlow, Place};
-use crate::loops::Listeners;
-use crate::progress::{Moved, Progress};
-use crate::statistics::{AllStatistics, RouteStatistics};
-use crate::stop::{Phase, Stop};
-use crate::targets::Chooser;
+use crate::lock::lock;
+use crate::route::ActiveRoute;
+use crate::steps::{Step, Steps};
+use crate::stop::Phase;
 
-/// A connection that was accepted, in the thread that serves it.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) client: Stream,
-    pub(crate) route: Arc<ActiveRoute>,
-    /// [`Account::flow`].
-    pub(crate) number: u64,
-    /// When it was accepted, since 1970 (UTC).
-    pub(crate) began: Duration,
-    /// The same, for [`Account::took`].
-    pub(crate) at: Instant,
-    /// Where others see how far it is.
-    pub(crate) progress: Arc<Progress>,
-}
-
-/// A route as it is now, with what its flows share.
-#[derive(Debug)]
-pub(crate) struct ActiveRoute {
-    pub(crate) route: Arc<Route>,
-    /// How its upstream is connected to.
-    pub(crate) dial: DialOptions,
-    /// Which of its targets a flow is for.
-    pub(crate) chooser: Arc<Chooser>,
-    pub(crate) statistics: RouteStatistics,
-}
-
-impl ActiveRoute {
-    /// A route of a gate.
-    pub(crate) fn new(route: Arc<Route>, context: &Context) -> Self {
-        let chooser = Arc::new(Chooser::new(&route.kind));
-        let dial = flow::dial_options(&route, &context.own);
-        let statistics = context.statistics.of_route(&route.name);
-        Self { route, dial, chooser, statistics }
-    }
-
-    /// A route in the place of this one. Where the targets are the same, what is known of them stays.
-    pub(crate) fn followed_by(&self, route: Arc<Route>, context: &Context) -> Self {
-        let followed = Self::new(route, context);
-        if followed.route.kind == self.route.kind {
-            return Self { chooser: Arc::clone(&self.chooser), ..followed };
-        }
-        followed
-    }
-}
-
-/// What all flows of a gate share.
-pub(crate) struct Context {
-    pub(crate) dialer: Dialer,
-    pub(crate) stop: Stop,
-    pub(crate) statistics: AllStatistics,
-    accounts: Arc<dyn Accounts>,
-    /// The functions of statistics that are read.
-    _sources: [Source; 2],
-    notices: Arc<dyn Notices>,
-    /// How many flows may be open, and how many are.
-    pub(crate) admission: Arc<Admission>,
-    /// Where the gate listens: connecting there would be a loop.
-    pub(crate) own: Arc<Listeners>,
-    /// For how many flows there are descriptors: see [`crate::limits::room_for_flows`].
-    pub(crate) room: AtomicUsize,
-    /// The number of the last flow.
-    last_flow: AtomicU64,
-    pauses: Mutex<Pauses>,
-    /// What became of flows since the gate was told to stop.
-    pub(crate) finished: AtomicU64,
-    pub(crate) reset: AtomicU64,
-    /// Workers that have not ended.
-    pub(crate) workers: Arc<Mutex<u64>>,
-    pub(crate) worker_ended: Condvar,
-}
-
-/// Pauses of accepting that nobody was told of.
-#[derive(Debug, Default)]
-struct Pauses {
-    times: u64,
-    told: Option<Instant>,
-}
-
-impl Context {
-    pub(crate) fn new(
-        dialer: Dialer,
-        accounts: Arc<dyn Accounts>,
-        notices: Arc<dyn Notices>,
-    ) -> Self {
-        let statistics = AllStatistics::new();
-        let workers = Arc::new(Mutex::new(0));
-        let (keeper, living) = (Arc::clone(&accounts), Arc::clone(&workers));
-        let sources = [
-            statistics.gate.log_lines_lost.read_with(move || keeper.lost()),
-            statistics.gate.workers.read_with(move || *lock(&living)),
-        ];
-        Self {
-            dialer,
-            stop: Stop::new(),
-            statistics,
-            accounts,
-            _sources: sources,
-            notices,
-            admission: Admission::new(Limits::default()),
-            own: Arc::default(),
-            room: AtomicUsize::new(usize::MAX),
-            last_flow: AtomicU64::new(0),
-            pauses: Mutex::default(),
-            finished: AtomicU64::new(0),
-            reset: AtomicU64::new(0),
-            workers,
-            worker_ended: Condvar::new(),
-        }
-    }
-
-    /// All that was counted until now.
-    pub(crate) fn counted(&self) -> Snapshot {
-        self.statistics.snapshot()
-    }
-
-    fn next_flow(&self) -> u64 {
-        self.last_flow.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Tells of a pause, once in a while and with how often there were some.
-    fn on_pause(&self, route: &Route, cause: SocketError) {
-        /// Time between two such words.
-        const QUIET: Duration = Duration::from_secs(10);
-        self.statistics.gate.accept_pauses.add(1);
-        let mut pauses = lock(&self.pauses);
-        pauses.times += 1;
-        if pauses.told.is_some_and(|told| told.elapsed() < QUIET) {
-            return;
-        }
-        pauses.told = Some(Instant::now());
-        let times = std::mem::take(&mut pauses.times);
-        drop(pauses);
-        let route = Arc::clone(&route.name);
-        self.notices.notice(Notice::AcceptPaused { route, cause, times });
-    }
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("stop", &self.stop).finish_non_exhaustive()
-    }
-}
-
-/// What a worker can be told.
+/// What a worker can be ordered to do.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// To accept.
     Accept(Acceptor),
     /// To serve what another one has accepted.
-    Serve(Begun),
+    Serve(NewFlow),
     /// To look at the phase of the gate.
-    Look,
+    CheckPhase,
 }
 
 /// A connection that was accepted, on its way to the worker that serves it.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct NewFlow {
     incoming: Incoming,
     route: Arc<ActiveRoute>,
     number: u64,
     began: Duration,
     at: Instant,
-    held: Held,
+    /// Counts it among those that are open.
+    open: Held,
 }
 
-/// All workers of a gate, as they see each other.
+/// All workers of a gate, as each of them sees the others.
 #[derive(Debug)]
 pub(crate) struct Team {
     pub(crate) context: Arc<Context>,
@@ -217,11 +70,11 @@ impl Team {
     }
 }
 
-/// What others see of a worker. Each has cache lines of its own: all write here often.
+/// What the others see of a worker. Each has cache lines of its own: all write here often.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Member {
-    /// Flows that it has, or that are on their way to it.
+    /// Flows that it serves, or that are on their way to it.
     load: AtomicUsize,
     acceptors: AtomicUsize,
     orders: UnboundedSender<Order>,
@@ -234,16 +87,16 @@ impl Member {
         Self { load, acceptors, orders, live: Live::default() }
     }
 
-    /// Has a worker accept. One that has ended does not, nor would anybody want it to.
+    /// Has a worker accept. One that has ended need not.
     pub(crate) fn accept(&self, acceptor: Acceptor) {
         self.acceptors.fetch_add(1, Ordering::Relaxed);
         let _ = self.orders.send(Order::Accept(acceptor));
     }
 
     /// Has a worker look at the phase of the gate.
-    pub(crate) fn look(&self) {
+    pub(crate) fn check_phase(&self) {
         // One that has ended has nothing left to look after.
-        let _ = self.orders.send(Order::Look);
+        let _ = self.orders.send(Order::CheckPhase);
     }
 
     fn is_idle(&self) -> bool {
@@ -262,10 +115,10 @@ pub(crate) struct Worker {
     ticks: AtomicBool,
 }
 
-/// Time between two looks of a worker that is about to end and has got one more flow.
+/// How often a worker that is about to end, and got one more flow, looks whether that has ended.
 const LAST_LOOKS: Duration = Duration::from_millis(10);
 
-/// How long flows may take to end when they are told to. They need not wait for anybody.
+/// How long flows may take to end when the gate stops. They wait for nothing then.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Worker {
@@ -274,7 +127,7 @@ impl Worker {
         Self { team, own, balance, pool: Pool::default(), ticks: AtomicBool::new(false) }
     }
 
-    /// Obeys until the gate has stopped and all flows here have ended.
+    /// Takes orders until the gate has stopped and all flows here have ended.
     pub(crate) async fn run(self: Arc<Self>, mut orders: UnboundedReceiver<Order>) {
         let mut given_up = None;
         loop {
@@ -283,7 +136,7 @@ impl Worker {
                 given_up => given_up,
             };
             let order = match until {
-                // Nobody can tell any more that a flow has ended.
+                // No order will come any more when a flow has ended.
                 _ if orders.is_closed() && orders.is_empty() => {
                     time::sleep(LAST_LOOKS).await;
                     None
@@ -295,8 +148,8 @@ impl Worker {
                 Some(Order::Accept(acceptor)) => {
                     tokio::spawn(accept(Arc::clone(&self), acceptor));
                 }
-                Some(Order::Serve(begun)) => self.begin(begun),
-                Some(Order::Look) | None => {}
+                Some(Order::Serve(flow)) => self.begin(flow),
+                Some(Order::CheckPhase) | None => {}
             }
             let now = Instant::now();
             if self.context().stop.limit().is_some_and(|limit| limit <= now) {
@@ -313,10 +166,10 @@ impl Worker {
                 Phase::Stopping => {}
             }
             if self.member().is_idle() {
-                // What is handed over from now on comes back to the one who has accepted it.
+                // A flow that is handed over from now on goes back to the worker that accepted it.
                 orders.close();
                 match orders.try_recv() {
-                    Ok(Order::Serve(begun)) => self.begin(begun),
+                    Ok(Order::Serve(flow)) => self.begin(flow),
                     Ok(_) => {}
                     Err(_) => return,
                 }
@@ -324,21 +177,23 @@ impl Worker {
         }
     }
 
-    /// Has the flow of a connection begin here. It is counted already.
-    fn begin(self: &Arc<Self>, begun: Begun) {
-        let Begun { incoming, route, number, began, at, held } = begun;
-        let open = OpenFlow {
-            worker: Arc::clone(self),
+    /// Begins a flow here. It is counted already.
+    fn begin(self: &Arc<Self>, flow: NewFlow) {
+        let NewFlow { incoming, route, number, began, at, open } = flow;
+        let steps = Steps::of(number, &route.route.name);
+        let notes = Notes {
             route,
             number,
             began,
             at,
-            peer: incoming.peer_addr(),
+            client: incoming.peer_addr(),
             progress: Arc::default(),
-            place: None,
-            held: Some(held),
+            connect: None,
+            granted: None,
+            steps,
         };
-        tokio::spawn(serve(open, incoming));
+        let flow = OpenFlow { worker: Arc::clone(self), notes, place: None, open: Some(open) };
+        tokio::spawn(serve(flow, incoming));
         if !self.ticks.swap(true, Ordering::Relaxed) {
             tokio::spawn(tick(Arc::clone(self)));
         }
@@ -353,7 +208,7 @@ impl Worker {
     }
 
     /// The worker that is to serve the next connection, if it is another one.
-    fn relief(&self) -> Option<&Member> {
+    fn less_loaded(&self) -> Option<&Member> {
         let members = &self.team.members;
         let own = self.member().load.load(Ordering::Relaxed);
         if own == 0 || members.len() == 1 {
@@ -362,35 +217,35 @@ impl Worker {
         let load = |member: &&Member| member.load.load(Ordering::Relaxed);
         let least = members.iter().min_by_key(load)?;
         let hands_over = lock(&self.balance).hands_over(own, load(&least), Instant::now());
-        // One that drains may have ended.
+        // A worker that drains may have ended.
         (hands_over && self.context().stop.phase() == Phase::Running).then_some(least)
     }
 }
 
-/// What an acceptor of a worker brings is served by that worker, or by one with fewer flows.
-struct Intaking<'a>(&'a Arc<Worker>);
+/// A connection that a worker accepts is served by that worker, or by one with fewer flows.
+struct WorkerIntake<'a>(&'a Arc<Worker>);
 
-impl Intake for Intaking<'_> {
+impl Intake for WorkerIntake<'_> {
     fn take(&self, incoming: Incoming, route: Arc<ActiveRoute>) {
         let Self(worker) = self;
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let number = worker.context().next_flow();
         route.statistics.flows_accepted.add(1);
-        let held = route.statistics.flows_open.hold();
-        let mut begun = Begun { incoming, route, number, began, at: Instant::now(), held };
-        if let Some(relief) = worker.relief() {
-            relief.load.fetch_add(1, Ordering::AcqRel);
-            match relief.orders.send(Order::Serve(begun)) {
+        let open = route.statistics.flows_open.hold();
+        let mut flow = NewFlow { incoming, route, number, began, at: Instant::now(), open };
+        if let Some(other) = worker.less_loaded() {
+            other.load.fetch_add(1, Ordering::AcqRel);
+            match other.orders.send(Order::Serve(flow)) {
                 Ok(()) => return,
                 Err(back) => {
-                    relief.load.fetch_sub(1, Ordering::AcqRel);
+                    other.load.fetch_sub(1, Ordering::AcqRel);
                     let Order::Serve(back) = back.0 else { unreachable!("it is what was sent") };
-                    begun = back;
+                    flow = back;
                 }
             }
         }
         worker.member().load.fetch_add(1, Ordering::AcqRel);
-        worker.begin(begun);
+        worker.begin(flow);
     }
 
     fn on_pause(&self, route: &ActiveRoute, cause: SocketError) {
@@ -401,13 +256,13 @@ impl Intake for Intaking<'_> {
         !self.0.context().stop.is_stopping()
     }
 
-    fn has_room(&self) -> bool {
-        self.0.team.open_flows() < self.0.context().room.load(Ordering::Relaxed)
+    fn has_descriptors(&self) -> bool {
+        self.0.team.open_flows() < self.0.context().most_flows.load(Ordering::Relaxed)
     }
 }
 
-/// Has a timer at hand while there are flows. A timer that is due before all others wakes its event loop
-/// by a system call, also from the very thread of that: this one is due before any of a flow.
+/// Keeps a timer while there are flows. A new timer that is due before all others wakes its event loop by a
+/// system call, even from that loop's own thread: this one is always due first.
 async fn tick(worker: Arc<Worker>) {
     while worker.member().load.load(Ordering::Relaxed) > 0 {
         time::sleep(TICK).await;
@@ -420,80 +275,62 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// The task of an acceptor.
 async fn accept(worker: Arc<Worker>, acceptor: Acceptor) {
-    acceptor.run(&Intaking(&worker)).await;
+    acceptor.run(&WorkerIntake(&worker)).await;
     worker.member().acceptors.fetch_sub(1, Ordering::AcqRel);
-    worker.member().look();
+    worker.member().check_phase();
 }
 
 /// The task of a flow.
-#[expect(clippy::manual_async_fn, reason = "an `async fn` keeps what it is given in two places")]
-fn serve(mut open: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + Send {
+#[expect(clippy::manual_async_fn, reason = "an `async fn` stores its arguments twice")]
+fn serve(mut flow: OpenFlow, incoming: Incoming) -> impl Future<Output = ()> + Send {
     async move {
+        flow.notes.steps.enter(Step::Listen);
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-        open.enter(waker);
+        flow.enter(waker);
         let client = match incoming.watch() {
             Ok(client) => client,
             Err(error) => {
-                open.leave(open.account(How::Failed, format_args!("watch: {error}")));
-                return;
+                let why = format!("it cannot be watched: {error}");
+                return flow.leave(Err(Ended::because(Party::Gate, How::Failed, why)));
             }
         };
-        let OpenFlow { number, began, at, .. } = open;
-        let (route, progress) = (Arc::clone(&open.route), Arc::clone(&open.progress));
-        let accepted = Box::new(Accepted { client, route, number, began, at, progress });
-        let account = flow::serve(accepted, open.worker.context(), &open.worker.pool).await;
-        open.leave(account);
+        let accepted = Box::new(Accepted { client });
+        let OpenFlow { worker, notes, .. } = &mut flow;
+        let account = flow::serve(accepted, notes, worker.context(), &worker.pool).await;
+        flow.leave(Ok(account));
     }
 }
 
-/// A flow that is open. It leaves an account whatever becomes of its task.
+/// A flow that is open. It leaves an account even if its task is dropped.
 #[derive(Debug)]
 struct OpenFlow {
     worker: Arc<Worker>,
-    route: Arc<ActiveRoute>,
-    number: u64,
-    began: Duration,
-    at: Instant,
-    peer: SocketAddr,
-    progress: Arc<Progress>,
-    /// Its place in the list, once its task has run.
+    notes: Notes,
+    /// Its place in the list of open flows, once its task has run.
     place: Option<Place>,
     /// Counts it among those that are open; `None` once it has ended.
-    held: Option<Held>,
+    open: Option<Held>,
 }
 
 impl OpenFlow {
     fn enter(&mut self, waker: Waker) {
+        let Notes { number, began, client, .. } = self.notes;
         let entry = Entry {
-            flow: self.number,
-            route: Arc::clone(&self.route.route.name),
-            client: self.peer,
-            began: self.began,
-            progress: Arc::clone(&self.progress),
+            flow: number,
+            route: Arc::clone(&self.notes.route.route.name),
+            client,
+            began,
+            progress: Arc::clone(&self.notes.progress),
             waker,
         };
         self.place = Some(self.worker.member().live.enter(entry));
     }
 
-    /// An account of what is known here.
-    fn account(&self, how: How, why: impl fmt::Display) -> Account {
-        let mut leg = Leg::default();
-        leg.peer = Some(self.peer);
-        let route = Arc::clone(&self.route.route.name);
-        let mut account = Account::begin(self.number, route, self.began, leg);
-        account.took = self.at.elapsed();
-        account.wanted = self.progress.wanted();
-        let Moved { up, down } = self.progress.moved();
-        (account.up.received, account.up.written) = (up.received, up.written);
-        (account.down.received, account.down.written) = (down.received, down.written);
-        account.ended = Ended::because(Party::Gate, how, why);
-        account
-    }
-
-    /// It has ended.
-    fn leave(&mut self, account: Account) {
-        self.route.statistics.ended(&account, self.progress.moved());
-        self.held = None;
+    /// The flow has ended: with its account, or, if it was not served, with the reason.
+    fn leave(&mut self, account: Result<Account, Ended>) {
+        let account = account.unwrap_or_else(|ended| self.notes.account(Err(ended)));
+        self.notes.route.statistics.ended(&account, self.notes.progress.moved());
+        self.open = None;
         let (member, context) = (self.worker.member(), self.worker.context());
         if let Some(place) = self.place {
             member.live.leave(place);
@@ -504,39 +341,37 @@ impl OpenFlow {
             let count = if stopped { &context.reset } else { &context.finished };
             count.fetch_add(1, Ordering::Relaxed);
             if is_last {
-                member.look();
+                member.check_phase();
             }
         }
+        self.notes.steps.end();
         context.accounts.enter(account);
     }
 }
 
 impl Drop for OpenFlow {
     fn drop(&mut self) {
-        if self.held.is_some() {
+        if self.open.is_some() {
             let stopping = self.worker.context().stop.is_stopping();
             let how = if stopping { How::Stopped } else { How::Failed };
-            self.leave(self.account(how, "its task ended before it did"));
+            let why = "its task was dropped before it ended";
+            self.leave(Err(Ended::because(Party::Gate, how, why)));
         }
     }
 }
 
-/// What a thread that panicked has left is whole: nobody panics while it holds a lock here.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpStream};
+    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
-    use lastbyte_dial::Resolver;
+    use lastbyte_dial::{Dialer, Resolver};
     use lastbyte_socket::ListenOptions;
     use lastbyte_socket::blocking::Listener;
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::config::{Forward, Kind, LegOptions, Times};
+    use crate::config::{Forward, Kind, LegOptions, Route, Times};
+    use crate::reports::{Accounts, Notice, Notices};
 
     struct Nobody;
 
@@ -578,25 +413,28 @@ mod tests {
         worker.member().load.fetch_add(1, Ordering::Relaxed);
         let route = Arc::new(route(listen));
         let route = Arc::new(ActiveRoute::new(route, worker.context()));
-        let open = OpenFlow {
-            held: Some(route.statistics.flows_open.hold()),
-            worker,
+        let open = Some(route.statistics.flows_open.hold());
+        let notes = Notes {
             route,
             number: 1,
             began: Duration::ZERO,
             at: Instant::now(),
-            peer: listen,
+            client: listen,
             progress: Arc::default(),
-            place: None,
+            connect: None,
+            granted: None,
+            steps: Steps::of(1, "db"),
         };
-        let task = serve(open, incoming);
+        let task = serve(OpenFlow { worker, notes, place: None, open }, incoming);
         let (whole, inner) = (size_of_val(&task), size_of_step(flow::serve));
         assert!(whole <= inner + 256, "{whole} bytes, of which the steps have {inner}");
         assert!(whole <= 1_280, "{whole} bytes");
     }
 
     /// How large the future of a function is.
-    fn size_of_step<F>(_: fn(Box<Accepted>, &'static Context, &'static Pool) -> F) -> usize {
+    fn size_of_step<F>(
+        _: fn(Box<Accepted>, &'static mut Notes, &'static Context, &'static Pool) -> F,
+    ) -> usize {
         size_of::<F>()
     }
 }

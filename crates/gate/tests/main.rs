@@ -5,5 +5,6 @@
 mod descriptors;
 mod running;
 mod statistics;
+mod steps;
 mod support;
 mod watch;

@@ -33,14 +33,14 @@ impl Drop for Scratch {
     }
 }
 
-/// Counts what it is told.
+/// Counts the commands.
 #[derive(Default)]
-struct Told {
+struct Commanded {
     reloads: AtomicU32,
     drains: AtomicU32,
 }
 
-impl Commands for Told {
+impl Commands for Commanded {
     fn reload(&self) -> Result<String, String> {
         match self.reloads.fetch_add(1, Ordering::Relaxed) {
             0 => Ok("it is new".to_owned()),
@@ -57,7 +57,7 @@ struct Watched {
     scratch: Scratch,
     gate: Gate,
     said: Arc<Said>,
-    told: Arc<Told>,
+    commanded: Arc<Commanded>,
     metrics: SocketAddr,
     _watching: Watching,
 }
@@ -69,9 +69,9 @@ impl Watched {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let watch = Watch::open(Some(&scratch.0.join("s")), Some(here)).unwrap();
         let metrics = watch.metrics().unwrap();
-        let told = Arc::new(Told::default());
-        let watching = watch.start(gate.view(), told.clone()).unwrap();
-        Self { scratch, gate, said, told, metrics, _watching: watching }
+        let commanded = Arc::new(Commanded::default());
+        let watching = watch.start(gate.view(), commanded.clone()).unwrap();
+        Self { scratch, gate, said, commanded, metrics, _watching: watching }
     }
 
     fn ask(&self, words: &str) -> Answer {
@@ -128,7 +128,7 @@ fn orders_are_passed_on() {
     assert_eq!(watched.ask("reload"), Answer::Error("it is broken".to_owned()));
     watched.ask("drain");
     watched.ask("drain");
-    assert_eq!(watched.told.drains.load(Ordering::Relaxed), 2);
+    assert_eq!(watched.commanded.drains.load(Ordering::Relaxed), 2);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn what_is_no_question_gets_an_error() {
 }
 
 #[test]
-fn those_who_say_nothing_keep_nobody_waiting_and_flows_least() {
+fn silent_clients_delay_neither_others_nor_flows() {
     let watched = Watched::start();
     let _silent: Vec<_> = (0..8).map(|_| watched.connect()).collect();
     let _slow: Vec<_> = (0..8).map(|_| connect(watched.metrics)).collect();
@@ -171,16 +171,16 @@ fn the_silent_are_sent_away_and_others_have_their_turn() {
 }
 
 #[test]
-fn a_socket_without_a_gate_is_told_from_one_that_hangs_up() {
+fn a_socket_without_a_gate_differs_from_one_that_closes_the_connection() {
     let scratch = Scratch::new();
     let path = scratch.0.join("s");
-    assert!(matches!(control::ask(&path, "stat"), Err(AskError::Nobody)));
+    assert!(matches!(control::ask(&path, "stat"), Err(AskError::NoGate)));
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let hanging_up = std::thread::spawn(move || drop(listener.accept()));
     let error = control::ask(&path, "stat").unwrap_err();
     assert!(matches!(error, AskError::HungUp), "{error}");
     hanging_up.join().unwrap();
-    assert!(matches!(control::ask(&path, "stat"), Err(AskError::Nobody)), "it is dead");
+    assert!(matches!(control::ask(&path, "stat"), Err(AskError::NoGate)), "it is dead");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What follows a relay: each connection is ended as its side is to learn of the other's end.
+//! The end of a relay: each connection ends as the other side's did.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,71 +12,73 @@ use lastbyte_core::sample::{LimitedBy, State, TcpInfo};
 use lastbyte_core::{Delivery, Receipt};
 use lastbyte_socket::{FinishError, FinishOptions, Stream};
 
-use crate::relay::{Over, Relay};
+use crate::relay::{Relay, RelayEnd};
 
 /// A relay that has ended, with both connections closed.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Relayed {
-    /// Why.
-    pub over: Over,
+    /// Why it ended.
+    pub end: RelayEnd,
     /// From the client to the upstream.
     pub up: Carried,
     /// From the upstream to the client.
     pub down: Carried,
-    /// The side that was not seen to acknowledge all that was written to it, though it was waited for.
+    /// The side that did not acknowledge all that was written to it in time, and why that is unproven.
     pub unacked: Option<(Side, Unproven)>,
-    /// The leg of the client, as it was when all was written.
+    /// The client's leg, as it was when everything was written.
     pub client: Leg,
-    /// The leg of the upstream, as it was when all was written.
+    /// The upstream's leg, as it was when everything was written.
     pub upstream: Leg,
 }
 
 impl Relay {
-    /// Ends both connections: orderly where both sides ended so, else by a reset once what was written
-    /// is acknowledged. `lasted` is how long they were there, for what held them back.
+    /// Endpoints both connections: by a FIN if both sides ended so, else by a reset once what was written is
+    /// acknowledged. `lasted` is how long the flow lasted, to find out what limited it.
     ///
-    /// What need not be waited for is done when this returns.
+    /// All that needs no waiting is done when this returns.
     pub fn finish(mut self, lasted: Duration) -> Finishing {
-        // Where it is not over, it is as good as stopped.
+        // A relay that has not ended is stopped.
         self.stop();
-        let over = self.over.unwrap_or(Over::Stopped);
-        let ends = Side::BOTH.map(|leg| match over {
-            Over::Fin(_) | Over::Cut(_) => (self.pump.last(leg), self.times.settle),
-            Over::Idle | Over::Stalled { .. } | Over::Stopped => (Last::Reset, Duration::ZERO),
+        let end = self.end.unwrap_or(RelayEnd::Stopped);
+        let ends = Side::BOTH.map(|leg| match end {
+            RelayEnd::Fin(_) | RelayEnd::Reset(_) => (self.pump.last(leg), self.times.settle),
+            RelayEnd::Idle | RelayEnd::Stalled { .. } | RelayEnd::Stopped => {
+                (Last::Reset, Duration::ZERO)
+            }
         });
         let [mut up, mut down] = Side::BOTH.map(|from| Carried::from(self.pump.carried(from)));
         let blocked = Side::BOTH.map(|from| self.blocked(from));
         let [client, upstream] = self.legs;
         let to_client = Ending::of(client, Side::Client, ends[0]);
         let to_upstream = Ending::of(upstream, Side::Upstream, ends[1]);
-        down.limited_by = to_client.held_back(lasted, blocked[Side::Upstream as usize]);
-        up.limited_by = to_upstream.held_back(lasted, blocked[Side::Client as usize]);
+        down.limited_by = to_client.limited_by(lasted, blocked[Side::Upstream as usize]);
+        up.limited_by = to_upstream.limited_by(lasted, blocked[Side::Client as usize]);
         let (client, upstream) = (to_client.leg(), to_upstream.leg());
-        let relayed = Relayed { over, up, down, unacked: None, client, upstream };
+        let relayed = Relayed { end, up, down, unacked: None, client, upstream };
         Finishing { relayed: Some(relayed), ends: [to_client, to_upstream].map(Ending::begin) }
     }
 }
 
-/// A relay whose connections are being ended: see [`Relay::finish`]. Dropped, it closes them, and what
-/// is not acknowledged then never will be known to be.
+/// A relay whose connections are being ended: see [`Relay::finish`]. If it is dropped, it closes them, and
+/// later acknowledgements are never known.
 #[must_use = "it ends nothing unless it is awaited"]
 pub struct Finishing {
-    /// What is known without waiting; `None` once it is handed out.
+    /// What is known without waiting; `None` once it was returned.
     relayed: Option<Relayed>,
     /// To the client, and to the upstream.
     ends: [Progress; 2],
 }
 
 impl Finishing {
-    /// Waits for nothing any more: what came of it as far as is known, [`Over::Stopped`].
+    /// Stops waiting, and returns what is known: [`RelayEnd::Stopped`].
     ///
     /// # Panics
-    /// Once it was ready.
+    /// After it was ready.
     #[must_use]
     pub fn stop(mut self) -> Relayed {
-        let relayed = self.relayed.take().expect("nobody asks twice");
-        Relayed { over: Over::Stopped, ..relayed }
+        let relayed = self.relayed.take().expect("it was not ready before");
+        Relayed { end: RelayEnd::Stopped, ..relayed }
     }
 }
 
@@ -86,7 +88,7 @@ impl Future for Finishing {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Relayed> {
         let [to_client, to_upstream] = self.ends.each_mut().map(|end| end.poll(cx));
         let (to_client, to_upstream) = (ready!(to_client), ready!(to_upstream));
-        let mut relayed = self.relayed.take().expect("nobody polls what was ready");
+        let mut relayed = self.relayed.take().expect("it was not ready before");
         relayed.down.acked = to_client.acked_of(relayed.down.written);
         relayed.up.acked = to_upstream.acked_of(relayed.up.written);
         let unproven = [(Side::Client, to_client.why), (Side::Upstream, to_upstream.why)];
@@ -101,7 +103,7 @@ impl fmt::Debug for Finishing {
     }
 }
 
-/// How far the end of a connection is.
+/// The progress of ending a connection.
 enum Progress {
     Waits(Pin<Box<dyn Future<Output = Ended> + Send>>),
     Ended(Ended),
@@ -149,10 +151,10 @@ impl Ending {
         leg
     }
 
-    /// What held the sending on this connection back for the longest time. Where no byte waited for room
-    /// it was the side that the bytes come from; of the time that some did, the kernel's clocks explain
-    /// a part, and the rest is the congestion window's, or that of a pace that we were told to keep.
-    fn held_back(&self, lasted: Duration, blocked: Duration) -> Option<(LimitedBy, Duration)> {
+    /// What limited the sending on this connection for the longest time. While no byte waited for buffer
+    /// space it was the side that the bytes come from. The kernel's clocks explain a part of the other
+    /// time, and the rest is the congestion window's, or that of a configured pacing rate.
+    fn limited_by(&self, lasted: Duration, blocked: Duration) -> Option<(LimitedBy, Duration)> {
         let info = self.info?;
         let blocked = blocked.min(lasted);
         let clock = |micros: Option<u64>| Some(Duration::from_micros(micros?).min(blocked));
@@ -169,16 +171,16 @@ impl Ending {
         times.into_iter().max_by_key(|(_, time)| *time)
     }
 
-    /// How many of all bytes written to a connection that is gone were acknowledged before. The kernel's
-    /// queue is gone too; its count remains, in which the side that connected has its SYN.
+    /// How many of the bytes written to a connection that is gone were acknowledged before. The kernel's
+    /// queue is gone too, but its count remains; on a connection that we opened it includes our SYN.
     fn acked_before(&self) -> Option<u64> {
         let counted = self.info?.bytes_acked?;
         let syn = u64::from(self.side == Side::Upstream);
         Some(counted.saturating_sub(syn).min(self.stream.written()))
     }
 
-    /// Whether both FINs are acknowledged, ours with all that was written before it: the kernel counts it
-    /// as a byte.
+    /// Whether both FINs are acknowledged, ours with everything that was written before it: the kernel counts
+    /// it as a byte.
     fn is_over(&self) -> bool {
         let is_closed = self.info.is_some_and(|info| info.state == State::Close);
         let syn = u64::from(self.side == Side::Upstream);
@@ -186,7 +188,7 @@ impl Ending {
         is_closed && counted == Some(syn + self.stream.written() + 1)
     }
 
-    /// Does all that need not be waited for.
+    /// Does all that needs no waiting.
     fn begin(self) -> Progress {
         match self.last {
             Last::Drop => {
@@ -212,7 +214,7 @@ impl Ending {
             return Ended::of(stream.finish_with(options).await);
         }
         let ended = Ended::of(stream.abort_with(options).await);
-        // Nobody waits for an acknowledgement where there is no time.
+        // Without time to wait a missing acknowledgement is not reported.
         if self.within.is_zero() { Ended { why: None, ..ended } } else { ended }
     }
 }

@@ -1,4 +1,4 @@
-//! What flows borrow while they hold bytes: buffers and pipes.
+//! Buffers and pipes, which flows borrow while they have bytes in them.
 
 use std::fmt;
 use std::io;
@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lastbyte_sys::pipe;
 
-/// Bytes of a buffer. Where a read fills it there is more, and from about 20 KiB on moving it
-/// through a pipe costs less than copying it: see `docs/measured/relay.md`.
+/// The size of a buffer in bytes. If a read fills it there is more, and from about 20 KiB on a pipe costs
+/// less than a copy: see `docs/relay.md`.
 pub(crate) const BUFFER_BYTES: usize = 32 << 10;
 
-/// Bytes that a pipe is asked to hold. A quarter of it has most of the gain, and is what is left
-/// where a user's share of memory for pipes is used up.
+/// The size of a pipe in bytes, and the second choice. A quarter has most of the gain, and may still be
+/// granted where the user's limit of pipe memory is nearly used up.
 const PIPE_BYTES: [i32; 2] = [1 << 20, 256 << 10];
 
-/// A pipe that holds less is not worth its calls.
+/// A smaller pipe is not worth its system calls.
 const LEAST_PIPE_BYTES: usize = 64 << 10;
 
-/// How many of each are kept when nobody uses them. A flow holds some only while bytes wait in them,
-/// and all flows of a thread take turns.
+/// How many unused ones are kept of each. A flow uses one only while bytes wait in it, and all flows of a
+/// thread take turns.
 const KEPT_BUFFERS: usize = 64;
 const KEPT_PIPES: usize = 16;
 
-/// Buffers and pipes that are not in use. Cheap to clone: clones share them. Each thread that carries
-/// flows is best given one of its own.
+/// Unused buffers and pipes. Clones share them, and are cheap. Each thread that serves flows should have a
+/// pool of its own.
 #[derive(Clone, Default)]
 pub struct Pool(Arc<Mutex<Unused>>);
 
@@ -59,13 +59,13 @@ impl Pool {
         }
     }
 
-    /// An empty pipe; `None` where the kernel gives none that is worth it.
+    /// An empty pipe; `None` where the kernel grants none that is large enough.
     pub(crate) fn pipe(&self) -> Option<Pipe> {
         let unused = self.unused().pipes.pop();
         unused.or_else(|| Pipe::open().ok().flatten())
     }
 
-    /// Takes a pipe back that is empty: what is left in one would come out in another flow.
+    /// Takes back a pipe, which must be empty: bytes left in it would appear in another flow.
     pub(crate) fn give_pipe(&self, pipe: Pipe) {
         let pipes = &mut self.unused().pipes;
         if pipes.len() < KEPT_PIPES {
@@ -83,7 +83,7 @@ pub(crate) struct Pipe {
 impl Pipe {
     fn open() -> io::Result<Option<Self>> {
         let (reading, writing) = pipe::open()?;
-        // Past the user's share a new pipe has two slots, and says nothing.
+        // Beyond the user's limit the kernel makes a new pipe of two slots, without an error.
         let granted = PIPE_BYTES.iter().find_map(|bytes| pipe::set_size(&writing, *bytes).ok());
         let size = granted.map_or_else(|| pipe::size(&writing), Ok)?;
         Ok((size >= LEAST_PIPE_BYTES).then_some(Self { reading, writing }))

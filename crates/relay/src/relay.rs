@@ -1,4 +1,4 @@
-//! The driver of [`Pump`]: two streams, and the calls that it asks for.
+//! The driver of [`Pump`]: two streams, and the system calls that it asks for.
 
 use std::future::Future;
 use std::io;
@@ -11,20 +11,20 @@ use lastbyte_core::pump::{Carried, Next, Pump, Side};
 use lastbyte_socket::Stream;
 use tokio::time::{self, Instant, Sleep};
 
-use crate::held::{Held, Manner};
+use crate::buffered::{Buffered, Transfer};
 use crate::pool::Pool;
 
-/// How often each way is looked at before others have their turn: 4 MiB or so of a fast flow.
+/// How often each way gets a turn before other flows do: about 4 MiB of a fast flow.
 const TURNS: usize = 8;
 
-/// Time limits of a relay. None of them ends a flow on which data moves.
+/// Time limits of a relay. None of them ends a flow on which bytes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayTimes {
-    /// How long nothing may move with nothing waiting to be written; `None` for ever, the default.
+    /// How long nothing may move while nothing waits to be written; `None`, the default, for no limit.
     pub idle: Option<Duration>,
-    /// How long a side that has bytes to take may take none; `None` for ever, the default.
+    /// How long a side may read none of the bytes that wait for it; `None`, the default, for no limit.
     pub stall: Option<Duration>,
-    /// The same once the other side has ended or was cut, and for acknowledgements at the end: 30 s.
+    /// The same once the other side has ended or was reset, and for acknowledgements at the end: 30 s.
     pub settle: Duration,
 }
 
@@ -34,23 +34,23 @@ impl Default for RelayTimes {
     }
 }
 
-/// Why a relay is over.
+/// Why a relay has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Over {
-    /// Both sides ended with a FIN, and each was passed on; this one was the first.
+pub enum RelayEnd {
+    /// Both sides ended with a FIN, and both were passed on; this side was the first.
     Fin(Side),
-    /// This side was cut: reset, or given up by our kernel.
-    Cut(Side),
+    /// The connection of this side was reset, or given up by our kernel.
+    Reset(Side),
     /// Nothing moved for [`RelayTimes::idle`].
     Idle,
-    /// This side took nothing for [`RelayTimes::stall`], or, the other having ended, for
+    /// A side read nothing for [`RelayTimes::stall`], or, after the other has ended, for
     /// [`RelayTimes::settle`].
     Stalled {
-        /// This one.
+        /// This side.
         side: Side,
-        /// The side that had been cut before, if one was.
-        cut_by: Option<Side>,
+        /// The side that had been reset before, if one was.
+        reset_by: Option<Side>,
     },
     /// The caller stopped it.
     Stopped,
@@ -58,8 +58,8 @@ pub enum Over {
 
 /// Two connected streams, joined.
 ///
-/// A future that is ready when both ways are over; then [`Relay::finish`] ends both connections as
-/// what happened asks for. Dropped before that, or with the program killed, both are reset.
+/// A future that is ready when both ways have ended; then [`Relay::finish`] ends both connections
+/// accordingly. If it is dropped before that, or the program is killed, both are reset.
 #[derive(Debug)]
 pub struct Relay {
     pub(crate) legs: [Stream; 2],
@@ -68,17 +68,17 @@ pub struct Relay {
     pool: Pool,
     pub(crate) times: RelayTimes,
     waiting: Option<Waiting>,
-    pub(crate) over: Option<Over>,
+    pub(crate) end: Option<RelayEnd>,
 }
 
-/// What one way has beside what the machine knows of it.
+/// The state of one way that the machine does not have.
 #[derive(Default)]
 struct Way {
-    held: Held,
-    manner: Manner,
-    /// Since when the other side takes nothing more.
+    buffered: Buffered,
+    transfer: Transfer,
+    /// Since when the other side's send buffer is full.
     blocked: Option<Instant>,
-    /// For how long that was so before.
+    /// For how long it was full before.
     was_blocked: Duration,
 }
 
@@ -96,20 +96,20 @@ impl Way {
 
 impl std::fmt::Debug for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.manner.fmt(f)
+        self.transfer.fmt(f)
     }
 }
 
-/// A time limit that runs.
+/// A running time limit.
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
-    /// What was unacknowledged on both legs when it was last looked at, if it was.
+    /// The unacknowledged bytes of both legs at the last look, if there was one.
     unacked: Option<[u32; 2]>,
     timer: Pin<Box<Sleep>>,
 }
 
-/// What became of a turn.
+/// The result of a turn.
 #[derive(PartialEq, Eq)]
 enum Turn {
     Moved,
@@ -117,8 +117,8 @@ enum Turn {
 }
 
 impl Relay {
-    /// Joins two streams: one that was accepted, the client's, and one that was opened for it. `early`
-    /// is what was read from the client before, and is for the upstream.
+    /// Joins two streams: the accepted one of a client, and the one that was opened for it. `early` has
+    /// bytes that were read from the client before, for the upstream.
     #[must_use]
     pub fn new(
         mut client: Stream,
@@ -128,13 +128,13 @@ impl Relay {
         pool: &Pool,
     ) -> Self {
         for leg in [&mut client, &mut upstream] {
-            // One that is gone already needs none.
+            // It fails only on a connection that is gone.
             let _ = leg.reset_when_closed(true);
         }
         let pump = Pump::new(early.len() as u64);
-        let up = Way { held: Held::early(early), ..Way::default() };
+        let up = Way { buffered: Buffered::early(early), ..Way::default() };
         let (legs, ways) = ([client, upstream], [up, Way::default()]);
-        Self { legs, pump, ways, pool: pool.clone(), times, waiting: None, over: None }
+        Self { legs, pump, ways, pool: pool.clone(), times, waiting: None, end: None }
     }
 
     /// The leg of one side.
@@ -143,24 +143,24 @@ impl Relay {
         &self.legs[side as usize]
     }
 
-    /// What went from this side to the other so far.
+    /// What this way has carried so far: from this side to the other.
     #[must_use]
     pub fn carried(&self, from: Side) -> Carried {
         self.pump.carried(from)
     }
 
-    /// For how long bytes that this side had sent waited for room on the other side's leg.
+    /// For how long bytes from this side waited for space in the other side's send buffer.
     pub(crate) fn blocked(&self, from: Side) -> Duration {
         let Way { blocked, was_blocked, .. } = &self.ways[from as usize];
         *was_blocked + blocked.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Ends the relay now, whatever is on its way: [`Relay::finish`] then resets both connections.
+    /// Endpoints the relay now, also with bytes in flight: [`Relay::finish`] then resets both connections.
     pub fn stop(&mut self) {
-        self.over.get_or_insert(Over::Stopped);
+        self.end.get_or_insert(RelayEnd::Stopped);
     }
 
-    /// One turn of a way.
+    /// Gives a way one turn.
     fn turn(&mut self, from: Side, cx: &mut Context<'_>) -> io::Result<Turn> {
         let to = from.other();
         match self.pump.next(from) {
@@ -170,18 +170,18 @@ impl Relay {
                 if source.poll_readable(cx)?.is_pending() {
                     return Ok(Turn::Waits);
                 }
-                let Way { held, manner, .. } = &mut self.ways[from as usize];
-                match held.fill(manner, source, &self.pool) {
+                let Way { buffered, transfer, .. } = &mut self.ways[from as usize];
+                match buffered.fill(transfer, source, &self.pool) {
                     Ok(0) => self.pump.on_end(from, source.observed_end().unwrap_or(End::Unknown)),
                     Ok(bytes) => self.pump.on_read(from, bytes as u64),
-                    // The next turn waits for it.
+                    // The next turn waits for readiness.
                     Err(error) if is_passing(&error) => {}
                     Err(_) => self.pump.on_end(from, End::Reset),
                 }
             }
             Next::Write => {
                 let (sink, way) = (&mut self.legs[to as usize], &mut self.ways[from as usize]);
-                match way.held.drain(sink, &self.pool) {
+                match way.buffered.drain(sink, &self.pool) {
                     Ok(bytes) => {
                         way.on_taken();
                         self.pump.on_written(from, bytes as u64);
@@ -203,12 +203,12 @@ impl Relay {
         Ok(Turn::Moved)
     }
 
-    /// Looks at both ways until both wait or are over. Returns whether there still is something to do.
+    /// Gives both ways turns until both wait or have ended. Returns whether there is more to do.
     fn turns(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..TURNS {
             let mut open = false;
             for from in Side::BOTH {
-                // A message is read and written in one go.
+                // So that a message is read and written in the same turn.
                 for _ in 0..3 {
                     if self.turn(from, cx)? == Turn::Waits {
                         break;
@@ -223,8 +223,8 @@ impl Relay {
         Ok(true)
     }
 
-    /// Watches the legs that nothing is read from: a reset there ends the other way too. Returns
-    /// whether one was found.
+    /// Looks for a reset of the legs that nothing is read from: it ends the other way too. Returns whether
+    /// there was one.
     fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut found = false;
         for leg in Side::BOTH {
@@ -232,7 +232,7 @@ impl Relay {
             let stream = &self.legs[leg as usize];
             if watched
                 && stream.poll_failed(cx)?.is_ready()
-                // Where we have ended our direction too, the other's FIN looks the same.
+                // After our own half-close the peer's FIN looks the same to the poller.
                 && (!self.pump.has_fin(leg) || stream.has_failed()?)
             {
                 self.pump.on_dead(leg);
@@ -242,8 +242,8 @@ impl Relay {
         Ok(found)
     }
 
-    /// Waits for the limit that counts now, if there is one.
-    fn poll_limit(&mut self, moved: bool, cx: &mut Context<'_>) -> Poll<Over> {
+    /// Waits for the time limit that applies now, if one does.
+    fn poll_limit(&mut self, moved: bool, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         let stuck = Side::BOTH.into_iter().find(|from| self.pump.next(*from) == Next::Write);
         let limit = match stuck {
             Some(_) if self.pump.is_ending() => Some(self.times.settle),
@@ -255,7 +255,7 @@ impl Relay {
             return Poll::Pending;
         };
         let now = Instant::now();
-        // One that the clock cannot tell is none.
+        // A limit beyond the range of the clock is none.
         if now.checked_add(limit).is_none() {
             self.waiting = None;
             return Poll::Pending;
@@ -271,7 +271,7 @@ impl Relay {
         if stuck.is_some() && waiting.unacked.is_none() {
             waiting.unacked = Some(unacked(&self.legs));
         }
-        // A timer that is early is put off when it ends: cheaper than with every byte.
+        // A timer that ends too early is set anew then: cheaper than setting it with every byte.
         loop {
             let until = waiting.since + limit;
             if waiting.timer.deadline() > until {
@@ -282,37 +282,37 @@ impl Relay {
                 waiting.timer.as_mut().reset(until);
                 continue;
             }
-            // What was written may still be on its way to a side, which takes it slowly.
+            // Written bytes may still be in flight to a slow side.
             let left = unacked(&self.legs);
             let moves = match waiting.unacked {
                 Some(before) => left.iter().zip(before).any(|(left, before)| *left < before),
                 None => left != [0, 0],
             };
             if !moves {
-                let cut_by = self.pump.cut_by();
+                let reset_by = self.pump.cut_by();
                 return Poll::Ready(match stuck {
-                    Some(from) => Over::Stalled { side: from.other(), cut_by },
-                    None => Over::Idle,
+                    Some(from) => RelayEnd::Stalled { side: from.other(), reset_by },
+                    None => RelayEnd::Idle,
                 });
             }
             (waiting.since, waiting.unacked) = (Instant::now(), Some(left));
         }
     }
 
-    /// What has happened so far, to be compared.
-    fn mark(&self) -> [Carried; 2] {
+    /// The progress so far, for comparison.
+    fn progress(&self) -> [Carried; 2] {
         Side::BOTH.map(|from| self.pump.carried(from))
     }
 
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Over>> {
-        let before = self.mark();
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<RelayEnd>> {
+        let before = self.progress();
         let mut died = false;
         loop {
             let more = self.turns(cx)?;
             if self.pump.is_over() {
                 return Poll::Ready(Ok(match self.pump.cut_by() {
-                    Some(side) => Over::Cut(side),
-                    None => Over::Fin(self.pump.first_end().unwrap_or(Side::Client)),
+                    Some(side) => RelayEnd::Reset(side),
+                    None => RelayEnd::Fin(self.pump.first_end().unwrap_or(Side::Client)),
                 }));
             }
             if more {
@@ -323,8 +323,8 @@ impl Relay {
                 return Poll::Pending;
             }
             if !self.watch(cx)? {
-                // From a death on another limit counts.
-                let moved = died || self.mark() != before;
+                // After a reset another limit applies.
+                let moved = died || self.progress() != before;
                 return self.poll_limit(moved, cx).map(Ok);
             }
             died = true;
@@ -333,18 +333,18 @@ impl Relay {
 }
 
 impl Future for Relay {
-    type Output = Over;
+    type Output = RelayEnd;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Over> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         let relay = self.get_mut();
-        if let Some(over) = relay.over {
-            return Poll::Ready(over);
+        if let Some(end) = relay.end {
+            return Poll::Ready(end);
         }
-        // Only an event loop that is gone fails: there is nothing left to do then.
-        let over = ready!(relay.poll_over(cx)).unwrap_or(Over::Stopped);
-        relay.over = Some(over);
+        // It fails only without an event loop: there is nothing left to do then.
+        let end = ready!(relay.poll_end(cx)).unwrap_or(RelayEnd::Stopped);
+        relay.end = Some(end);
         relay.waiting = None;
-        Poll::Ready(over)
+        Poll::Ready(end)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lastbyte_core::End;
 use lastbyte_core::sample::LimitedBy;
-use lastbyte_relay::{Over, Pool, Relay, RelayTimes, Relayed, Side};
+use lastbyte_relay::{Pool, Relay, RelayEnd, RelayTimes, Relayed, Side};
 use lastbyte_socket::{
     ConnectOptions, Delivery, FinishOptions, ListenOptions, SocketOptions, Stream, blocking,
 };
@@ -123,7 +123,7 @@ fn both_ways_are_carried_and_ended_by_themselves() {
     drop(client);
     serving.join().unwrap();
     let relayed = relay.join().unwrap();
-    assert_eq!((relayed.over, relayed.unacked), (Over::Fin(Side::Client), None));
+    assert_eq!((relayed.end, relayed.unacked), (RelayEnd::Fin(Side::Client), None));
     assert!(relayed.up.is_complete() && relayed.down.is_complete(), "{relayed:?}");
     assert_eq!((relayed.up.received, relayed.down.received), (5 << 20, 7 << 20));
     // Of each leg, its own end and the other one's.
@@ -172,7 +172,7 @@ fn a_reset_comes_after_everything_that_came_before_it() {
         assert!(got == want);
         cutting.join().unwrap();
         let relayed = relay.join().unwrap();
-        assert_eq!(relayed.over, Over::Cut(from));
+        assert_eq!(relayed.end, RelayEnd::Reset(from));
         let way = if from == Side::Client { &relayed.up } else { &relayed.down };
         assert_eq!((way.received, way.acked), (want.len() as u64, Some(want.len() as u64)));
         assert_eq!(way.end, Some(End::Reset));
@@ -224,7 +224,7 @@ fn an_early_answer_arrives_whole_and_then_the_reset() {
         assert_ne!(end, Some(End::Fin), "round {round}");
         serving.join().unwrap();
         writing.join().unwrap();
-        assert_eq!(relay.join().unwrap().over, Over::Cut(Side::Upstream));
+        assert_eq!(relay.join().unwrap().end, RelayEnd::Reset(Side::Upstream));
     }
 }
 
@@ -248,7 +248,7 @@ fn a_reset_behind_a_fin_leaves_the_reader_its_end() {
     };
     eprintln!("{error}");
     let relayed = relay.join().unwrap();
-    assert_eq!(relayed.over, Over::Cut(Side::Upstream));
+    assert_eq!(relayed.end, RelayEnd::Reset(Side::Upstream));
     assert_eq!(relayed.down.end, Some(End::Fin));
 }
 
@@ -263,7 +263,7 @@ fn a_reset_is_seen_at_once_also_where_nothing_is_read_or_written() {
     // The server waits for nothing but its own time.
     let relayed = relay.join().unwrap();
     assert!(began.elapsed() < 5 * SECOND);
-    assert_eq!(relayed.over, Over::Cut(Side::Client));
+    assert_eq!(relayed.end, RelayEnd::Reset(Side::Client));
     while server.write(b"x").is_ok() {
         assert!(began.elapsed() < 10 * SECOND);
     }
@@ -290,7 +290,7 @@ fn an_urgent_byte_stays_in_its_place_and_its_mark_goes_on() {
         let (rest, end) = read_all(&mut server);
         assert_eq!((&rest[..], end), (&b"!after"[..], Some(End::Fin)), "{bulk}");
         drop((client, server));
-        assert_eq!(relay.join().unwrap().over, Over::Fin(Side::Client));
+        assert_eq!(relay.join().unwrap().end, RelayEnd::Fin(Side::Client));
     }
 }
 
@@ -306,7 +306,7 @@ fn a_slow_reader_holds_the_writer_back() {
     }
     stop.send(()).unwrap();
     let relayed = relay.join().unwrap();
-    assert_eq!(relayed.over, Over::Stopped);
+    assert_eq!(relayed.end, RelayEnd::Stopped);
     assert!(relayed.up.received - relayed.up.written <= 1 << 20, "{relayed:?}");
     let (why, so_long) = relayed.up.limited_by.unwrap();
     assert_eq!(why, LimitedBy::ReceiveWindow, "{relayed:?}");
@@ -324,13 +324,13 @@ fn limits_end_what_does_not_move_and_nothing_else() {
         server.read_exact(&mut [0; 5]).unwrap();
         thread::sleep(100 * ms);
     }
-    assert_eq!(relay.join().unwrap().over, Over::Idle);
+    assert_eq!(relay.join().unwrap().end, RelayEnd::Idle);
     assert_eq!(read_all(&mut client).1, Some(End::Reset));
 
     let Bed { mut client, server, relay, .. } = bed_with(times, b"");
     let writing = thread::spawn(move || while client.write(&[0; 65536]).is_ok() {});
-    let stalled = Over::Stalled { side: Side::Upstream, cut_by: None };
-    assert_eq!(relay.join().unwrap().over, stalled);
+    let stalled = RelayEnd::Stalled { side: Side::Upstream, reset_by: None };
+    assert_eq!(relay.join().unwrap().end, stalled);
     writing.join().unwrap();
     drop(server);
 }
@@ -360,7 +360,7 @@ fn what_is_dropped_half_way_looks_cut_to_both_sides() {
 }
 
 #[test]
-fn a_reset_is_seen_also_from_a_side_that_was_told_of_the_other_end() {
+fn a_reset_is_seen_also_from_a_side_that_got_the_others_fin() {
     let times = RelayTimes { settle: SECOND, ..RelayTimes::default() };
     for from in Side::BOTH {
         let Bed { client, server, relay, .. } = bed_with(times, b"");
@@ -374,7 +374,7 @@ fn a_reset_is_seen_also_from_a_side_that_was_told_of_the_other_end() {
         reset(&cutter);
         drop(cutter);
         let relayed = relay.join().unwrap();
-        assert_eq!(relayed.over, Over::Stalled { side: from.other(), cut_by: Some(from) });
+        assert_eq!(relayed.end, RelayEnd::Stalled { side: from.other(), reset_by: Some(from) });
         assert_ne!(read_all(&mut waits).1, Some(End::Fin));
     }
 }
@@ -403,7 +403,7 @@ fn no_limit_ends_a_flow_of_which_the_last_bytes_are_taken_slowly() {
     client.write_all(&sent).unwrap();
     let mut server = reading.join().unwrap();
     // Now nothing moves, and it is idle.
-    assert_eq!(relay.join().unwrap().over, Over::Idle);
+    assert_eq!(relay.join().unwrap().end, RelayEnd::Idle);
     assert_eq!(read_all(&mut server).1, Some(End::Reset));
     drop(client);
 }

@@ -28,7 +28,7 @@ pub(super) fn stat(args: &StatArgs) -> Result<Verdict> {
     let words = match &args.name {
         // It would be several words, or none.
         Some(name) if name.split_whitespace().count() != 1 => {
-            bail!("there is no statistic {name:?}: `lastbyte gate stat --list` tells all")
+            bail!("there is no statistic {name:?}: `lastbyte gate stat --list` lists all")
         }
         Some(name) => format!("stat {name}"),
         None => "stat".to_owned(),

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use lastbyte_gate::config::{Prefix, words};
+use lastbyte_gate::config::{Prefix, parse};
 use lastbyte_units::Span;
 
 /// Relay TCP connections, and never make a broken transfer look complete.
@@ -148,7 +148,7 @@ pub(crate) struct WhatArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// Answer GET /metrics here
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = words::listen)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse::listen)]
     pub(crate) metrics: Option<SocketAddr>,
     /// How long flows may go on when it is told to stop [default: 60s]
     #[arg(long, allow_hyphen_values = true, value_name = "TIME")]

@@ -2,6 +2,7 @@
 //! written = acked + unacked, and never more acked than the peer's kernel had.
 
 mod kernel;
+mod table;
 
 use proptest::prelude::*;
 
@@ -47,7 +48,7 @@ fn closed_in_four_calls_when_the_peer_answers() {
     assert_eq!(kernel.calls.len() - 2, 4, "{:?}", kernel.calls);
 }
 
-/// When it gives up, where the queue is so long at each time.
+/// When a finish gives up, if the queue has this length at each time.
 fn given_up_at(patient: bool, queue: fn(Duration) -> u32) -> Duration {
     let kernel = Kernel::connected(1000);
     let facts = kernel.facts();
@@ -82,7 +83,7 @@ fn a_patient_finish_gives_up_only_where_nothing_moves() {
 }
 
 #[test]
-fn whoever_is_not_alone_asks_once_more_how_the_peer_ended() {
+fn a_shared_socket_asks_once_more_how_the_peer_ended() {
     let mut kernel = Kernel::connected(1000);
     let receipt = kernel.finish(kernel.facts(), want(Delivery::Acked), &[answers]).unwrap();
     assert_eq!(receipt.peer, PeerEnd::Fin);
@@ -90,7 +91,7 @@ fn whoever_is_not_alone_asks_once_more_how_the_peer_ended() {
 }
 
 #[test]
-fn whoever_is_alone_is_told_of_a_reset_after_everything_was_acked() {
+fn an_exclusive_socket_sees_a_reset_after_everything_was_acked() {
     let mut kernel = Kernel { alone: true, ..Kernel::connected(1000) };
     let resets = |kernel: &mut Kernel| {
         kernel.ack_fin();
@@ -101,7 +102,7 @@ fn whoever_is_alone_is_told_of_a_reset_after_everything_was_acked() {
 }
 
 #[test]
-fn whoever_half_closed_before_may_have_met_the_reset_since() {
+fn after_an_earlier_half_close_a_reset_may_have_been_taken() {
     let mut kernel = Kernel { alone: true, ..Kernel::connected(1000) };
     assert!(kernel.half_close());
     kernel.ack_fin();
@@ -137,18 +138,18 @@ fn a_peer_that_only_acknowledges_is_waited_for_by_edges_after_a_while() {
 }
 
 #[test]
-fn what_came_before_the_finish_is_looked_for_when_no_event_tells_of_it() {
+fn bytes_from_before_the_finish_are_looked_for_without_an_event() {
     let mut kernel = Kernel::connected(1000);
     let mut machine = Finish::new(kernel.facts(), want(Delivery::Acked), Duration::ZERO);
     machine.on_half_close(kernel.half_close());
-    // A driver that is told only of news knows nothing of bytes that came before.
+    // A driver that reports only new events does not know of bytes that came before.
     machine.on_wake(60 * MS, Woken::default());
     machine.on_unacked(kernel.queue());
     assert!(matches!(machine.next(), Action::Drain { .. }));
 }
 
 #[test]
-fn sooner_half_closed_is_waited_for_by_edges_at_once() {
+fn after_an_earlier_half_close_edges_are_waited_for_at_once() {
     let mut kernel = Kernel::connected(1000);
     assert!(kernel.half_close());
     let facts = Facts { half_closed: true, ..kernel.facts() };
@@ -249,6 +250,22 @@ fn never_claims_anything_in_syn_sent() {
     assert!(shutdown > 2, "half-closed before the handshake was over: {:?}", kernel.calls);
 }
 
+/// It counted once more instead, found the queue of a connection in SYN_SENT empty, and said that
+/// nothing can be known.
+#[test]
+fn a_patient_finish_whose_handshake_never_ends_names_the_deadline() {
+    for patient in [false, true] {
+        let mut kernel = Kernel::connected(100);
+        (kernel.state, kernel.delivered) = (State::SynSent, 100);
+        let facts = Facts { connected: false, ..kernel.facts() };
+        let options = FinishOptions { patient, ..FinishOptions::default().within(SECOND) };
+        let (why, receipt) = kernel.finish(facts, options, &[]).unwrap_err();
+        assert_eq!((why, receipt.peer), (Unproven::Deadline, PeerEnd::Silent));
+        assert_eq!((receipt.acked, receipt.took), (None, SECOND));
+        assert!(!kernel.calls.contains(&Action::CountUnacked), "{:?}", kernel.calls);
+    }
+}
+
 #[test]
 fn a_foreign_fin_proves_only_by_an_empty_queue() {
     let mut kernel = Kernel::connected(100);
@@ -293,9 +310,11 @@ fn drains_up_to_its_limit_and_no_further() {
 fn drains_once_even_if_everything_was_acked_at_once() {
     let mut kernel = Kernel::connected(0);
     kernel.incoming = 7;
-    let mut machine = Finish::new(kernel.facts(), FinishOptions::default(), Duration::ZERO);
+    let mut machine = Finish::new(without_edges(&kernel), want(Delivery::Acked), Duration::ZERO);
     machine.on_half_close(kernel.half_close());
-    machine.on_unacked(0);
+    kernel.ack_fin();
+    machine.on_info(&kernel.info());
+    machine.on_unacked(kernel.queue());
     assert!(matches!(machine.next(), Action::Drain { .. }));
 }
 

@@ -1,7 +1,7 @@
-//! What is wrong with a configuration before anybody connects, and what is good to know of it.
+//! Checks a configuration before any client connects: faults, and advice.
 //!
-//! A fault keeps a gate from starting: it could not do what it is told, or would be open to
-//! everybody as a proxy. Advice does not.
+//! A fault keeps a gate from starting: it could not do what its configuration says, or would be a
+//! proxy open to everybody. Advice does not.
 
 use std::fs;
 use std::io;
@@ -15,23 +15,23 @@ use lastbyte_sys::{socket, tcp};
 use lastbyte_units::{BitRate, ByteSize, Span, grouped};
 
 use super::prefix::cover;
-use super::{Config, Kind, LegOptions, Limits, Of, Prefix, Remark, Route, Target, Users};
+use super::{Config, Kind, LegOptions, Limits, Prefix, Remark, Route, Subject, Target, Users};
 
 /// What was found: each list in the order of the routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Why the gate cannot start.
     pub faults: Vec<Remark>,
-    /// What is good to know.
+    /// What the operator should know.
     pub advice: Vec<Remark>,
 }
 
 impl Findings {
-    fn fault(&mut self, of: &Of, key: impl Into<String>, sentence: impl Into<String>) {
+    fn fault(&mut self, of: &Subject, key: impl Into<String>, sentence: impl Into<String>) {
         self.faults.push(Remark::new(of.clone(), key, sentence));
     }
 
-    fn advise(&mut self, of: &Of, key: impl Into<String>, sentence: impl Into<String>) {
+    fn advise(&mut self, of: &Subject, key: impl Into<String>, sentence: impl Into<String>) {
         self.advice.push(Remark::new(of.clone(), key, sentence));
     }
 }
@@ -39,14 +39,14 @@ impl Findings {
 /// What a configuration is checked against.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The congestion controls that this kernel has at hand; empty where it does not say.
+    /// The congestion controls that this kernel has loaded; empty where it does not say.
     pub available: Vec<String>,
-    /// Those of them that programs without rights may use.
+    /// Those of them that programs without privileges may use.
     pub allowed: Vec<String>,
-    /// Tries a congestion control on a socket of its own: the kernel may load one that is not at
-    /// hand, for those who may ask it to.
+    /// Tries a congestion control on a socket of its own: the kernel may load a module for it, for
+    /// processes with the privilege.
     pub try_congestion: fn(&str) -> io::Result<()>,
-    /// How many descriptors this process may come to have.
+    /// How many descriptors this process may have at most.
     pub descriptors: Option<u64>,
     /// The largest send buffer that can be asked for (`net.core.wmem_max`).
     pub largest_send_buffer: Option<u64>,
@@ -83,7 +83,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// For how many flows the descriptors are enough: each has two, and a few dozen are for all else.
+    /// How many flows the descriptors allow: two for each, and a few dozen for everything else.
     #[must_use]
     pub fn flows(&self) -> Option<u64> {
         self.descriptors.map(|all| all.saturating_sub(SPARE_DESCRIPTORS) / 2)
@@ -99,25 +99,25 @@ fn try_congestion(name: &str) -> io::Result<()> {
     tcp::set_congestion(&fd, name)
 }
 
-/// Whether one of the two capabilities that let it is in effect (`capabilities(7)`).
+/// Whether one of the two capabilities that allow it is in effect (`capabilities(7)`).
 fn may_mark(effective: u64) -> bool {
     effective & (CAP_NET_ADMIN | CAP_NET_RAW) != 0
 }
 
 impl Config {
-    /// What is wrong with it on this machine, and what is good to know.
+    /// Its faults on this machine, and advice.
     #[must_use]
     pub fn check(&self, machine: &Machine) -> Findings {
         let mut found = Findings::default();
         if self.routes.is_empty() {
-            found.fault(&Of::Gate, "", "there is no route: nobody could connect");
+            found.fault(&Subject::Gate, "", "there is no route, so no client could connect");
         }
         self.check_whole(machine, &mut found);
         for (index, route) in self.routes.iter().enumerate() {
-            let of = Of::Route(index, Some(Arc::clone(&route.name)));
+            let of = Subject::Route(index, Some(Arc::clone(&route.name)));
             self.check_twice(index, &of, &mut found);
             self.check_loops(route, &of, &mut found);
-            check_who_may_come(route, &of, &mut found);
+            check_clients(route, &of, &mut found);
             check_times(route, &of, &mut found);
             for (leg, options) in [(Leg::Client, &route.client), (Leg::Upstream, &route.upstream)] {
                 let mut check =
@@ -132,57 +132,57 @@ impl Config {
         let Limits { flows, flows_per_client, dials } = self.limits;
         let limits = [("flows", flows), ("flows_per_client", flows_per_client), ("dials", dials)];
         for (key, _) in limits.iter().filter(|(_, limit)| *limit == 0) {
-            found.fault(&Of::Gate, format!("limits.{key}"), "with none nobody could connect");
+            found.fault(&Subject::Gate, format!("limits.{key}"), "0 would admit no client");
         }
         let asked = u64::try_from(flows).unwrap_or(u64::MAX);
         let fit = machine.flows().filter(|fit| *fit < asked && flows != Limits::default().flows);
         if let Some(fit) = fit {
             let [asked, fit] = [asked, fit].map(grouped);
             let sentence = format!(
-                "{asked} flows are allowed, and the limit of descriptors is enough for about {fit}: \
-                 raise it (ulimit -Hn, LimitNOFILE=), or those over it wait to be accepted"
+                "{asked} flows are allowed, but the limit of descriptors is enough for about {fit}: raise \
+                 it (ulimit -Hn, LimitNOFILE=), or connections beyond it wait to be accepted"
             );
-            found.advise(&Of::Gate, "limits.flows", sentence);
+            found.advise(&Subject::Gate, "limits.flows", sentence);
         }
         if let Some(path) = &self.control
             && path.as_os_str().len() > LONGEST_SOCKET_PATH
         {
             let sentence = format!("a Unix socket's path has at most {LONGEST_SOCKET_PATH} bytes");
-            found.fault(&Of::Gate, "control", sentence);
+            found.fault(&Subject::Gate, "control", sentence);
         }
         if let Some(metrics) = self.metrics.filter(|metrics| !is_loopback(metrics.ip())) {
             found.advise(
-                &Of::Gate,
+                &Subject::Gate,
                 "metrics",
                 format!(
-                    "whoever can reach {metrics} can read the statistics: nobody is asked who it is"
+                    "every client that can reach {metrics} can read the statistics: there is no authentication"
                 ),
             );
         }
         if self.drain > Duration::from_secs(24 * 3600) {
-            let sentence = "a gate that is told to stop may go on for more than a day";
-            found.advise(&Of::Gate, "drain", sentence);
+            let sentence = "a stopping gate may run on for more than a day";
+            found.advise(&Subject::Gate, "drain", sentence);
         }
     }
 
-    /// Names and addresses are each route's own.
-    fn check_twice(&self, index: usize, of: &Of, found: &mut Findings) {
+    /// Each route has a name and an address of its own.
+    fn check_twice(&self, index: usize, of: &Subject, found: &mut Findings) {
         let Some(route) = self.routes.get(index) else { return };
         for before in &self.routes[..index] {
             if before.name == route.name {
-                found.fault(of, "name", format!("another route is called {} already", route.name));
+                found.fault(of, "name", format!("another route has the name {}", route.name));
             }
             let (one, other) = (before.listen, route.listen);
             let same_ip = one.ip() == other.ip() || is_any(one.ip(), other.ip());
             if one.port() != 0 && one.port() == other.port() && same_ip {
-                let sentence = format!("route {} listens on {one} already", before.name);
+                let sentence = format!("route {} already listens on {one}", before.name);
                 found.fault(of, "listen", sentence);
             }
         }
     }
 
-    /// A flow that comes back to where it began would go round until something runs out.
-    fn check_loops(&self, route: &Route, of: &Of, found: &mut Findings) {
+    /// A flow that leads back to its own listener would open flows until descriptors run out.
+    fn check_loops(&self, route: &Route, of: &Subject, found: &mut Findings) {
         let mut seen: Vec<&str> = Vec::new();
         let mut next: Vec<(&Route, &Target)> =
             targets(route).map(|target| (route, target)).collect();
@@ -223,13 +223,13 @@ fn targets(route: &Route) -> impl Iterator<Item = &Target> {
     targets.iter()
 }
 
-/// Whether it can be seen that a target is this listener. Names but `localhost` are not asked for.
+/// Whether a target is evidently this listener. Names other than `localhost` are not resolved.
 fn reaches(target: &Target, listen: SocketAddr) -> bool {
     if target.port != listen.port() {
         return false;
     }
     let at = |address: IpAddr| {
-        // What connects to no address in particular gets to loopback.
+        // A connect to the unspecified address goes to loopback.
         let address = match address.to_canonical() {
             IpAddr::V4(v4) if v4.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(v6) if v6.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -254,59 +254,62 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-fn check_who_may_come(route: &Route, of: &Of, found: &mut Findings) {
-    let everybody = lets_everybody_in(&route.allow);
+fn check_clients(route: &Route, of: &Subject, found: &mut Findings) {
+    let everybody = allows_everybody(&route.allow);
     let (is_near, listen) = (is_loopback(route.listen.ip()), route.listen);
     match &route.kind {
         Kind::Forward(forward) => {
             if forward.targets.is_empty() {
-                found.fault(of, "forward", "it leads nowhere: write HOST:PORT");
+                found.fault(of, "forward", "it has no target: write HOST:PORT");
             }
             if everybody && !is_near {
                 found.advise(
                     of,
                     "allow",
-                    format!("whoever can reach {listen} gets through: `allow` names those who may"),
+                    format!(
+                        "every client that can reach {listen} is forwarded: `allow` restricts them"
+                    ),
                 );
             }
         }
         Kind::Socks5(Users(users)) | Kind::HttpConnect(Users(users)) => {
             if is_open_proxy(route) {
                 let of_all =
-                    if route.allow.is_empty() { "" } else { ", and everybody is on its list" };
+                    if route.allow.is_empty() { "" } else { ", and `allow` has every address" };
                 found.fault(of, "listen", format!(
-                    "an open proxy: whoever can reach {listen} could get anywhere from here{of_all}; \
-                     listen on 127.0.0.1, or name those who may with `allow`, `users` or `users_file`"
+                    "an open proxy: every client that can reach {listen} could connect anywhere from \
+                     here{of_all}; listen on 127.0.0.1, or restrict clients by `allow`, `users` or `users_file`"
                 ));
             } else if !users.is_empty() && !is_near {
-                found.advise(of, "users", format!(
-                    "passwords cross the network to {listen} readably: only where nobody listens"
-                ));
+                found.advise(
+                    of,
+                    "users",
+                    format!("passwords cross the network to {listen} unencrypted"),
+                );
             }
             if !is_near && route.may_reach(Ipv4Addr::LOCALHOST.into()) {
-                let sentence = "whoever may use it gets to what listens on this host's loopback";
+                let sentence = "its clients can connect to what listens on this host's loopback";
                 found.advise(of, "reach", sentence);
             } else if !is_near && route.reach.is_empty() {
-                let sentence = "whoever may use it gets to all that this host can reach, but what \
-                                listens on its loopback or has a link-local address: `reach` says \
-                                what else is to be kept from him";
+                let sentence = "its clients can connect to all that this host can reach, except its \
+                                loopback and link-local addresses: `reach` restricts that further";
                 found.advise(of, "listen", sentence);
             }
         }
     }
 }
 
-/// Whether anybody could get anywhere by a route.
+/// Whether every client could connect anywhere through a route.
 pub(crate) fn is_open_proxy(route: &Route) -> bool {
     let users = match &route.kind {
         Kind::Forward(_) => return false,
         Kind::Socks5(users) | Kind::HttpConnect(users) => users,
     };
-    !users.are_asked() && lets_everybody_in(&route.allow) && !is_loopback(route.listen.ip())
+    !users.are_asked() && allows_everybody(&route.allow) && !is_loopback(route.listen.ip())
 }
 
-/// Whether a list is none: it has all of IPv4, or all that is given out of IPv6.
-fn lets_everybody_in(allow: &[Prefix]) -> bool {
+/// Whether a list restricts nothing: it has all of IPv4, or all that is assigned of IPv6.
+fn allows_everybody(allow: &[Prefix]) -> bool {
     let all_of_ipv4 = Prefix { address: Ipv4Addr::UNSPECIFIED.into(), bits: 0 };
     // RFC 4291 section 2.4, and IANA's registry: 2000::/3 is global unicast.
     let all_of_ipv6 =
@@ -317,7 +320,7 @@ fn lets_everybody_in(allow: &[Prefix]) -> bool {
 /// No clock is asked to add more.
 const MOST_TIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-fn check_times(route: &Route, of: &Of, found: &mut Findings) {
+fn check_times(route: &Route, of: &Subject, found: &mut Findings) {
     let times = route.times;
     let all = [
         ("request_timeout", Some(times.request)),
@@ -327,11 +330,11 @@ fn check_times(route: &Route, of: &Of, found: &mut Findings) {
         ("settle_timeout", Some(times.settle)),
     ];
     for (key, _) in all.iter().filter(|(_, time)| time.is_some_and(|time| time.is_zero())) {
-        found.fault(of, *key, "no time at all: no flow could keep to it");
+        found.fault(of, *key, "0 is no time limit: every flow would exceed it");
     }
     let is_endless = |time: &Duration| *time > MOST_TIME;
     for (key, _) in all.iter().filter(|(_, time)| time.as_ref().is_some_and(is_endless)) {
-        found.fault(of, *key, "more than ten years: leave it out, and there is no limit");
+        found.fault(of, *key, "more than ten years: leave the key out for no limit");
     }
 }
 
@@ -350,14 +353,14 @@ impl Leg {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Client => "the client",
             Self::Upstream => "the upstream",
         }
     }
 
-    /// What this host sends on it.
+    /// The data that this host sends on it.
     fn data(self) -> &'static str {
         match self {
             Self::Client => "downloads: what the client gets",
@@ -372,17 +375,17 @@ struct LegCheck<'a> {
     route: &'a Route,
     options: &'a LegOptions,
     machine: &'a Machine,
-    of: &'a Of,
+    of: &'a Subject,
     found: &'a mut Findings,
 }
 
 impl LegCheck<'_> {
     fn all(&mut self) {
         self.congestion();
-        self.who_sends();
+        self.directions();
         self.buffers();
         self.time_limits();
-        self.ways();
+        self.paths();
     }
 
     fn fault(&mut self, key: &str, sentence: impl Into<String>) {
@@ -412,8 +415,8 @@ impl LegCheck<'_> {
         self.fault("congestion", sentence);
     }
 
-    /// What is set at the sender governs one direction alone.
-    fn who_sends(&mut self) {
+    /// Settings of a sender govern one direction alone.
+    fn directions(&mut self) {
         let tune = &self.options.tune;
         let mut set = Vec::new();
         if let Some(name) = &tune.congestion {
@@ -432,15 +435,15 @@ impl LegCheck<'_> {
         if tune.send_buffer.is_some() {
             set.push(("send_buffer", "send_buffer".to_owned()));
         }
-        let (leg, data) = (self.leg.words(), self.leg.data());
+        let (leg, data) = (self.leg.name(), self.leg.data());
         for (key, what) in set {
             let mut sentence =
-                format!("{what} governs only what this host sends to {leg} ({data})");
+                format!("{what} affects only what this host sends to {leg} ({data})");
             if self.leg == Leg::Upstream {
-                sentence.push_str(
-                    "; what comes from there is governed by its own sender: for replication or \
-                     downloads put the gate at the sender, and set [route.client] there",
-                );
+                sentence.push_str(&format!(
+                    "; what {leg} sends is governed by its own host: for replication or downloads run \
+                     the gate there, and set [route.client]",
+                ));
             }
             self.advise(key, sentence);
         }
@@ -467,8 +470,8 @@ impl LegCheck<'_> {
             } else {
                 self.advise(
                     key,
-                    "a buffer that is set is never sized by the kernel again: right only \
-                    where it is larger than what the kernel would come to",
+                    "a fixed buffer is never sized by the kernel again: set one only where it \
+                    is larger than what the kernel would choose",
                 );
             }
         }
@@ -482,16 +485,16 @@ impl LegCheck<'_> {
                 vec![format!("a side that is alive and reads nothing for {shown} is given up too")];
             if tune.keepalive.is_some() {
                 sentences.push(format!(
-                    "with it a silent side is given up by these {shown}, and not by the number of probes"
+                    "with it a silent side is given up after {shown}, not after the number of probes"
                 ));
             }
             if times.stall.is_some_and(|stall| stall <= limit) {
                 sentences
-                    .push("stall_timeout is over first: this one only finds dead paths".to_owned());
+                    .push("stall_timeout is shorter: this one only finds dead paths".to_owned());
             }
             if self.leg == Leg::Upstream && limit < times.connect {
                 sentences.push(format!(
-                    "it bounds each connect too: {shown}, though connect_timeout is {}",
+                    "it limits each connect too, to {shown}, though connect_timeout is {}",
                     Span::from(times.connect)
                 ));
             }
@@ -504,27 +507,30 @@ impl LegCheck<'_> {
         }
     }
 
-    fn ways(&mut self) {
+    fn paths(&mut self) {
         let LegOptions { tune, mptcp, sources } = self.options;
         if *mptcp {
             let has = self.machine.has_mptcp;
             let off =
-                if has { "" } else { "; this kernel has none, or it is off (net.mptcp.enabled)" };
+                if has { "" } else { "; this kernel lacks it, or it is off (net.mptcp.enabled)" };
             let sentence = format!(
-                "over multipath TCP nobody knows what was acknowledged, nor a FIN from a reset: \
+                "multipath TCP does not report what was acknowledged, nor tell a FIN from a reset: \
                  accounts of such flows are never complete{off}"
             );
             self.advise("mptcp", sentence);
         }
         if tune.mark.is_some() && !self.machine.may_mark {
-            self.fault("mark", "packets may be marked by CAP_NET_ADMIN alone: run as root");
+            self.fault("mark", "only CAP_NET_ADMIN may mark packets: run as root");
         }
         if let Some(name) = &tune.interface
             && !self.machine.interfaces.is_empty()
             && !self.machine.interfaces.contains(name)
         {
             let all = self.machine.interfaces.join(", ");
-            self.fault("interface", format!("there is no {name:?} here: there are {all}"));
+            self.fault(
+                "interface",
+                format!("this machine has no interface {name:?}: it has {all}"),
+            );
         }
         for family in [IpAddr::is_ipv4, IpAddr::is_ipv6] {
             if sources.iter().filter(|address| family(address)).count() > 1 {

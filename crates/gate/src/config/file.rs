@@ -58,24 +58,24 @@ use std::sync::Arc;
 use super::check::{Findings, Machine};
 use super::keys::Table;
 use super::{
-    Config, Forward, Kind, LegOptions, Limits, Of, Place, Refused, Remark, Route, Times, User,
+    Config, Forward, Kind, LegOptions, Limits, Place, Refused, Remark, Route, Subject, Times, User,
     Users,
 };
 use lastbyte_socket::{Keepalive, SocketOptions};
 use reader::{Reader, Section};
 use values::Wrong;
 
-/// A configuration that was read from a file, and where in it each key stands.
+/// A configuration that was read from a file, with the position of each key.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
-    /// What the file says.
+    /// The configuration.
     pub config: Config,
     places: Places,
-    /// What was seen while it was read.
+    /// What was noticed while it was read.
     advice: Vec<Remark>,
 }
 
-/// Where keys stand, by the index of their route and their name.
+/// The positions of keys, by the index of their route and their name.
 type Places = HashMap<(Option<usize>, String), Place>;
 
 impl ConfigFile {
@@ -86,7 +86,7 @@ impl ConfigFile {
     pub fn read(path: &Path) -> Result<Self, Refused> {
         let name = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|cause| {
-            Refused(vec![Remark::new(Of::Gate, "", format!("{name}: {cause}"))])
+            Refused(vec![Remark::new(Subject::Gate, "", format!("{name}: {cause}"))])
         })?;
         let mut file = Self::parse(&name, &text, path.parent())?;
         let mode = fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
@@ -96,7 +96,7 @@ impl ConfigFile {
             let keys: Vec<_> = file.places.keys().filter(with_users).cloned().collect();
             for (index, key) in keys {
                 let of = of(&file.config, index);
-                let sentence = "everybody on this machine can read these passwords: chmod 640, or \
+                let sentence = "every user of this machine can read these passwords: chmod 640, or \
                                 put them into a users_file";
                 file.advice.push(Remark::new(of, key, sentence));
             }
@@ -104,7 +104,7 @@ impl ConfigFile {
         Ok(file)
     }
 
-    /// Reads the text of a file of this name; files that it names lie in `folder`.
+    /// Reads the text of a file of this name; paths in it are relative to `folder`.
     ///
     /// # Errors
     /// As [`ConfigFile::read`].
@@ -116,7 +116,7 @@ impl ConfigFile {
         reader.done().map(|places| Self { config, places, advice: Vec::new() })
     }
 
-    /// What is wrong with it on this machine, and what is good to know, each with its line.
+    /// Its faults on this machine, and advice, each with its line.
     #[must_use]
     pub fn check(&self, machine: &Machine) -> Findings {
         let mut findings = self.config.check(machine);
@@ -130,7 +130,7 @@ impl ConfigFile {
         findings
     }
 
-    /// Where a key stands, or else the table that it would stand in.
+    /// The position of a key, or else of the table that it belongs to.
     fn place(&self, route: Option<usize>, key: &str) -> Option<Place> {
         let mut key = key;
         loop {
@@ -146,13 +146,13 @@ impl ConfigFile {
     }
 }
 
-fn of(config: &Config, index: Option<usize>) -> Of {
-    index.map_or(Of::Gate, |index| {
-        Of::Route(index, config.routes.get(index).map(|route| Arc::clone(&route.name)))
+fn of(config: &Config, index: Option<usize>) -> Subject {
+    index.map_or(Subject::Gate, |index| {
+        Subject::Route(index, config.routes.get(index).map(|route| Arc::clone(&route.name)))
     })
 }
 
-/// The bit of a file's mode that lets everybody read it.
+/// The bit of a file's mode that lets every user read it.
 const FOR_OTHERS: u32 = 0o004;
 
 fn gate(top: &Section<'_>, folder: Option<&Path>) -> Config {
@@ -190,7 +190,7 @@ fn route(section: &Section<'_>, folder: Option<&Path>) -> Route {
     let name = section.take("name", values::name);
     section.name(name.clone().or_else(|| listen.map(|listen| listen.to_string())));
     let kind = kind(section, folder);
-    // Where something is missing a fault is noted, and nobody gets to see what stands in for it.
+    // Where something is missing a fault is noted: the placeholder is never used.
     let mut route = Route::new(listen.unwrap_or_else(|| ([127, 0, 0, 1], 0).into()), kind);
     if let Some(name) = name {
         route.name = Arc::from(name);
@@ -224,7 +224,7 @@ fn kind(section: &Section<'_>, folder: Option<&Path>) -> Kind {
     let given: Vec<&str> = given.iter().filter(|(_, is)| *is).map(|(key, _)| *key).collect();
     match given.as_slice() {
         [] => section.fault(
-            "it leads nowhere: write forward = \"HOST:PORT\", socks5 = true or http_connect = true",
+            "it has no target: write forward = \"HOST:PORT\", socks5 = true or http_connect = true",
         ),
         [_] => {}
         [first, others @ ..] => {
@@ -241,11 +241,17 @@ fn kind(section: &Section<'_>, folder: Option<&Path>) -> Kind {
     }
     for key in ["users", "users_file"] {
         if section.has(key) && !socks5 && !http_connect {
-            section.fault_at(key, "only a route with `socks5` or `http_connect` asks who comes");
+            section.fault_at(
+                key,
+                "only a route with `socks5` or `http_connect` authenticates clients",
+            );
         }
     }
     if section.has("reach") && !socks5 && !http_connect {
-        section.fault_at("reach", "only a route with `socks5` or `http_connect` is told where to");
+        section.fault_at(
+            "reach",
+            "only a route with `socks5` or `http_connect` lets clients choose a destination",
+        );
     }
     if socks5 {
         Kind::Socks5(users)
@@ -286,7 +292,7 @@ pub fn read_users(path: &Path) -> Result<Users, String> {
     let failed = |cause| format!("{shown}: {cause}");
     let mode = fs::metadata(path).map_err(failed)?.permissions().mode();
     if mode & FOR_OTHERS != 0 {
-        return Err(format!("{shown} has passwords and everybody can read it: chmod 640 {shown}"));
+        return Err(format!("{shown} has passwords and every user can read it: chmod 640 {shown}"));
     }
     let text = fs::read_to_string(path).map_err(failed)?;
     let mut users: Vec<User> = Vec::new();
@@ -299,7 +305,7 @@ pub fn read_users(path: &Path) -> Result<Users, String> {
             line.split_once(':').ok_or_else(|| format!("{at}: write name:password"))?;
         let user = values::user(name, password).map_err(|sentence| format!("{at}: {sentence}"))?;
         if users.iter().any(|other| other.name == user.name) {
-            return Err(format!("{at}: {:?} has a line already", user.name));
+            return Err(format!("{at}: there is a line for {:?} already", user.name));
         }
         users.push(user);
     }
@@ -321,7 +327,7 @@ fn times(section: &Section<'_>) -> Times {
     }
 }
 
-/// What both legs have.
+/// The keys that both legs have.
 fn leg_options(section: &Section<'_>) -> LegOptions {
     let mut tune = SocketOptions::default();
     tune.congestion = section.take("congestion", values::text).map(str::to_owned);
@@ -341,7 +347,7 @@ fn leg_options(section: &Section<'_>) -> LegOptions {
     }
 }
 
-/// A time, or a table of all that there is to say.
+/// A time, or a table with all three values.
 fn keepalive(section: &Section<'_>) -> Option<Keepalive> {
     if !section.is_table("keepalive") {
         let every = section.take("keepalive", values::probing)?;
@@ -360,7 +366,7 @@ fn keepalive(section: &Section<'_>) -> Option<Keepalive> {
     })
 }
 
-/// Probes after so long a silence, and as often from then on, with the kernel's number of them.
+/// Probes after this silence and at this interval, with the kernel's number of probes.
 fn every_so_often(every: std::time::Duration) -> Keepalive {
     Keepalive { idle: every, interval: every, probes: 9 }
 }

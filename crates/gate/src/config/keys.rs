@@ -1,20 +1,20 @@
-//! The keys of a file, each with what it means: what is read, what is suggested, and the table of
-//! the manual all go by this list.
+//! The keys of a configuration file, each with its meaning. Reading, suggestions and the table of the
+//! manual all use this list.
 
 use std::fmt::Write;
 
 /// A key of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The table that it stands in.
+    /// The table that it belongs to.
     pub table: Table,
     /// Its name.
     pub name: &'static str,
-    /// A value of it, as it is written.
+    /// An example of its value, as written in the file.
     pub example: &'static str,
-    /// What holds without it.
+    /// The default.
     pub default: &'static str,
-    /// What it says.
+    /// What it means.
     pub about: &'static str,
 }
 
@@ -40,7 +40,7 @@ impl Table {
     pub const ALL: [Self; 6] =
         [Self::Gate, Self::Limits, Self::Route, Self::Leg, Self::Upstream, Self::Keepalive];
 
-    /// How it is written in a file.
+    /// Its heading in a file.
     #[must_use]
     pub fn heading(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ pub const KEYS: &[Key] = &[
         Table::Gate,
         "control",
         r#""/run/lastbyte/gate.sock""#,
-        "one in its user's folder",
+        "one in its user's directory",
         "A Unix socket, for its own user alone, on which the gate answers `lastbyte gate stat`.",
     ),
     key(
@@ -68,7 +68,7 @@ pub const KEYS: &[Key] = &[
         "metrics",
         r#""127.0.0.1:9464""#,
         "none",
-        "Where `GET /metrics` is answered over HTTP, for a collector. A port alone is on loopback.",
+        "The address where `GET /metrics` is answered over HTTP, for a collector. A port alone is on loopback.",
     ),
     key(
         Table::Gate,
@@ -85,14 +85,8 @@ pub const KEYS: &[Key] = &[
         "100000",
         "Flows that are open at once; the gate resets any more, with an account.",
     ),
-    key(
-        Table::Limits,
-        "flows_per_client",
-        "1000",
-        "50000",
-        "Of those, flows of one client's address.",
-    ),
-    key(Table::Limits, "dials", "256", "4096", "Connections that are being opened at once."),
+    key(Table::Limits, "flows_per_client", "1000", "50000", "The same for one client's address."),
+    key(Table::Limits, "dials", "256", "4096", "The most connects in progress at once."),
     key(
         Table::Route,
         "name",
@@ -175,14 +169,14 @@ pub const KEYS: &[Key] = &[
         "connect_timeout",
         r#""10s""#,
         "10s",
-        "How long connecting may take, names and all addresses included.",
+        "How long a connect may take, with name resolution and all addresses.",
     ),
     key(
         Table::Route,
         "idle_timeout",
         r#""2h""#,
         "none",
-        "How long a flow may be idle, with nothing waiting in either direction.",
+        "How long a flow may be idle, with no bytes waiting in either direction.",
     ),
     key(
         Table::Route,
@@ -231,7 +225,7 @@ pub const KEYS: &[Key] = &[
         "pacing",
         r#""95mbit""#,
         "none",
-        "The highest rate of payload that this host sends at, for each flow (`SO_MAX_PACING_RATE`).",
+        "The highest payload rate at which this host sends, for each flow (`SO_MAX_PACING_RATE`).",
     ),
     key(
         Table::Leg,
@@ -273,7 +267,7 @@ pub const KEYS: &[Key] = &[
         "nodelay",
         "false",
         "true",
-        "Whether a segment that is not full is sent at once (`TCP_NODELAY`).",
+        "Whether a partial segment is sent at once (`TCP_NODELAY`).",
     ),
     key(
         Table::Upstream,
@@ -321,7 +315,7 @@ pub fn manual() -> String {
     let mut text = String::new();
     for table in Table::ALL {
         let _ = write!(text, "\n**{}**\n\n", table.heading());
-        text.push_str("| Key | Such as | Without it | Says |\n| --- | --- | --- | --- |\n");
+        text.push_str("| Key | Example | Default | Meaning |\n| --- | --- | --- | --- |\n");
         for Key { name, example, default, about, .. } in keys_of(table) {
             let _ = writeln!(text, "| `{name}` | `{example}` | {default} | {about} |");
         }
@@ -334,11 +328,11 @@ pub(super) fn keys_of(table: Table) -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(move |key| key.table == table)
 }
 
-/// What may have been meant by a key that these tables do not have: a sentence's second half.
-pub(super) fn meant(name: &str, tables: &[Table]) -> String {
+/// A suggestion for a key that these tables do not have: the second half of a sentence.
+pub(super) fn suggestion(name: &str, tables: &[Table]) -> String {
     let here: Vec<&str> = tables.iter().flat_map(|table| keys_of(*table)).map(|k| k.name).collect();
     if let Some(elsewhere) = KEYS.iter().find(|key| key.name == name) {
-        return format!("it belongs into {}", elsewhere.table.heading());
+        return format!("it belongs in {}", elsewhere.table.heading());
     }
     let near = here.iter().map(|key| (distance(name, key), *key)).min();
     match near {
@@ -347,8 +341,8 @@ pub(super) fn meant(name: &str, tables: &[Table]) -> String {
     }
 }
 
-/// How many letters have to be changed, put in or left out to make one word of the other
-/// (Levenshtein's distance); `-` and `_` count as one.
+/// Levenshtein's distance: how many letters have to be changed, inserted or removed to make one word of
+/// the other. `-` and `_` count as the same.
 pub(crate) fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -381,15 +375,15 @@ mod tests {
 
     #[test]
     fn near_keys_are_suggested() {
-        let told = |name| meant(name, &[Table::Leg, Table::Upstream]);
+        let suggested = |name| suggestion(name, &[Table::Leg, Table::Upstream]);
         assert_eq!(
-            told("congestion_control"),
+            suggested("congestion_control"),
             "there are congestion, send_buffer, receive_buffer, \
             notsent_lowat, pacing, user_timeout, keepalive, mptcp, mark, interface, nodelay, source"
         );
-        assert_eq!(told("congestin"), "did you mean `congestion`?");
-        assert_eq!(told("send-buffer"), "did you mean `send_buffer`?");
-        assert_eq!(told("connect_timeout"), "it belongs into [[route]]");
+        assert_eq!(suggested("congestin"), "did you mean `congestion`?");
+        assert_eq!(suggested("send-buffer"), "did you mean `send_buffer`?");
+        assert_eq!(suggested("connect_timeout"), "it belongs in [[route]]");
     }
 
     #[test]

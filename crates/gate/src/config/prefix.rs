@@ -1,19 +1,19 @@
-//! Prefixes of addresses: as text, and who is in them.
+//! Prefixes of addresses: as text, and which addresses they contain.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::Prefix;
-use super::words::WordError;
+use super::parse::ParseError;
 
 impl Prefix {
-    /// Whether an address begins so. One of IPv4 is itself also where it is written as one of IPv6
-    /// (`::ffff:192.0.2.1`, RFC 4291 section 2.5.5.2), as a listener for both has it; `::/0` has none of
+    /// Whether the prefix contains an address. An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`, RFC 4291
+    /// section 2.5.5.2), as a listener for both families reports it, counts as IPv4; `::/0` contains none of
     /// IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        /// The bits in front of an address of IPv4 that is written as one of IPv6.
+        /// The bits in front of the address in an IPv4-mapped one.
         const MAPPED: u32 = 96;
         let bits = u32::from(self.bits);
         match (self.address, address.to_canonical()) {
@@ -42,7 +42,7 @@ pub(super) fn cover(prefixes: &[Prefix], whole: Prefix) -> bool {
     if prefixes.iter().any(|one| one.bits <= whole.bits && one.contains(whole.address)) {
         return true;
     }
-    // Only where something lies inside can both halves be covered: this goes no deeper than they do.
+    // Both halves can be covered only if a prefix lies inside: the recursion goes no deeper than they do.
     let inside = |one: &&Prefix| one.bits > whole.bits && whole.contains(one.address);
     let inside: Vec<Prefix> = prefixes.iter().filter(inside).copied().collect();
     !inside.is_empty() && halves(whole).iter().all(|half| cover(&inside, *half))
@@ -63,19 +63,19 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// An address, which stands for itself alone, or a prefix: `192.0.2.0/24`, `2001:db8::/32`.
+/// An address, which is a prefix of all its bits, or a prefix: `192.0.2.0/24`, `2001:db8::/32`.
 impl FromStr for Prefix {
-    type Err = WordError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, WordError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
         let wanted = "an address or a prefix such as 192.0.2.7, 192.0.2.0/24 or 2001:db8::/32";
         let Ok(address) = address.parse::<IpAddr>() else {
-            return Err(WordError::new(format!("{text:?} is not {wanted}")));
+            return Err(ParseError::new(format!("{text:?} is not {wanted}")));
         };
         if address.to_canonical() != address {
             let v4 = address.to_canonical();
-            return Err(WordError::new(format!("{text:?} is IPv4 written as IPv6: write {v4}")));
+            return Err(ParseError::new(format!("{text:?} is IPv4 written as IPv6: write {v4}")));
         }
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
@@ -84,17 +84,17 @@ impl FromStr for Prefix {
             Some(bits) if !bits.is_empty() && bits.bytes().all(|one| one.is_ascii_digit()) => {
                 bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(|| {
                     let range = format!("from /0 to /{most}, the bits of an address");
-                    WordError::new(format!("{text:?}: /{bits} is not {range}"))
+                    ParseError::new(format!("{text:?}: /{bits} is not {range}"))
                 })?
             }
-            Some(_) => return Err(WordError::new(format!("{text:?} is not {wanted}"))),
+            Some(_) => return Err(ParseError::new(format!("{text:?} is not {wanted}"))),
         };
         let right = Self { address: first_of(address, bits), bits };
         if right.address == address {
             return Ok(right);
         }
         let sentence = format!("{text:?} has bits set after the first {bits}: write {right}");
-        Err(WordError::new(sentence))
+        Err(ParseError::new(sentence))
     }
 }
 
@@ -135,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_is_told_what_would_be() {
-        for (text, told) in [
+    fn an_error_says_what_a_prefix_would_be() {
+        for (text, expected) in [
             ("192.0.2.7/24", "write 192.0.2.0/24"),
             ("192.0.2.0/33", "/33 is not from /0 to /32"),
             ("192.0.2.0/", "is not an address"),
@@ -146,12 +146,12 @@ mod tests {
             ("", "is not an address"),
         ] {
             let error = text.parse::<Prefix>().unwrap_err().to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 
     #[test]
-    fn who_begins_alike_is_in_it() {
+    fn a_prefix_contains_addresses_that_share_its_bits() {
         let is_in = |text: &str, address: &str| prefix(text).contains(address.parse().unwrap());
         assert!(is_in("192.0.2.0/24", "192.0.2.255") && !is_in("192.0.2.0/24", "192.0.3.0"));
         assert!(is_in("192.0.2.0/24", "::ffff:192.0.2.1"), "a listener on :: says it so");

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use super::{Kind, Route};
 
 impl Route {
-    /// Whether a flow of this route may be connected to this address, found by whatever name.
+    /// Whether a flow of this route may connect to this address, whatever name it was found by.
     ///
-    /// A fixed target is the word of who runs the gate. A proxy on loopback reaches all: its clients are on
-    /// this host, and could themselves. One that others can reach gives them what the network has, and
-    /// not what trusts this host for being near: loopback, and link-local addresses. A list in
-    /// [`Route::reach`] says otherwise, in both directions.
+    /// A fixed target was chosen by the operator. A proxy on loopback may reach everything: its clients are
+    /// on this host, and could connect themselves. A proxy for other hosts may reach what the network has,
+    /// but not what trusts connections from this host: loopback, and link-local addresses. A list in
+    /// [`Route::reach`] overrides this, in both directions.
     #[must_use]
     pub fn may_reach(&self, address: IpAddr) -> bool {
         if matches!(self.kind, Kind::Forward(_)) {
@@ -24,8 +24,8 @@ impl Route {
 }
 
 /// Whether an address is this host's own or its link's, by its form: loopback, link-local (RFC 3927, RFC
-/// 4291 section 2.5.6; 169.254.169.254 is where clouds answer questions about a machine), and this
-/// network (0.0.0.0/8, `::`), which Linux takes for loopback.
+/// 4291 section 2.5.6; 169.254.169.254 is the metadata service of clouds), and this network (0.0.0.0/8,
+/// `::`), which Linux treats as loopback.
 pub(super) fn is_near(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,

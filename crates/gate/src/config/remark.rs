@@ -1,4 +1,4 @@
-//! What is to be said of a configuration, and of which line.
+//! Remarks on a configuration, each with its line.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 /// A sentence about one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Where it stands, if it stands in a file.
+    /// Its position, if the configuration is from a file.
     pub place: Option<Place>,
-    /// What it belongs to.
-    pub of: Of,
-    /// The key, with the table inside of a route that it stands in: `upstream.congestion`. Empty
-    /// where it is about the whole.
+    /// What it is about.
+    pub of: Subject,
+    /// The key, after the table of the route that it is in: `upstream.congestion`. Empty where the remark
+    /// is about the whole.
     pub key: String,
-    /// What is wrong or good to know, and what would be right.
+    /// What is wrong or worth knowing, and what would be right.
     pub sentence: String,
 }
 
@@ -28,16 +28,16 @@ pub struct Place {
     pub column: usize,
 }
 
-/// What a key belongs to.
+/// What a remark is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum Subject {
     /// The gate.
     Gate,
     /// A route: its index from 0 on, and its name, if it is known.
     Route(usize, Option<Arc<str>>),
 }
 
-impl Of {
+impl Subject {
     /// The index of the route.
     pub(super) fn index(&self) -> Option<usize> {
         match self {
@@ -48,7 +48,7 @@ impl Of {
 }
 
 impl Remark {
-    pub(super) fn new(of: Of, key: impl Into<String>, sentence: impl Into<String>) -> Self {
+    pub(super) fn new(of: Subject, key: impl Into<String>, sentence: impl Into<String>) -> Self {
         Self { place: None, of, key: key.into(), sentence: sentence.into() }
     }
 }
@@ -60,9 +60,9 @@ impl fmt::Display for Remark {
             write!(f, "{file}:{line}:{column}: ")?;
         }
         match &self.of {
-            Of::Gate => {}
-            Of::Route(_, Some(name)) => write!(f, "route {name}: ")?,
-            Of::Route(index, None) => write!(f, "route {}: ", index + 1)?,
+            Subject::Gate => {}
+            Subject::Route(_, Some(name)) => write!(f, "route {name}: ")?,
+            Subject::Route(index, None) => write!(f, "route {}: ", index + 1)?,
         }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
@@ -71,7 +71,7 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Why a configuration cannot be used: all that was found, in the order of its lines.
+/// Why a configuration cannot be used: all faults, in the order of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused(pub Vec<Remark>);
 

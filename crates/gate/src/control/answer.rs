@@ -1,4 +1,4 @@
-//! What is answered, as JSON.
+//! Answers, as JSON.
 
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,69 +11,69 @@ use crate::config::keys;
 use crate::gate::View;
 use crate::statistics::{self, GateStatistics};
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Answer {
     /// Statistics that were asked for.
     Statistics(Vec<Statistic>),
-    /// What statistics there are.
+    /// A description of each statistic.
     List(Vec<Description>),
     /// The flows that are open, in the order of their numbers.
     Flows(Vec<Flow>),
     /// All statistics, as OpenMetrics text.
     Openmetrics(String),
-    /// Who answers.
+    /// The process that answers.
     Version(Identity),
-    /// It is done: a sentence.
+    /// The command was done: a sentence.
     Done(String),
-    /// It is not: a sentence.
+    /// It was not: a sentence.
     Error(String),
 }
 
-/// What is known of a statistic, whatever was counted.
+/// The description of a statistic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// Its name.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
     pub kind: String,
-    /// `bytes` or `seconds`; `None` for what is counted in pieces.
+    /// `bytes` or `seconds`; `None` for a number of things.
     pub unit: Option<String>,
-    /// Whether each route has one of its own.
+    /// Whether it is counted for each route.
     pub by_route: bool,
-    /// What it says.
+    /// What it counts.
     pub description: String,
 }
 
-/// A statistic, and what was counted.
+/// A statistic with its values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statistic {
-    /// What it is.
+    /// Its description.
     #[serde(flatten)]
     pub description: Description,
-    /// All routes together, those that are gone included.
+    /// The value of all routes together, with removed ones.
     pub total: Figure,
-    /// What each route counted; empty for what the gate counts as a whole. Routes that are gone are in
+    /// The value of each route; empty for a statistic of the whole gate. Removed routes are together in
     /// the one without a name.
     pub routes: Vec<OfRoute>,
 }
 
-/// What one route counted.
+/// The value of one route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OfRoute {
-    /// Its name; empty for those that are gone.
+    /// Its name; empty for removed ones.
     pub route: String,
-    /// What it counted.
+    /// The value.
     pub value: Figure,
 }
 
-/// What was counted.
+/// A value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Figure {
-    /// Of a counter, or of a gauge: none here goes below zero.
+    /// Of a counter, or of a gauge, none of which can be negative here.
     Count(u64),
     /// Of a histogram.
     Distribution(Distribution),
@@ -91,23 +91,23 @@ impl std::fmt::Display for Figure {
     }
 }
 
-/// What a histogram counted.
+/// The value of a histogram.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// How many values.
     pub count: u64,
     /// Their sum, in the statistic's unit.
     pub sum: f64,
-    /// How they are spread.
+    /// How the values are distributed.
     pub buckets: Vec<Bucket>,
 }
 
-/// Values of about one size.
+/// One bucket of a histogram.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// The largest that belong here, in the statistic's unit; `None` for no bound.
+    /// The largest value in it, in the statistic's unit; `None` for no bound.
     pub up_to: Option<f64>,
-    /// How many are in this bucket alone.
+    /// How many values are in this bucket alone.
     pub count: u64,
 }
 
@@ -118,11 +118,11 @@ pub struct Flow {
     pub flow: u64,
     /// The route that it took.
     pub route: String,
-    /// Who connected.
+    /// The client's address.
     pub client: SocketAddr,
     /// The host and port that it is to reach, once that is known.
     pub wanted: Option<String>,
-    /// Where that led, once it is connected.
+    /// The upstream's address, once it is connected.
     pub upstream: Option<SocketAddr>,
     /// For how long it has been open, in milliseconds.
     pub age_ms: u64,
@@ -136,7 +136,7 @@ pub struct Flow {
     pub down_written_bytes: u64,
 }
 
-/// Who answers.
+/// The process that answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The version of the program.
@@ -152,11 +152,11 @@ impl Answer {
         Self::Statistics(seen.readings().iter().map(Statistic::of).collect())
     }
 
-    /// The statistic of this name, or a sentence that names near ones.
+    /// The statistic of this name, or a sentence that suggests similar names.
     pub(super) fn statistic(seen: &Snapshot, name: &str) -> Self {
         match seen.find(name) {
             Some(reading) => Self::Statistics(vec![Statistic::of(reading)]),
-            None => Self::Error(format!("there is no statistic {name:?}: {}", meant(name))),
+            None => Self::Error(format!("there is no statistic {name:?}: {}", suggestion(name))),
         }
     }
 
@@ -167,7 +167,7 @@ impl Answer {
     pub(super) fn flows(mut flows: Vec<LiveFlow>) -> Self {
         flows.sort_unstable_by_key(|flow| flow.flow);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let told = |flow: LiveFlow| Flow {
+        let shown = |flow: LiveFlow| Flow {
             flow: flow.flow,
             route: flow.route.to_string(),
             client: flow.client,
@@ -179,7 +179,7 @@ impl Answer {
             down_received_bytes: flow.moved.down.received,
             down_written_bytes: flow.moved.down.written,
         };
-        Self::Flows(flows.into_iter().map(told).collect())
+        Self::Flows(flows.into_iter().map(shown).collect())
     }
 
     pub(super) fn version(view: &View) -> Self {
@@ -192,8 +192,8 @@ impl Answer {
     }
 }
 
-/// What may have been meant by a name that is none: a sentence's second half.
-fn meant(name: &str) -> String {
+/// A suggestion for an unknown name: the second half of a sentence.
+fn suggestion(name: &str) -> String {
     let names = statistics::declared().map(Declared::name);
     let mut near: Vec<_> = names
         .map(|known| (keys::distance(name, known), known))
@@ -202,15 +202,15 @@ fn meant(name: &str) -> String {
     near.sort_unstable();
     let near: Vec<_> = near.iter().take(MOST_NEAR).map(|(_, known)| format!("`{known}`")).collect();
     match near.as_slice() {
-        [] => "`lastbyte gate stat --list` tells all".to_owned(),
+        [] => "`lastbyte gate stat --list` lists all".to_owned(),
         near => format!("did you mean {}?", near.join(", ")),
     }
 }
 
-/// How many names are named.
+/// How many names are suggested at most.
 const MOST_NEAR: usize = 5;
 
-/// Whether a word is within a name.
+/// Whether a word is part of a name.
 fn is_part(word: &str, name: &str) -> bool {
     word.len() >= 3 && name.contains(word)
 }
@@ -260,7 +260,7 @@ impl From<Value> for Figure {
                 Self::Distribution(Distribution { count, sum, buckets })
             }
             Value::Unknown => Self::Unknown,
-            other => unreachable!("{other:?} is declared by nobody here"),
+            other => unreachable!("{other:?} is not declared here"),
         }
     }
 }
@@ -270,10 +270,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_are_told() {
-        assert_eq!(meant("flows_opn"), "did you mean `flows_open`?");
-        assert!(meant("retransmitted").contains("`client_retransmitted_segments`"));
-        assert!(meant("xyzzy").contains("--list"));
+    fn similar_names_are_suggested() {
+        assert_eq!(suggestion("flows_opn"), "did you mean `flows_open`?");
+        assert!(suggestion("retransmitted").contains("`client_retransmitted_segments`"));
+        assert!(suggestion("xyzzy").contains("--list"));
     }
 
     #[test]

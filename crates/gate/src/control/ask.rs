@@ -1,4 +1,4 @@
-//! Asking a gate that runs.
+//! Asks a running gate.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -16,20 +16,22 @@ use super::Answer;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// Nobody listens there.
+    /// Nothing listens there.
     #[error("no gate answers there")]
-    Nobody,
-    /// It is another user's.
-    #[error("user {0} answers there, whom this user need not believe")]
+    NoGate,
+    /// Another user's process listens there.
+    #[error("a process of user {0} answers there, which this user does not trust")]
     Foreign(u32),
     /// It does not answer in time.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silent,
-    /// It stopped in the middle, or at once: it answers its own user and root alone.
-    #[error("it hung up without an answer; a gate answers its own user and root")]
+    /// It closed the connection: it answers its own user and root alone.
+    #[error(
+        "it closed the connection without an answer: a gate answers only its own user and root"
+    )]
     HungUp,
-    /// What it answers is no answer of a gate.
-    #[error("what answers there is no gate of this version: {0}")]
+    /// The answer is not one of this version's gate.
+    #[error("the program that answers there is not a gate of this version: {0}")]
     Strange(serde_json::Error),
     /// The kernel refused.
     #[error("{0}")]
@@ -41,21 +43,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The longest answer: more than a million flows.
 const LONGEST_ANSWER: u64 = 512 << 20;
 
-/// Asks the gate whose control socket is at `path`, in the [words](super) of its protocol. It must not
-/// be called from within an event loop of tokio.
+/// Asks the gate whose control socket is at `path` a [question](super). It must not be called from within
+/// an event loop of tokio.
 ///
 /// # Errors
 /// There was no answer. [`Answer::Error`] is one.
-pub fn ask(path: &Path, words: &str) -> Result<Answer, AskError> {
+pub fn ask(path: &Path, question: &str) -> Result<Answer, AskError> {
     let runtime = runtime().map_err(AskError::System)?;
-    let asked = runtime.block_on(async { time::timeout(PATIENCE, ask_at(path, words)).await });
+    let asked = runtime.block_on(async { time::timeout(PATIENCE, ask_at(path, question)).await });
     let line = asked.map_err(|_| AskError::Silent)??;
     serde_json::from_slice(&line).map_err(AskError::Strange)
 }
 
-async fn ask_at(path: &Path, words: &str) -> Result<Vec<u8>, AskError> {
+async fn ask_at(path: &Path, question: &str) -> Result<Vec<u8>, AskError> {
     let mut stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused => AskError::Nobody,
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => AskError::NoGate,
         _ => AskError::System(error),
     })?;
     let who = socket::peer_credentials(&stream).map_err(AskError::System)?.user;
@@ -67,7 +69,7 @@ async fn ask_at(path: &Path, words: &str) -> Result<Vec<u8>, AskError> {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => AskError::HungUp,
         _ => AskError::System(error),
     };
-    stream.write_all(format!("{words}\n").as_bytes()).await.map_err(hung_up)?;
+    stream.write_all(format!("{question}\n").as_bytes()).await.map_err(hung_up)?;
     let mut line = Vec::new();
     stream.take(LONGEST_ANSWER).read_to_end(&mut line).await.map_err(hung_up)?;
     if line.ends_with(b"\n") { Ok(line) } else { Err(AskError::HungUp) }

@@ -1,4 +1,4 @@
-//! Where a control socket lies: made for one user, taken over from the dead, never from the living.
+//! The file of a control socket: for one user alone; it replaces that of a dead gate, never of a living one.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -13,18 +13,20 @@ use lastbyte_sys::{file, process, socket};
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
-/// Why a control socket cannot be had.
+/// Why a control socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// Another gate answers there.
-    #[error("process {0} answers there already: a gate has a control socket of its own")]
+    #[error(
+        "the gate of process {0} answers there already: each gate needs a control socket of its own"
+    )]
     InUse(i32),
-    /// Something answers there that cannot be asked who it is.
+    /// Something answers there that is not a gate.
     #[error("another program answers there: {0}")]
     Answered(io::Error),
-    /// Something else is there.
-    #[error("it is there already, and is no socket")]
+    /// A file that is no socket.
+    #[error("a file is there already that is no socket")]
     NoSocket,
     /// Another process keeps its folder locked.
     #[error("another program has locked its folder")]
@@ -42,7 +44,7 @@ pub enum BindError {
     },
 }
 
-/// A control socket that listens. Dropped, it is removed.
+/// A control socket that listens. Its file is removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     listener: Option<UnixListener>,
@@ -52,13 +54,13 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path`, with mode 0600 from the first moment that anybody can see it.
+    /// Listens at `path`, with mode 0600 from the first moment that the file is there.
     ///
     /// `bind(2)` makes a file of whatever mode the process's umask leaves, and the umask belongs to all
-    /// its threads. So the socket is made in a folder that only its user can enter, gets its mode, and
-    /// is moved to its place when it listens already: `rename(2)` also puts it in the place of a dead
-    /// gate's. What is found there and refuses connections is dead for certain, and of two gates that
-    /// find it at once the folder's lock lets one go first.
+    /// its threads. So the socket is made in a folder that only its user can enter, gets its mode, listens,
+    /// and is moved to its place: `rename(2)` also replaces that of a dead gate. A socket that refuses
+    /// connections is certainly dead, and the folder's lock decides between two gates that find it at
+    /// once.
     pub(crate) fn bind(path: &Path, runtime: &Runtime) -> Result<Self, BindError> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -91,7 +93,7 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // One that somebody else has put there stays.
+        // A file that another process has put there stays.
         let is_own = |found: &fs::Metadata| (found.dev(), found.ino()) == self.own;
         if fs::symlink_metadata(&self.path).is_ok_and(|found| is_own(&found)) {
             let _ = fs::remove_file(&self.path);
@@ -105,7 +107,7 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> BindError {
 
 /// The folder's lock, until it is dropped. It leaves no file behind.
 fn lock(folder: &Path) -> Result<File, BindError> {
-    /// Whoever holds it binds a socket, and no more.
+    /// The holder binds a socket, and no more.
     const PATIENCE: Duration = Duration::from_secs(5);
     let held = File::open(folder).map_err(system("open its folder"))?;
     let until = Instant::now() + PATIENCE;
@@ -118,9 +120,9 @@ fn lock(folder: &Path) -> Result<File, BindError> {
     Ok(held)
 }
 
-/// Makes sure that nobody listens at a socket that is there.
+/// Makes sure that nothing listens on a socket that exists.
 fn find_dead(path: &Path, runtime: &Runtime) -> Result<(), BindError> {
-    // Over tokio, because a connect that waits for room in a full queue would wait for ever.
+    // Over tokio, because a blocking connect to a full queue would wait for ever.
     match runtime.block_on(UnixStream::connect(path)) {
         Err(error) if is_dead(&error) => Ok(()),
         Err(error) => Err(BindError::Answered(error)),
@@ -135,7 +137,7 @@ fn is_dead(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
 }
 
-/// A folder for a moment, that only its user can enter.
+/// A temporary folder that only its user can enter.
 #[derive(Debug)]
 struct Private(PathBuf);
 
@@ -153,7 +155,7 @@ impl Private {
         self.0.join("s")
     }
 
-    /// Listens in it. It is named by its descriptor, because a socket's path cannot be long.
+    /// Listens in it. Its path is that of a descriptor, because a socket's path cannot be long.
     fn listen(&self) -> Result<UnixListener, BindError> {
         let opened = File::open(&self.0).map_err(system("open the folder beside it"))?;
         let short = format!("/proc/self/fd/{}/s", opened.as_raw_fd());
@@ -172,7 +174,7 @@ impl Drop for Private {
     }
 }
 
-/// Where this process has its control socket unless told, in a folder that is made if need be.
+/// The default path of this process's control socket, in a folder that is made if it is missing.
 ///
 /// # Errors
 /// The folder cannot be made, or is not its user's alone.
@@ -189,15 +191,15 @@ pub fn own_path(folder: &Path) -> Result<PathBuf, BindError> {
     Ok(folder.join(format!("gate-{}.sock", std::process::id())))
 }
 
-/// The control sockets in a folder at which somebody listens, in the order of their names.
+/// The control sockets in a folder on which a gate listens, in the order of their names.
 #[must_use]
 pub fn running(folder: &Path) -> Vec<PathBuf> {
     look(folder).0
 }
 
-/// Removes the control sockets in a folder that killed gates have left.
+/// Removes the control sockets that killed gates have left in a folder.
 pub fn sweep(folder: &Path) {
-    // Without the lock a new one could take a dead one's place between the look and the removal.
+    // Without the lock a new gate could replace a dead one's between the look and the removal.
     if let Ok(_locked) = lock(folder) {
         for dead in look(folder).1 {
             let _ = fs::remove_file(dead);

@@ -13,15 +13,15 @@ use tokio::{task, time};
 use super::{Answer, Commands};
 use crate::gate::View;
 
-/// How many are answered at once. Others wait in the socket's queue.
+/// How many connections are served at once. Others wait in the listener's queue.
 const AT_ONCE: usize = 64;
 /// The longest question, in bytes, with its end.
 const LONGEST_QUESTION: u64 = 4_096;
-/// How long a question may take to come. It is typed before it is asked.
+/// How long a question may take to arrive. It is complete before the client connects.
 const ASKED_WITHIN: Duration = Duration::from_secs(5);
 /// How long an answer may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(10);
-/// Where no connection can be accepted, such as without descriptors, it is tried again so often.
+/// The interval between attempts where accepting fails, such as without descriptors.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Answers for as long as it is polled.
@@ -35,7 +35,7 @@ pub(crate) async fn serve(listener: UnixListener, view: View, commands: Arc<dyn 
         };
         let (view, commands) = (view.clone(), Arc::clone(&commands));
         task::spawn(async move {
-            // What fails here is the one who asks.
+            // A failure here is the client's.
             let _ = converse(stream, &view, commands).await;
             drop(seat);
         });
@@ -54,7 +54,7 @@ async fn converse(
     let answer = match time::timeout(ASKED_WITHIN, question(&mut stream)).await {
         Err(_) | Ok(Err(_)) => return Ok(()),
         Ok(Ok(None)) => Answer::Error("a question is a line of at most 4096 bytes".to_owned()),
-        Ok(Ok(Some(words))) => answer(&words, view, commands).await,
+        Ok(Ok(Some(text))) => answer(&text, view, commands).await,
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
@@ -70,8 +70,8 @@ async fn question(stream: &mut UnixStream) -> io::Result<Option<String>> {
     Ok(line.and_then(|line| line.strip_suffix('\n').map(ToOwned::to_owned)))
 }
 
-async fn answer(words: &str, view: &View, commands: Arc<dyn Commands>) -> Answer {
-    let words: Vec<&str> = words.split_whitespace().collect();
+async fn answer(question: &str, view: &View, commands: Arc<dyn Commands>) -> Answer {
+    let words: Vec<&str> = question.split_whitespace().collect();
     match words.as_slice() {
         ["stat"] => Answer::statistics(&view.statistics()),
         ["stat", name] => Answer::statistic(&view.statistics(), name),
@@ -80,7 +80,7 @@ async fn answer(words: &str, view: &View, commands: Arc<dyn Commands>) -> Answer
         ["openmetrics"] => Answer::Openmetrics(view.open_metrics()),
         ["version"] => Answer::version(view),
         ["reload"] => {
-            // It waits, and the others are to be answered meanwhile.
+            // It blocks, and other questions are answered meanwhile.
             match task::spawn_blocking(move || commands.reload()).await {
                 Ok(Ok(done)) => Answer::Done(done),
                 Ok(Err(why)) => Answer::Error(why),
@@ -89,7 +89,7 @@ async fn answer(words: &str, view: &View, commands: Arc<dyn Commands>) -> Answer
         }
         ["drain"] => {
             commands.drain();
-            Answer::Done("it drains".to_owned())
+            Answer::Done("the gate drains".to_owned())
         }
         _ => Answer::Error(
             "ask one of: stat [NAME], list, flows, openmetrics, version, reload, drain".to_owned(),

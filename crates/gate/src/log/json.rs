@@ -8,7 +8,7 @@ use lastbyte_core::sample::LimitedBy;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// The version of the keys: it changes when one goes, or comes to mean something else.
+/// The version of the keys: it changes when a key is removed, or changes its meaning.
 const SCHEMA: u32 = 1;
 
 pub(super) fn line(account: &Account) -> String {
@@ -88,8 +88,8 @@ struct JsonLeg<'a> {
     peer: Option<String>,
     rtt_ms: Option<f64>,
     retransmitted_segments: Option<u32>,
-    #[serde(serialize_with = "as_map")]
-    tuned: &'a [(&'static str, String)],
+    #[serde(rename = "tuned", serialize_with = "as_map")]
+    granted: &'a [(&'static str, String)],
 }
 
 impl<'a> JsonLeg<'a> {
@@ -99,7 +99,7 @@ impl<'a> JsonLeg<'a> {
             peer: leg.peer.map(|address| address.to_string()),
             rtt_ms: leg.rtt.map(milliseconds),
             retransmitted_segments: leg.retransmitted_segments,
-            tuned: &leg.tuned,
+            granted: &leg.granted,
         }
     }
 }
@@ -124,15 +124,15 @@ fn as_map<S: Serializer>(
 }
 
 fn shown(line: &impl Serialize) -> String {
-    // No map here has keys that are not text, which is all that can fail.
+    // Only a map with keys that are not text could fail, and there is none here.
     let mut json = serde_json::to_string(line).unwrap_or_default();
-    if json.contains(super::text::commands) {
+    if json.contains(super::text::controls) {
         let escaped = |one: char| {
             let mut units = [0; 2];
             let units = one.encode_utf16(&mut units).iter();
             units.map(|unit| format!("\\u{unit:04x}")).collect::<String>()
         };
-        let plain = |one| if super::text::commands(one) { escaped(one) } else { one.to_string() };
+        let plain = |one| if super::text::controls(one) { escaped(one) } else { one.to_string() };
         json = json.chars().map(plain).collect();
     }
     json + "\n"

@@ -10,7 +10,7 @@ fn account() -> Account {
     let mut client = Leg::default();
     client.local = Some("192.0.2.1:3306".parse().unwrap());
     client.peer = Some("192.0.2.7:51234".parse().unwrap());
-    client.tuned = vec![("TCP_CONGESTION", "bbr".to_owned())];
+    client.granted = vec![("TCP_CONGESTION", "bbr".to_owned())];
     let began = Duration::from_micros(1_795_319_100_250_000);
     let mut account = Account::begin(7, "db".into(), began, client);
     account.took = Duration::from_millis(12_300);
@@ -47,7 +47,7 @@ fn a_line_for_people_has_what_matters() {
     let mut cut = account();
     cut.ended = Ended::new(Party::Upstream, How::Reset);
     (cut.down.acked, cut.down.limited_by, cut.up.acked) = (Some(88_000), None, None);
-    cut.client.tuned.clear();
+    cut.client.granted.clear();
     assert_eq!(
         Form::Text.line(&cut),
         "2026-11-22 03:45:12.550Z db 192.0.2.7:51234 -> db.far:3306 (198.51.100.7:3306) not \
@@ -138,23 +138,23 @@ struct Bed {
     log: Log,
     written: Receiver<Vec<u8>>,
     answer: Sender<io::Result<usize>>,
-    told: Receiver<String>,
+    warnings: Receiver<String>,
 }
 
 const LONG: Duration = Duration::from_secs(20);
 
 impl Bed {
-    fn with_room(room: usize) -> Self {
+    fn with_capacity(room: usize) -> Self {
         let (written, see) = channel();
         let (answer, answers) = channel();
-        let (tell, told) = channel();
+        let (warn, warnings) = channel();
         let mut piped = Some(Piped { written, answers });
         let open = move || -> io::Result<Sink> {
             Ok(Box::new(piped.take().ok_or(io::ErrorKind::NotFound)?))
         };
-        let tell = move |sentence: &str| tell.send(sentence.to_owned()).unwrap();
-        let log = Log::with_room(room, Form::Text, Box::new(open), Box::new(tell)).unwrap();
-        Self { log, written: see, answer, told }
+        let warn = move |sentence: &str| warn.send(sentence.to_owned()).unwrap();
+        let log = Log::with_capacity(room, Form::Text, Box::new(open), Box::new(warn)).unwrap();
+        Self { log, written: see, answer, warnings }
     }
 
     /// The next piece that is written, as text.
@@ -169,7 +169,7 @@ impl Bed {
 
 #[test]
 fn a_flow_never_waits_and_what_is_lost_is_counted() {
-    let bed = Bed::with_room(3);
+    let bed = Bed::with_capacity(3);
     bed.log.enter(account());
     assert_eq!(bed.piece().lines().count(), 1, "and from here on the writer is stuck");
     for _ in 0..10 {
@@ -183,35 +183,35 @@ fn a_flow_never_waits_and_what_is_lost_is_counted() {
     assert!(lines[0].starts_with("7 accounts were lost here"), "{lines:?}");
     bed.take_all();
     bed.log.end(LONG);
-    assert!(bed.told.try_recv().is_err());
+    assert!(bed.warnings.try_recv().is_err());
 }
 
 #[test]
-fn a_broken_pipe_is_told_once_and_ends_nothing() {
-    let bed = Bed::with_room(100);
+fn a_broken_pipe_is_reported_once_and_ends_nothing() {
+    let bed = Bed::with_capacity(100);
     bed.log.enter(account());
     bed.piece();
     bed.answer.send(Err(io::ErrorKind::BrokenPipe.into())).unwrap();
-    assert!(bed.told.recv_timeout(LONG).unwrap().contains("nobody reads the log any more"));
+    assert!(bed.warnings.recv_timeout(LONG).unwrap().contains("the log has no reader any more"));
     for _ in 0..5 {
         bed.log.enter(account());
     }
     bed.log.end(LONG);
     assert_eq!(bed.log.lost(), 6);
-    assert!(bed.told.recv_timeout(LONG).unwrap().starts_with("6 accounts were not written"));
-    assert!(bed.told.try_recv().is_err());
+    assert!(bed.warnings.recv_timeout(LONG).unwrap().starts_with("6 accounts were not written"));
+    assert!(bed.warnings.try_recv().is_err());
 }
 
 #[test]
-fn a_full_disk_is_told_once_and_no_line_is_half() {
-    let bed = Bed::with_room(100);
+fn a_full_disk_is_reported_once_and_no_line_is_truncated() {
+    let bed = Bed::with_capacity(100);
     let full = || Err(io::ErrorKind::StorageFull.into());
     bed.log.enter(account());
     let first = bed.piece();
     bed.answer.send(Ok(10)).unwrap();
     assert_eq!(bed.piece(), first[10..]);
     bed.answer.send(full()).unwrap();
-    assert!(bed.told.recv_timeout(LONG).unwrap().contains("cannot be written"));
+    assert!(bed.warnings.recv_timeout(LONG).unwrap().contains("cannot be written"));
     bed.log.enter(account());
     assert_eq!(bed.piece(), "\n", "the end of the half line comes first");
     bed.answer.send(full()).unwrap();
@@ -222,7 +222,7 @@ fn a_full_disk_is_told_once_and_no_line_is_half() {
     bed.take_all();
     assert_eq!(bed.piece().lines().count(), 1);
     bed.take_all();
-    assert!(bed.told.recv_timeout(LONG).unwrap().contains("can be written again"));
+    assert!(bed.warnings.recv_timeout(LONG).unwrap().contains("can be written again"));
     bed.log.enter(account());
     assert!(bed.piece().starts_with("2 accounts were lost here"));
     bed.take_all();
@@ -231,7 +231,7 @@ fn a_full_disk_is_told_once_and_no_line_is_half() {
 
 #[test]
 fn an_end_does_not_wait_for_a_reader_that_does_not_read() {
-    let bed = Bed::with_room(1);
+    let bed = Bed::with_capacity(1);
     bed.log.enter(account());
     bed.piece();
     bed.log.enter(account());
@@ -241,7 +241,7 @@ fn an_end_does_not_wait_for_a_reader_that_does_not_read() {
 }
 
 #[test]
-fn a_log_is_opened_anew_when_told_to() {
+fn a_log_is_reopened_on_request() {
     let opened = Arc::new(AtomicU64::new(0));
     let opening = Arc::clone(&opened);
     let open = move || -> io::Result<Sink> {

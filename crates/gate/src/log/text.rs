@@ -1,4 +1,4 @@
-//! An account as a line for people.
+//! An account as a line of text.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -43,9 +43,9 @@ pub(super) fn line(account: &Account) -> String {
         let _ = write!(line, "; connect {}", time(connect));
     }
     limits(&mut line, account);
-    tuned(&mut line, "client", &account.client);
+    granted(&mut line, "client", &account.client);
     if let Some(leg) = &account.upstream {
-        tuned(&mut line, "upstream", leg);
+        granted(&mut line, "upstream", leg);
     }
     line.push('\n');
     line
@@ -55,9 +55,9 @@ pub(super) fn lost(accounts: u64) -> String {
     format!("{} accounts were lost here: the log was not written in time\n", grouped(accounts))
 }
 
-/// How much of a name is shown, in characters; JSON has all of it.
+/// The most of a name that is shown, in characters; JSON has all of it.
 const LONGEST_NAME: usize = 64;
-/// How much of an error is shown.
+/// The most of an error that is shown, in characters.
 const LONGEST_DETAIL: usize = 100;
 
 fn bytes(carried: &Carried) -> String {
@@ -71,7 +71,7 @@ fn bytes(carried: &Carried) -> String {
     }
 }
 
-/// What held a direction back, where that was not the one who sent.
+/// What limited a direction, unless that was the sender.
 fn limits(line: &mut String, account: &Account) {
     for (name, carried) in [("up", &account.up), ("down", &account.down)] {
         if let Some((limit, lasted)) = carried.limited_by
@@ -83,8 +83,8 @@ fn limits(line: &mut String, account: &Account) {
     }
 }
 
-fn tuned(line: &mut String, name: &str, leg: &Leg) {
-    for (index, (option, value)) in leg.tuned.iter().enumerate() {
+fn granted(line: &mut String, name: &str, leg: &Leg) {
+    for (index, (option, value)) in leg.granted.iter().enumerate() {
         let begin = if index == 0 { format!("; {name}") } else { ",".to_owned() };
         let _ = write!(line, "{begin} {option}={}", plain(value, LONGEST_NAME));
     }
@@ -103,8 +103,8 @@ fn at(since_1970: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// The date of a day since 1970-01-01, by eras of 400 years, which are all alike: a year that begins
-/// in March has its leap day last.
+/// The date of a day since 1970-01-01, by eras of 400 years, which all have the same length: in a year
+/// that begins in March the leap day comes last.
 fn date(day: u64) -> (u64, u64, u64) {
     let day = day + DAYS_FROM_MARCH_0000;
     let (era, day) = (day / DAYS_OF_ERA, day % DAYS_OF_ERA);
@@ -120,7 +120,7 @@ fn date(day: u64) -> (u64, u64, u64) {
 const DAYS_FROM_MARCH_0000: u64 = 719_468;
 const DAYS_OF_ERA: u64 = 146_097;
 
-/// A text of others, without what a terminal would obey, and cut where it is very long.
+/// Text from outside, with control characters escaped, and truncated where it is very long.
 fn plain(text: &str, longest: usize) -> String {
     let mut plain = String::with_capacity(text.len());
     for (index, one) in text.chars().enumerate() {
@@ -128,7 +128,7 @@ fn plain(text: &str, longest: usize) -> String {
             plain.push_str("...");
             break;
         }
-        if one.is_control() || commands(one) {
+        if one.is_control() || controls(one) {
             plain.extend(one.escape_default());
         } else {
             plain.push(one);
@@ -137,8 +137,8 @@ fn plain(text: &str, longest: usize) -> String {
     plain
 }
 
-/// What commands a terminal, or turns text round, and is not escaped by JSON.
-pub(super) fn commands(one: char) -> bool {
+/// Whether a character controls a terminal or the direction of text, and is not escaped by JSON.
+pub(super) fn controls(one: char) -> bool {
     matches!(one, '\u{7F}'..='\u{9F}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}'
         | '\u{2066}'..='\u{2069}')
 }

@@ -11,9 +11,9 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-fn listening(addresses: &[&str]) -> Listeners {
-    let own = |text: &&str| Own { address: at(text), only_ipv6: false };
-    let listeners = Listeners::default();
+fn listening(addresses: &[&str]) -> OwnAddresses {
+    let own = |text: &&str| ListenAddress { address: at(text), only_ipv6: false };
+    let listeners = OwnAddresses::default();
     listeners.set(addresses.iter().map(own).collect());
     listeners
 }
@@ -56,8 +56,8 @@ fn a_listener_on_all_addresses_has_all_of_this_host() {
     for other in ["127.0.0.1:81", "198.51.100.1:80", "[2001:db8::1]:80"] {
         assert!(!v4.is_own(at(other)) && !v6.is_own(at(other)), "{other}");
     }
-    let alone = Listeners::default();
-    alone.set(vec![Own { address: at("[::]:80"), only_ipv6: true }]);
+    let alone = OwnAddresses::default();
+    alone.set(vec![ListenAddress { address: at("[::]:80"), only_ipv6: true }]);
     assert!(alone.is_own(at("[::1]:80")) && !alone.is_own(at("127.0.0.1:80")));
     match own_address() {
         Some(ip) => assert!(v4.is_own((ip, 80).into()), "{ip}"),
@@ -68,11 +68,11 @@ fn a_listener_on_all_addresses_has_all_of_this_host() {
 #[test]
 fn the_kernel_says_where_a_listener_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let own = Own::of(&listener).unwrap();
-    assert_eq!(own, Own { address: listener.local_addr().unwrap(), only_ipv6: false });
+    let own = ListenAddress::of(&listener).unwrap();
+    assert_eq!(own, ListenAddress { address: listener.local_addr().unwrap(), only_ipv6: false });
     let all = TcpListener::bind("[::]:0").unwrap();
-    assert_eq!(Own::of(&all).unwrap().address, all.local_addr().unwrap());
-    assert!(Own::of(&std::fs::File::open("/dev/null").unwrap()).is_err());
+    assert_eq!(ListenAddress::of(&all).unwrap().address, all.local_addr().unwrap());
+    assert!(ListenAddress::of(&std::fs::File::open("/dev/null").unwrap()).is_err());
 }
 
 #[test]

@@ -103,11 +103,11 @@ fn what_comes_behind_a_request_is_kept_and_counted() {
             reply.connected(&mut gate, Some("192.0.2.1:258".parse().unwrap())).await.unwrap();
             gate.write_all(b"answer").await.unwrap();
             let read = finished(client, gate).await;
-            let told: &[u8] = match kind {
+            let answered: &[u8] = match kind {
                 Kind::Socks5(_) => b"\x05\x00\x05\x00\x00\x01\xc0\x00\x02\x01\x01\x02",
                 _ => b"HTTP/1.1 200 Connection established\r\n\r\n",
             };
-            assert_eq!(read, [told, b"answer"].concat());
+            assert_eq!(read, [answered, b"answer"].concat());
         });
     }
 }
@@ -151,8 +151,8 @@ fn users_say_who_they_are() {
             (&http, CONNECT, b"HTTP/1.1 407 "),
         ] {
             let (client, gate, request) = asked(kind, sent).await;
-            let Refused { ended, told } = request.unwrap_err();
-            assert_eq!((ended.by, ended.how, told), (Party::Gate, How::Unauthenticated, true));
+            let Refused { ended, answered } = request.unwrap_err();
+            assert_eq!((ended.by, ended.how, answered), (Party::Gate, How::Unauthenticated, true));
             let read = finished(client, gate).await;
             assert!(read.starts_with(begins), "{read:?}");
         }
@@ -169,7 +169,7 @@ fn garbage_is_refused_and_the_answer_arrives() {
             client
         });
         let refused = ask_for(&http_connect(), &mut gate, LONG).await.unwrap_err();
-        assert_eq!((refused.ended.how, refused.told), (How::BadRequest, true));
+        assert_eq!((refused.ended.how, refused.answered), (How::BadRequest, true));
         assert!(gate.bytes_read() <= 8192, "{}", gate.bytes_read());
         let finishing = gate.finish_with(FinishOptions::default());
         let reading = thread::spawn(move || {
@@ -183,15 +183,15 @@ fn garbage_is_refused_and_the_answer_arrives() {
         assert!(reading.join().unwrap().starts_with(b"HTTP/1.1 431 "));
 
         let (_client, _gate, refused) = asked(&socks5(), &[b'A'; 10_000]).await;
-        let Refused { ended, told } = refused.unwrap_err();
-        assert_eq!((ended.how, told), (How::BadRequest, false), "it speaks no SOCKS");
+        let Refused { ended, answered } = refused.unwrap_err();
+        assert_eq!((ended.how, answered), (How::BadRequest, false), "it speaks no SOCKS");
     });
 }
 
 #[test]
-fn who_says_nothing_in_time_is_told_where_there_are_words() {
+fn a_client_without_a_request_in_time_is_answered_where_the_protocol_can() {
     run(async {
-        for (kind, sent, told) in [
+        for (kind, sent, answered) in [
             (socks5(), &b""[..], false),
             (socks5(), b"\x05\x01", false),
             (socks5(), b"\x05\x01\x00\x05", true),
@@ -202,29 +202,33 @@ fn who_says_nothing_in_time_is_told_where_there_are_words() {
             client.write_all(sent).unwrap();
             let within = if sent.is_empty() { Duration::ZERO } else { SECOND };
             let refused = ask_for(&kind, &mut gate, within).await.unwrap_err();
-            assert_eq!((refused.ended.how, refused.told), (How::RequestTimeout, told), "{sent:?}");
+            assert_eq!(
+                (refused.ended.how, refused.answered),
+                (How::RequestTimeout, answered),
+                "{sent:?}"
+            );
         }
     });
 }
 
 #[test]
-fn who_leaves_is_known_by_how() {
+fn a_client_that_leaves_ends_by_fin_or_reset_in_the_account() {
     run(async {
         let (client, mut gate) = pair().await;
         client.shutdown(Shutdown::Write).unwrap();
-        let Refused { ended, told } = ask_for(&socks5(), &mut gate, LONG).await.unwrap_err();
-        assert_eq!((ended.by, ended.how, told), (Party::Client, How::BadRequest, false));
+        let Refused { ended, answered } = ask_for(&socks5(), &mut gate, LONG).await.unwrap_err();
+        assert_eq!((ended.by, ended.how, answered), (Party::Client, How::BadRequest, false));
 
         let (client, mut gate) = pair().await;
         lastbyte_sys::socket::set_linger(&client, Some(Duration::ZERO)).unwrap();
         drop(client);
-        let Refused { ended, told } = ask_for(&socks5(), &mut gate, LONG).await.unwrap_err();
-        assert_eq!((ended.by, ended.how, told), (Party::Client, How::Reset, false));
+        let Refused { ended, answered } = ask_for(&socks5(), &mut gate, LONG).await.unwrap_err();
+        assert_eq!((ended.by, ended.how, answered), (Party::Client, How::Reset, false));
     });
 }
 
 #[test]
-fn failures_are_told_in_the_protocol() {
+fn failures_are_answered_in_the_protocol() {
     run(async {
         for (kind, head, begins) in [
             (socks5(), SOCKS5, &b"\x05\x00\x05\x05\x00\x01"[..]),

@@ -1,5 +1,5 @@
-//! A kernel that knows one connection, and what can happen to it. The machine is driven against it
-//! by the tests and by the fuzzer (`fuzz/fuzz_targets/finish.rs`), which takes this file as it is.
+//! A model of a kernel with one connection, and the events that can happen to it. The tests drive the
+//! machine against it, and so does the fuzzer (`fuzz/fuzz_targets/finish.rs`), which includes this file.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "for tests alone")]
 
@@ -16,13 +16,13 @@ const MS: Duration = Duration::from_millis(1);
 /// Something that happens to the connection.
 pub type Event = fn(&mut Kernel);
 
-/// A kernel that knows one connection, as Linux answers for it.
+/// A kernel with one connection, which answers as Linux does.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub kind: Kind,
     pub state: State,
     pub written: u64,
-    /// What the peer's kernel has of ours; over a Unix socket, what its program has read.
+    /// The bytes of ours that the peer's kernel has; over a Unix socket, those that its program has read.
     pub delivered: u64,
     pub fin_queued: bool,
     pub fin_acked: bool,
@@ -32,11 +32,11 @@ pub struct Kernel {
     pub peer_fin: bool,
     pub reset: bool,
     pub error_pending: bool,
-    /// The driver's poller has closed both directions, and tells of nothing.
+    /// The driver's poller sees both directions closed, and reports no event.
     pub blind: bool,
-    /// What happens just before the call of that number, between two answers.
+    /// Events just before the call of that number, between two answers.
     pub sudden: Vec<(usize, Event)>,
-    /// Nobody else is told of an error.
+    /// No other reader or writer can take an error.
     pub alone: bool,
     pub calls: Vec<Action>,
 }
@@ -154,7 +154,7 @@ impl Kernel {
         } else if self.peer_fin && !(self.kind == Kind::Unix && self.reset) {
             Drained::End
         } else if self.reset {
-            // The error is told once; after that the stream just looks ended.
+            // The error is reported once; after that the stream just looks ended.
             if std::mem::take(&mut self.error_pending) { Drained::Failed } else { Drained::End }
         } else {
             Drained::Nothing
@@ -307,7 +307,7 @@ impl Kernel {
     }
 }
 
-/// Everything that can happen, those that happen often more than once.
+/// All events; frequent ones are listed more than once.
 pub const EVENTS: [Event; 12] = [
     |kernel| kernel.deliver(137),
     |kernel| kernel.deliver(137),

@@ -46,19 +46,19 @@ fn advice(config: &Config) -> Vec<String> {
 }
 
 #[track_caller]
-fn assert_told(told: &[String], parts: &[&str]) {
+fn assert_reports(remarks: &[String], parts: &[&str]) {
     let has_all = |line: &String| parts.iter().all(|part| line.contains(part));
-    assert!(told.iter().any(has_all), "nothing with {parts:?} in {told:#?}");
+    assert!(remarks.iter().any(has_all), "nothing with {parts:?} in {remarks:#?}");
 }
 
 #[test]
-fn a_plain_gate_on_loopback_has_nothing_to_be_told() {
+fn a_plain_gate_on_loopback_has_no_remarks() {
     let plain = config(&["3306=db:3306", "socks5://1080", "http-connect://[::1]:3128"]);
     assert_eq!(plain.check(&machine()), Findings::default());
 }
 
 #[test]
-fn nobody_becomes_an_open_proxy() {
+fn an_open_proxy_is_refused() {
     let prefixes =
         |all: &[&str]| all.iter().map(|one| one.parse().unwrap()).collect::<Vec<Prefix>>();
     for word in ["socks5://0.0.0.0:1080", "http-connect://192.0.2.1:3128", "socks5://[::]:1080"] {
@@ -70,7 +70,7 @@ fn nobody_becomes_an_open_proxy() {
             &["2000::/3", "10.0.0.0/8"],
         ] {
             let open = changed(word, |route| route.allow = prefixes(none));
-            assert_told(&faults(&open), &["listen: an open proxy", "allow", "users"]);
+            assert_reports(&faults(&open), &["listen: an open proxy", "allow", "users"]);
         }
         let listed = changed(word, |route| route.allow = prefixes(&["10.0.0.0/8"]));
         assert_eq!(faults(&listed), [""; 0]);
@@ -83,13 +83,13 @@ fn nobody_becomes_an_open_proxy() {
             };
         });
         assert_eq!(faults(&by_password), [""; 0]);
-        assert_told(&advice(&by_password), &["users: passwords cross the network"]);
-        assert_told(&advice(&by_password), &["listen: ", "but what listens on its loopback"]);
+        assert_reports(&advice(&by_password), &["users: passwords cross the network"]);
+        assert_reports(&advice(&by_password), &["listen: ", "except its loopback"]);
         let near = changed(word, |route| {
             (route.allow, route.reach) = (prefixes(&["10.0.0.0/8"]), prefixes(&["127.0.0.1"]));
         });
         assert_eq!(faults(&near), [""; 0]);
-        assert_told(&advice(&near), &["reach: ", "on this host's loopback"]);
+        assert_reports(&advice(&near), &["reach: ", "on this host's loopback"]);
         let far = changed(word, |route| {
             (route.allow, route.reach) = (prefixes(&["10.0.0.0/8"]), prefixes(&["192.0.2.0/24"]));
         });
@@ -101,7 +101,10 @@ fn nobody_becomes_an_open_proxy() {
 fn a_forward_for_everybody_is_advised_about() {
     let open = config(&["0.0.0.0:3307=127.0.0.1:3306"]);
     assert_eq!(faults(&open), [""; 0]);
-    assert_told(&advice(&open), &["allow: whoever can reach 0.0.0.0:3307 gets through"]);
+    assert_reports(
+        &advice(&open),
+        &["allow: every client that can reach 0.0.0.0:3307 is forwarded"],
+    );
     let listed = changed("0.0.0.0:3307=db:3306", |route| {
         route.allow = vec!["192.0.2.7".parse().unwrap()];
     });
@@ -119,29 +122,29 @@ fn loops_that_can_be_seen_are_faults() {
         "3306=db:1,127.0.0.1:3306",
         "192.0.2.1:80=192.0.2.1:80",
     ] {
-        assert_told(&faults(&config(&[word])), &["forward: it leads back to itself"]);
+        assert_reports(&faults(&config(&[word])), &["forward: it leads back to itself"]);
     }
     for word in ["0.0.0.0:3307=127.0.0.1:3306", "127.0.0.1:3306=127.0.0.2:3306", "3306=db:3306"] {
         assert_eq!(faults(&config(&[word])), [""; 0], "{word}");
     }
     let round = config(&["1=127.0.0.1:2", "2=127.0.0.1:3", "3=127.0.0.1:1"]);
     assert_eq!(faults(&round).len(), 3);
-    assert_told(&faults(&round), &["route 127.0.0.1:1: forward", "by route 127.0.0.1:3"]);
+    assert_reports(&faults(&round), &["route 127.0.0.1:1: forward", "by route 127.0.0.1:3"]);
     let into = config(&["1=127.0.0.1:2", "2=127.0.0.1:2"]);
     assert_eq!(faults(&into).len(), 1, "the first one only leads there");
 }
 
 #[test]
 fn names_and_addresses_are_each_routes_own() {
-    let told = faults(&config(&["3306=a:1", "127.0.0.1:3306=b:1"]));
-    assert_told(&told, &["name: another route is called"]);
-    assert_told(&told, &["listen: route 127.0.0.1:3306 listens on 127.0.0.1:3306 already"]);
-    assert_told(
+    let remarks = faults(&config(&["3306=a:1", "127.0.0.1:3306=b:1"]));
+    assert_reports(&remarks, &["name: another route has the name"]);
+    assert_reports(&remarks, &["listen: route 127.0.0.1:3306 already listens on 127.0.0.1:3306"]);
+    assert_reports(
         &faults(&config(&["0.0.0.0:80=a:1", "80=b:1"])),
-        &["listens on 0.0.0.0:80 already"],
+        &["already listens on 0.0.0.0:80"],
     );
     assert_eq!(faults(&config(&["[::1]:80=a:1", "80=b:1"])), [""; 0]);
-    assert_told(&faults(&config(&[])), &["there is no route"]);
+    assert_reports(&faults(&config(&[])), &["there is no route"]);
 }
 
 #[test]
@@ -150,48 +153,57 @@ fn congestion_controls_that_cannot_be_had_are_faults() {
         changed("1=a:1", |route| route.upstream.tune.congestion = Some(name.to_owned()))
     };
     assert_eq!(faults(&asked("bbr")), [""; 0]);
-    assert_told(&faults(&asked("bbr9")), &["upstream.congestion: ", "\"bbr9\": it has cubic, bbr"]);
-    assert_told(&faults(&asked("dctcp")), &["CAP_NET_ADMIN", "others may use cubic"]);
+    assert_reports(
+        &faults(&asked("bbr9")),
+        &["upstream.congestion: ", "\"bbr9\": it has cubic, bbr"],
+    );
+    assert_reports(&faults(&asked("dctcp")), &["CAP_NET_ADMIN", "others may use cubic"]);
 }
 
 #[test]
-fn each_leg_is_told_what_it_governs() {
+fn settings_of_a_sender_are_explained_for_each_leg() {
     let tuned = changed("1=a:1", |route| {
         route.client.tune.congestion = Some("bbr".to_owned());
         route.upstream.tune.max_pacing_rate = Some(11_875_000);
         route.upstream.tune.notsent_lowat = Some(131_072);
         route.upstream.tune.send_buffer = Some(1 << 20);
     });
-    let told = advice(&tuned);
-    assert_told(
-        &told,
-        &["client.congestion: ", "control bbr governs only what this host sends to the client"],
+    let remarks = advice(&tuned);
+    assert_reports(
+        &remarks,
+        &["client.congestion: ", "control bbr affects only what this host sends to the client"],
     );
-    let sender = "for replication or downloads put the gate at the sender";
+    let sender = "for replication or downloads run the gate there";
     for key in
         ["upstream.pacing: pacing at 95 Mbit/s", "upstream.notsent_lowat", "upstream.send_buffer"]
     {
-        assert_told(&told, &[key, "governs only what this host sends to the upstream", sender]);
+        assert_reports(
+            &remarks,
+            &[key, "affects only what this host sends to the upstream", sender],
+        );
     }
     assert!(
-        !told.iter().any(|line| line.contains("client.") && line.contains(sender)),
-        "{told:#?}"
+        !remarks.iter().any(|line| line.contains("client.") && line.contains(sender)),
+        "{remarks:#?}"
     );
 }
 
 #[test]
-fn buffers_beyond_the_kernels_limit_are_told_what_is_granted() {
+fn buffers_beyond_the_kernels_limit_are_reported_with_what_is_granted() {
     let large = changed("1=a:1", |route| route.client.tune.receive_buffer = Some(4 << 20));
-    assert_told(
+    assert_reports(
         &advice(&large),
         &["client.receive_buffer: ", "grants 208 KiB of 4 MiB", "net.core.rmem_max is 212,992"],
     );
     let small = changed("1=a:1", |route| route.client.tune.receive_buffer = Some(65_536));
-    assert_told(&advice(&small), &["client.receive_buffer: ", "never sized by the kernel again"]);
+    assert_reports(
+        &advice(&small),
+        &["client.receive_buffer: ", "never sized by the kernel again"],
+    );
 }
 
 #[test]
-fn times_that_come_into_each_others_way_are_told() {
+fn conflicting_times_are_reported() {
     let seconds = Duration::from_secs;
     let keepalive =
         lastbyte_socket::Keepalive { idle: seconds(60), interval: seconds(9), probes: 9 };
@@ -201,38 +213,38 @@ fn times_that_come_into_each_others_way_are_told() {
         route.upstream.tune.user_timeout = Some(seconds(5));
         route.upstream.tune.keepalive = Some(keepalive);
     });
-    let told = advice(&timed);
+    let remarks = advice(&timed);
     let key = "upstream.user_timeout: ";
-    assert_told(&told, &[key, "reads nothing for 5 s", "not by the number of probes"]);
-    assert_told(&told, &[key, "stall_timeout is over first", "connect_timeout is 10 s"]);
-    assert_told(&told, &["upstream.keepalive: idle_timeout ends a flow before"]);
+    assert_reports(&remarks, &[key, "reads nothing for 5 s", "not after the number of probes"]);
+    assert_reports(&remarks, &[key, "stall_timeout is shorter", "connect_timeout is 10 s"]);
+    assert_reports(&remarks, &["upstream.keepalive: idle_timeout ends a flow before"]);
     let none = changed("1=a:1", |route| route.times.connect = Duration::ZERO);
-    assert_told(&faults(&none), &["connect_timeout: no time at all"]);
+    assert_reports(&faults(&none), &["connect_timeout: 0 is no time limit"]);
 }
 
 #[test]
-fn what_the_machine_lacks_is_told() {
+fn what_the_machine_lacks_is_reported() {
     let mut all = changed("1=a:1", |route| {
         route.upstream.mptcp = true;
         route.upstream.tune.mark = Some(7);
         route.upstream.tune.interface = Some("eth7".to_owned());
         route.upstream.sources = vec!["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
     });
-    let told = faults(&all);
-    assert_told(&told, &["upstream.mark: ", "CAP_NET_ADMIN"]);
-    assert_told(&told, &["upstream.interface: ", "\"eth7\"", "lo, eth0"]);
-    assert_told(&told, &["upstream.source: at most one address of each family"]);
-    assert_told(&advice(&all), &["upstream.mptcp: ", "never complete"]);
+    let remarks = faults(&all);
+    assert_reports(&remarks, &["upstream.mark: ", "CAP_NET_ADMIN"]);
+    assert_reports(&remarks, &["upstream.interface: ", "\"eth7\"", "it has lo, eth0"]);
+    assert_reports(&remarks, &["upstream.source: at most one address of each family"]);
+    assert_reports(&advice(&all), &["upstream.mptcp: ", "never complete"]);
     (all.limits.dials, all.limits.flows) = (0, 10_000);
     all.control = Some("x".repeat(108).into());
     all.metrics = Some("0.0.0.0:9".parse().unwrap());
     let few = Machine { descriptors: Some(20_000), may_mark: true, ..machine() };
     let found = all.check(&few);
-    assert_told(&shown(&found.faults), &["limits.dials: with none"]);
-    assert_told(&shown(&found.faults), &["control: a Unix socket's path"]);
+    assert_reports(&shown(&found.faults), &["limits.dials: 0 would admit no client"]);
+    assert_reports(&shown(&found.faults), &["control: a Unix socket's path"]);
     assert!(!shown(&found.faults).iter().any(|line| line.contains("mark")));
-    assert_told(&shown(&found.advice), &["limits.flows: 10,000 flows", "about 9,968"]);
-    assert_told(&shown(&found.advice), &["metrics: whoever can reach 0.0.0.0:9"]);
+    assert_reports(&shown(&found.advice), &["limits.flows: 10,000 flows", "about 9,968"]);
+    assert_reports(&shown(&found.advice), &["metrics: every client that can reach 0.0.0.0:9"]);
 }
 
 #[test]

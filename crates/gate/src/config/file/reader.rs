@@ -1,5 +1,5 @@
-//! Tables of TOML: each key is asked for once, its place is noted, and what nobody asked for is a
-//! fault, as is each value that cannot be read. All faults are told, not the first alone.
+//! Tables of TOML. Each key is read once, and its position is noted; a key that is never read is a fault,
+//! and so is a value that cannot be read. All faults are reported, not only the first.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::super::keys::{self, Table};
-use super::super::{Of, Place, Refused, Remark};
+use super::super::{Place, Refused, Remark, Subject};
 use super::Places;
 use super::values::Wrong;
 
-/// The document that a text is.
+/// Parses a document.
 pub(super) fn parse<'t>(name: &str, text: &'t str) -> Result<Spanned<DeTable<'t>>, Refused> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
@@ -21,7 +21,7 @@ pub(super) fn parse<'t>(name: &str, text: &'t str) -> Result<Spanned<DeTable<'t>
     let reader = Reader::new(name, text);
     for error in errors {
         let at = error.span().map_or(0, |span| span.start);
-        reader.fault(Of::Gate, "", at, error.message());
+        reader.fault(Subject::Gate, "", at, error.message());
     }
     Err(Refused(reader.faults.into_inner()))
 }
@@ -39,7 +39,7 @@ impl<'t> Reader<'t> {
         Self { name: Arc::from(name), text, faults: RefCell::default(), places: RefCell::default() }
     }
 
-    /// Where everything stands, or all that is wrong.
+    /// The positions of all keys, or all faults.
     pub(super) fn done(self) -> Result<Places, Refused> {
         let mut faults = self.faults.into_inner();
         if faults.is_empty() {
@@ -59,7 +59,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn fault(&self, of: Of, key: &str, at: usize, sentence: &str) {
+    fn fault(&self, of: Subject, key: &str, at: usize, sentence: &str) {
         let place = Some(self.place(at));
         self.faults.borrow_mut().push(Remark { place, ..Remark::new(of, key, sentence) });
     }
@@ -69,15 +69,15 @@ impl<'t> Reader<'t> {
 pub(super) struct Section<'r> {
     reader: &'r Reader<'r>,
     table: &'r DeTable<'r>,
-    /// Which keys it has.
+    /// The keys it may have.
     which: &'static [Table],
     /// The index of the route that it is or belongs to.
     route: Option<usize>,
-    /// That one's name, once it is known.
+    /// The name of that route, once it is known.
     name: Cell<Option<Arc<str>>>,
-    /// What stands before its keys: `upstream.`.
+    /// The prefix of its keys: `upstream.`.
     prefix: String,
-    /// Where it begins.
+    /// Its position.
     at: usize,
 }
 
@@ -87,7 +87,7 @@ impl<'r> Section<'r> {
         Self { reader, table, which: &[Table::Gate], route: None, name, prefix, at: 0 }
     }
 
-    /// From now on faults are told with this name.
+    /// Later faults are reported with this name.
     pub(super) fn name(&self, name: Option<String>) {
         self.name.set(name.map(Arc::from));
     }
@@ -100,7 +100,7 @@ impl<'r> Section<'r> {
         self.table.get(key).is_some_and(|value| value.get_ref().is_table())
     }
 
-    /// The value of a key; `None` where it is not there, or is wrong.
+    /// The value of a key; `None` where it is missing, or is wrong.
     pub(super) fn take<T>(
         &self,
         key: &'static str,
@@ -111,7 +111,7 @@ impl<'r> Section<'r> {
         read(value).map_err(|wrong| self.wrong(key, value, &wrong)).ok()
     }
 
-    /// As [`Section::take`]; that it is not there is a fault.
+    /// As [`Section::take`]; a missing key is a fault.
     pub(super) fn must<T>(
         &self,
         key: &'static str,
@@ -147,7 +147,7 @@ impl<'r> Section<'r> {
         let Some((written, value)) = self.table.get_key_value(key) else { return Vec::new() };
         let DeValue::Array(list) = value.get_ref() else {
             let sentence = format!("there may be several: write [[{key}]]");
-            self.reader.fault(Of::Gate, key, written.span().start, &sentence);
+            self.reader.fault(Subject::Gate, key, written.span().start, &sentence);
             return Vec::new();
         };
         let mut sections = Vec::new();
@@ -155,7 +155,7 @@ impl<'r> Section<'r> {
             let (at, route) = (one.span().start, Some(index));
             let DeValue::Table(table) = one.get_ref() else {
                 let sentence = format!("write [[{key}]], and the keys of the route below");
-                self.reader.fault(Of::Route(index, None), "", at, &sentence);
+                self.reader.fault(Subject::Route(index, None), "", at, &sentence);
                 continue;
             };
             let (reader, name, prefix) = (self.reader, Cell::default(), String::new());
@@ -166,19 +166,19 @@ impl<'r> Section<'r> {
         sections
     }
 
-    /// Something is wrong with the table itself.
+    /// Notes a fault of the table itself.
     pub(super) fn fault(&self, sentence: &str) {
         let key = self.prefix.trim_end_matches('.');
         self.reader.fault(self.of(), key, self.at, sentence);
     }
 
-    /// Something is wrong with a key.
+    /// Notes a fault of a key.
     pub(super) fn fault_at(&self, key: &str, sentence: &str) {
         let at = self.table.get_key_value(key).map_or(self.at, |(written, _)| written.span().start);
         self.reader.fault(self.of(), &format!("{}{key}", self.prefix), at, sentence);
     }
 
-    /// What nobody knows of is a fault.
+    /// Notes unknown keys as faults.
     pub(super) fn close(&self) {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
@@ -191,7 +191,7 @@ impl<'r> Section<'r> {
             let is_known =
                 self.which.iter().any(|table| keys::keys_of(*table).any(|k| k.name == name));
             if !is_known && !is_table(name) {
-                let sentence = format!("nobody knows this key: {}", keys::meant(name, self.which));
+                let sentence = format!("unknown key: {}", keys::suggestion(name, self.which));
                 self.fault_at(name, &sentence);
             }
         }
@@ -207,8 +207,8 @@ impl<'r> Section<'r> {
         self.reader.places.borrow_mut().insert(key, self.reader.place(at));
     }
 
-    fn of(&self) -> Of {
-        self.route.map_or(Of::Gate, |index| Of::Route(index, self.known_name()))
+    fn of(&self) -> Subject {
+        self.route.map_or(Subject::Gate, |index| Subject::Route(index, self.known_name()))
     }
 
     fn known_name(&self) -> Option<Arc<str>> {

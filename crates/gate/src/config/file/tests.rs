@@ -92,20 +92,20 @@ const FAULTS: &[(&str, &str)] = &[
     ("x = ", ":1:"),
     ("drain = 60", ":1:9: drain: 60 is a number: write it in quotation marks"),
     ("drain = '60'", ":1:9: drain: \"60\" has no unit"),
-    ("drain = '0s'", ":1:9: drain: no time at all"),
+    ("drain = '0s'", ":1:9: drain: 0 is no time limit"),
     ("workers = 0", ":1:11: workers: 0 is a number: write a whole number from 1"),
     ("workers = 1.5", ":1:11: workers: 1.5 is a number"),
-    ("metrics = ':9'", ":1:11: metrics: \":9\" cannot be listened on"),
+    ("metrics = ':9'", ":1:11: metrics: \":9\" is no address to listen on"),
     ("limits = 7", ":1:10: limits: this is a table: write [limits]"),
-    ("[limits]\nflow = 7", ":2:1: limits.flow: nobody knows this key: did you mean `flows`?"),
+    ("[limits]\nflow = 7", ":2:1: limits.flow: unknown key: did you mean `flows`?"),
     ("[limits]\nflows = -7", ":2:9: limits.flows: -7 is a number"),
     ("route = 7", ":1:1: route: there may be several: write [[route]]"),
     ("[route]\nlisten = '1'", ":1:2: route: there may be several: write [[route]]"),
-    ("[[routes]]", ":1:3: routes: nobody knows this key"),
-    ("conrol = 'x'", ":1:1: conrol: nobody knows this key: did you mean `control`?"),
-    ("listen = '1'", ":1:1: listen: nobody knows this key: it belongs into [[route]]"),
+    ("[[routes]]", ":1:3: routes: unknown key"),
+    ("conrol = 'x'", ":1:1: conrol: unknown key: did you mean `control`?"),
+    ("listen = '1'", ":1:1: listen: unknown key: it belongs in [[route]]"),
     ("[[route]]\nforward = 'a:1'", ":1:1: route 1: `listen` is missing"),
-    ("[[route]]\nlisten = '1'", ":1:1: route 127.0.0.1:1: it leads nowhere"),
+    ("[[route]]\nlisten = '1'", ":1:1: route 127.0.0.1:1: it has no target"),
     ("[[route]]\nname = 'a b'\nlisten = '1'\nforward = 'a:1'", ":2:8: route 1: name: \"a b\""),
     ("[[route]]\nlisten = '1'\nforward = 'a'", ":3:11: route 127.0.0.1:1: forward: \"a\" has no"),
     ("[[route]]\nlisten = '1'\nforward = ['a:1', 'b']", ":3:19: route 127.0.0.1:1: forward: \"b\""),
@@ -121,11 +121,8 @@ const FAULTS: &[(&str, &str)] = &[
     ("ROUTE reach = ['::/0']", ":4:1: route 127.0.0.1:1: reach: only a route with `socks5`"),
     ("ROUTE allow = []", ":4:9: route 127.0.0.1:1: allow: the list is empty"),
     ("ROUTE client = 7", ":4:10: route 127.0.0.1:1: client: this is a table: write [route.client]"),
-    (
-        "ROUTE [route.client]\nsource = '::1'",
-        ":5:1: route 127.0.0.1:1: client.source: nobody knows",
-    ),
-    ("ROUTE [route.up]\n", ":4:8: route 127.0.0.1:1: up: nobody knows"),
+    ("ROUTE [route.client]\nsource = '::1'", ":5:1: route 127.0.0.1:1: client.source: unknown key"),
+    ("ROUTE [route.up]\n", ":4:8: route 127.0.0.1:1: up: unknown key"),
     (
         "ROUTE [route.upstream]\nsource = 'a'",
         ":5:10: route 127.0.0.1:1: upstream.source: \"a\" is no",
@@ -161,25 +158,28 @@ const FAULTS: &[(&str, &str)] = &[
 
 #[test]
 fn each_fault_has_its_line_and_key_and_what_would_be_right() {
-    for (text, told) in FAULTS {
+    for (text, expected) in FAULTS {
         let text = text.replace("ROUTE ", ROUTE);
         let error = parse(&text).unwrap_err().to_string();
-        let told = format!("gate.toml{told}");
-        assert!(error.lines().any(|line| line.starts_with(&told)), "{text}\n{told}\n{error}");
+        let expected = format!("gate.toml{expected}");
+        assert!(
+            error.lines().any(|line| line.starts_with(&expected)),
+            "{text}\n{expected}\n{error}"
+        );
     }
 }
 
 #[test]
-fn all_faults_are_told_in_the_order_of_their_lines() {
+fn all_faults_are_reported_in_the_order_of_their_lines() {
     let text = "drain = '1'\n[[route]]\nlisten = 'x'\nforwrd = 'a:1'\n[route.upstream]\nmptcp = 1\n\
                 [[route]]\nname = 'b'\nlisten = '2'\nforward = 'a'\n";
     let error = parse(text).unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
     let begins = [
         "gate.toml:1:9: drain: ",
-        "gate.toml:2:1: route 1: it leads nowhere",
+        "gate.toml:2:1: route 1: it has no target",
         "gate.toml:3:10: route 1: listen: ",
-        "gate.toml:4:1: route 1: forwrd: nobody knows this key: did you mean `forward`?",
+        "gate.toml:4:1: route 1: forwrd: unknown key: did you mean `forward`?",
         "gate.toml:6:9: route 1: upstream.mptcp: 1 is a number: write true or false",
         "gate.toml:10:11: route b: forward: ",
     ];
@@ -239,29 +239,29 @@ fn users_lie_in_a_file_that_others_cannot_read() {
     let users: Vec<_> =
         users.iter().map(|user| (user.name.as_str(), user.password.as_str())).collect();
     assert_eq!(users, [("alice", "se:cret"), ("bob", "x")]);
-    for (text, mode, told) in [
-        ("alice:secret\n", 0o644, "everybody can read it: chmod 640"),
+    for (text, mode, expected) in [
+        ("alice:secret\n", 0o644, "every user can read it: chmod 640"),
         ("alice:a\nbob\n", 0o600, "users:2: write name:password"),
         ("alice:\n", 0o600, "users:1: the password of \"alice\""),
-        ("alice:hidden\nalice:b\n", 0o600, "users:2: \"alice\" has a line already"),
+        ("alice:hidden\nalice:b\n", 0o600, "users:2: there is a line for \"alice\" already"),
         ("\n", 0o600, "has no user"),
     ] {
         folder.file("users", text, mode);
         let error = ConfigFile::read(&gate).unwrap_err().to_string();
         assert!(error.contains(":4:14: route 127.0.0.1:1: users_file: "), "{error}");
-        assert!(error.contains(told) && !error.contains("hidden"), "{told}: {error}");
+        assert!(error.contains(expected) && !error.contains("hidden"), "{expected}: {error}");
     }
 }
 
 #[test]
-fn passwords_that_everybody_can_read_are_told() {
+fn passwords_that_every_user_can_read_are_reported() {
     let folder = Folder::new("passwords");
     let text = "[[route]]\nlisten = '1'\nsocks5 = true\nusers = { a = 'b' }\n";
-    for (mode, told) in [(0o644, true), (0o640, false)] {
+    for (mode, expected) in [(0o644, true), (0o640, false)] {
         let file = ConfigFile::read(&folder.file("gate.toml", text, mode)).unwrap();
         let advice = file.check(&Machine::read()).advice;
-        let is_told = |one: &Remark| one.sentence.contains("can read these passwords");
-        assert_eq!(advice.iter().any(is_told), told, "{advice:?}");
+        let is_reported = |one: &Remark| one.sentence.contains("can read these passwords");
+        assert_eq!(advice.iter().any(is_reported), expected, "{advice:?}");
     }
 }
 

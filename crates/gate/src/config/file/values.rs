@@ -1,4 +1,4 @@
-//! Values of TOML, each read as what it is to be, or told what would be right.
+//! Values of TOML: each is read as its type, or refused with what would be right.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -9,13 +9,13 @@ use lastbyte_units::{BitRate, ByteSize, Span};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::super::words;
+use super::super::parse;
 use super::super::{Choice, User};
 
-/// A value that is not what it should be.
+/// A value that is wrong.
 #[derive(Debug)]
 pub(super) struct Wrong {
-    /// Where, where that is not where the value begins.
+    /// The position, where that is not the start of the value.
     pub(super) at: Option<usize>,
     pub(super) sentence: String,
 }
@@ -50,7 +50,7 @@ pub(super) fn list<'r, T>(
 ) -> Result<Vec<T>, Wrong> {
     let DeValue::Array(list) = value.get_ref() else { return Ok(vec![read(value)?]) };
     if list.is_empty() {
-        return Err(Wrong::new("the list is empty: leave the key out, or write what is in it"));
+        return Err(Wrong::new("the list is empty: leave the key out, or add an entry"));
     }
     let read_one = |one: &'r Value<'r>| {
         read(one)
@@ -92,7 +92,7 @@ fn whole(value: &Value<'_>, range: std::ops::RangeInclusive<u64>) -> Result<u64,
 pub(super) fn time(value: &Value<'_>) -> Result<Duration, Wrong> {
     let span: Span = parsed(value)?;
     if span == Span::ZERO {
-        return Err(Wrong::new("no time at all: for no limit leave the key out"));
+        return Err(Wrong::new("0 is no time limit: leave the key out for no limit"));
     }
     Ok(span.as_duration())
 }
@@ -111,7 +111,7 @@ pub(super) fn buffer(value: &Value<'_>) -> Result<u32, Wrong> {
     let size: ByteSize = parsed(value)?;
     let fits = u32::try_from(size.bytes()).ok().filter(|bytes| *bytes <= LARGEST);
     let bytes = fits.ok_or_else(|| Wrong::new(format!("{size} is too large: 1 GiB at most")))?;
-    if bytes == 0 { Err(Wrong::new("nothing at all: leave the key out")) } else { Ok(bytes) }
+    if bytes == 0 { Err(Wrong::new("0 is no size: leave the key out")) } else { Ok(bytes) }
 }
 
 /// The kernel doubles a buffer's size, and counts it in an `int`.
@@ -126,7 +126,7 @@ pub(super) fn bytes_per_s(value: &Value<'_>) -> Result<u64, Wrong> {
 }
 
 pub(super) fn listen(value: &Value<'_>) -> Result<SocketAddr, Wrong> {
-    words::listen(text(value)?).map_err(|error| Wrong::new(error.to_string()))
+    parse::listen(text(value)?).map_err(|error| Wrong::new(error.to_string()))
 }
 
 pub(super) fn address(value: &Value<'_>) -> Result<IpAddr, Wrong> {
@@ -145,7 +145,7 @@ pub(super) fn choice(value: &Value<'_>) -> Result<Choice, Wrong> {
     }
 }
 
-/// A route's name: it stands in lines and in labels, where spaces and quotation marks are others'.
+/// A route's name: it is part of lines and labels, where spaces and quotation marks have a meaning.
 pub(super) fn name(value: &Value<'_>) -> Result<String, Wrong> {
     let text = text(value)?;
     let fits = |one: char| one.is_ascii_alphanumeric() || "._-:[]%".contains(one);
@@ -170,7 +170,7 @@ pub(super) fn users(value: &Value<'_>) -> Result<Vec<User>, Wrong> {
         return Err(Wrong::new("this is a table: write { alice = \"secret\" }"));
     };
     if table.is_empty() {
-        return Err(Wrong::new("nobody is in it: leave the key out, or name somebody"));
+        return Err(Wrong::new("it has no user: leave the key out, or add one"));
     }
     let one = |(name, password): (&Spanned<_>, &Value<'_>)| {
         let at = Some(name.span().start);

@@ -1,4 +1,4 @@
-//! Routes, addresses and targets as words.
+//! Parses routes, addresses and targets, as in the arguments of a command.
 //!
 //! A route is `LISTEN=TARGET[,TARGET...]`, or `socks5://LISTEN` or `http-connect://LISTEN`. A port
 //! alone listens on loopback: `3306=db.example:3306` is `127.0.0.1:3306=db.example:3306`.
@@ -9,35 +9,35 @@ use std::sync::Arc;
 
 use super::{Choice, Forward, Kind, LegOptions, Route, Target, Times, Users};
 
-/// A word that is not what it should be: one sentence, with what would be right.
+/// Why a text cannot be parsed: one sentence, with what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct WordError(String);
+pub struct ParseError(String);
 
-impl WordError {
+impl ParseError {
     pub(super) fn new(sentence: impl Into<String>) -> Self {
         Self(sentence.into())
     }
 }
 
-/// A route by its word; it has its address as its name, and the rest by default.
+/// The name of the route is its address; the rest is by default.
 impl FromStr for Route {
-    type Err = WordError;
+    type Err = ParseError;
 
-    fn from_str(word: &str) -> Result<Self, WordError> {
-        let (address, kind) = match word.split_once("://") {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let (address, kind) = match text.split_once("://") {
             Some(("socks5", address)) => (address, Kind::Socks5(Users::default())),
             Some(("http-connect", address)) => (address, Kind::HttpConnect(Users::default())),
             Some((scheme, _)) => {
-                return Err(WordError(format!(
-                    "{word:?}: a route is no {scheme:?}: write socks5://LISTEN or \
+                return Err(ParseError(format!(
+                    "{text:?}: {scheme:?} is no kind of route: write socks5://LISTEN or \
                      http-connect://LISTEN, or LISTEN=TARGET"
                 )));
             }
             None => {
-                let (address, targets) = word.split_once('=').ok_or_else(|| {
-                    WordError(format!(
-                        "{word:?} is no route: write LISTEN=TARGET, such as \
+                let (address, targets) = text.split_once('=').ok_or_else(|| {
+                    ParseError(format!(
+                        "{text:?} is no route: write LISTEN=TARGET, such as \
                          127.0.0.1:3306=db.example:3306, or name a file that ends in .toml"
                     ))
                 })?;
@@ -71,8 +71,8 @@ impl Route {
 /// An address to listen on: `127.0.0.1:3306`, `[::1]:3306`, or a port alone, on 127.0.0.1.
 ///
 /// # Errors
-/// Says what would be right. Names are refused: what one stands for may change.
-pub fn listen(text: &str) -> Result<SocketAddr, WordError> {
+/// The error says what would be right. Names are refused, as their addresses may change.
+pub fn listen(text: &str) -> Result<SocketAddr, ParseError> {
     if !text.is_empty() && text.bytes().all(|one| one.is_ascii_digit()) {
         let port = port(text, text)?;
         return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -89,37 +89,35 @@ pub fn listen(text: &str) -> Result<SocketAddr, WordError> {
         _ => "write an address and a port, such as 127.0.0.1:3306 or [::1]:3306, or a port alone"
             .to_owned(),
     };
-    Err(WordError(format!("{text:?} cannot be listened on: {right}")))
+    Err(ParseError(format!("{text:?} is no address to listen on: {right}")))
 }
 
 /// A host and a port: `db.example:3306`, `192.0.2.1:3306`, `[2001:db8::1]:3306`.
 impl FromStr for Target {
-    type Err = WordError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, WordError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let example = "write HOST:PORT, such as db.example:3306 or [2001:db8::1]:3306";
         let (host, digits) = text
             .rsplit_once(':')
-            .ok_or_else(|| WordError(format!("{text:?} has no port: {example}")))?;
+            .ok_or_else(|| ParseError(format!("{text:?} has no port: {example}")))?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         if bare.is_none() && host.contains(':') {
-            return Err(WordError(format!("{text:?}: IPv6 stands in brackets: {example}")));
+            return Err(ParseError(format!("{text:?}: an IPv6 address needs brackets: {example}")));
         }
         if bare
             .is_some_and(|bare| bare.split('%').next().unwrap_or(bare).parse::<IpAddr>().is_err())
         {
-            return Err(WordError(format!("{text:?} is no IPv6 address: {example}")));
+            return Err(ParseError(format!("{text:?} is no IPv6 address: {example}")));
         }
         let port = port(digits, text)?;
         if port == 0 {
-            return Err(WordError(format!("{text:?}: nobody can connect to port 0")));
+            return Err(ParseError(format!("{text:?}: port 0 cannot be connected to")));
         }
         let host = bare.unwrap_or(host);
         let foreign = |one: char| one.is_control() || one.is_whitespace() || "/@=,[]".contains(one);
         if host.is_empty() || host.len() > LONGEST_NAME || host.contains(foreign) {
-            return Err(WordError(format!(
-                "{text:?} has no host that can be asked for: {example}"
-            )));
+            return Err(ParseError(format!("{text:?} has no valid host: {example}")));
         }
         Ok(Self { host: host.to_owned(), port })
     }
@@ -128,10 +126,10 @@ impl FromStr for Target {
 /// The longest name that DNS has, in bytes (RFC 1035 section 2.3.4).
 const LONGEST_NAME: usize = 255;
 
-fn port(digits: &str, of: &str) -> Result<u16, WordError> {
+fn port(digits: &str, of: &str) -> Result<u16, ParseError> {
     let is_number = !digits.is_empty() && digits.bytes().all(|one| one.is_ascii_digit());
     let port = digits.parse().ok().filter(|_| is_number);
-    port.ok_or_else(|| WordError(format!("{of:?}: {digits:?} is no port: write 1 to 65535")))
+    port.ok_or_else(|| ParseError(format!("{of:?}: {digits:?} is no port: write 1 to 65535")))
 }
 
 #[cfg(test)]
@@ -153,7 +151,7 @@ mod tests {
         ] {
             let route: Route = word.parse().unwrap();
             assert_eq!((route.listen.to_string(), &*route.name), (listen.to_owned(), listen));
-            let told = match &route.kind {
+            let target = match &route.kind {
                 Kind::Forward(forward) => {
                     let targets = forward.targets.iter().map(Target::to_string);
                     targets.collect::<Vec<_>>().join(" ")
@@ -161,36 +159,36 @@ mod tests {
                 Kind::Socks5(_) => "socks5".to_owned(),
                 Kind::HttpConnect(_) => "http-connect".to_owned(),
             };
-            assert_eq!(told, leads, "{word}");
+            assert_eq!(target, leads, "{word}");
         }
     }
 
     #[test]
-    fn wrong_words_are_told_what_would_be_right() {
-        for (word, told) in [
+    fn errors_say_what_would_be_right() {
+        for (text, expected) in [
             ("3306", "is no route: write LISTEN=TARGET"),
             ("gate.tml", "ends in .toml"),
-            ("=db:1", "\"\" cannot be listened on"),
+            ("=db:1", "\"\" is no address to listen on"),
             (":80=db:1", "write 80 for this machine alone, or 0.0.0.0:80"),
             ("*:80=db:1", "0.0.0.0:80"),
             ("localhost:80=db:1", "127.0.0.1:80"),
             ("127.0.0.1=db:1", "it has no port"),
-            ("::1=db:1", "cannot be listened on"),
+            ("::1=db:1", "no address to listen on"),
             ("99999=db:1", "\"99999\" is no port"),
             ("80=db", "\"db\" has no port"),
             ("80=db:", "is no port"),
             ("80=db:0", "port 0"),
             ("80=db:+1", "is no port"),
-            ("80=:1", "no host"),
-            ("80=a b:1", "no host"),
-            ("80=http://a:1", "is no \"80=http\""),
-            ("80=2001:db8::1:80", "in brackets"),
+            ("80=:1", "no valid host"),
+            ("80=a b:1", "no valid host"),
+            ("80=http://a:1", "\"80=http\" is no kind"),
+            ("80=2001:db8::1:80", "needs brackets"),
             ("80=[db]:80", "is no IPv6 address"),
             ("80=a:1,", "\"\" has no port"),
             ("socks4://1080", "\"socks4\""),
         ] {
-            let error = word.parse::<Route>().unwrap_err().to_string();
-            assert!(error.contains(told), "{word}: {error}");
+            let error = text.parse::<Route>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

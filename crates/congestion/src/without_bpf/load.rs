@@ -1,19 +1,17 @@
-//! In the place of `load.rs`, where the program is built without BPF: the same words, and a reason.
+//! Stands for `load.rs` where the feature `bpf` is off: the same names, and the reason in an error.
 
 use std::convert::Infallible;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::catalogue::{Algorithm, Given};
 use crate::error::CongestionError;
 
-/// Whether this program can load anything into this kernel: it cannot.
+/// Whether this program can load algorithms into this kernel: it cannot.
 ///
 /// # Errors
 /// [`CongestionError::BuiltWithout`], always.
 pub fn ability() -> Result<(), CongestionError> {
-    let why = "its feature `bpf` was off, which wants clang, libelf, zlib and pkg-config";
+    let why = "its feature `bpf` was off, which needs clang, libelf, zlib and pkg-config";
     Err(CongestionError::BuiltWithout(why.to_owned()))
 }
 
@@ -54,26 +52,5 @@ impl Registered {
     /// None: there is nothing to keep.
     pub fn keep(self) -> Result<PathBuf, CongestionError> {
         match self.0 {}
-    }
-}
-
-pub(crate) fn trace_of(_: &str) -> Option<String> {
-    None
-}
-
-pub(crate) fn unload_left(name: &str) -> Result<(), CongestionError> {
-    Err(CongestionError::NotLoaded(name.to_owned()))
-}
-
-/// A link goes with its file. What a map keeps would stay without it, and only a loader can unregister it.
-pub(crate) fn unload_file(file: &Path) -> Result<(), CongestionError> {
-    if file.to_string_lossy().ends_with("-map") && file.exists() {
-        ability()?;
-    }
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(CongestionError::File { path: file.to_owned(), error })
-        }
-        _ => Ok(()),
     }
 }

@@ -1,29 +1,23 @@
-//! What stays beyond the process that loaded it: files of bpffs, one for each algorithm.
+//! Algorithms that outlive the process that loaded them: files of bpffs, one for each.
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::error::CongestionError;
-use crate::load;
-use crate::machine::is_available;
+use crate::error::{BPFFS, CongestionError};
 
-/// Where bpffs is mounted by custom.
-pub const BPFFS: &str = "/sys/fs/bpf";
-/// Where ours are.
+/// The folder of our files.
 pub const FOLDER: &str = "/sys/fs/bpf/lastbyte";
 
-/// Whether something can be kept: whether bpffs is mounted where it belongs.
+/// Whether algorithms can be kept: whether bpffs is mounted at [`BPFFS`].
 #[must_use]
 pub fn keeps() -> bool {
     lastbyte_sys::file::is_bpffs(Path::new(BPFFS)).unwrap_or(false)
 }
 
-/// Mounts bpffs where it belongs; most machines do at boot. Whoever calls this remembers it, so that
-/// [`unmount_bpffs`] can take it back. Returns where.
+/// Mounts bpffs at [`BPFFS`], as most machines do at boot. The caller has to record it, and to undo it by
+/// [`unmount_bpffs`]. Returns the path.
 ///
 /// # Errors
 /// [`CongestionError::File`]: the kernel refused.
@@ -33,7 +27,7 @@ pub fn mount_bpffs() -> Result<&'static Path, CongestionError> {
     Ok(path)
 }
 
-/// Unmounts what [`mount_bpffs`] has mounted. Where there is none, or another's, nothing is done.
+/// Unmounts what [`mount_bpffs`] has mounted. It does nothing where there is none, or another's.
 ///
 /// # Errors
 /// [`CongestionError::BpffsInUse`]: something is kept there; [`CongestionError::File`].
@@ -43,11 +37,11 @@ pub fn unmount_bpffs() -> Result<(), CongestionError> {
     if !is_ours(&mounts) {
         return Ok(());
     }
-    // It may be empty.
+    // It fails if the folder is not empty.
     let _ = fs::remove_dir(FOLDER);
     let entries = fs::read_dir(path).map_err(failed(path))?.flatten();
     let others = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    // The kernel's own are there from the first moment on, and BPF's names have no dot.
+    // The kernel's own files are always there; names of BPF objects have no dot.
     let others =
         others.filter(|name| !name.ends_with(".debug") && path.join(name) != Path::new(FOLDER));
     let names: Vec<String> = kept().into_iter().map(|(name, _)| name).chain(others).collect();
@@ -57,18 +51,18 @@ pub fn unmount_bpffs() -> Result<(), CongestionError> {
     lastbyte_sys::mount::unmount_detach(path).map_err(failed(path))
 }
 
-/// What lists of mounts show as the device of what we have mounted.
+/// The device of our mount, as lists of mounts show it.
 const DEVICE: &str = "lastbyte";
 
-/// Whether what is mounted last where bpffs belongs is ours: lines of `/proc/PID/mountinfo`, which have
-/// the mount point as their fifth word, and type and device behind a dash (`proc_pid_mountinfo(5)`).
+/// Whether the topmost mount at [`BPFFS`] is ours, by the lines of `/proc/PID/mountinfo`: the fifth field is
+/// the mount point, type and device follow a dash (`proc_pid_mountinfo(5)`).
 fn is_ours(mounts: &str) -> bool {
     let there = |line: &&str| line.split(' ').nth(4) == Some(BPFFS);
     let last = mounts.lines().rfind(there).and_then(|line| line.split_once(" - "));
     last.is_some_and(|(_, rest)| rest.starts_with(&format!("bpf {DEVICE} ")))
 }
 
-/// The files that keep algorithms, with the names of these.
+/// The kept algorithms: their names, and their files.
 #[must_use]
 pub fn kept() -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
@@ -82,46 +76,13 @@ pub fn kept() -> Vec<(String, PathBuf)> {
     kept
 }
 
-/// Unloads what a file keeps, and returns when its name is free; one that is gone already is well. The
-/// folder goes with the last.
-///
-/// # Errors
-/// What the kernel says against it.
-pub fn unload_kept(file: &Path) -> Result<(), CongestionError> {
-    let name = name_of(file);
-    let (was_there, before) = (fs::symlink_metadata(file).is_ok(), load::trace_of(&name));
-    load::unload_file(file)?;
-    // Not empty: others are kept.
-    let _ = fs::remove_dir(FOLDER);
-    if was_there {
-        wait_until_gone(&name, before.as_deref());
-    }
-    Ok(())
-}
-
-/// The kernel lets go of a link some time after its file, first of its number and then of the name. Not
-/// for ever: another process may hold it too.
-fn wait_until_gone(name: &str, before: Option<&str>) {
-    let is_there = || is_available(name).unwrap_or(false);
-    // Of another number, it is the next of that name.
-    let is_it = || load::trace_of(name).is_none_or(|now| Some(now.as_str()) == before);
-    let begin = Instant::now();
-    while is_there() && is_it() && begin.elapsed() < LETS_GO_WITHIN {
-        thread::sleep(LOOK_EVERY);
-    }
-}
-
-/// It takes the kernel milliseconds, and longer on a busy machine.
-const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-
-/// The name of what a file keeps.
-fn name_of(file: &Path) -> String {
+/// The name of the algorithm that a file keeps.
+pub(crate) fn name_of(file: &Path) -> String {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.strip_suffix("-map").unwrap_or(&name).to_owned()
 }
 
-/// The folder, made if it is not there.
+/// The folder, created if it is missing.
 #[cfg_attr(not(feature = "bpf"), allow(dead_code, reason = "without BPF nothing is kept"))]
 pub(crate) fn folder() -> Result<PathBuf, CongestionError> {
     let folder = PathBuf::from(FOLDER);
@@ -134,10 +95,11 @@ pub(crate) fn folder() -> Result<PathBuf, CongestionError> {
         }
         _ => {}
     }
-    // Where everybody may make folders, this one may be somebody's who takes away what is in it.
+    // Where every user may make folders, this one may be another user's, who could remove files in it.
     let found = fs::symlink_metadata(&folder).map_err(failed(&folder))?;
     if !found.is_dir() || found.uid() != lastbyte_sys::process::effective_user() {
-        let error = io::Error::new(io::ErrorKind::PermissionDenied, "it is not a folder of ours");
+        let error =
+            io::Error::new(io::ErrorKind::PermissionDenied, "it is not a folder of this user");
         return Err(failed(&folder)(error));
     }
     Ok(folder)

@@ -15,10 +15,10 @@ pub struct FinishOptions {
     /// The level to wait for. Default [`Delivery::Acked`]. No transport can prove
     /// [`Delivery::Confirmed`]: asking for it fails once everything else is proven.
     pub want: Delivery,
-    /// What to do with bytes that the peer still sends. Default: throw up to 1 MiB of them away.
+    /// What to do with bytes that the peer still sends. Default: discard up to 1 MiB of them.
     pub drain: Drain,
     /// Whether the deadline begins anew whenever more bytes are seen to be acknowledged, so that a
-    /// slow peer is given up only where nothing moves. Default: no.
+    /// slow peer is given up only if nothing moves. Default: no.
     pub patient: bool,
 }
 
@@ -61,11 +61,11 @@ impl Default for FinishOptions {
 
 /// What to do with bytes of the peer that arrive while finishing.
 ///
-/// What is unread when the descriptor is closed makes the kernel reset the connection. After our
+/// If bytes are unread when the descriptor is closed, the kernel resets the connection. After our
 /// FIN was acknowledged that can no longer take our bytes from a Linux peer, but it is no clean end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// Read at most so many bytes and throw them away. Past the limit they stay unread.
+    /// Read at most so many bytes and discard them. Past the limit they stay unread.
     Discard(u64),
     /// Read nothing: the bytes are for whoever reads this connection afterwards.
     Keep,
@@ -84,13 +84,13 @@ pub struct Facts {
     pub written: Option<u64>,
     /// Bytes read over the life of the connection; `None` when others may have read.
     pub read: Option<u64>,
-    /// The end of the peer's stream, where the reader met it already.
+    /// How the peer's stream ended, if its end was read already.
     pub ended: Option<End>,
     /// The descriptor is registered with an edge-triggered poller already, so that waiting for an
-    /// edge costs nothing more. Its driver tells of events that come after the finish began.
+    /// edge costs nothing more. Its driver reports events that come after the finish began.
     pub registered: bool,
-    /// Nobody else reads or writes while it is finished, nor takes an error of the socket: a `recv`
-    /// of ours would be told of a reset that comes after our half-close.
+    /// Nothing else reads or writes while it is finished, or takes an error of the socket: the kernel
+    /// reports a reset that comes after our half-close to our own `recv`.
     pub alone: bool,
 }
 
@@ -112,7 +112,7 @@ pub enum Action {
     CountUnread,
     /// `getsockopt(SO_ERROR)`; then [`on_error`](super::Finish::on_error).
     TakeError,
-    /// Read and throw away at most so many bytes, without waiting; then
+    /// Read and discard at most so many bytes, without waiting; then
     /// [`on_drained`](super::Finish::on_drained).
     Drain {
         /// Bytes, at least 1.
@@ -142,10 +142,10 @@ pub enum Wake {
     Edge,
 }
 
-/// What ended a wait: all that is known, not only what is new.
+/// What ended a wait: the whole state of the descriptor, not only what is new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Woken {
-    /// There may be something to read, an end of stream or an error among it.
+    /// There may be something to read: bytes, the end of the stream, or an error.
     pub readable: bool,
     /// The peer ended its direction, or the connection failed.
     pub ended: bool,
@@ -153,7 +153,7 @@ pub struct Woken {
     pub blind: bool,
 }
 
-/// What a `recv` that throws away brought.
+/// What a `recv` that discards returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// So many bytes, at least 1.

@@ -1,41 +1,35 @@
-//! The options of a leg: what is set, and what the kernel made of it.
+//! The settings of a leg, read back: what the kernel made of those that its route asks for.
 
-use std::time::Duration;
-
-use lastbyte_socket::{Granted, Keepalive, SocketOptions, Stream};
+use lastbyte_socket::{Keepalive, SocketOptions, Stream};
 use lastbyte_units::{BitRate, ByteSize, Span};
 
-/// When a flow on which nothing moves is probed: after a minute of silence, and given up after eight
-/// probes in two more. The kernel's own two hours are longer than any middlebox remembers.
-const KEEPALIVE: Keepalive =
-    Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(15), probes: 8 };
+use crate::config::{LegOptions, Route};
 
-/// What a leg is set to, beyond what its route says. A gate writes what it has read at once: held
-/// back until the last segment is acknowledged, as without `TCP_NODELAY`, a message waits for 40 ms.
-pub(crate) fn with_defaults(tune: &SocketOptions) -> SocketOptions {
-    let mut tune = tune.clone();
-    tune.nodelay.get_or_insert(true);
-    tune.keepalive.get_or_insert(KEEPALIVE);
-    tune
+/// Names of options, as in their manual, each with its value: see
+/// [`Leg::granted`](lastbyte_core::account::Leg::granted).
+pub(crate) type Settings = Vec<(&'static str, String)>;
+
+/// The settings of both legs: the client's and the upstream's. Boxed, as most flows have none.
+pub(crate) type Granted = Option<Box<[Settings; 2]>>;
+
+/// The settings that a route asks for, as the kernel granted them. Where it asks for none, the kernel is
+/// not asked either.
+pub(crate) fn of(route: &Route, client: &Stream, upstream: &Stream) -> Granted {
+    let both = [of_leg(&route.client, client), of_leg(&route.upstream, upstream)];
+    both.iter().any(|settings| !settings.is_empty()).then(|| Box::new(both))
 }
 
-/// What a route asks of a leg, as the kernel granted it; nothing where it asks for nothing, and then
-/// the kernel is not asked either.
-pub(crate) fn granted(
-    tune: &SocketOptions,
-    mptcp: bool,
-    stream: &Stream,
-) -> Vec<(&'static str, String)> {
+fn of_leg(LegOptions { tune, mptcp, .. }: &LegOptions, stream: &Stream) -> Settings {
     if *tune == SocketOptions::default() && !mptcp {
         return Vec::new();
     }
     match stream.granted() {
-        Ok(granted) => shown(tune, mptcp, &granted),
+        Ok(granted) => shown(tune, *mptcp, &granted),
         Err(error) => vec![("unknown", error.to_string())],
     }
 }
 
-fn shown(tune: &SocketOptions, mptcp: bool, granted: &Granted) -> Vec<(&'static str, String)> {
+fn shown(tune: &SocketOptions, mptcp: bool, granted: &lastbyte_socket::Granted) -> Settings {
     let unknown = || "unknown".to_owned();
     let size = |bytes: u32| ByteSize::from_bytes(u64::from(bytes)).to_string();
     let mut shown = Vec::new();

@@ -1,4 +1,4 @@
-//! The bytes of one way that were read and not yet written, and how more of them are moved.
+//! The bytes of one way that were read and not yet written, and how they are moved.
 
 use std::io;
 
@@ -6,19 +6,20 @@ use lastbyte_socket::{Read, Stream};
 
 use crate::pool::{Pipe, Pool};
 
-/// How much is asked of one splice. More than a pipe of 1 MiB in slots of 4 KiB could hold, as a slot
-/// takes up to 32 KiB of a socket's memory in one piece.
+/// The length of one splice. A pipe of 1 MiB can hold more than its size: a slot of 4 KiB takes up to 32 KiB
+/// of a socket's memory in one piece.
 const SPLICE_BYTES: usize = 1 << 20;
 
-/// A splice that moved less cost more than a copy.
+/// A splice that moves less costs more than a copy.
 const LEAST_SPLICE_BYTES: usize = 16 << 10;
 
-/// So many of them in a row, and the way is copied again.
+/// After so many small splices in a row the way is copied again.
 const SMALL_SPLICES: u8 = 8;
 
-/// What a way holds. Nothing, where it waits: buffers and pipes go back to the pool at once.
+/// The bytes that a way has read and not yet written. A way that waits has none: buffers and pipes go back
+/// to the pool at once.
 #[derive(Default)]
-pub(crate) enum Held {
+pub(crate) enum Buffered {
     #[default]
     Nothing,
     Bytes {
@@ -31,51 +32,51 @@ pub(crate) enum Held {
         pipe: Pipe,
         bytes: usize,
     },
-    /// What was read before there was a relay.
+    /// Bytes that were read before the relay began.
     Early {
         bytes: Vec<u8>,
         from: usize,
     },
 }
 
-/// How a way is moved.
+/// How the bytes of a way are moved.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Manner {
+pub(crate) struct Transfer {
     /// Through a pipe, without copying.
     splices: bool,
     small: u8,
 }
 
-impl Manner {
+impl Transfer {
     fn on_splice(&mut self, bytes: usize) {
         self.small = if bytes < LEAST_SPLICE_BYTES { self.small + 1 } else { 0 };
         self.splices = self.small < SMALL_SPLICES;
     }
 }
 
-impl Held {
+impl Buffered {
     pub(crate) fn early(bytes: Vec<u8>) -> Self {
         if bytes.is_empty() { Self::Nothing } else { Self::Early { bytes, from: 0 } }
     }
 
-    /// Reads some bytes of `source`; nothing is held before. Returns how many; 0 is its end.
+    /// Reads some bytes of `source`; it must be empty before. Returns how many; 0 is the end of the stream.
     pub(crate) fn fill(
         &mut self,
-        manner: &mut Manner,
+        transfer: &mut Transfer,
         source: &mut Stream,
         pool: &Pool,
     ) -> io::Result<usize> {
-        if manner.splices
+        if transfer.splices
             && !source.has_urgent()
             && let Some(pipe) = pool.pipe()
         {
             match source.splice_out(&pipe.writing, SPLICE_BYTES) {
                 Ok(bytes @ 1..) => {
-                    manner.on_splice(bytes);
+                    transfer.on_splice(bytes);
                     *self = Self::Pipe { pipe, bytes };
                     return Ok(bytes);
                 }
-                // It has ended, stands at an urgent mark, or cannot be spliced: a read tells, and
+                // The stream has ended, is at an urgent mark, or cannot be spliced: a read tells which, and
                 // nothing was moved that it would miss.
                 Ok(_) => pool.give_pipe(pipe),
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => pool.give_pipe(pipe),
@@ -86,9 +87,9 @@ impl Held {
             }
         }
         let mut buffer = pool.buffer();
-        match source.read_now(&mut buffer, manner.splices) {
+        match source.read_now(&mut buffer, transfer.splices) {
             Ok(Read { bytes: to @ 1.., urgent }) => {
-                *manner = Manner { splices: to == buffer.len(), small: 0 };
+                *transfer = Transfer { splices: to == buffer.len(), small: 0 };
                 *self = Self::Bytes { buffer, from: 0, to, urgent };
                 Ok(to)
             }
@@ -99,7 +100,7 @@ impl Held {
         }
     }
 
-    /// Writes some of what is held to `sink`, and gives back what is empty. Returns how many bytes.
+    /// Writes some of it to `sink`, and returns an empty buffer or pipe to the pool. Returns how many bytes.
     pub(crate) fn drain(&mut self, sink: &mut Stream, pool: &Pool) -> io::Result<usize> {
         let written = match self {
             Self::Nothing => return Ok(0),
@@ -136,17 +137,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_packets_one_after_the_other_are_copied_from_then_on() {
-        let mut manner = Manner { splices: true, small: 0 };
+    fn after_small_splices_in_a_row_a_way_is_copied() {
+        let mut transfer = Transfer { splices: true, small: 0 };
         for small in 1..SMALL_SPLICES {
-            manner.on_splice(LEAST_SPLICE_BYTES - 1);
-            assert!(manner.splices, "after {small}");
+            transfer.on_splice(LEAST_SPLICE_BYTES - 1);
+            assert!(transfer.splices, "after {small}");
         }
-        // One that is large enough begins the count again.
-        manner.on_splice(LEAST_SPLICE_BYTES);
+        // A large one restarts the count.
+        transfer.on_splice(LEAST_SPLICE_BYTES);
         for small in 1..=SMALL_SPLICES {
-            manner.on_splice(1);
-            assert_eq!(manner.splices, small < SMALL_SPLICES, "after {small}");
+            transfer.on_splice(1);
+            assert_eq!(transfer.splices, small < SMALL_SPLICES, "after {small}");
         }
     }
 }
