@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lastbyte_sys::pipe;
 
 /// The size of a buffer in bytes. If a read fills it there is more, and from about 20 KiB on a pipe costs
-/// less than a copy: see `docs/relay.md`.
+/// less than a copy: see `docs/measured/relay.md`.
 pub(crate) const BUFFER_BYTES: usize = 32 << 10;
 
 /// The size of a pipe in bytes, and the second choice. A quarter has most of the gain, and may still be
