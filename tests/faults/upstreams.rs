@@ -140,9 +140,11 @@ fn thousands_of_connects_that_nobody_answers_are_bounded_in_number_and_time() {
     for round in 0..3 {
         let (accounts, longest) = storm.blow();
         let count = |how: &str| accounts.iter().filter(|one| one["ended_how"] == how).count();
-        assert_eq!(count("connect_timeout"), DIALS);
-        assert_eq!(count("too_many_dials"), storm.clients - DIALS);
-        assert!(longest < Duration::from_secs(2) + SLACK, "{longest:?}");
+        assert_eq!(count("connect_timeout") + count("too_many_dials"), storm.clients);
+        // On a machine so busy that accepting all takes longer, the first connects time out meanwhile.
+        let most = if is_within(&accounts, NOBODY_ANSWERS) { DIALS } else { storm.clients };
+        assert!((DIALS..=most).contains(&count("connect_timeout")), "{}", count("connect_timeout"));
+        assert!(longest < NOBODY_ANSWERS + SLACK, "{longest:?}");
         eprintln!("no answer, round {round}: each told within {longest:?}");
     }
     storm.blows_over();
@@ -161,6 +163,16 @@ fn thousands_of_connects_under_way_at_once_come_to_their_end() {
         eprintln!("all under way, round {round}: each told within {longest:?}");
     }
     storm.blows_over();
+}
+
+/// The time limit of a connect that nobody answers, as the gate is told above.
+const NOBODY_ANSWERS: Duration = Duration::from_secs(2);
+
+/// Whether the gate accepted all these connections within half of a time.
+fn is_within(accounts: &[Value], time: Duration) -> bool {
+    let began = || accounts.iter().filter_map(|one| one["began_unix_s"].as_f64());
+    let (first, last) = (began().fold(f64::MAX, f64::min), began().fold(0.0, f64::max));
+    last - first < time.as_secs_f64() / 2.0
 }
 
 /// A busy machine is late.
@@ -211,15 +223,22 @@ impl Storm {
         let began = Instant::now();
         let clients: Vec<_> = (0..self.clients)
             .map(|_| {
-                let stream = TcpStream::connect(at).unwrap();
-                stream.set_read_timeout(Some(SOON)).unwrap();
+                let stream = match TcpStream::connect(at) {
+                    Ok(stream) => Some(stream),
+                    // The gate's reset came before this thread went on.
+                    Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
+                    Err(error) => panic!("{error}"),
+                };
                 (stream, Instant::now())
             })
             .collect();
         let under_way = dials_to(self.nobody);
         assert!(under_way <= self.dials, "{under_way}");
         let longest = clients.iter().map(|(client, since)| {
-            assert_reset(receive(client, 0, u64::MAX));
+            if let Some(client) = client {
+                client.set_read_timeout(Some(SOON)).unwrap();
+                assert_reset(receive(client, 0, u64::MAX));
+            }
             since.elapsed()
         });
         let longest = longest.max().unwrap();
