@@ -97,7 +97,7 @@ async fn resolve(accepted: Accepted, notes: &mut Notes, context: &Context) -> Re
     }
 }
 
-/// Endpoints the connection of a client that gets nothing. If it was answered in its protocol, by a FIN, so
+/// Ends the connection of a client that gets nothing. If it was answered in its protocol, by a FIN, so
 /// that the answer arrives; else by a reset.
 async fn refuse(mut client: Stream, answered: bool, settle: Duration) {
     if answered {
@@ -242,7 +242,7 @@ struct Tuned(Connected);
 /// connection is the listener's, unless the kernel's route to the client names one (`congctl` of
 /// `ip-route(8)`): so it is set once more. Then all settings are read back, for the account.
 fn tune(connected: Connected, notes: &mut Notes) -> Tuned {
-    notes.steps.enter(Step::SocketOptions);
+    notes.steps.enter(Step::Tune);
     let route = &notes.route.route;
     if let Some(congestion) = &route.client.tune.congestion {
         // Where it is refused, the account has what the connection uses instead.
@@ -280,7 +280,7 @@ async fn relay(Joined { relay, .. }: &mut Joined, notes: &Notes, context: &Conte
     }
 }
 
-/// Endpoints both connections as the relay's end asks for. Where the gate has no time for that, what is known
+/// Ends both connections as the relay's end asks for. Where the gate has no time for that, what is known
 /// already is all that there is.
 async fn finish(joined: Joined, notes: &mut Notes, context: &Context) -> Relayed {
     notes.steps.enter(Step::Finish);

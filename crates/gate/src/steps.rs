@@ -15,7 +15,7 @@ pub(crate) enum Step {
     Listen,
     Resolve,
     Dial,
-    SocketOptions,
+    Tune,
     Relay,
     Finish,
     Account,
@@ -40,7 +40,7 @@ impl Steps {
         Self(recorded.then(|| Box::new(Spans { step: Span::none(), flow })))
     }
 
-    /// Endpoints the step before, and begins this one.
+    /// Ends the step before, and begins this one.
     pub(crate) fn enter(&mut self, step: Step) {
         let Some(spans) = &mut self.0 else { return };
         spans.step = Span::none();
@@ -49,14 +49,14 @@ impl Steps {
             Step::Listen => span!(parent: flow, LEVEL, "listen"),
             Step::Resolve => span!(parent: flow, LEVEL, "resolve"),
             Step::Dial => span!(parent: flow, LEVEL, "dial"),
-            Step::SocketOptions => span!(parent: flow, LEVEL, "tune"),
+            Step::Tune => span!(parent: flow, LEVEL, "tune"),
             Step::Relay => span!(parent: flow, LEVEL, "relay"),
             Step::Finish => span!(parent: flow, LEVEL, "finish"),
             Step::Account => span!(parent: flow, LEVEL, "account"),
         };
     }
 
-    /// Endpoints the last step, and the flow.
+    /// Ends the last step, and the flow.
     pub(crate) fn end(&mut self) {
         self.0 = None;
     }

@@ -55,7 +55,7 @@ impl Stop {
         self.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
     }
 
-    /// Endpoints all flows.
+    /// Ends all flows.
     pub(crate) fn stop(&self) {
         self.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);
     }

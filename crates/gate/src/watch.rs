@@ -104,7 +104,7 @@ impl Watch {
         }
         drop(entered);
         let answer = move || {
-            // Endpoints with the message, or with its sender.
+            // Ends with the message, or with its sender.
             let _ = runtime.block_on(ended);
             runtime.shutdown_background();
         };

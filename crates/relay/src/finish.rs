@@ -33,7 +33,7 @@ pub struct Relayed {
 }
 
 impl Relay {
-    /// Endpoints both connections: by a FIN if both sides ended so, else by a reset once what was written is
+    /// Ends both connections: by a FIN if both sides ended so, else by a reset once what was written is
     /// acknowledged. `lasted` is how long the flow lasted, to find out what limited it.
     ///
     /// All that needs no waiting is done when this returns.

@@ -155,7 +155,7 @@ impl Relay {
         *was_blocked + blocked.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Endpoints the relay now, also with bytes in flight: [`Relay::finish`] then resets both connections.
+    /// Ends the relay now, also with bytes in flight: [`Relay::finish`] then resets both connections.
     pub fn stop(&mut self) {
         self.end.get_or_insert(RelayEnd::Stopped);
     }
