@@ -4,7 +4,7 @@
 
 use lastbyte_lab::Run;
 use lastbyte_lab::remote::protocol::{
-    Answer, Handshake, Hello, Key, PROOF, Request, Role, Session, is_sane,
+    Answer, Handshake, Hello, Key, PROOF, Request, Role, Session,
 };
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ fn request(bytes: &[u8]) {
 /// What a far host may say that lies.
 fn answer(bytes: &[u8]) {
     let Ok(Answer::Done { flows }) = serde_json::from_slice::<Answer>(bytes) else { return };
-    if flows.len() > 128 || !flows.iter().all(|flow| is_sane(flow, 64)) {
+    if flows.len() > 128 || !flows.iter().all(|flow| flow.is_plausible(64)) {
         return;
     }
     let Ok(flows) = serde_json::to_value(&flows) else { return };

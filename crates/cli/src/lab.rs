@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lastbyte_host::Proc;
 use lastbyte_lab::{
     Command, Event, Experiment, Fairness, Findings, Load, Path, Plan, Program, Run, Settings,
-    Subject, record,
+    Subject, file,
 };
 use lastbyte_link::Way;
 use lastbyte_units::{ByteSize, grouped};
@@ -131,7 +131,7 @@ fn application(
 
 /// Shows what was saved.
 fn show(args: &ShowArgs) -> Result<Verdict> {
-    let experiment = record::read(&args.file)?;
+    let experiment = file::read(&args.file)?;
     let output = OutputArgs {
         json: false,
         save: None,

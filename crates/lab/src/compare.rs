@@ -3,6 +3,7 @@
 use lastbyte_stats::{Interval, Metric, Summary, Verdict, compare_many, holm, ratio_interval};
 
 use crate::latency::Responsiveness;
+use crate::load::Load;
 use crate::record::{About, Experiment, Run};
 use crate::setting::Setting;
 
@@ -200,7 +201,7 @@ fn unlike(before: &Experiment, after: &Experiment) -> Vec<String> {
     };
     check("path", words(a), words(b));
 
-    let load = |load: &crate::plan::Load| match (load.time, load.bytes) {
+    let load = |load: &Load| match (load.time, load.bytes) {
         (Some(time), None) => format!("{} s", time.as_secs_f64()),
         (None, Some(bytes)) => format!("{bytes} bytes"),
         (Some(time), Some(bytes)) => format!("{} s or {bytes} bytes", time.as_secs_f64()),

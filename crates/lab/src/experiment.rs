@@ -8,56 +8,15 @@ use lastbyte_host::Proc;
 use lastbyte_link::Report;
 
 use crate::error::LabError;
+use crate::event::{Event, Watch};
 use crate::fairness::fairness;
 use crate::findings::{Findings, Order, Recommendation, Row};
 use crate::plan::{Fairness, Plan};
-use crate::record::{About, Beside, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
+use crate::record::{About, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
 use crate::subject::Orders;
 
 /// How often a run whose link missed its promise is repeated alone before it is given up.
 const REPEATS: u32 = 2;
-
-/// What happens while an experiment runs.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event<'a> {
-    /// The path can be made and the receiver can listen: there will be an answer.
-    Begun(&'a About),
-    /// So many runs of all are done, and these subjects are running now.
-    Running {
-        /// Runs done.
-        done: usize,
-        /// Runs planned at most.
-        of: usize,
-        /// The places of the running subjects in the plan.
-        subjects: &'a [usize],
-    },
-    /// The same, beside a flow of cubic.
-    RunningBeside {
-        /// Runs done.
-        done: usize,
-        /// Runs planned.
-        of: usize,
-        /// The places of the running subjects in the plan.
-        subjects: &'a [usize],
-    },
-    /// A run counts.
-    Counted(&'a Run),
-    /// A run does not count.
-    Void(&'a Void),
-    /// A run beside a flow of cubic counts.
-    Beside(&'a Beside),
-    /// A run's link missed its promise: it is repeated alone.
-    Repeating {
-        /// Its subject.
-        subject: usize,
-        /// What the link did.
-        why: &'a str,
-    },
-}
-
-/// Is told what happens; says why the experiment should end before its time.
-pub type Watch<'a> = dyn FnMut(Event<'_>) -> ControlFlow<String> + 'a;
 
 /// Makes all runs of a plan.
 ///

@@ -4,82 +4,20 @@
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_link::Way;
 use lastbyte_socket::SocketError;
 use lastbyte_socket::blocking::{Listener, Stream};
-use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 use crate::flow::{self, Asking, Reading, lock};
 use crate::guests::{Guest, Guests};
-use crate::plan::Load;
 use crate::record::Flow;
-use crate::remote::protocol;
-use crate::setting::Settings;
+use crate::run_state::RunState;
+use crate::task::{PREAMBLE, Purpose, Task, Token};
 
-/// What the far host is asked to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Task {
-    /// How both sides are set.
-    pub settings: Settings,
-    /// How much each direction carries.
-    #[serde(flatten)]
-    pub load: Load,
-    /// Whether receivers ask for round trips through the load.
-    pub latency: bool,
-}
-
-impl Task {
-    /// When the receiver of one of its connections asks.
-    pub(crate) fn asks(&self, stream: u32) -> Option<Asking> {
-        self.latency.then(|| Asking::in_turn(stream, self.settings.streams))
-    }
-}
-
-/// What shows that a connection belongs to a run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Token(pub [u8; 32]);
-
-/// A secret is not for logs.
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(..)")
-    }
-}
-
-impl Token {
-    /// A new one, that nobody can guess.
-    ///
-    /// # Errors
-    /// Without the kernel's source of chance.
-    pub fn new() -> io::Result<Self> {
-        protocol::random().map(Self)
-    }
-
-    /// Compares in a time that does not depend on where they differ.
-    fn is(&self, other: &[u8; 32]) -> bool {
-        let differ = self.0.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b));
-        std::hint::black_box(differ) == 0
-    }
-}
-
-/// What a connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// The near host sends load.
-    Up(u32),
-    /// The far host sends load.
-    Down(u32),
-    /// The far host sends back what comes.
-    Echo,
-}
-
-/// What comes first on every connection: token, kind, number.
-pub(crate) const PREAMBLE: usize = 40;
 /// How long a connection may take to say what it is for.
 const PREAMBLE_WITHIN: Duration = Duration::from_secs(5);
 /// Connections of a run that have not yet said what they are for.
@@ -88,40 +26,6 @@ const MOST_WAITING: usize = 128;
 const MOST_CONNECTIONS: usize = 256;
 /// Between two looks whether the run is over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-impl Purpose {
-    /// The first bytes of a connection.
-    pub(crate) fn preamble(self, token: &Token) -> [u8; PREAMBLE] {
-        let (kind, number) = match self {
-            Self::Up(stream) => (1_u32, stream),
-            Self::Down(stream) => (2, stream),
-            Self::Echo => (3, 0),
-        };
-        let mut bytes = [0; PREAMBLE];
-        bytes[..32].copy_from_slice(&token.0);
-        bytes[32..36].copy_from_slice(&kind.to_be_bytes());
-        bytes[36..].copy_from_slice(&number.to_be_bytes());
-        bytes
-    }
-
-    /// What the first bytes of a connection mean; `None` for a wrong token, or what this run has
-    /// not.
-    fn read(bytes: &[u8; PREAMBLE], task: &Task, expected: &Token) -> Option<Self> {
-        let (token, rest) = bytes.split_first_chunk::<32>()?;
-        let (kind, number) = rest.split_first_chunk::<4>()?;
-        let number = u32::from_be_bytes(number.try_into().ok()?);
-        let known = expected.is(token);
-        let ways = task.settings.direction.ways();
-        let has = |way| ways.contains(&way) && number < task.settings.streams;
-        match u32::from_be_bytes(*kind) {
-            _ if !known => None,
-            1 if has(Way::Up) => Some(Self::Up(number)),
-            2 if has(Way::Down) => Some(Self::Down(number)),
-            3 => Some(Self::Echo),
-            _ => None,
-        }
-    }
-}
 
 /// The far host, as the near one sees it, while a run is on.
 pub trait FarEnd: Send {
@@ -138,35 +42,6 @@ pub trait FarEnd: Send {
     fn end(self: Box<Self>) -> Result<Vec<Flow>, LabError>;
 }
 
-/// How long a run goes on.
-#[derive(Debug, Default)]
-pub struct Over(AtomicU8);
-
-impl Over {
-    const GOES_ON: u8 = 0;
-    const ENDS: u8 = 1;
-    const ABORTED: u8 = 2;
-
-    /// No new connection is served; those of load are, to their end.
-    pub fn end(&self) {
-        let _ =
-            self.0.compare_exchange(Self::GOES_ON, Self::ENDS, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// All connections are cut.
-    pub fn abort(&self) {
-        self.0.store(Self::ABORTED, Ordering::Release);
-    }
-
-    fn goes_on(&self) -> bool {
-        self.0.load(Ordering::Acquire) == Self::GOES_ON
-    }
-
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.0.load(Ordering::Acquire) == Self::ABORTED
-    }
-}
-
 /// Serves one run until it is over, and then until its last connection of load has ended.
 ///
 /// # Errors
@@ -175,7 +50,7 @@ pub fn serve(
     listener: &Listener,
     task: &Task,
     token: &Token,
-    over: &Over,
+    over: &RunState,
 ) -> Result<Vec<Flow>, LabError> {
     let run = Serving {
         task,
@@ -225,7 +100,7 @@ pub fn serve(
 struct Serving<'a> {
     task: &'a Task,
     token: &'a Token,
-    over: &'a Over,
+    over: &'a RunState,
     began: Instant,
     /// Parts of the load that a connection has claimed: each is served once.
     taken: Mutex<Vec<(Way, u32)>>,
@@ -248,7 +123,7 @@ impl Serving<'_> {
                 let reading = Reading {
                     run_began: self.began,
                     rate: settings.read_rate,
-                    asks: self.task.asks(number),
+                    asks: Asking::of(self.task, number),
                     most_bytes: self.task.load.share(number, settings.streams).bytes,
                     until: flow::until(self.task.load),
                     given_up: Some(self.over),
@@ -321,7 +196,7 @@ pub(crate) fn read_within(
 
 /// Sends back what comes, until it ends or the run is over. A probe is one byte: who sends many, or
 /// stays for long, or does not take the answer, is no probe.
-fn echo(mut stream: Stream, over: &Over) -> io::Result<()> {
+fn echo(mut stream: Stream, over: &RunState) -> io::Result<()> {
     const MOST_BYTES: u64 = 64;
     const MOST_TIME: Duration = Duration::from_secs(15);
     let began = Instant::now();

@@ -3,10 +3,10 @@
 use lastbyte_link::Way;
 use lastbyte_stats::{Decision, Place, Rule, Standing, Summary, Verdict, compare, settle};
 
-use crate::fairness::Share;
 use crate::latency::Responsiveness;
 use crate::record::{Experiment, Limited, Run};
 use crate::setting::{Buffers, Direction, Setting, Settings};
+use crate::share::Share;
 
 /// Settings whose medians lie within this share of each other are called alike: runs on a shared
 /// machine differ by about that much.

@@ -18,10 +18,10 @@ use lastbyte_socket::{Delivery, End, FinishOptions, Receipt, Sampler, SocketErro
 use lastbyte_sys::poll;
 use lastbyte_units::BitRate;
 
-use crate::far::Over;
-use crate::plan::Load;
-use crate::probe::PROBE_EVERY;
+use crate::load::Load;
 use crate::record::{Ending, LimitWord, Limited, Received, RoundTrip, Sample, Sent};
+use crate::run_state::RunState;
+use crate::task::{PROBE_EVERY, Task};
 
 /// Between two samples of the kernel's view.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -59,7 +59,7 @@ pub struct Reading<'a> {
     /// has no end, nor has a reader that is slower than what waits for it.
     pub until: Option<Instant>,
     /// Whether the run is given up meanwhile.
-    pub given_up: Option<&'a Over>,
+    pub given_up: Option<&'a RunState>,
 }
 
 /// When a receiver asks.
@@ -72,6 +72,11 @@ pub struct Asking {
 }
 
 impl Asking {
+    /// When the receiver of one of a task's connections asks.
+    pub(crate) fn of(task: &Task, stream: u32) -> Option<Self> {
+        task.latency.then(|| Self::in_turn(stream, task.settings.streams))
+    }
+
     /// One connection of several that take turns: together they ask as often as probes are sent.
     #[must_use]
     pub fn in_turn(stream: u32, streams: u32) -> Self {
@@ -184,7 +189,7 @@ impl Counter {
         let most = reading.most_bytes.unwrap_or(u64::MAX);
         let is_over = || {
             reading.until.is_some_and(|until| Instant::now() > until)
-                || reading.given_up.is_some_and(Over::is_aborted)
+                || reading.given_up.is_some_and(RunState::is_aborted)
         };
         while total <= most && !is_over() {
             let room = match reading.rate {

@@ -7,7 +7,7 @@
 //! - [`Plan`] and [`experiment()`]: what to compare, over which path, and the runs.
 //! - [`Subject`]: what can be compared: [`Settings`] of our own sender, and programs of others.
 //! - [`flow`]: one connection that carries load.
-//! - [`record`]: what an experiment brought, as plain data.
+//! - [`record`]: the results of an experiment, as plain data; [`file`](mod@file): the same as JSON Lines.
 //! - [`latency`], [`fairness`]: what a load does to the round trips and to a flow beside it.
 //! - [`Findings`]: the table and the recommendation.
 //! - [`compare`]: what changed between two experiments.
@@ -20,14 +20,17 @@
 
 pub mod compare;
 mod error;
+mod event;
 mod experiment;
 pub mod fairness;
 mod far;
+pub mod file;
 mod findings;
 pub mod flow;
 pub mod foreign;
 mod guests;
 pub mod latency;
+mod load;
 pub mod page;
 mod path;
 mod plan;
@@ -36,16 +39,25 @@ mod program;
 pub mod quiz;
 pub mod record;
 pub mod remote;
+mod run_state;
+mod seconds;
 mod setting;
+mod share;
 mod subject;
+mod task;
 
 pub use error::LabError;
-pub use experiment::{Event, Watch, experiment};
-pub use far::{FarEnd, Over, Task, Token, serve};
+pub use event::{Event, Watch};
+pub use experiment::experiment;
+pub use far::{FarEnd, serve};
 pub use findings::{Confidence, Findings, Order, Recommendation, Row, SHARE_LIKE_CUBIC};
+pub use load::{Load, Rounds, RoundsError};
 pub use path::{Path, PathUp};
-pub use plan::{Fairness, Load, Plan, Rounds, RoundsError};
+pub use plan::{Fairness, Plan};
 pub use program::Program;
 pub use record::{Experiment, Run};
+pub use run_state::RunState;
 pub use setting::{Buffers, BuffersError, Command, Direction, DirectionError, Setting, Settings};
+pub use share::Share;
 pub use subject::{Orders, Outcome, Subject};
+pub use task::{Task, Token};

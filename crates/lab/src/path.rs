@@ -11,10 +11,11 @@ use lastbyte_socket::{Operation, SocketOptions};
 use lastbyte_units::BitRate;
 
 use crate::error::LabError;
-use crate::far::{self, FarEnd, Over, Purpose, Task, Token};
-use crate::probe::Echo;
+use crate::far::{self, FarEnd};
 use crate::record::{Flow, LinkWay, LinkWords, PathWords};
 use crate::remote::Remote;
+use crate::run_state::RunState;
+use crate::task::{Task, Token};
 
 /// A path to run over.
 #[derive(Clone, Debug)]
@@ -166,17 +167,11 @@ impl PathUp {
         let _ = congestion.apply_to(&listener);
         let address = listener.local_addr().map_err(LabError::Receiver)?;
         let token = Token::new().map_err(LabError::Receiver)?;
-        let over = Arc::new(Over::default());
+        let over = Arc::new(RunState::default());
         let (task, told) = (task.clone(), Arc::clone(&over));
         let serve = move || far::serve(&listener, &task, &token, &told);
         let thread = self.spawn(Host::Far, "far", serve)?;
         Ok(Box::new(OwnFar { address, token, over, thread: Some(thread) }))
-    }
-
-    /// The echo of a run on the far host.
-    pub(crate) fn echo(&self, address: SocketAddr, token: &Token) -> Echo {
-        let hello = Purpose::Echo.preamble(token).to_vec();
-        Echo { address, hello, capacity: self.capacity() }
     }
 
     /// Does `work` on a host and waits for it; on this machine where the path is no emulated one.
@@ -258,7 +253,7 @@ impl PathUp {
 struct OwnFar {
     address: SocketAddr,
     token: Token,
-    over: Arc<Over>,
+    over: Arc<RunState>,
     thread: Option<FarThread>,
 }
 

@@ -20,10 +20,10 @@ use lastbyte_sys::socket;
 use lastbyte_units::BitRate;
 
 use crate::error::LabError;
+use crate::path::PathUp;
 use crate::record::{Latency, RoundTrip};
+use crate::task::{PROBE_EVERY, Purpose, Token};
 
-/// Between two probes beside a load; a receiver asks its sender as often.
-pub(crate) const PROBE_EVERY: Duration = Duration::from_millis(100);
 /// The most that one probe puts on the wire in one direction, in IP bytes: a SYN, the question with
 /// what is said before it, a FIN, and the acknowledgements between them.
 pub const PROBE_BYTES: u32 = 400;
@@ -62,6 +62,12 @@ impl Echo {
         Self { address, hello: Vec::new(), capacity: None }
     }
 
+    /// The echo of a run on the far host.
+    pub(crate) fn of_run(path: &PathUp, address: SocketAddr, token: &Token) -> Self {
+        let hello = Purpose::Echo.preamble(token).to_vec();
+        Self { address, hello, capacity: path.capacity() }
+    }
+
     /// Between two probes beside a load.
     #[must_use]
     pub fn every(&self) -> Duration {
@@ -86,7 +92,7 @@ impl Prober {
     /// # Errors
     /// When no thread can be started on the near host. A path on which no probe is answered is no
     /// error.
-    pub fn start(path: &crate::PathUp, echo: Echo) -> Result<Self, LabError> {
+    pub fn start(path: &PathUp, echo: Echo) -> Result<Self, LabError> {
         let (stop, stopped) = UnixStream::pair().map_err(LabError::Receiver)?;
         let (idle, idle_known) = mpsc::channel();
         let thread = path.spawn(Host::Near, "prober", move || {

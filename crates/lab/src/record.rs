@@ -2,18 +2,15 @@
 //!
 //! Keys carry their units. Times are written in seconds, with fractions.
 
-mod file;
-
 use std::time::Duration;
 
 use lastbyte_core::sample::LimitedBy;
 use lastbyte_link::Way;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Load, Rounds};
+use crate::load::{Load, Rounds};
+use crate::seconds;
 use crate::setting::Setting;
-
-pub use file::{Line, ReadError, RunLine, SummaryLine, read};
 
 /// The version of the records that this program writes, and the one that it reads.
 pub const SCHEMA: u32 = 2;
@@ -75,7 +72,7 @@ pub struct PathWords {
     /// What a reader wants to know of it.
     pub words: String,
     /// The round trip with empty queues, where the path was made to have one.
-    #[serde(rename = "rtt_s", with = "seconds_or_none")]
+    #[serde(rename = "rtt_s", with = "seconds::optional")]
     pub rtt: Option<Duration>,
     /// The rate up, IP bytes.
     pub up_bits_per_s: Option<u64>,
@@ -225,7 +222,7 @@ pub struct Sent {
     /// Repetitions among them.
     pub resent_bytes: Option<u64>,
     /// The smallest round trip that the sender's kernel saw.
-    #[serde(rename = "min_rtt_s", with = "seconds_or_none")]
+    #[serde(rename = "min_rtt_s", with = "seconds::optional")]
     pub min_rtt: Option<Duration>,
     /// The share of time under each limit.
     #[serde(rename = "limited_share")]
@@ -292,7 +289,7 @@ pub enum LimitWord {
 #[non_exhaustive]
 pub struct Latency {
     /// Before the load: handshakes, and questions and answers.
-    #[serde(rename = "idle_s", with = "many_seconds")]
+    #[serde(rename = "idle_s", with = "seconds::list")]
     pub idle: Vec<Duration>,
     /// How long the load was on: until the first of its senders had written all of its part.
     #[serde(rename = "load_s", with = "seconds")]
@@ -484,6 +481,37 @@ impl Flow {
             && received.end == Some(Ending::Fin)
             && sent.failure.is_none()
     }
+
+    /// Whether figures of another host can be reckoned with: none is so large that a sum of them
+    /// would not be a number.
+    #[must_use]
+    pub fn is_plausible(&self, streams: u32) -> bool {
+        const MOST_TIME: Duration = Duration::from_secs(1 << 20);
+        const MOST_BYTES: u64 = 1 << 50;
+        let time = |time: &Duration| *time <= MOST_TIME;
+        let received = self.received.as_ref().is_none_or(|received| {
+            time(&received.began)
+                && time(&received.time)
+                && received.bytes <= MOST_BYTES
+                && received.tenths.iter().all(|bytes| *bytes <= MOST_BYTES)
+                && received.answers.iter().all(|trip| time(&trip.at) && time(&trip.took))
+        });
+        let sent = self.sent.as_ref().is_none_or(|sent| {
+            let bytes = [Some(sent.written), sent.acked_bytes, sent.sent_bytes, sent.resent_bytes];
+            let shares = sent.limited.shares();
+            let bytes_of = |sample: &Sample| {
+                [sample.cwnd_bytes, sample.unacked_bytes, sample.resent_bytes.unwrap_or(0)]
+            };
+            time(&sent.writing)
+                && sent.min_rtt.as_ref().is_none_or(time)
+                && bytes.into_iter().flatten().all(|bytes| bytes <= MOST_BYTES)
+                && shares.iter().all(|(_, share)| (0.0..=1.001).contains(share))
+                && sent.samples.iter().all(|sample| {
+                    time(&sample.at) && bytes_of(sample).iter().all(|bytes| *bytes <= MOST_BYTES)
+                })
+        });
+        self.stream < streams && received && sent
+    }
 }
 
 impl Limited {
@@ -554,60 +582,4 @@ impl LimitWord {
 fn per_second(bytes: u64, time: Duration) -> f64 {
     let seconds = time.as_secs_f64();
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
-}
-
-/// A time as seconds; anything that is none is refused.
-pub(crate) mod seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        time.as_secs_f64().serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        checked(f64::deserialize(from)?)
-    }
-
-    pub(super) fn checked<E: serde::de::Error>(seconds: f64) -> Result<Duration, E> {
-        Duration::try_from_secs_f64(seconds).map_err(E::custom)
-    }
-}
-
-/// A time that may be missing.
-pub(crate) mod seconds_or_none {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(
-        time: &Option<Duration>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        time.map(|time| time.as_secs_f64()).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        Option::<f64>::deserialize(from)?.map(super::seconds::checked).transpose()
-    }
-}
-
-/// Several times.
-pub(crate) mod many_seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(times: &[Duration], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(times.iter().map(Duration::as_secs_f64))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<Duration>, D::Error> {
-        Vec::<f64>::deserialize(from)?.into_iter().map(super::seconds::checked).collect()
-    }
 }

@@ -17,8 +17,9 @@ use lastbyte_socket::ConnectOptions;
 use lastbyte_socket::blocking::Stream;
 
 use crate::error::LabError;
-use crate::far::{FarEnd, Task, Token};
+use crate::far::FarEnd;
 use crate::record::{Flow, PathWords};
+use crate::task::{Task, Token, random};
 use channel::Channel;
 pub use channel::ChannelError;
 use protocol::{Answer, Key, Opened, Refusal, Request, Role};
@@ -92,7 +93,7 @@ impl Remote {
         most_bytes: u64,
     ) -> Result<Arc<Self>, RemoteError> {
         let address = stream.peer_addr().map_err(|_| ChannelError::Closed)?;
-        let drawn = protocol::random::<16>().map_err(ChannelError::Io)?;
+        let drawn = random::<16>().map_err(ChannelError::Io)?;
         let experiment: String = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
         let (mut channel, about) = begin(stream, &key, &experiment)?;
         let rtt = idle_rtt(&mut channel)?;
@@ -353,9 +354,7 @@ impl FarEnd for RemoteFar {
         match remote.ask(&mut state, &Request::End { number: self.number }, END_WITHIN)? {
             Answer::Done { mut flows } => {
                 let most = 2 * self.streams as usize;
-                if flows.len() > most
-                    || !flows.iter().all(|flow| protocol::is_sane(flow, self.streams))
-                {
+                if flows.len() > most || !flows.iter().all(|flow| flow.is_plausible(self.streams)) {
                     return Err(LabError::Far("it counted what cannot be".to_owned()));
                 }
                 for sent in flows.iter_mut().filter_map(|flow| flow.sent.as_mut()) {

@@ -11,13 +11,13 @@ use lastbyte_socket::ConnectOptions;
 use lastbyte_socket::blocking::Stream;
 
 use crate::error::LabError;
-use crate::far::{Purpose, Task, Token};
-use crate::flow::{self, Reading, STALLED};
+use crate::flow::{self, Asking, Reading, STALLED};
+use crate::load::Load;
 use crate::path::PathUp;
-use crate::plan::Load;
-use crate::probe::Prober;
+use crate::probe::{Echo, Prober};
 use crate::record::{Flow, Latency};
 use crate::setting::{Buffers, Setting, Settings};
+use crate::task::{Purpose, Task, Token};
 
 /// Something that moves bytes over a path.
 pub trait Subject: fmt::Debug + Send + Sync {
@@ -62,7 +62,7 @@ impl Subject for Settings {
         let far = path.far(&task, orders.port)?;
         let (address, token) = (far.address(), far.token());
         let prober = match orders.latency {
-            true => Some(Prober::start(path, path.echo(address, &token))?),
+            true => Some(Prober::start(path, Echo::of_run(path, address, &token))?),
             false => None,
         };
         let peer = Peer { address, token, run_began: Instant::now() };
@@ -149,7 +149,7 @@ fn receive(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
     let reading = Reading {
         run_began: peer.run_began,
         rate: settings.read_rate,
-        asks: task.asks(number),
+        asks: Asking::of(task, number),
         most_bytes: task.load.share(number, settings.streams).bytes,
         until: flow::until(task.load),
         given_up: None,

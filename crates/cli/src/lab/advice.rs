@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use lastbyte_lab::fairness::Share;
+use lastbyte_lab::Share;
 use lastbyte_lab::{Buffers, Confidence, Direction, Findings, Recommendation, Row};
 use lastbyte_stats::Place;
 use lastbyte_units::ByteSize;

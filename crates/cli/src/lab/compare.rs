@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use lastbyte_lab::compare::{Change, Changes, Measure, Told, changes};
-use lastbyte_lab::record;
+use lastbyte_lab::file;
 use serde::Serialize;
 
 use crate::lab::words::CompareArgs;
@@ -11,7 +11,7 @@ use crate::verdict::Verdict;
 
 /// Says what changed. The verdict: is nothing worse than before, beyond noise?
 pub(crate) fn run(args: &CompareArgs) -> Result<Verdict> {
-    let (before, after) = (record::read(&args.before)?, record::read(&args.after)?);
+    let (before, after) = (file::read(&args.before)?, file::read(&args.after)?);
     let changes = changes(&before, &after);
     if args.json {
         for changed in &changes.settings {

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::View;
 use super::text::{count, number, percent};
-use crate::fairness::Share;
 use crate::findings::Row;
+use crate::share::Share;
 
 pub(super) fn section(view: &View<'_>) -> Markup {
     let is_share = |share: &f64| (0.0..=1.0).contains(share);

@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::protocol::{Handshake, Hello, Key, PROOF, ProtocolError, Role, Session};
-use crate::far::{Token, read_within};
+use crate::far::read_within;
+use crate::task::Token;
 
 /// The control connection broke off.
 #[derive(Debug, thiserror::Error)]

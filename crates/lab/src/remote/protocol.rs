@@ -52,15 +52,13 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use ring::hmac;
-use ring::rand::{SecureRandom, SystemRandom};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::far::{Task, Token};
-use crate::record::{Flow, Sample};
+use crate::record::Flow;
+use crate::task::{Task, Token, random};
 
 /// The version of the protocol that this program speaks.
 pub const PROTOCOL: u32 = 1;
@@ -158,37 +156,6 @@ pub enum Refusal {
     Unsuited(String),
     /// Anything else.
     Far(String),
-}
-
-/// Whether figures of another host can be reckoned with: none is so large that a sum of them would
-/// not be a number.
-#[must_use]
-pub fn is_sane(flow: &Flow, streams: u32) -> bool {
-    const MOST_TIME: Duration = Duration::from_secs(1 << 20);
-    const MOST_BYTES: u64 = 1 << 50;
-    let time = |time: &Duration| *time <= MOST_TIME;
-    let received = flow.received.as_ref().is_none_or(|received| {
-        time(&received.began)
-            && time(&received.time)
-            && received.bytes <= MOST_BYTES
-            && received.tenths.iter().all(|bytes| *bytes <= MOST_BYTES)
-            && received.answers.iter().all(|trip| time(&trip.at) && time(&trip.took))
-    });
-    let sent = flow.sent.as_ref().is_none_or(|sent| {
-        let bytes = [Some(sent.written), sent.acked_bytes, sent.sent_bytes, sent.resent_bytes];
-        let shares = sent.limited.shares();
-        let bytes_of = |sample: &Sample| {
-            [sample.cwnd_bytes, sample.unacked_bytes, sample.resent_bytes.unwrap_or(0)]
-        };
-        time(&sent.writing)
-            && sent.min_rtt.as_ref().is_none_or(time)
-            && bytes.into_iter().flatten().all(|bytes| bytes <= MOST_BYTES)
-            && shares.iter().all(|(_, share)| (0.0..=1.001).contains(share))
-            && sent.samples.iter().all(|sample| {
-                time(&sample.at) && bytes_of(sample).iter().all(|bytes| *bytes <= MOST_BYTES)
-            })
-    });
-    flow.stream < streams && received && sent
 }
 
 /// The other side did not keep to the protocol.
@@ -294,15 +261,6 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
     }
-}
-
-/// So many bytes of chance.
-pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    SystemRandom::new()
-        .fill(&mut bytes)
-        .map_err(|_| std::io::Error::other("the kernel's source of chance does not answer"))?;
-    Ok(bytes)
 }
 
 /// A side of the control connection.

@@ -21,10 +21,12 @@ use super::channel::{Channel, ChannelError};
 use super::plain;
 use super::protocol::{ANSWER_LIMIT, Answer, Key, Opened, ProtocolError, Refusal, Request, Role};
 use crate::error::LabError;
-use crate::far::{self, Over, Task};
+use crate::far;
 use crate::guests::{Guest, Guests};
 use crate::record::Flow;
+use crate::run_state::RunState;
 use crate::setting::Buffers;
+use crate::task::Task;
 
 /// A server does not outlive a month.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -356,7 +358,7 @@ impl House<'_> {
         let most_time = self.server.limits.most_time;
         let until = Instant::now() + task.load.time.unwrap_or(most_time) + DRAIN_WITHIN;
         let goes_on = || self.goes_on() && Instant::now() < until;
-        let (token, over) = (channel.token(number), Over::default());
+        let (token, over) = (channel.token(number), RunState::default());
         let served = thread::scope(|scope| {
             let serving = scope.spawn(|| far::serve(&listener, task, &token, &over));
             let ended = accompany(channel, (number, &listener), &goes_on, &over, &serving);
@@ -492,7 +494,7 @@ fn accompany(
     channel: &mut Channel,
     (number, listener): (u64, &TcpListener),
     goes_on: &dyn Fn() -> bool,
-    over: &Over,
+    over: &RunState,
     serving: &Served<'_>,
 ) -> Result<(), Closing> {
     let own = listener.local_addr().map_err(|error| Closing::Lost(error.to_string()))?;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use lastbyte_stats::Place;
 use serde::{Deserialize, Serialize};
 
-use crate::remote::protocol::is_sane;
-
-use super::{About, Beside, Ended, Experiment, Limited, LinkWay, LinkWords, Run, SCHEMA, Void};
 use crate::findings::Row;
+use crate::record::{
+    About, Beside, Ended, Experiment, Limited, LinkWay, LinkWords, Run, SCHEMA, Void,
+};
 use crate::setting::Buffers;
 
 /// The longest line that is read: a run of a thousand connections for an hour.
@@ -256,9 +256,9 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
             (Err(error), _) => return Err(error),
             (Ok(_), None) => return Err(no_plan()),
             (Ok(Known::Run(run)), Some(experiment)) => {
-                let link = run.link.iter().all(is_sane_link);
+                let link = run.link.iter().all(is_plausible_link);
                 let latency = run.latency.iter().all(|latency| latency.unanswered < 1 << 20);
-                let flows = run.flows.iter().all(|flow| is_sane(flow, u32::MAX));
+                let flows = run.flows.iter().all(|flow| flow.is_plausible(u32::MAX));
                 if !(flows && link && latency && run.round <= MOST_ROUNDS) {
                     let cause = "figures that no run has".to_owned();
                     return Err(ReadError::Line { path: path.to_owned(), line, cause });
@@ -287,7 +287,7 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
 }
 
 /// Whether sums of such counts are counts.
-fn is_sane_link(link: &LinkWords) -> bool {
+fn is_plausible_link(link: &LinkWords) -> bool {
     const MOST: u64 = 1 << 50;
     let way = |way: &LinkWay| {
         let packets = [way.lost_packets, way.dropped_packets, way.policed_packets];
@@ -318,7 +318,7 @@ fn begun(about: About, path: &Path) -> Result<Experiment, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Load, Rounds};
+    use crate::load::{Load, Rounds};
     use crate::record::PathWords;
     use crate::setting::{Buffers, Setting, Settings};
 
