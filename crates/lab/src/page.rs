@@ -16,11 +16,14 @@ mod table;
 mod text;
 mod times;
 
+use std::time::Duration;
+
+use lastbyte_units::UtcTime;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::text::Unit;
 use crate::findings::{Findings, Row};
-use crate::record::{Experiment, Run};
+use crate::record::{About, Experiment, Run};
 
 /// What follows from an experiment, in words and lines: the page prints them as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,13 +164,18 @@ fn head(view: &View<'_>) -> Markup {
             @if !about.path.words.is_empty() { p.path { bdi { (about.path.words) } } }
             p.answer { (answer(view)) }
             p.meta {
-                (text::date(about.began_unix_s).unwrap_or_else(|| "at an unknown time".to_owned()))
+                (began(about))
                 " · Linux " bdi { (about.kernel) }
                 " · lastbyte " bdi { (about.version) }
                 " · " (text::count(view.experiment.runs.len(), "run"))
             }
         }
     }
+}
+
+fn began(about: &About) -> String {
+    let began = UtcTime::since_1970(Duration::from_secs(about.began_unix_s));
+    began.map_or_else(|| "at an unknown time".to_owned(), |began| began.to_string())
 }
 
 /// One sentence.

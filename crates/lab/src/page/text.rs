@@ -151,24 +151,6 @@ pub(super) fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// The date and time of UTC (days to a date: Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `civil_from_days`); `None` beyond the year 9999.
-pub(super) fn date(unix_s: u64) -> Option<String> {
-    if unix_s >= 253_402_300_800 {
-        return None;
-    }
-    let (days, minutes) = (unix_s / 86_400, unix_s / 60 % 1440);
-    // Years begin in March, so that a leap day is the last; eras have 400 years.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = (era * 400 + year + month / 10, (month + 2) % 12 + 1);
-    Some(format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60))
-}
-
 /// The words of a command as bash reads them. What cannot be seen is written as its number, so that
 /// the line does what it shows.
 pub(super) fn command_line(words: &[String]) -> String {
@@ -284,14 +266,6 @@ mod tests {
         assert_eq!(unit.tick(20e6), "20");
         assert_eq!(unit.tick(0.1e6 * 3.0), "0.3");
         assert_eq!(unit.tick(0.0), "0");
-    }
-
-    #[test]
-    fn dates_as_in_the_calendar() {
-        assert_eq!(date(0).as_deref(), Some("1970-01-01 00:00 UTC"));
-        assert_eq!(date(951_782_400).as_deref(), Some("2000-02-29 00:00 UTC"));
-        assert_eq!(date(253_402_300_799).as_deref(), Some("9999-12-31 23:59 UTC"));
-        assert_eq!(date(u64::MAX), None);
     }
 
     #[test]
