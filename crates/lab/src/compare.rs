@@ -19,11 +19,11 @@ const SEED: u64 = 1;
 #[non_exhaustive]
 pub struct Changes {
     /// What was not the same to begin with: each a sentence.
-    pub unlike: Vec<String>,
+    pub differences: Vec<String>,
     /// The subjects of both, in the order of the first, each with what was measured.
     pub settings: Vec<Changed>,
     /// Subjects of one of the two alone.
-    pub alone: Vec<Setting>,
+    pub unmatched: Vec<Setting>,
     /// The rounds that it takes for the clearest difference to be told among so many subjects;
     /// `None` where there are enough.
     pub rounds_needed: Option<u32>,
@@ -56,7 +56,7 @@ pub struct Change {
     /// How often chance alone would do as much, corrected for all subjects.
     pub p_value: Option<f64>,
     /// Whether it is more than noise.
-    pub verdict: Told,
+    pub verdict: Significance,
 }
 
 /// What was measured.
@@ -101,7 +101,7 @@ impl Measure {
 
 /// Whether a difference is more than noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Told {
+pub enum Significance {
     /// More than before, beyond noise.
     More,
     /// Less than before, beyond noise.
@@ -140,16 +140,16 @@ pub fn changes(before: &Experiment, after: &Experiment) -> Changes {
         }));
     }
     both.retain(|one| !one.before.is_empty() && !one.after.is_empty());
-    for (one, change) in both.iter().zip(told(&both)) {
+    for (one, change) in both.iter().zip(judged(&both)) {
         settings[one.place].measures.extend(change);
     }
-    let alone = |one: &Experiment, other: &Experiment| {
+    let unmatched = |one: &Experiment, other: &Experiment| {
         let missing = |setting: &&Setting| !other.about.subjects.contains(setting);
         one.about.subjects.iter().filter(missing).cloned().collect::<Vec<_>>()
     };
-    let alone = [alone(before, after), alone(after, before)].concat();
+    let unmatched = [unmatched(before, after), unmatched(after, before)].concat();
     let rounds_needed = rounds_needed(before, after, &common, both.len());
-    Changes { unlike: unlike(before, after), settings, alone, rounds_needed }
+    Changes { differences: differences(before, after), settings, unmatched, rounds_needed }
 }
 
 /// The samples of one measure of one subject.
@@ -161,7 +161,7 @@ struct Measured {
 }
 
 /// All measures of all subjects together: a claim for any of them is a claim.
-fn told(both: &[Measured]) -> Vec<Option<Change>> {
+fn judged(both: &[Measured]) -> Vec<Option<Change>> {
     // Higher is "a": after against before.
     let metrics: Vec<Metric<'_>> =
         both.iter().map(|one| Metric { name: "", a: &one.after, b: &one.before }).collect();
@@ -176,9 +176,9 @@ fn told(both: &[Measured]) -> Vec<Option<Change>> {
             interval: ratio_interval(&one.after, &one.before, CONFIDENCE, RESAMPLES, SEED),
             p_value: compared.p_value,
             verdict: match comparison.verdict {
-                Verdict::AHigher => Told::More,
-                Verdict::BHigher => Told::Less,
-                _ => Told::Noise,
+                Verdict::AHigher => Significance::More,
+                Verdict::BHigher => Significance::Less,
+                _ => Significance::Noise,
             },
         })
     });
@@ -186,17 +186,17 @@ fn told(both: &[Measured]) -> Vec<Option<Change>> {
 }
 
 /// What was not the same to begin with.
-fn unlike(before: &Experiment, after: &Experiment) -> Vec<String> {
+fn differences(before: &Experiment, after: &Experiment) -> Vec<String> {
     let (a, b) = (&before.about, &after.about);
-    let mut unlike = Vec::new();
+    let mut differences = Vec::new();
     let mut check = |what: &str, a: String, b: String| {
         if a != b {
-            unlike.push(format!("{what}: {a} before, {b} after"));
+            differences.push(format!("{what}: {a} before, {b} after"));
         }
     };
     // Over a real path the words have a round trip that was measured.
     let words = |about: &About| match about.path.emulated {
-        true => format!("{} ({})", about.path.name, about.path.words),
+        true => format!("{} ({})", about.path.name, about.path.description),
         false => about.path.name.clone(),
     };
     check("path", words(a), words(b));
@@ -212,7 +212,7 @@ fn unlike(before: &Experiment, after: &Experiment) -> Vec<String> {
     check("kernel", a.kernel.clone(), b.kernel.clone());
     check("lastbyte", a.version.clone(), b.version.clone());
     check("runs side by side", a.parallel.to_string(), b.parallel.to_string());
-    unlike
+    differences
 }
 
 /// The rounds with which the exact rank test can tell anything, corrected for so many subjects.

@@ -12,11 +12,11 @@ use crate::event::{Event, Watch};
 use crate::fairness::fairness;
 use crate::findings::{Findings, Order, Recommendation, Row};
 use crate::plan::{Fairness, Plan};
-use crate::record::{About, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
-use crate::subject::Orders;
+use crate::record::{About, Ended, Experiment, LinkFigures, Run, SCHEMA, Void};
+use crate::subject::RunOptions;
 
 /// How often a run whose link missed its promise is repeated alone before it is given up.
-const REPEATS: u32 = 2;
+const MAX_REPEATS: u32 = 2;
 
 /// Makes all runs of a plan.
 ///
@@ -41,35 +41,35 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
         beside: Vec::new(),
         ended: Ended::default(),
     };
-    let mut course = Course { plan, watch, so_far, refused: Vec::new(), gone: None };
-    course.tell(Event::Begun(&about));
+    let mut progress = Progress { plan, watch, so_far, refused: Vec::new(), far_host_gone: None };
+    progress.report(Event::Begun(&about));
     let mut subjects: Vec<usize> = (0..plan.subjects.len()).collect();
-    while course.so_far.ended.rounds < plan.rounds.most_rounds && !subjects.is_empty() {
-        course.round(&subjects)?;
-        if course.so_far.ended.cut.is_some() {
+    while progress.so_far.ended.rounds < plan.rounds.most_rounds && !subjects.is_empty() {
+        progress.round(&subjects)?;
+        if progress.so_far.ended.interrupted.is_some() {
             break;
         }
-        if course.so_far.ended.rounds >= plan.rounds.least_rounds
-            && let Some(order) = Order::of(&course.so_far)
+        if progress.so_far.ended.rounds >= plan.rounds.least_rounds
+            && let Some(order) = Order::of(&progress.so_far)
         {
             subjects = order.next();
             // Nothing is known of those whose runs did not count: they have to run.
-            let unseen = (0..plan.subjects.len()).filter(|subject| {
-                order.standing(*subject).is_none() && !course.is_refused(*subject)
+            let unmeasured = (0..plan.subjects.len()).filter(|subject| {
+                order.standing(*subject).is_none() && !progress.is_refused(*subject)
             });
-            let unseen: Vec<usize> = unseen.collect();
-            course.so_far.ended.settled = Some(order.is_settled() && unseen.is_empty());
-            subjects.extend(unseen);
+            let unmeasured: Vec<usize> = unmeasured.collect();
+            progress.so_far.ended.settled = Some(order.is_settled() && unmeasured.is_empty());
+            subjects.extend(unmeasured);
         }
-        subjects.retain(|subject| !course.is_refused(*subject));
+        subjects.retain(|subject| !progress.is_refused(*subject));
     }
-    if let Err(error) = course.fairness() {
-        course.so_far.ended.cut.get_or_insert_with(|| error.to_string());
+    if let Err(error) = progress.fairness() {
+        progress.so_far.ended.interrupted.get_or_insert_with(|| error.to_string());
     }
-    let failed = course.gone.or_else(|| course.refused.pop().map(|(_, error)| error));
+    let failed = progress.far_host_gone.or_else(|| progress.refused.pop().map(|(_, error)| error));
     match failed {
-        Some(error) if course.so_far.runs.is_empty() => Err(error),
-        _ => Ok(course.so_far),
+        Some(error) if progress.so_far.runs.is_empty() => Err(error),
+        _ => Ok(progress.so_far),
     }
 }
 
@@ -90,7 +90,7 @@ fn about(plan: &Plan) -> About {
         kernel: Proc::default().kernel_release(),
         began_unix_s: now.as_secs(),
         command: plan.command.clone(),
-        path: plan.path.words(),
+        path: plan.path.description(),
         subjects: plan.settings().collect(),
         load: plan.load,
         rounds: plan.rounds,
@@ -100,20 +100,20 @@ fn about(plan: &Plan) -> About {
 }
 
 /// The runs so far.
-struct Course<'a> {
+struct Progress<'a> {
     plan: &'a Plan,
     watch: &'a mut Watch<'a>,
     so_far: Experiment,
     /// Subjects that cannot be run, and why.
     refused: Vec<(usize, LabError)>,
     /// Why there is no far host any more.
-    gone: Option<LabError>,
+    far_host_gone: Option<LabError>,
 }
 
-impl Course<'_> {
-    fn tell(&mut self, event: Event<'_>) {
+impl Progress<'_> {
+    fn report(&mut self, event: Event<'_>) {
         if let ControlFlow::Break(why) = (self.watch)(event) {
-            self.so_far.ended.cut.get_or_insert(why);
+            self.so_far.ended.interrupted.get_or_insert(why);
         }
     }
 
@@ -124,31 +124,31 @@ impl Course<'_> {
         let mut order = subjects.to_vec();
         order.rotate_left(round as usize % subjects.len());
         for batch in order.chunks(self.plan.parallel.max(1)) {
-            if self.so_far.ended.cut.is_some() {
+            if self.so_far.ended.interrupted.is_some() {
                 return Ok(());
             }
             let done = self.so_far.runs.len() + self.so_far.void.len();
-            self.tell(Event::Running { done, of, subjects: batch });
+            self.report(Event::Running { done, of, subjects: batch });
             for (subject, made) in batch.iter().zip(at_once(self.plan, batch, round)) {
-                match made.and_then(|made| self.believe(made)) {
+                match made.and_then(|made| self.accept_or_repeat(made)) {
                     Ok(()) => {}
                     Err(error) if error.is_of_subject() => {
-                        self.leave_out(*subject, round, error.to_string());
+                        self.add_void(*subject, round, error.to_string());
                         self.refused.push((*subject, error));
                     }
                     // The next run looks for the far host again; what fails from the beginning is not
                     // tried again and again.
                     Err(error @ LabError::Lost(_)) if !self.so_far.runs.is_empty() => {
-                        self.leave_out(*subject, round, error.to_string());
+                        self.add_void(*subject, round, error.to_string());
                     }
                     Err(error @ (LabError::Lost(_) | LabError::Gone(_))) => {
-                        self.so_far.ended.cut.get_or_insert_with(|| error.to_string());
-                        self.gone = Some(error);
+                        self.so_far.ended.interrupted.get_or_insert_with(|| error.to_string());
+                        self.far_host_gone = Some(error);
                         return Ok(());
                     }
                     // What was measured is not thrown away for what came later.
                     Err(error) if !self.so_far.runs.is_empty() => {
-                        self.so_far.ended.cut.get_or_insert_with(|| error.to_string());
+                        self.so_far.ended.interrupted.get_or_insert_with(|| error.to_string());
                         return Ok(());
                     }
                     Err(error) => return Err(error),
@@ -160,20 +160,20 @@ impl Course<'_> {
     }
 
     /// Counts the run if its link kept its promise, else a repetition of it, alone.
-    fn believe(&mut self, made: (Run, Option<Report>)) -> Result<(), LabError> {
+    fn accept_or_repeat(&mut self, made: (Run, Option<Report>)) -> Result<(), LabError> {
         let (mut run, mut report) = made;
         let mut repeats = 0;
         while let Some(why) = report.as_ref().and_then(Report::broken_promise) {
-            if repeats == REPEATS {
-                self.leave_out(run.subject, run.round, why);
+            if repeats == MAX_REPEATS {
+                self.add_void(run.subject, run.round, why);
                 return Ok(());
             }
             repeats += 1;
-            self.tell(Event::Repeating { subject: run.subject, why: &why });
+            self.report(Event::Repeating { subject: run.subject, why: &why });
             (run, report) = make(self.plan, run.subject, run.round)?;
         }
         run.repeated = repeats;
-        self.tell(Event::Counted(&run));
+        self.report(Event::Counted(&run));
         self.so_far.runs.push(run);
         Ok(())
     }
@@ -181,19 +181,19 @@ impl Course<'_> {
     /// Measures what some subjects do to a flow of cubic, as the plan wants it.
     fn fairness(&mut self) -> Result<(), LabError> {
         let which = match self.plan.fairness {
-            _ if self.so_far.ended.cut.is_some() => Vec::new(),
+            _ if self.so_far.ended.interrupted.is_some() => Vec::new(),
             Fairness::Never => Vec::new(),
             Fairness::Always => {
                 let findings = Findings::of(&self.so_far);
                 let mut which = best_of_each(&findings);
                 let best =
-                    findings.recommendation.as_ref().map(|told| findings.rows[told.best].subject);
+                    findings.recommendation.as_ref().map(|flow| findings.rows[flow.best].subject);
                 which.extend(best.filter(|best| !which.contains(best)));
                 which
             }
             Fairness::WhereAdvised => {
                 let findings = Findings::of(&self.so_far);
-                let owes = findings.recommendation.as_ref().and_then(Recommendation::owes_shares);
+                let owes = findings.recommendation.as_ref().and_then(Recommendation::needs_shares);
                 owes.map(|row| findings.rows[row].subject).into_iter().collect()
             }
         };
@@ -203,21 +203,21 @@ impl Course<'_> {
             if let Event::Void(one) = &event {
                 void.push((*one).clone());
             }
-            let told = watch(event);
-            if let ControlFlow::Break(why) = &told {
+            let flow = watch(event);
+            if let ControlFlow::Break(why) = &flow {
                 cut.get_or_insert_with(|| why.clone());
             }
-            told
+            flow
         })?;
         self.so_far.beside.extend(beside);
         self.so_far.void.extend(void);
-        self.so_far.ended.cut = self.so_far.ended.cut.take().or(cut);
+        self.so_far.ended.interrupted = self.so_far.ended.interrupted.take().or(cut);
         Ok(())
     }
 
-    fn leave_out(&mut self, subject: usize, round: u32, why: String) {
+    fn add_void(&mut self, subject: usize, round: u32, why: String) {
         let void = Void { subject, round, why, beside: false };
-        self.tell(Event::Void(&void));
+        self.report(Event::Void(&void));
         self.so_far.void.push(void);
     }
 
@@ -262,10 +262,11 @@ fn at_once(plan: &Plan, batch: &[usize], round: u32) -> Vec<Made> {
 /// Makes the path, lets the subject use it, and takes it down.
 fn make(plan: &Plan, subject: usize, round: u32) -> Made {
     let path = plan.path.up(plan.seed.wrapping_add(round.into()))?;
-    let orders = Orders { load: plan.load, latency: plan.latency, port: plan.port };
-    let outcome = plan.subjects[subject].run(&path, &orders).map_err(|error| path.judged(error))?;
+    let options = RunOptions { load: plan.load, latency: plan.latency, port: plan.port };
+    let outcome =
+        plan.subjects[subject].run(&path, &options).map_err(|error| path.judged(error))?;
     let report = path.down()?;
-    let link = report.as_ref().map(LinkWords::of);
+    let link = report.as_ref().map(LinkFigures::of);
     let run =
         Run { subject, round, flows: outcome.flows, latency: outcome.latency, link, repeated: 0 };
     Ok((run, report))

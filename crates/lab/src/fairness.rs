@@ -24,7 +24,7 @@ use crate::path::{Path, PathUp};
 use crate::plan::Plan;
 use crate::record::{Beside, Received, Void};
 use crate::setting::{Buffers, Setting, Settings};
-use crate::subject::{Orders, Outcome, Subject};
+use crate::subject::{Outcome, RunOptions, Subject};
 
 /// The queues, in bandwidth-delay products.
 const QUEUES: [f64; 2] = [1.0, 4.0];
@@ -32,7 +32,7 @@ const QUEUES: [f64; 2] = [1.0, 4.0];
 /// less: the spread of a share is seen, and a tenth of it does not matter.
 const ROUNDS: u32 = 3;
 /// How often a run whose link missed its promise is repeated alone before it is given up.
-const REPEATS: u32 = 2;
+const MAX_REPEATS: u32 = 2;
 /// Of the time in which both are there, the first so many parts of a hundred do not count,
 const START_PERCENT: u32 = 25;
 /// nor so many round trips, as long as these are not more than half of it.
@@ -71,11 +71,11 @@ pub fn fairness(
             return Ok(all);
         }
         for ((pair, round), made) in batch.iter().zip(at_once(plan, batch)) {
-            match made.and_then(|made| pair.believed(plan, *round, made, watch)) {
+            match made.and_then(|made| pair.accept_or_repeat(plan, *round, made, watch)) {
                 Ok(beside) => {
-                    let told = watch(Event::Beside(&beside));
+                    let flow = watch(Event::Beside(&beside));
                     all.push(beside);
-                    if told.is_break() {
+                    if flow.is_break() {
                         return Ok(all);
                     }
                 }
@@ -142,12 +142,9 @@ pub fn beside(
     let settings = own(plan, subject)
         .ok_or_else(|| LabError::Unsuited("only our own sender runs beside cubic".to_owned()))?;
     let pair = Pair { subject, settings, queue };
-    pair.believed(
-        plan,
-        round,
-        pair.make(plan, round)?,
-        &mut |_| std::ops::ControlFlow::Continue(()),
-    )
+    pair.accept_or_repeat(plan, round, pair.make(plan, round)?, &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    })
 }
 
 /// A subject, and the queue over which it meets cubic.
@@ -159,7 +156,7 @@ struct Pair {
 
 impl Pair {
     /// The run if its link kept its promise, else a repetition of it, alone.
-    fn believed(
+    fn accept_or_repeat(
         &self,
         plan: &Plan,
         round: u32,
@@ -169,7 +166,7 @@ impl Pair {
         let (mut beside, mut report) = made;
         let mut repeats = 0;
         while let Some(why) = report.as_ref().and_then(Report::broken_promise) {
-            if repeats == REPEATS {
+            if repeats == MAX_REPEATS {
                 return Err(LabError::Unsuited(why));
             }
             repeats += 1;
@@ -186,7 +183,7 @@ impl Pair {
         let (subject, cubic) = self.both(plan, &up);
         let (subject, cubic) = (received(subject?), received(cubic?));
         let report = up.down()?;
-        let window = Window::of(&subject, &cubic, path.words().rtt.unwrap_or_default())?;
+        let window = Window::of(&subject, &cubic, path.description().rtt.unwrap_or_default())?;
         let beside = Beside {
             subject: self.subject,
             round,
@@ -201,16 +198,16 @@ impl Pair {
     fn both(&self, plan: &Plan, path: &PathUp) -> (Ran, Ran) {
         let direction = self.settings.direction;
         let cubic = Settings { direction, ..Settings::new("cubic", Buffers::Auto) };
-        let orders = Orders { load: plan.load, latency: false, port: plan.port };
+        let options = RunOptions { load: plan.load, latency: false, port: plan.port };
         let start = Barrier::new(2);
         thread::scope(|scope| {
             let cubic = scope.spawn(|| {
                 start.wait();
                 // The other has the port that was asked for.
-                cubic.run(path, &Orders { port: 0, ..orders })
+                cubic.run(path, &RunOptions { port: 0, ..options })
             });
             start.wait();
-            (self.settings.run(path, &orders), joined(cubic))
+            (self.settings.run(path, &options), joined(cubic))
         })
     }
 }

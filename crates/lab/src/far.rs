@@ -11,9 +11,9 @@ use lastbyte_link::Way;
 use lastbyte_socket::SocketError;
 use lastbyte_socket::blocking::{Listener, Stream};
 
+use crate::admission::{Admission, Admitted};
 use crate::error::LabError;
-use crate::flow::{self, Asking, Reading, lock};
-use crate::guests::{Guest, Guests};
+use crate::flow::{self, ReceiveOptions, RequestSchedule, lock};
 use crate::record::Flow;
 use crate::run_state::RunState;
 use crate::task::{PREAMBLE, Purpose, Task, Token};
@@ -21,11 +21,11 @@ use crate::task::{PREAMBLE, Purpose, Task, Token};
 /// How long a connection may take to say what it is for.
 const PREAMBLE_WITHIN: Duration = Duration::from_secs(5);
 /// Connections of a run that have not yet said what they are for.
-const MOST_WAITING: usize = 128;
+const MAX_UNPROVEN: usize = 128;
 /// Connections that a run may have at once.
-const MOST_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 /// Between two looks whether the run is over.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// The far host, as the near one sees it, while a run is on.
 pub trait FarEnd: Send {
@@ -50,44 +50,44 @@ pub fn serve(
     listener: &Listener,
     task: &Task,
     token: &Token,
-    over: &RunState,
+    state: &RunState,
 ) -> Result<Vec<Flow>, LabError> {
     let run = Serving {
         task,
         token,
-        over,
+        state,
         began: Instant::now(),
-        taken: Mutex::new(Vec::new()),
+        claimed: Mutex::new(Vec::new()),
         flows: Mutex::new(Vec::new()),
         failed: Mutex::new(None),
     };
-    let guests = Guests::new(MOST_WAITING, MOST_CONNECTIONS);
+    let admission = Admission::new(MAX_UNPROVEN, MAX_CONNECTIONS);
     thread::scope(|scope| {
-        while over.goes_on() {
-            let stream = match listener.accept_within(LOOK_EVERY) {
+        while state.goes_on() {
+            let stream = match listener.accept_within(POLL_EVERY) {
                 Ok(stream) => stream,
                 Err(error) => {
                     // Without descriptors the connection waits on, and `accept` does not.
                     if error.cause.kind() != io::ErrorKind::TimedOut {
-                        thread::sleep(LOOK_EVERY);
+                        thread::sleep(POLL_EVERY);
                     }
                     continue;
                 }
             };
-            let Some(guest) = guests.enter(&stream) else { continue };
+            let Some(admitted) = admission.admit(&stream) else { continue };
             let run = &run;
             // One that says nothing useful is dropped, and so is one too many for the machine.
-            let serve = move || drop(run.serve(stream, &guest));
+            let serve = move || drop(run.serve(stream, &admitted));
             let _ = thread::Builder::new().spawn_scoped(scope, serve);
         }
-        while !guests.is_empty() {
+        while !admission.is_empty() {
             // Strangers that say nothing need not be waited for.
-            if over.is_aborted() {
-                guests.cut_all();
+            if state.is_aborted() {
+                admission.close_all();
             } else {
-                guests.cut_waiting();
+                admission.close_unproven();
             }
-            thread::sleep(LOOK_EVERY / 10);
+            thread::sleep(POLL_EVERY / 10);
         }
     });
     let Serving { flows, failed, .. } = run;
@@ -100,36 +100,36 @@ pub fn serve(
 struct Serving<'a> {
     task: &'a Task,
     token: &'a Token,
-    over: &'a RunState,
+    state: &'a RunState,
     began: Instant,
     /// Parts of the load that a connection has claimed: each is served once.
-    taken: Mutex<Vec<(Way, u32)>>,
+    claimed: Mutex<Vec<(Way, u32)>>,
     flows: Mutex<Vec<Flow>>,
     failed: Mutex<Option<LabError>>,
 }
 
 impl Serving<'_> {
-    fn serve(&self, mut stream: Stream, guest: &Guest<'_>) -> io::Result<()> {
+    fn serve(&self, mut stream: Stream, admitted: &Admitted<'_>) -> io::Result<()> {
         let mut preamble = [0; PREAMBLE];
         read_within(&mut stream, &mut preamble, PREAMBLE_WITHIN)?;
         stream.set_read_timeout(None)?;
         let purpose = Purpose::read(&preamble, self.task, self.token);
-        if purpose.is_none() || !guest.is_known() {
+        if purpose.is_none() || !admitted.set_proven() {
             return Ok(());
         }
         match purpose {
             Some(Purpose::Up(number)) if self.claim(Way::Up, number) => {
                 let settings = &self.task.settings;
-                let reading = Reading {
+                let reading = ReceiveOptions {
                     run_began: self.began,
                     rate: settings.read_rate,
-                    asks: Asking::of(self.task, number),
+                    requests: RequestSchedule::of(self.task, number),
                     most_bytes: self.task.load.share(number, settings.streams).bytes,
                     until: flow::until(self.task.load),
-                    given_up: Some(self.over),
+                    run: Some(self.state),
                 };
                 let received = flow::receive(stream, &reading);
-                self.keep(received.map(|received| Flow {
+                self.record(received.map(|received| Flow {
                     way: Way::Up,
                     stream: number,
                     aside: false,
@@ -138,9 +138,9 @@ impl Serving<'_> {
                 }));
             }
             Some(Purpose::Down(number)) if self.claim(Way::Down, number) => {
-                self.keep(self.send(stream, number));
+                self.record(self.send(stream, number));
             }
-            Some(Purpose::Echo) => echo(stream, self.over)?,
+            Some(Purpose::Echo) => echo(stream, self.state)?,
             _ => {}
         }
         Ok(())
@@ -155,13 +155,13 @@ impl Serving<'_> {
     }
 
     fn claim(&self, way: Way, number: u32) -> bool {
-        let mut taken = lock(&self.taken);
-        let free = !taken.contains(&(way, number));
-        taken.push((way, number));
+        let mut claimed = lock(&self.claimed);
+        let free = !claimed.contains(&(way, number));
+        claimed.push((way, number));
         free
     }
 
-    fn keep(&self, flow: Result<Flow, SocketError>) {
+    fn record(&self, flow: Result<Flow, SocketError>) {
         match flow {
             Ok(flow) => lock(&self.flows).push(flow),
             Err(error) => {
@@ -175,40 +175,40 @@ impl Serving<'_> {
 /// Reads exactly so much, within a time for all of it.
 pub(crate) fn read_within(
     stream: &mut Stream,
-    mut room: &mut [u8],
+    mut buffer: &mut [u8],
     within: Duration,
 ) -> io::Result<()> {
     let began = Instant::now();
-    while !room.is_empty() {
+    while !buffer.is_empty() {
         let left = within.saturating_sub(began.elapsed());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;
-        let length = stream.read(room)?;
+        let length = stream.read(buffer)?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        room = &mut room[length..];
+        buffer = &mut buffer[length..];
     }
     Ok(())
 }
 
 /// Sends back what comes, until it ends or the run is over. A probe is one byte: who sends many, or
 /// stays for long, or does not take the answer, is no probe.
-fn echo(mut stream: Stream, over: &RunState) -> io::Result<()> {
-    const MOST_BYTES: u64 = 64;
-    const MOST_TIME: Duration = Duration::from_secs(15);
+fn echo(mut stream: Stream, state: &RunState) -> io::Result<()> {
+    const MAX_BYTES: u64 = 64;
+    const MAX_TIME: Duration = Duration::from_secs(15);
     let began = Instant::now();
     let before = stream.bytes_read();
-    stream.set_read_timeout(Some(LOOK_EVERY))?;
-    let mut piece = [0; 64];
-    while over.goes_on() && began.elapsed() < MOST_TIME && stream.bytes_read() - before < MOST_BYTES
+    stream.set_read_timeout(Some(POLL_EVERY))?;
+    let mut buffer = [0; 64];
+    while state.goes_on() && began.elapsed() < MAX_TIME && stream.bytes_read() - before < MAX_BYTES
     {
-        match stream.read(&mut piece) {
+        match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => {
-                if stream.write_now(&piece[..length])? < length {
+                if stream.write_now(&buffer[..length])? < length {
                     break;
                 }
             }

@@ -1,6 +1,6 @@
 //! An experiment as JSON Lines: what was to be done, each run as it ended, how it all ended.
 //!
-//! A reader gets what is there: a file that was cut says so in [`Ended::cut`], and lines of kinds
+//! A reader gets what is there: a file that was cut says so in [`Ended::interrupted`], and lines of kinds
 //! that it does not know are passed over.
 
 use std::fs::File;
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::findings::Row;
 use crate::record::{
-    About, Beside, Ended, Experiment, Limited, LinkWay, LinkWords, Run, SCHEMA, Void,
+    About, Beside, Ended, Experiment, Limited, LinkDirection, LinkFigures, Run, SCHEMA, Void,
 };
 use crate::setting::Buffers;
 
 /// The longest line that is read: a run of a thousand connections for an hour.
-const LONGEST_LINE: u64 = 1 << 30;
+const MAX_LINE: u64 = 1 << 30;
 /// More than a plan may ask for.
-const MOST_ROUNDS: u32 = 10_000;
+const MAX_ROUNDS: u32 = 10_000;
 
 /// One line, to be written.
 #[derive(Debug, Serialize)]
@@ -226,7 +226,7 @@ pub enum ReadError {
 /// Reads an experiment from a file of JSON Lines.
 ///
 /// # Errors
-/// When there is none in it. A file without its last lines is none: see [`Ended::cut`].
+/// When there is none in it. A file without its last lines is none: see [`Ended::interrupted`].
 pub fn read(path: &Path) -> Result<Experiment, ReadError> {
     let failed = |cause| ReadError::File { path: path.to_owned(), cause };
     let mut from = BufReader::new(File::open(path).map_err(failed)?);
@@ -238,7 +238,7 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
     let mut ended = false;
     for line in 1.. {
         let mut bytes = Vec::new();
-        let length = io::Read::take(&mut *from, LONGEST_LINE).read_until(b'\n', &mut bytes);
+        let length = io::Read::take(&mut *from, MAX_LINE).read_until(b'\n', &mut bytes);
         let length = length.map_err(|cause| ReadError::File { path: path.to_owned(), cause })?;
         // What a kill or a full disk left of a line is none.
         if length == 0 || bytes.last() != Some(&b'\n') {
@@ -259,7 +259,7 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
                 let link = run.link.iter().all(is_plausible_link);
                 let latency = run.latency.iter().all(|latency| latency.unanswered < 1 << 20);
                 let flows = run.flows.iter().all(|flow| flow.is_plausible(u32::MAX));
-                if !(flows && link && latency && run.round <= MOST_ROUNDS) {
+                if !(flows && link && latency && run.round <= MAX_ROUNDS) {
                     let cause = "figures that no run has".to_owned();
                     return Err(ReadError::Line { path: path.to_owned(), line, cause });
                 }
@@ -279,7 +279,7 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
     experiment.void.retain(|void| void.subject < subjects);
     experiment.beside.retain(|beside| beside.subject < subjects);
     if !ended {
-        experiment.ended.cut = Some("the file ends before the experiment".to_owned());
+        experiment.ended.interrupted = Some("the file ends before the experiment".to_owned());
         experiment.ended.rounds =
             experiment.runs.iter().map(|run| run.round + 1).max().unwrap_or_default();
     }
@@ -287,18 +287,18 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
 }
 
 /// Whether sums of such counts are counts.
-fn is_plausible_link(link: &LinkWords) -> bool {
-    const MOST: u64 = 1 << 50;
-    let way = |way: &LinkWay| {
+fn is_plausible_link(link: &LinkFigures) -> bool {
+    const MAX: u64 = 1 << 50;
+    let way = |way: &LinkDirection| {
         let packets = [way.lost_packets, way.dropped_packets, way.policed_packets];
-        way.packets <= MOST && way.bytes <= MOST && packets.iter().all(|count| *count <= MOST)
+        way.packets <= MAX && way.bytes <= MAX && packets.iter().all(|count| *count <= MAX)
     };
-    way(&link.up) && way(&link.down) && link.device_drops_packets <= MOST
+    way(&link.up) && way(&link.down) && link.device_drops_packets <= MAX
 }
 
 fn begun(about: About, path: &Path) -> Result<Experiment, ReadError> {
     let rounds = about.rounds;
-    if rounds.most_rounds > MOST_ROUNDS || rounds.least_rounds > rounds.most_rounds {
+    if rounds.most_rounds > MAX_ROUNDS || rounds.least_rounds > rounds.most_rounds {
         let cause = "a number of rounds that no plan has".to_owned();
         return Err(ReadError::Line { path: path.to_owned(), line: 1, cause });
     }
@@ -319,7 +319,7 @@ fn begun(about: About, path: &Path) -> Result<Experiment, ReadError> {
 mod tests {
     use super::*;
     use crate::load::{Load, Rounds};
-    use crate::record::PathWords;
+    use crate::record::PathDescription;
     use crate::setting::{Buffers, Setting, Settings};
 
     fn about() -> About {
@@ -329,7 +329,7 @@ mod tests {
             kernel: "6".to_owned(),
             began_unix_s: 1,
             command: vec!["lastbyte".to_owned()],
-            path: PathWords::default(),
+            path: PathDescription::default(),
             subjects: vec![Setting::Own(Settings::new("cubic", Buffers::Auto))],
             load: Load::bytes(5),
             rounds: Rounds::exactly(2),
@@ -356,7 +356,7 @@ mod tests {
     fn what_is_written_is_read() {
         let (about, runs) = (about(), [run(0), run(1)]);
         let void = Void { subject: 0, round: 1, why: "late".to_owned(), beside: false };
-        let ended = Ended { rounds: 2, settled: Some(true), cut: None };
+        let ended = Ended { rounds: 2, settled: Some(true), interrupted: None };
         let bytes = written(&[
             Line::Plan(&about),
             Line::run(&runs[0], &about),
@@ -376,7 +376,7 @@ mod tests {
             written(&[Line::Plan(&about), Line::run(&one, &about), Line::run(&one, &about)]);
         let experiment = read_back(&bytes[..bytes.len() - 3]).unwrap();
         assert_eq!((experiment.runs.len(), experiment.ended.rounds), (1, 1));
-        assert!(experiment.ended.cut.is_some());
+        assert!(experiment.ended.interrupted.is_some());
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub struct Recommendation {
     pub confidence: Confidence,
     /// Whether the best may take from others on a shared path, so that it is advised only together
     /// with its shares beside cubic.
-    pub may_take: bool,
+    pub may_be_unfair: bool,
     /// Its shares beside cubic, where they were measured.
     pub shares: Vec<Share>,
     /// Other buffer settings of the best congestion control within 10 % of its best.
@@ -92,7 +92,7 @@ pub struct Recommendation {
 impl Recommendation {
     /// The row that must show what it does to others before it is advised.
     #[must_use]
-    pub fn owes_shares(&self) -> Option<usize> {
+    pub fn needs_shares(&self) -> Option<usize> {
         let ahead = matches!(self.confidence, Confidence::Certain | Confidence::Likely);
         (ahead && self.is_withheld()).then_some(self.best)
     }
@@ -100,7 +100,7 @@ impl Recommendation {
     /// Whether the best must not be advised, because nobody has measured what it does to others.
     #[must_use]
     pub fn is_withheld(&self) -> bool {
-        self.may_take && self.shares.is_empty()
+        self.may_be_unfair && self.shares.is_empty()
     }
 }
 
@@ -247,7 +247,11 @@ fn rule(experiment: &Experiment) -> Rule {
     let rounds = experiment.about.rounds;
     let (least, most) = (rounds.least_rounds as usize, rounds.most_rounds as usize);
     // What was cut is judged by what there is.
-    let most = if experiment.ended.cut.is_some() { experiment.ended.rounds as usize } else { most };
+    let most = if experiment.ended.interrupted.is_some() {
+        experiment.ended.rounds as usize
+    } else {
+        most
+    };
     // One round alone tells nothing of how they vary.
     Rule { least_rounds: least.max(2).min(most), most_rounds: most, ..Rule::default() }
 }
@@ -347,7 +351,7 @@ impl Recommendation {
             best,
             next,
             confidence,
-            may_take: congestion.is_none_or(|name| !SHARE_LIKE_CUBIC.contains(&name)),
+            may_be_unfair: congestion.is_none_or(|name| !SHARE_LIKE_CUBIC.contains(&name)),
             shares: rows[best].shares.clone(),
             buffers_alike: others().filter(|place| alike(&rows[*place])).collect(),
             buffers_costly: others().filter(|place| !alike(&rows[*place])).collect(),

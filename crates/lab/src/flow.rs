@@ -19,7 +19,7 @@ use lastbyte_sys::poll;
 use lastbyte_units::BitRate;
 
 use crate::load::Load;
-use crate::record::{Ending, LimitWord, Limited, Received, RoundTrip, Sample, Sent};
+use crate::record::{Ending, LimitKind, Limited, Received, RoundTrip, Sample, Sent};
 use crate::run_state::RunState;
 use crate::task::{PROBE_EVERY, Task};
 
@@ -38,40 +38,40 @@ const CHUNK: usize = 8 * FRAME;
 /// The number at the head of a frame.
 const HEAD: usize = 4;
 /// How long a sender sleeps at most, so that it sees questions and the end of its time.
-const NAP: Duration = Duration::from_millis(20);
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 /// Between two looks for questions.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_EVERY: Duration = Duration::from_millis(5);
 /// Questions that may wait for their frame; a peer that asks more gets fewer answers.
-const MOST_QUESTIONS: usize = 64;
+const MAX_REQUESTS: usize = 64;
 
 /// How a receiver reads.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading<'a> {
+pub struct ReceiveOptions<'a> {
     /// When the run began on this host.
     pub run_began: Instant,
     /// The rate at which the program reads; `None` for as fast as it can.
     pub rate: Option<BitRate>,
     /// When to ask for round trips through the load; `None` never.
-    pub asks: Option<Asking>,
+    pub requests: Option<RequestSchedule>,
     /// What the sender may send at most: who sends more is not read on.
     pub most_bytes: Option<u64>,
     /// When it must be over: what is there later is left. Without it a sender that never quite stalls
     /// has no end, nor has a reader that is slower than what waits for it.
     pub until: Option<Instant>,
     /// Whether the run is given up meanwhile.
-    pub given_up: Option<&'a RunState>,
+    pub run: Option<&'a RunState>,
 }
 
 /// When a receiver asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asking {
+pub struct RequestSchedule {
     /// For the first time.
     pub first: Duration,
     /// And then again, after so long each time.
     pub every: Duration,
 }
 
-impl Asking {
+impl RequestSchedule {
     /// When the receiver of one of a task's connections asks.
     pub(crate) fn of(task: &Task, stream: u32) -> Option<Self> {
         task.latency.then(|| Self::in_turn(stream, task.settings.streams))
@@ -95,15 +95,15 @@ pub(crate) fn until(load: Load) -> Option<Instant> {
 ///
 /// # Errors
 /// When the kernel does not answer about the connection.
-pub fn receive(mut stream: Stream, reading: &Reading<'_>) -> Result<Received, SocketError> {
+pub fn receive(mut stream: Stream, reading: &ReceiveOptions<'_>) -> Result<Received, SocketError> {
     let before = stream.bytes_read();
     let began = Instant::now();
     let mut counter = Counter::new(began);
     // A read that waits for ever is a sender that vanished.
     let _ = stream.set_read_timeout(Some(STALLED));
-    if let Some(asking) = reading.asks {
+    if let Some(schedule) = reading.requests {
         let (read, write) = stream.into_split();
-        let (read, write) = ask_and_count((read, write), asking, &mut counter, reading);
+        let (read, write) = request_and_count((read, write), schedule, &mut counter, reading);
         stream = read.reunite(write).unwrap_or_else(|_| unreachable!("two halves of one stream"));
     } else {
         counter.count(&mut stream, reading);
@@ -120,25 +120,25 @@ pub fn receive(mut stream: Stream, reading: &Reading<'_>) -> Result<Received, So
 }
 
 /// Reads with one thread and asks with another.
-fn ask_and_count(
+fn request_and_count(
     (mut read, mut write): (OwnedReadHalf, OwnedWriteHalf),
-    asking: Asking,
+    schedule: RequestSchedule,
     counter: &mut Counter,
-    reading: &Reading<'_>,
+    reading: &ReceiveOptions<'_>,
 ) -> (OwnedReadHalf, OwnedWriteHalf) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    counter.asked = Some(Arc::clone(&asked));
+    let requested_at = Arc::new(Mutex::new(Vec::new()));
+    counter.requested_at = Some(Arc::clone(&requested_at));
     thread::scope(|scope| {
         let (stop, stopped) = mpsc::channel::<()>();
-        let asker = scope.spawn(|| {
+        let requester = scope.spawn(|| {
             let stopped = stopped;
-            let mut wait = asking.first;
+            let mut wait = schedule.first;
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(wait) {
-                wait = asking.every;
+                wait = schedule.every;
                 let number = {
-                    let mut asked = lock(&asked);
-                    asked.push(Instant::now());
-                    u32::try_from(asked.len()).unwrap_or(u32::MAX)
+                    let mut requested_at = lock(&requested_at);
+                    requested_at.push(Instant::now());
+                    u32::try_from(requested_at.len()).unwrap_or(u32::MAX)
                 };
                 if write.write_all(&number.to_be_bytes()).is_err() {
                     break;
@@ -148,7 +148,7 @@ fn ask_and_count(
         });
         counter.count(&mut read, reading);
         drop(stop);
-        let write = asker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let write = requester.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (read, write)
     })
 }
@@ -165,7 +165,7 @@ struct Counter {
     /// Bytes read: says where in a frame the next one lies.
     position: usize,
     head: [u8; HEAD],
-    asked: Option<Arc<Mutex<Vec<Instant>>>>,
+    requested_at: Option<Arc<Mutex<Vec<Instant>>>>,
     answers: Vec<RoundTrip>,
 }
 
@@ -177,19 +177,19 @@ impl Counter {
             tenths: Vec::new(),
             position: 0,
             head: [0; HEAD],
-            asked: None,
+            requested_at: None,
             answers: Vec::new(),
         }
     }
 
     /// Reads to the end. A cut is known by `ended`, a stall by its absence.
-    fn count(&mut self, from: &mut impl Read, reading: &Reading<'_>) {
+    fn count(&mut self, from: &mut impl Read, reading: &ReceiveOptions<'_>) {
         let mut chunk = vec![0; CHUNK];
         let mut total = 0;
         let most = reading.most_bytes.unwrap_or(u64::MAX);
         let is_over = || {
             reading.until.is_some_and(|until| Instant::now() > until)
-                || reading.given_up.is_some_and(RunState::is_aborted)
+                || reading.run.is_some_and(RunState::is_aborted)
         };
         while total <= most && !is_over() {
             let room = match reading.rate {
@@ -197,7 +197,7 @@ impl Counter {
                 None => CHUNK,
             };
             if room == 0 {
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_EVERY);
                 continue;
             }
             let Ok(bytes @ 1..) = from.read(&mut chunk[..room]) else { return };
@@ -209,14 +209,14 @@ impl Counter {
                 self.tenths.resize(tenth + 1, 0);
             }
             self.tenths[tenth] += bytes as u64;
-            if self.asked.is_some() {
-                self.look_at(&chunk[..bytes]);
+            if self.requested_at.is_some() {
+                self.find_answers(&chunk[..bytes]);
             }
         }
     }
 
     /// Looks for answers in the heads of frames.
-    fn look_at(&mut self, bytes: &[u8]) {
+    fn find_answers(&mut self, bytes: &[u8]) {
         let mut at = 0;
         while at < bytes.len() {
             let place = (self.position + at) % FRAME;
@@ -234,9 +234,9 @@ impl Counter {
     }
 
     fn take(&mut self, number: u32) {
-        let Some(asked) = &self.asked else { return };
+        let Some(requested_at) = &self.requested_at else { return };
         let place = (number as usize).wrapping_sub(1);
-        if let Some(when) = lock(asked).get(place).copied() {
+        if let Some(when) = lock(requested_at).get(place).copied() {
             let (at, took) = (when - self.began, self.last_byte - when);
             self.answers.push(RoundTrip { at, took });
         }
@@ -313,10 +313,10 @@ struct Writer<'a> {
     /// The next write's length at most: a frame after a wait, and twice as much after each write.
     /// Below a chunk the kernel is asked for room first: a write that does not ask goes past
     /// `TCP_NOTSENT_LOWAT` by up to 64 KiB.
-    reach: usize,
-    questions: VecDeque<u32>,
+    max_write: usize,
+    requests: VecDeque<u32>,
     /// What is left of a question that came in parts.
-    part: Vec<u8>,
+    incomplete: Vec<u8>,
     looked: Instant,
 }
 
@@ -333,9 +333,9 @@ impl<'a> Writer<'a> {
             chunk,
             at: 0,
             written: 0,
-            reach: CHUNK,
-            questions: VecDeque::new(),
-            part: Vec::new(),
+            max_write: CHUNK,
+            requests: VecDeque::new(),
+            incomplete: Vec::new(),
             looked: started,
         }
     }
@@ -350,25 +350,25 @@ impl<'a> Writer<'a> {
             if left == 0 {
                 return Ok(());
             }
-            self.look_for_questions();
+            self.read_requests();
             let left = usize::try_from(left).unwrap_or(usize::MAX);
-            let mut room = self.room().min(self.reach).min(left);
+            let mut room = self.room().min(self.max_write).min(left);
             if let Some(rate) = rate {
                 room = room.min(allowed(rate, self.started, self.written));
                 if room == 0 {
-                    thread::sleep(LOOK_EVERY);
+                    thread::sleep(POLL_EVERY);
                     progress = Instant::now();
                     continue;
                 }
             }
-            let written = match self.reach < CHUNK && !self.has_room()? {
+            let written = match self.max_write < CHUNK && !self.is_writable()? {
                 true => Err(io::ErrorKind::WouldBlock.into()),
                 false => self.stream.write_now(&self.chunk[self.at..self.at + room]),
             };
             match written {
                 Ok(bytes) => {
                     self.advance(bytes);
-                    self.reach = (self.reach * 2).min(CHUNK);
+                    self.max_write = (self.max_write * 2).min(CHUNK);
                     progress = Instant::now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -376,14 +376,14 @@ impl<'a> Writer<'a> {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     self.wait(load)?;
-                    self.reach = FRAME;
+                    self.max_write = FRAME;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn has_room(&self) -> io::Result<bool> {
+    fn is_writable(&self) -> io::Result<bool> {
         Ok(poll::wait_for(self.stream, poll::WRITABLE, Duration::ZERO)?.writable)
     }
 
@@ -394,12 +394,12 @@ impl<'a> Writer<'a> {
         let answering = self.chunk[self.at - in_frame..][..HEAD] != [0; HEAD];
         if in_frame == 0
             && !answering
-            && let Some(number) = self.questions.pop_front()
+            && let Some(number) = self.requests.pop_front()
         {
             self.chunk[self.at..self.at + HEAD].copy_from_slice(&number.to_be_bytes());
             return FRAME;
         }
-        if answering || !self.questions.is_empty() { FRAME - in_frame } else { CHUNK - self.at }
+        if answering || !self.requests.is_empty() { FRAME - in_frame } else { CHUNK - self.at }
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -413,25 +413,25 @@ impl<'a> Writer<'a> {
     }
 
     fn wait(&self, load: Load) -> io::Result<()> {
-        let left = load.time.map_or(NAP, |time| time.saturating_sub(self.started.elapsed()));
-        self.waiting.during(|| self.stream.wait(false, true, left.min(NAP)))
+        let left = load.time.map_or(MAX_SLEEP, |time| time.saturating_sub(self.started.elapsed()));
+        self.waiting.during(|| self.stream.wait(false, true, left.min(MAX_SLEEP)))
     }
 
-    fn look_for_questions(&mut self) {
-        if self.looked.elapsed() < LOOK_EVERY {
+    fn read_requests(&mut self) {
+        if self.looked.elapsed() < POLL_EVERY {
             return;
         }
         self.looked = Instant::now();
         let mut bytes = [0; 4 * HEAD];
         // Nothing there, an end, or a cut: a write will tell.
         let Ok(length) = self.stream.read_now(&mut bytes) else { return };
-        self.part.extend_from_slice(&bytes[..length]);
-        while self.part.len() >= HEAD {
-            let number: Vec<u8> = self.part.drain(..HEAD).collect();
+        self.incomplete.extend_from_slice(&bytes[..length]);
+        while self.incomplete.len() >= HEAD {
+            let number: Vec<u8> = self.incomplete.drain(..HEAD).collect();
             if let Ok(number) = <[u8; HEAD]>::try_from(number)
-                && self.questions.len() < MOST_QUESTIONS
+                && self.requests.len() < MAX_REQUESTS
             {
-                self.questions.push_back(u32::from_be_bytes(number));
+                self.requests.push_back(u32::from_be_bytes(number));
             }
         }
     }
@@ -458,7 +458,7 @@ fn watch(
             let waited = waited.zip(had_waited).map(|(now, then)| now.saturating_sub(then));
             let mut interval = Limits::default();
             interval.add(&before, &moment, at - then, waited);
-            limited_by = interval.first().map(|(limit, _)| LimitWord::from(limit));
+            limited_by = interval.first().map(|(limit, _)| LimitKind::from(limit));
             limits += interval;
         }
         samples.push(Sample::of(at, &moment.info, limited_by));
@@ -509,7 +509,7 @@ impl Waiting {
 
 impl Sample {
     /// What is kept of the kernel's view.
-    pub(crate) fn of(at: Duration, info: &TcpInfo, limited_by: Option<LimitWord>) -> Self {
+    pub(crate) fn of(at: Duration, info: &TcpInfo, limited_by: Option<LimitKind>) -> Self {
         let bytes = |segments: u32| u64::from(segments) * u64::from(info.snd_mss);
         Self {
             at,
@@ -530,13 +530,13 @@ impl From<&Limits> for Limited {
     fn from(limits: &Limits) -> Self {
         let mut limited = Self::default();
         for (limit, share) in LimitedBy::ALL.into_iter().zip(limits.shares()) {
-            *match LimitWord::from(limit) {
-                LimitWord::Application => &mut limited.application,
-                LimitWord::SendBuffer => &mut limited.send_buffer,
-                LimitWord::ReceiveWindow => &mut limited.receive_window,
-                LimitWord::CongestionWindow => &mut limited.congestion_window,
-                LimitWord::Pacing => &mut limited.pacing,
-                LimitWord::Unknown => &mut limited.unknown,
+            *match LimitKind::from(limit) {
+                LimitKind::Application => &mut limited.application,
+                LimitKind::SendBuffer => &mut limited.send_buffer,
+                LimitKind::ReceiveWindow => &mut limited.receive_window,
+                LimitKind::CongestionWindow => &mut limited.congestion_window,
+                LimitKind::Pacing => &mut limited.pacing,
+                LimitKind::Unknown => &mut limited.unknown,
             } += share;
         }
         limited

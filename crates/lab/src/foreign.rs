@@ -13,12 +13,12 @@
 //! Not seen: UDP, and with it QUIC; other protocols; what stays on one host. Bytes that a kernel has
 //! received and its program has not read are counted as received, and told of by themselves.
 
-mod book;
 mod command;
+mod connections;
 mod counters;
 mod error;
 mod launch;
-mod matched;
+mod pairs;
 mod watch;
 
 use std::io;
@@ -29,16 +29,16 @@ use lastbyte_host::sockets;
 use lastbyte_link::{Host, Link, Namespace};
 use lastbyte_sys::sock_diag::LISTENING;
 
-pub use book::{Connection, Sample};
 pub use command::ForeignCommand;
+pub use connections::{Connection, Sample};
 pub use counters::Counters;
 pub use error::{ForeignError, LaunchError};
 pub use launch::{Exit, InNamespace, Launch, Output, Running, Tail};
-pub use matched::{Ending, Pair, Stream, Way};
-pub use watch::{Seen, Watch, WatchError};
+pub use pairs::{Ending, Pair, Stream, Totals};
+pub use watch::{Observed, Watch, WatchError};
 
 /// Between two looks whether a program has ended, or something listens.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_EVERY: Duration = Duration::from_millis(5);
 /// Between two samples of a connection.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
@@ -57,9 +57,9 @@ pub struct Foreign {
     /// How long the near program ran.
     pub ran: Duration,
     /// Payload received at the far host.
-    pub up: Way,
+    pub up: Totals,
     /// Payload received at the near host.
-    pub down: Way,
+    pub down: Totals,
     /// The connections, the earliest first.
     pub connections: Vec<Pair>,
     /// What the near host's kernel counted.
@@ -95,7 +95,7 @@ pub fn run(
     let mut near = launch.launch(link.near(), &command.near)?;
     let started = Instant::now();
     while !near.has_ended() && started.elapsed() < time_limit {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_EVERY);
     }
     let ran = started.elapsed();
     let timed_out = !near.has_ended();
@@ -108,13 +108,13 @@ pub fn run(
     watches.empty();
 
     let (mut near_seen, mut far_seen) = watches.stop()?;
-    let connections = matched::pairs(&mut near_seen, &mut far_seen);
+    let connections = pairs::pairs(&mut near_seen, &mut far_seen);
     let overflows = near_seen.overflows + far_seen.overflows;
     let complete = overflows + near_seen.left_out + far_seen.left_out == 0;
-    let way = |to| matched::way(&connections, to, complete);
-    let (up, down) = (way(Host::Far), way(Host::Near));
+    let totals = |to| pairs::totals(&connections, to, complete);
+    let (up, down) = (totals(Host::Far), totals(Host::Near));
     if up.received + down.received == 0 {
-        let output = said(&near) + &far.as_ref().map(said).unwrap_or_default();
+        let output = last_output(&near) + &far.as_ref().map(last_output).unwrap_or_default();
         return Err(ForeignError::NoBytes { code: near.code, timed_out, output });
     }
     Ok(Foreign {
@@ -140,8 +140,8 @@ fn start_far(
     time_limit: Duration,
 ) -> Result<Box<dyn Running>, ForeignError> {
     /// A server that has more to do before it listens is unheard of.
-    const PATIENCE: Duration = Duration::from_secs(30);
-    let within = time_limit.min(PATIENCE);
+    const TIMEOUT: Duration = Duration::from_secs(30);
+    let within = time_limit.min(TIMEOUT);
     let mut far = launch.launch(host, command)?;
     let started = Instant::now();
     loop {
@@ -149,17 +149,17 @@ fn start_far(
         let ended = far.has_ended();
         if ended {
             let exit = far.end()?;
-            return Err(ForeignError::EndedEarly { code: exit.code, output: said(&exit) });
+            return Err(ForeignError::EndedEarly { code: exit.code, output: last_output(&exit) });
         }
         let listens = host.run(has_listener)?;
         if listens.map_err(|cause| ForeignError::Watch { host: Host::Far, cause })? {
             return Ok(far);
         }
         if started.elapsed() >= within {
-            let output = said(&far.end()?);
+            let output = last_output(&far.end()?);
             return Err(ForeignError::NothingListens { within, output });
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_EVERY);
     }
 }
 
@@ -173,14 +173,14 @@ fn end_far(mut far: Box<dyn Running>) -> Result<(Exit, bool), ForeignError> {
     const GRACE: Duration = Duration::from_millis(500);
     let began = Instant::now();
     while !far.has_ended() && began.elapsed() < GRACE {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_EVERY);
     }
     let ended = far.has_ended();
     Ok((far.end()?, ended))
 }
 
 /// The end of what a program said, for an error.
-fn said(exit: &Exit) -> String {
+fn last_output(exit: &Exit) -> String {
     const LINES: usize = 10;
     let text = exit.stdout.text.lines().chain(exit.stderr.text.lines());
     let lines: Vec<&str> = text.filter(|line| !line.trim().is_empty()).collect();
@@ -207,54 +207,55 @@ impl Watches {
     /// be acked, and nothing has changed for a while.
     fn settle(&self) {
         /// The send buffer at a hundredth of a slow path's rate.
-        const PATIENCE: Duration = Duration::from_secs(120);
+        const TIMEOUT: Duration = Duration::from_secs(120);
         /// What does not move for so long, with data in the queue, waits for a program that does not
         /// read, or a peer that is gone.
         const STUCK: Duration = Duration::from_secs(10);
         const QUIET: Duration = Duration::from_millis(200);
         let began = Instant::now();
-        self.look();
-        while began.elapsed() < PATIENCE {
-            let pulses = [self.near.pulse(), self.far.pulse()];
-            let still = pulses.map(|pulse| pulse.looked.saturating_sub(pulse.moved));
+        self.scan();
+        while began.elapsed() < TIMEOUT {
+            let pulses = [self.near.activity(), self.far.activity()];
+            let still =
+                pulses.map(|activity| activity.last_scan.saturating_sub(activity.last_change));
             let still = still[0].min(still[1]);
-            let queued = pulses.iter().any(|pulse| pulse.queued);
+            let queued = pulses.iter().any(|activity| activity.queued);
             let rtt = pulses[0].rtt.max(pulses[1].rtt);
-            let gone = pulses.iter().all(|pulse| pulse.open == 0);
+            let gone = pulses.iter().all(|activity| activity.open == 0);
             if gone || still >= if queued { STUCK } else { QUIET } + 2 * rtt {
                 return;
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 
     /// Waits, but not long, until the sockets that the far program left behind are gone.
     fn empty(&self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
+        const TIMEOUT: Duration = Duration::from_secs(1);
         let began = Instant::now();
-        self.look();
-        while began.elapsed() < PATIENCE {
-            if self.near.pulse().open + self.far.pulse().open == 0 {
+        self.scan();
+        while began.elapsed() < TIMEOUT {
+            if self.near.activity().open + self.far.activity().open == 0 {
                 return;
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 
     /// Waits until both kernels were asked again: at most a second, should there be that many sockets.
-    fn look(&self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
+    fn scan(&self) {
+        const TIMEOUT: Duration = Duration::from_secs(1);
         let began = Instant::now();
-        let looks = || [self.near.pulse().looks, self.far.pulse().looks];
-        let before = looks();
-        while began.elapsed() < PATIENCE
-            && !before.iter().zip(looks()).all(|(before, now)| now > *before)
+        let scans = || [self.near.activity().scans, self.far.activity().scans];
+        let before = scans();
+        while began.elapsed() < TIMEOUT
+            && !before.iter().zip(scans()).all(|(before, now)| now > *before)
         {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 
-    fn stop(self) -> Result<(Seen, Seen), ForeignError> {
+    fn stop(self) -> Result<(Observed, Observed), ForeignError> {
         let near = self.near.stop().map_err(watching(Host::Near))?;
         Ok((near, self.far.stop().map_err(watching(Host::Far))?))
     }

@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod compare;
 mod error;
 mod event;
@@ -28,7 +29,6 @@ pub mod file;
 mod findings;
 pub mod flow;
 pub mod foreign;
-mod guests;
 pub mod latency;
 mod load;
 pub mod page;
@@ -59,5 +59,5 @@ pub use record::{Experiment, Run};
 pub use run_state::RunState;
 pub use setting::{Buffers, BuffersError, Command, Direction, DirectionError, Setting, Settings};
 pub use share::Share;
-pub use subject::{Orders, Outcome, Subject};
+pub use subject::{Outcome, RunOptions, Subject};
 pub use task::{Task, Token};

@@ -31,7 +31,7 @@ pub struct Advice {
     /// Sentences. The first one is the answer, at the top of the page.
     pub conclusion: Vec<String>,
     /// Ways to apply it: what each reaches (`this route`), and its exact lines.
-    pub ways: Vec<(String, Vec<String>)>,
+    pub methods: Vec<(String, Vec<String>)>,
     /// What to know before.
     pub warnings: Vec<String>,
 }
@@ -161,7 +161,7 @@ fn head(view: &View<'_>) -> Markup {
         header {
             p.kicker { "lastbyte lab · counted at the receiver" }
             h1 { bdi { (about.path.name) } }
-            @if !about.path.words.is_empty() { p.path { bdi { (about.path.words) } } }
+            @if !about.path.description.is_empty() { p.path { bdi { (about.path.description) } } }
             p.answer { (answer(view)) }
             p.meta {
                 (began(about))

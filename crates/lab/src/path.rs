@@ -12,7 +12,7 @@ use lastbyte_units::BitRate;
 
 use crate::error::LabError;
 use crate::far::{self, FarEnd};
-use crate::record::{Flow, LinkWay, LinkWords, PathWords};
+use crate::record::{Flow, LinkDirection, LinkFigures, PathDescription};
 use crate::remote::Remote;
 use crate::run_state::RunState;
 use crate::task::{Task, Token};
@@ -72,23 +72,23 @@ impl Path {
 
     /// The path in words and figures.
     #[must_use]
-    pub fn words(&self) -> PathWords {
+    pub fn description(&self) -> PathDescription {
         if let Self::Remote(remote) = self {
-            return remote.words();
+            return remote.description();
         }
         let Some(scenario) = self.scenario() else {
-            return PathWords {
+            return PathDescription {
                 name: "loopback".to_owned(),
-                words: "this machine's loopback interface".to_owned(),
-                ..PathWords::default()
+                description: "this machine's loopback interface".to_owned(),
+                ..PathDescription::default()
             };
         };
         let spec = &scenario.spec;
         let rate = |way: Way| spec.direction(way).rate.map(|rate| rate.bits_per_s());
-        PathWords {
+        PathDescription {
             name: scenario.name.clone(),
             emulated: true,
-            words: spec.to_string(),
+            description: spec.to_string(),
             rtt: Some(spec.rtt()),
             up_bits_per_s: rate(Way::Up),
             down_bits_per_s: rate(Way::Down),
@@ -167,11 +167,11 @@ impl PathUp {
         let _ = congestion.apply_to(&listener);
         let address = listener.local_addr().map_err(LabError::Receiver)?;
         let token = Token::new().map_err(LabError::Receiver)?;
-        let over = Arc::new(RunState::default());
-        let (task, told) = (task.clone(), Arc::clone(&over));
-        let serve = move || far::serve(&listener, &task, &token, &told);
+        let state = Arc::new(RunState::default());
+        let (task, served_state) = (task.clone(), Arc::clone(&state));
+        let serve = move || far::serve(&listener, &task, &token, &served_state);
         let thread = self.spawn(Host::Far, "far", serve)?;
-        Ok(Box::new(OwnFar { address, token, over, thread: Some(thread) }))
+        Ok(Box::new(OwnFar { address, token, state, thread: Some(thread) }))
     }
 
     /// Does `work` on a host and waits for it; on this machine where the path is no emulated one.
@@ -253,7 +253,7 @@ impl PathUp {
 struct OwnFar {
     address: SocketAddr,
     token: Token,
-    over: Arc<RunState>,
+    state: Arc<RunState>,
     thread: Option<FarThread>,
 }
 
@@ -269,7 +269,7 @@ impl FarEnd for OwnFar {
     }
 
     fn end(mut self: Box<Self>) -> Result<Vec<Flow>, LabError> {
-        self.over.end();
+        self.state.end();
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
     }
@@ -279,17 +279,17 @@ impl FarEnd for OwnFar {
 impl Drop for OwnFar {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.over.abort();
+            self.state.abort();
         }
     }
 }
 
-impl LinkWords {
+impl LinkFigures {
     /// What is kept of a link's report.
     #[must_use]
     pub fn of(report: &Report) -> Self {
         let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
-        let way = |one: &lastbyte_link::DirectionReport| LinkWay {
+        let way = |one: &lastbyte_link::DirectionReport| LinkDirection {
             packets: one.packets,
             bytes: one.bytes,
             lost_packets: one.lost,

@@ -40,7 +40,7 @@ const IDLE_WITHIN: Duration = Duration::from_secs(5);
 /// How long a handshake and its answer may take together.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Probes under way at once: at one each 100 ms, those of a queue of three seconds.
-const AT_ONCE: usize = 64;
+const MAX_PENDING: usize = 64;
 
 /// Where an echo is served.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub struct Echo {
     /// Its address.
     pub address: SocketAddr,
     /// What a connection has to say before it is one for an echo; often nothing.
-    pub hello: Vec<u8>,
+    pub preamble: Vec<u8>,
     /// What the path is known to carry in its slower direction: probes take little of it. Without it
     /// they take 32 kbit/s in each direction.
     pub capacity: Option<BitRate>,
@@ -59,13 +59,13 @@ impl Echo {
     /// capacity.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        Self { address, hello: Vec::new(), capacity: None }
+        Self { address, preamble: Vec::new(), capacity: None }
     }
 
     /// The echo of a run on the far host.
     pub(crate) fn of_run(path: &PathUp, address: SocketAddr, token: &Token) -> Self {
-        let hello = Purpose::Echo.preamble(token).to_vec();
-        Self { address, hello, capacity: path.capacity() }
+        let preamble = Purpose::Echo.preamble(token).to_vec();
+        Self { address, preamble, capacity: path.capacity() }
     }
 
     /// Between two probes beside a load.
@@ -97,14 +97,14 @@ impl Prober {
         let (idle, idle_known) = mpsc::channel();
         let thread = path.spawn(Host::Near, "prober", move || {
             let mut probing = Probing::new(&echo, &stopped);
-            probing.go(IDLE_EVERY, IDLE_PROBES, IDLE_WITHIN);
+            probing.run(IDLE_EVERY, IDLE_PROBES, IDLE_WITHIN);
             let took = |one: &RoundTrip| one.took;
             let latency = probing.end();
             let idle_trips: Vec<Duration> =
                 latency.handshakes.iter().chain(&latency.beside).map(took).collect();
             let mut probing = Probing::new(&echo, &stopped);
             let _ = idle.send(());
-            probing.go(echo.every(), usize::MAX, Duration::MAX);
+            probing.run(echo.every(), usize::MAX, Duration::MAX);
             Latency { idle: idle_trips, ..probing.end() }
         })?;
         // Nothing comes where the thread could not enter its host; it says so at the end.
@@ -136,7 +136,7 @@ struct Probing<'a> {
     echo: &'a Echo,
     stopped: &'a UnixStream,
     origin: Instant,
-    under_way: Vec<Probe>,
+    pending: Vec<Probe>,
     found: Latency,
 }
 
@@ -146,14 +146,14 @@ impl<'a> Probing<'a> {
             echo,
             stopped,
             origin: Instant::now(),
-            under_way: Vec::new(),
+            pending: Vec::new(),
             found: Latency::default(),
         }
     }
 
     /// Begins `most` probes, one `every` so often, and sees to their answers until all have ended,
     /// the time is over, or a word comes to stop.
-    fn go(&mut self, every: Duration, most: usize, within: Duration) {
+    fn run(&mut self, every: Duration, most: usize, within: Duration) {
         let (mut begun, mut due) = (0, self.origin);
         loop {
             let now = Instant::now();
@@ -165,7 +165,7 @@ impl<'a> Probing<'a> {
             }
             self.give_up(now);
             let left = within.saturating_sub(now - self.origin);
-            if left.is_zero() || (begun == most && self.under_way.is_empty()) {
+            if left.is_zero() || (begun == most && self.pending.is_empty()) {
                 return;
             }
             let wait = if begun < most { due.saturating_duration_since(now) } else { left };
@@ -178,22 +178,22 @@ impl<'a> Probing<'a> {
 
     /// Sends a SYN. At the bound on probes under way none is begun.
     fn begin(&mut self, now: Instant) {
-        if self.under_way.len() >= AT_ONCE {
+        if self.pending.len() >= MAX_PENDING {
             return;
         }
         let address = self.echo.address;
         let begun = socket::open_tcp_nonblocking(address)
             .and_then(|socket| socket::begin_connect(&socket, address).map(|()| socket));
         match begun {
-            Ok(socket) => self.under_way.push(Probe { socket, began: now, asked: None }),
+            Ok(socket) => self.pending.push(Probe { socket, began: now, asked: None }),
             Err(_) => self.found.unanswered += 1,
         }
     }
 
     fn give_up(&mut self, now: Instant) {
-        let before = self.under_way.len();
-        self.under_way.retain(|probe| now - probe.began < ANSWER_WITHIN);
-        self.unanswered(before - self.under_way.len());
+        let before = self.pending.len();
+        self.pending.retain(|probe| now - probe.began < ANSWER_WITHIN);
+        self.unanswered(before - self.pending.len());
     }
 
     fn unanswered(&mut self, count: usize) {
@@ -204,8 +204,9 @@ impl<'a> Probing<'a> {
     /// Waits for the next thing to happen, and does what follows from it. Whether it is to stop.
     fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         let stopped = self.stopped;
-        let mut wanted: [(&dyn AsFdDyn, i16); AT_ONCE + 1] = [(stopped, READABLE); AT_ONCE + 1];
-        for (slot, probe) in wanted[1..].iter_mut().zip(&self.under_way) {
+        let mut wanted: [(&dyn AsFdDyn, i16); MAX_PENDING + 1] =
+            [(stopped, READABLE); MAX_PENDING + 1];
+        for (slot, probe) in wanted[1..].iter_mut().zip(&self.pending) {
             let next = if probe.asked.is_none() { WRITABLE } else { READABLE };
             *slot = (&probe.socket, next);
         }
@@ -215,11 +216,11 @@ impl<'a> Probing<'a> {
             return Ok(true);
         }
         let mut failed = 0;
-        let under_way = std::mem::take(&mut self.under_way);
-        for (mut probe, ready) in under_way.into_iter().zip(&ready[1..]) {
-            match if *ready { self.go_on(&mut probe, now) } else { Ok(false) } {
+        let pending = std::mem::take(&mut self.pending);
+        for (mut probe, ready) in pending.into_iter().zip(&ready[1..]) {
+            match if *ready { self.advance(&mut probe, now) } else { Ok(false) } {
                 Ok(true) => {}
-                Ok(false) => self.under_way.push(probe),
+                Ok(false) => self.pending.push(probe),
                 Err(_) => failed += 1,
             }
         }
@@ -228,14 +229,14 @@ impl<'a> Probing<'a> {
     }
 
     /// What one probe does next. Whether it is answered.
-    fn go_on(&mut self, probe: &mut Probe, now: Instant) -> io::Result<bool> {
+    fn advance(&mut self, probe: &mut Probe, now: Instant) -> io::Result<bool> {
         let Some(asked) = probe.asked else {
             if let Some(error) = socket::take_error(&probe.socket)? {
                 return Err(error);
             }
-            self.found.handshakes.push(self.trip(probe.began, now));
+            self.found.handshakes.push(self.round_trip(probe.began, now));
             // In one write: a second small one would wait for the first to be acknowledged.
-            let question = [&self.echo.hello[..], b"?"].concat();
+            let question = [&self.echo.preamble[..], b"?"].concat();
             probe.asked = Some(Instant::now());
             let written = socket::send_now(&probe.socket, &question)?;
             return if written == question.len() {
@@ -246,7 +247,7 @@ impl<'a> Probing<'a> {
         };
         match socket::receive_now(&probe.socket, &mut [0; 1]) {
             Ok(1..) => {
-                self.found.beside.push(self.trip(asked, now));
+                self.found.beside.push(self.round_trip(asked, now));
                 Ok(true)
             }
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -255,18 +256,18 @@ impl<'a> Probing<'a> {
         }
     }
 
-    fn trip(&self, from: Instant, to: Instant) -> RoundTrip {
+    fn round_trip(&self, from: Instant, to: Instant) -> RoundTrip {
         RoundTrip { at: from - self.origin, took: to - from }
     }
 
     fn end(mut self) -> Latency {
-        self.unanswered(self.under_way.len());
+        self.unanswered(self.pending.len());
         self.found
     }
 }
 
 /// Between two looks whether an echo is over.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// A connection that has a place for so long has had its answer.
 const SERVE_WITHIN: Duration = Duration::from_secs(30);
 
@@ -277,12 +278,12 @@ const SERVE_WITHIN: Duration = Duration::from_secs(30);
 pub fn serve_echo(listener: &Listener, over: &AtomicBool) -> io::Result<()> {
     let mut served: Vec<(Stream, Instant)> = Vec::new();
     while !over.load(Ordering::Acquire) {
-        let wanted = if served.len() < AT_ONCE { READABLE } else { 0 };
-        let mut fds: [(&dyn AsFdDyn, i16); AT_ONCE + 1] = [(listener, wanted); AT_ONCE + 1];
+        let wanted = if served.len() < MAX_PENDING { READABLE } else { 0 };
+        let mut fds: [(&dyn AsFdDyn, i16); MAX_PENDING + 1] = [(listener, wanted); MAX_PENDING + 1];
         for (slot, (stream, _)) in fds[1..].iter_mut().zip(&served) {
             *slot = (stream, READABLE);
         }
-        let ready = poll::wait(fds, Some(LOOK_EVERY))?;
+        let ready = poll::wait(fds, Some(POLL_EVERY))?;
         let now = Instant::now();
         let mut place = 0;
         served.retain_mut(|(stream, since)| {
@@ -291,7 +292,7 @@ pub fn serve_echo(listener: &Listener, over: &AtomicBool) -> io::Result<()> {
             !over && (!ready[place] || send_back(stream))
         });
         if ready[0]
-            && served.len() < AT_ONCE
+            && served.len() < MAX_PENDING
             && let Ok(stream) = listener.accept_within(Duration::ZERO)
         {
             served.push((stream, now));
@@ -302,11 +303,11 @@ pub fn serve_echo(listener: &Listener, over: &AtomicBool) -> io::Result<()> {
 
 /// Whether the connection goes on.
 fn send_back(stream: &mut Stream) -> bool {
-    let mut piece = [0; 64];
-    match stream.read_now(&mut piece) {
+    let mut buffer = [0; 64];
+    match stream.read_now(&mut buffer) {
         Ok(0) => false,
         // A peer that fills our send buffer with its own words does not wait for the answer.
-        Ok(length) => stream.write_now(&piece[..length]).is_ok_and(|written| written == length),
+        Ok(length) => stream.write_now(&buffer[..length]).is_ok_and(|written| written == length),
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }

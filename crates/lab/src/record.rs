@@ -46,7 +46,7 @@ pub struct About {
     /// The words of the command line that made it.
     pub command: Vec<String>,
     /// Where.
-    pub path: PathWords,
+    pub path: PathDescription,
     /// What was compared.
     pub subjects: Vec<Setting>,
     /// How much each run sent.
@@ -64,13 +64,14 @@ pub struct About {
 /// A path in words and figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct PathWords {
+pub struct PathDescription {
     /// Its name: `loopback`, a scenario's, or a host's.
     pub name: String,
     /// Whether it was emulated.
     pub emulated: bool,
     /// What a reader wants to know of it.
-    pub words: String,
+    #[serde(rename = "words")]
+    pub description: String,
     /// The round trip with empty queues, where the path was made to have one.
     #[serde(rename = "rtt_s", with = "seconds::optional")]
     pub rtt: Option<Duration>,
@@ -101,7 +102,7 @@ pub struct Run {
     /// Round trips beside and inside the load, where they were probed.
     pub latency: Option<Latency>,
     /// What the link did, where there was one.
-    pub link: Option<LinkWords>,
+    pub link: Option<LinkFigures>,
     /// How often it was made before, and did not count because its link missed its promise.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeated: u32,
@@ -133,8 +134,9 @@ pub struct Ended {
     pub rounds: u32,
     /// Whether the order of the subjects is settled; `None` where it was not asked.
     pub settled: Option<bool>,
-    /// What ended it before its time, where something did.
-    pub cut: Option<String>,
+    /// What ended it early, if anything did.
+    #[serde(rename = "cut")]
+    pub interrupted: Option<String>,
 }
 
 /// One connection of a run: what its receiver counted, and what its sender knows.
@@ -268,14 +270,14 @@ pub struct Sample {
     /// The receiver's window.
     pub peer_window_bytes: Option<u32>,
     /// What held the sender back most since the sample before.
-    pub limited_by: Option<LimitWord>,
+    pub limited_by: Option<LimitKind>,
 }
 
 /// [`LimitedBy`], as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "as in `LimitedBy`")]
-pub enum LimitWord {
+pub enum LimitKind {
     Application,
     SendBuffer,
     ReceiveWindow,
@@ -318,11 +320,11 @@ pub struct RoundTrip {
 /// What a link did, and how true it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct LinkWords {
+pub struct LinkFigures {
     /// From the near host to the far one.
-    pub up: LinkWay,
+    pub up: LinkDirection,
     /// From the far host to the near one.
-    pub down: LinkWay,
+    pub down: LinkDirection,
     /// Packets that the devices dropped unasked.
     pub device_drops_packets: u64,
     /// How late packets were delivered: half of them at most this.
@@ -338,7 +340,7 @@ pub struct LinkWords {
 /// What a link did in one direction, all as asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "as in `lastbyte_link::DirectionReport`")]
-pub struct LinkWay {
+pub struct LinkDirection {
     #[serde(rename = "arrived_packets")]
     pub packets: u64,
     #[serde(rename = "arrived_bytes")]
@@ -449,7 +451,7 @@ impl Run {
         let (sent, resent) = self.sent_and_resent()?;
         let link = self.link.as_ref()?;
         let loaded = |way| self.flows.iter().any(|flow| flow.way == way);
-        let dropped = |way: &LinkWay| {
+        let dropped = |way: &LinkDirection| {
             let packets = way.lost_packets + way.dropped_packets + way.policed_packets;
             // Packets of the loaded direction are full ones but for a few.
             packets as f64 * way.bytes as f64 / way.packets.max(1) as f64
@@ -486,14 +488,14 @@ impl Flow {
     /// would not be a number.
     #[must_use]
     pub fn is_plausible(&self, streams: u32) -> bool {
-        const MOST_TIME: Duration = Duration::from_secs(1 << 20);
-        const MOST_BYTES: u64 = 1 << 50;
-        let time = |time: &Duration| *time <= MOST_TIME;
+        const MAX_TIME: Duration = Duration::from_secs(1 << 20);
+        const MAX_BYTES: u64 = 1 << 50;
+        let time = |time: &Duration| *time <= MAX_TIME;
         let received = self.received.as_ref().is_none_or(|received| {
             time(&received.began)
                 && time(&received.time)
-                && received.bytes <= MOST_BYTES
-                && received.tenths.iter().all(|bytes| *bytes <= MOST_BYTES)
+                && received.bytes <= MAX_BYTES
+                && received.tenths.iter().all(|bytes| *bytes <= MAX_BYTES)
                 && received.answers.iter().all(|trip| time(&trip.at) && time(&trip.took))
         });
         let sent = self.sent.as_ref().is_none_or(|sent| {
@@ -504,10 +506,10 @@ impl Flow {
             };
             time(&sent.writing)
                 && sent.min_rtt.as_ref().is_none_or(time)
-                && bytes.into_iter().flatten().all(|bytes| bytes <= MOST_BYTES)
+                && bytes.into_iter().flatten().all(|bytes| bytes <= MAX_BYTES)
                 && shares.iter().all(|(_, share)| (0.0..=1.001).contains(share))
                 && sent.samples.iter().all(|sample| {
-                    time(&sample.at) && bytes_of(sample).iter().all(|bytes| *bytes <= MOST_BYTES)
+                    time(&sample.at) && bytes_of(sample).iter().all(|bytes| *bytes <= MAX_BYTES)
                 })
         });
         self.stream < streams && received && sent
@@ -517,20 +519,20 @@ impl Flow {
 impl Limited {
     /// The shares with their names.
     #[must_use]
-    pub fn shares(&self) -> [(LimitWord, f64); 6] {
+    pub fn shares(&self) -> [(LimitKind, f64); 6] {
         [
-            (LimitWord::Application, self.application),
-            (LimitWord::SendBuffer, self.send_buffer),
-            (LimitWord::ReceiveWindow, self.receive_window),
-            (LimitWord::CongestionWindow, self.congestion_window),
-            (LimitWord::Pacing, self.pacing),
-            (LimitWord::Unknown, self.unknown),
+            (LimitKind::Application, self.application),
+            (LimitKind::SendBuffer, self.send_buffer),
+            (LimitKind::ReceiveWindow, self.receive_window),
+            (LimitKind::CongestionWindow, self.congestion_window),
+            (LimitKind::Pacing, self.pacing),
+            (LimitKind::Unknown, self.unknown),
         ]
     }
 
     /// The limit with the largest share; `None` where nothing was sampled.
     #[must_use]
-    pub fn first(&self) -> Option<(LimitWord, f64)> {
+    pub fn first(&self) -> Option<(LimitKind, f64)> {
         let largest = self.shares().into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
         largest.filter(|(_, share)| *share > 0.0)
     }
@@ -551,7 +553,7 @@ impl Limited {
     }
 }
 
-impl From<LimitedBy> for LimitWord {
+impl From<LimitedBy> for LimitKind {
     fn from(limit: LimitedBy) -> Self {
         match limit {
             LimitedBy::Application => Self::Application,
@@ -564,7 +566,7 @@ impl From<LimitedBy> for LimitWord {
     }
 }
 
-impl LimitWord {
+impl LimitKind {
     /// In the words of `ss -i`, which are short.
     #[must_use]
     pub fn short(self) -> &'static str {

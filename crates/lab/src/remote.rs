@@ -18,24 +18,24 @@ use lastbyte_socket::blocking::Stream;
 
 use crate::error::LabError;
 use crate::far::FarEnd;
-use crate::record::{Flow, PathWords};
+use crate::record::{Flow, PathDescription};
 use crate::task::{Task, Token, random};
 use channel::Channel;
 pub use channel::ChannelError;
-use protocol::{Answer, Key, Opened, Refusal, Request, Role};
-pub use server::{Limits, Note, Server};
+use protocol::{Key, Opened, Refusal, Request, Response, Role};
+pub use server::{Limits, Server, ServerEvent};
 
 /// How long the far host may take to prove that it has the key.
-const GREET_WITHIN: Duration = Duration::from_secs(10);
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// How long an answer may take for which nothing is done.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+const RESPONSE_WITHIN: Duration = Duration::from_secs(15);
 /// How long the far host may take to end its part: as long as a sender may take to prove its last
 /// bytes, and a reader to miss them.
 const END_WITHIN: Duration = Duration::from_secs(180);
 /// How long a connection may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Before each attempt to find a lost far host again.
-const WAITS: [Duration; 5] = [
+const RECONNECT_DELAYS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(500),
     Duration::from_secs(2),
@@ -77,7 +77,7 @@ struct State {
     /// Runs of this session.
     runs: u64,
     /// Bytes asked for so far, up and down.
-    asked: [u64; 2],
+    requested: [u64; 2],
 }
 
 impl Remote {
@@ -93,13 +93,13 @@ impl Remote {
         most_bytes: u64,
     ) -> Result<Arc<Self>, RemoteError> {
         let address = stream.peer_addr().map_err(|_| ChannelError::Closed)?;
-        let drawn = random::<16>().map_err(ChannelError::Io)?;
-        let experiment: String = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
+        let random_bytes = random::<16>().map_err(ChannelError::Io)?;
+        let experiment: String = random_bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let (mut channel, about) = begin(stream, &key, &experiment)?;
         let rtt = idle_rtt(&mut channel)?;
         let most_bytes =
             [about.most_bytes_up, about.most_bytes_down].map(|far| far.min(most_bytes));
-        let state = State { channel: Some(channel), runs: 0, asked: [0; 2] };
+        let state = State { channel: Some(channel), runs: 0, requested: [0; 2] };
         let name = name.to_owned();
         let state = Mutex::new(state);
         Ok(Arc::new(Self { name, address, key, experiment, about, rtt, most_bytes, state }))
@@ -131,18 +131,18 @@ impl Remote {
 
     /// The path in words and figures.
     #[must_use]
-    pub fn words(&self) -> PathWords {
+    pub fn description(&self) -> PathDescription {
         let Opened { version, kernel, .. } = &self.about;
-        PathWords {
+        PathDescription {
             name: self.name.clone(),
             emulated: false,
-            words: format!(
+            description: format!(
                 "to {} (lastbyte {version}, Linux {kernel}), idle round trip {:.2} ms",
                 self.address.ip().to_canonical(),
                 self.rtt.as_secs_f64() * 1e3
             ),
             rtt: Some(self.rtt),
-            ..PathWords::default()
+            ..PathDescription::default()
         }
     }
 
@@ -153,17 +153,17 @@ impl Remote {
     /// [`LabError::Gone`] where the far host is not to be found again.
     pub(crate) fn run(self: &Arc<Self>, task: &Task) -> Result<RemoteFar, LabError> {
         let mut state = self.lock();
-        let asked = self.asked_with(state.asked, task)?;
+        let requested = self.requested_with(state.requested, task)?;
         if state.channel.is_none() {
-            state.channel = Some(self.find_again()?);
+            state.channel = Some(self.reconnect()?);
             state.runs = 0;
         }
         let number = state.runs;
         let request = Request::Run { number, task: task.clone() };
-        match self.ask(&mut state, &request, ANSWER_WITHIN)? {
-            Answer::Listening { port } => {
+        match self.request(&mut state, &request, RESPONSE_WITHIN)? {
+            Response::Listening { port } => {
                 state.runs += 1;
-                state.asked = asked;
+                state.requested = requested;
                 let token = match &state.channel {
                     Some(channel) => channel.token(number),
                     None => return Err(LabError::Lost("there is no session".to_owned())),
@@ -174,11 +174,11 @@ impl Remote {
                 let streams = task.settings.streams;
                 Ok(RemoteFar { remote, number, address, token, streams })
             }
-            Answer::Refused(refusal) => {
+            Response::Refused(refusal) => {
                 state.runs += 1;
                 Err(refusal.into())
             }
-            _ => Err(self.out_of_turn(&mut state)),
+            _ => Err(self.unexpected_message(&mut state)),
         }
     }
 
@@ -192,31 +192,31 @@ impl Remote {
 
     /// What has been asked for with one more run: the limits hold over all of them, whoever made
     /// the plan.
-    fn asked_with(&self, mut asked: [u64; 2], task: &Task) -> Result<[u64; 2], LabError> {
+    fn requested_with(&self, mut requested: [u64; 2], task: &Task) -> Result<[u64; 2], LabError> {
         let Some(bytes) = task.load.bytes else {
             let why = "a run over a real path needs a limit of bytes";
             return Err(LabError::Unsuited(why.to_owned()));
         };
         for way in task.settings.direction.ways() {
-            let place = usize::from(*way == Way::Down);
-            asked[place] = asked[place].saturating_add(bytes);
-            if asked[place] > self.most_bytes[place] {
+            let index = usize::from(*way == Way::Down);
+            requested[index] = requested[index].saturating_add(bytes);
+            if requested[index] > self.most_bytes[index] {
                 return Err(LabError::Gone(format!(
                     "the {} bytes that may go {way} are used up",
-                    self.most_bytes[place]
+                    self.most_bytes[index]
                 )));
             }
         }
-        Ok(asked)
+        Ok(requested)
     }
 
-    fn find_again(&self) -> Result<Channel, LabError> {
+    fn reconnect(&self) -> Result<Channel, LabError> {
         let mut last = None;
-        for wait in WAITS {
+        for wait in RECONNECT_DELAYS {
             thread::sleep(wait);
             let stream = Stream::connect_with(
                 self.address,
-                &ConnectOptions::default().socket(channel::tune()).within(CONNECT_WITHIN),
+                &ConnectOptions::default().socket(channel::socket_options()).within(CONNECT_WITHIN),
             );
             let stream = match stream {
                 Ok(stream) => stream,
@@ -238,25 +238,25 @@ impl Remote {
         Err(LabError::Gone(last.unwrap_or_default()))
     }
 
-    fn ask(
+    fn request(
         &self,
         state: &mut State,
         request: &Request,
         within: Duration,
-    ) -> Result<Answer, LabError> {
+    ) -> Result<Response, LabError> {
         let Some(channel) = &mut state.channel else {
             return Err(LabError::Lost("there is no session".to_owned()));
         };
-        let answer = channel.send(request).and_then(|()| channel.receive_within(within));
-        answer.map_err(|error| {
+        let response = channel.send(request).and_then(|()| channel.receive_within(within));
+        response.map_err(|error| {
             state.channel = None;
             LabError::Lost(error.to_string())
         })
     }
 
-    fn out_of_turn(&self, state: &mut State) -> LabError {
+    fn unexpected_message(&self, state: &mut State) -> LabError {
         state.channel = None;
-        LabError::Lost(protocol::ProtocolError::OutOfTurn.to_string())
+        LabError::Lost(protocol::ProtocolError::UnexpectedMessage.to_string())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -272,22 +272,22 @@ impl Drop for Remote {
 
 /// Proves, and opens the experiment.
 fn begin(stream: Stream, key: &Key, experiment: &str) -> Result<(Channel, Opened), RemoteError> {
-    let mut channel = Channel::greet(stream, key, Role::Near, GREET_WITHIN)?;
+    let mut channel = Channel::handshake(stream, key, Role::Near, HANDSHAKE_WITHIN)?;
     channel.send(&Request::Open {
         experiment: experiment.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: Proc::default().kernel_release(),
     })?;
-    match channel.receive_within(ANSWER_WITHIN)? {
-        Answer::Opened(mut opened) => {
-            opened.version = plain(&opened.version);
-            opened.kernel = plain(&opened.kernel);
+    match channel.receive_within(RESPONSE_WITHIN)? {
+        Response::Opened(mut opened) => {
+            opened.version = escaped(&opened.version);
+            opened.kernel = escaped(&opened.kernel);
             opened.congestion.truncate(64);
-            opened.congestion.iter_mut().for_each(|name| *name = plain(name));
+            opened.congestion.iter_mut().for_each(|name| *name = escaped(name));
             Ok((channel, opened))
         }
-        Answer::Busy => Err(RemoteError::Busy),
-        _ => Err(ChannelError::Protocol(protocol::ProtocolError::OutOfTurn).into()),
+        Response::Busy => Err(RemoteError::Busy),
+        _ => Err(ChannelError::Protocol(protocol::ProtocolError::UnexpectedMessage).into()),
     }
 }
 
@@ -295,35 +295,35 @@ fn begin(stream: Stream, key: &Key, experiment: &str) -> Result<(Channel, Opened
 fn idle_rtt(channel: &mut Channel) -> Result<Duration, ChannelError> {
     let mut least = Duration::MAX;
     for _ in 0..PINGS {
-        let asked = Instant::now();
+        let requested = Instant::now();
         channel.send(&Request::Ping)?;
-        let Answer::Pong = channel.receive_within(ANSWER_WITHIN)? else {
-            return Err(protocol::ProtocolError::OutOfTurn.into());
+        let Response::Pong = channel.receive_within(RESPONSE_WITHIN)? else {
+            return Err(protocol::ProtocolError::UnexpectedMessage.into());
         };
-        least = least.min(asked.elapsed());
+        least = least.min(requested.elapsed());
     }
     Ok(least)
 }
 
 /// A text of the other host's, without what a terminal would obey, and not endless.
-fn plain(text: &str) -> String {
-    const MOST: usize = 300;
+fn escaped(text: &str) -> String {
+    const MAX: usize = 300;
     let escaped = |c: char| match c {
         '\'' | '"' | '\\' => c.to_string(),
         c => c.escape_debug().collect(),
     };
-    text.chars().take(MOST).map(escaped).collect()
+    text.chars().take(MAX).map(escaped).collect()
 }
 
 impl From<Refusal> for LabError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Congestion { name, why } => Self::Congestion {
-                name: plain(&name),
-                why: format!("on the far host: {}", plain(&why)),
+                name: escaped(&name),
+                why: format!("on the far host: {}", escaped(&why)),
             },
-            Refusal::Unsuited(why) => Self::Unsuited(plain(&why)),
-            Refusal::Far(why) => Self::Far(plain(&why)),
+            Refusal::Unsuited(why) => Self::Unsuited(escaped(&why)),
+            Refusal::Far(why) => Self::Far(escaped(&why)),
         }
     }
 }
@@ -351,21 +351,21 @@ impl FarEnd for RemoteFar {
     fn end(mut self: Box<Self>) -> Result<Vec<Flow>, LabError> {
         let Some(remote) = self.remote.take() else { return Ok(Vec::new()) };
         let mut state = remote.lock();
-        match remote.ask(&mut state, &Request::End { number: self.number }, END_WITHIN)? {
-            Answer::Done { mut flows } => {
+        match remote.request(&mut state, &Request::End { number: self.number }, END_WITHIN)? {
+            Response::Done { mut flows } => {
                 let most = 2 * self.streams as usize;
                 if flows.len() > most || !flows.iter().all(|flow| flow.is_plausible(self.streams)) {
                     return Err(LabError::Far("it counted what cannot be".to_owned()));
                 }
                 for sent in flows.iter_mut().filter_map(|flow| flow.sent.as_mut()) {
-                    sent.level = plain(&sent.level);
-                    sent.congestion = plain(&sent.congestion);
-                    sent.failure = sent.failure.as_deref().map(plain);
+                    sent.level = escaped(&sent.level);
+                    sent.congestion = escaped(&sent.congestion);
+                    sent.failure = sent.failure.as_deref().map(escaped);
                 }
                 Ok(flows)
             }
-            Answer::Failed(refusal) => Err(refusal.into()),
-            _ => Err(remote.out_of_turn(&mut state)),
+            Response::Failed(refusal) => Err(refusal.into()),
+            _ => Err(remote.unexpected_message(&mut state)),
         }
     }
 }

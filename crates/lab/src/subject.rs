@@ -11,7 +11,7 @@ use lastbyte_socket::ConnectOptions;
 use lastbyte_socket::blocking::Stream;
 
 use crate::error::LabError;
-use crate::flow::{self, Asking, Reading, STALLED};
+use crate::flow::{self, ReceiveOptions, RequestSchedule, STALLED};
 use crate::load::Load;
 use crate::path::PathUp;
 use crate::probe::{Echo, Prober};
@@ -28,12 +28,12 @@ pub trait Subject: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// When the run could not be made. A connection that was cut is no error: it is in the result.
-    fn run(&self, path: &PathUp, orders: &Orders) -> Result<Outcome, LabError>;
+    fn run(&self, path: &PathUp, options: &RunOptions) -> Result<Outcome, LabError>;
 }
 
 /// What a run is to be.
 #[derive(Clone, Copy, Debug)]
-pub struct Orders {
+pub struct RunOptions {
     /// How much to send.
     pub load: Load,
     /// Whether to probe round trips meanwhile.
@@ -56,16 +56,16 @@ impl Subject for Settings {
         Setting::Own(self.clone())
     }
 
-    fn run(&self, path: &PathUp, orders: &Orders) -> Result<Outcome, LabError> {
+    fn run(&self, path: &PathUp, options: &RunOptions) -> Result<Outcome, LabError> {
         prepare(path, self)?;
-        let task = Task { settings: self.clone(), load: orders.load, latency: orders.latency };
-        let far = path.far(&task, orders.port)?;
+        let task = Task { settings: self.clone(), load: options.load, latency: options.latency };
+        let far = path.far(&task, options.port)?;
         let (address, token) = (far.address(), far.token());
-        let prober = match orders.latency {
+        let prober = match options.latency {
             true => Some(Prober::start(path, Echo::of_run(path, address, &token))?),
             false => None,
         };
-        let peer = Peer { address, token, run_began: Instant::now() };
+        let peer = FarHost { address, token, run_began: Instant::now() };
         let threads: Vec<_> = self
             .direction
             .ways()
@@ -108,7 +108,7 @@ fn sizes(first: u64, limit: u64) -> String {
 
 /// The far host of a run.
 #[derive(Clone, Copy)]
-struct Peer {
+struct FarHost {
     address: SocketAddr,
     token: Token,
     run_began: Instant,
@@ -121,7 +121,7 @@ fn start(
     path: &PathUp,
     (way, stream): (Way, u32),
     task: &Task,
-    peer: Peer,
+    peer: FarHost,
 ) -> Result<NearThread, LabError> {
     let task = task.clone();
     let name = match way {
@@ -135,7 +135,7 @@ fn start(
     Ok(path.spawn(Host::Near, name, work)?)
 }
 
-fn send(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
+fn send(peer: FarHost, number: u32, task: &Task) -> Result<Flow, LabError> {
     let settings = &task.settings;
     let stream = connect(peer, Purpose::Up(number), task)?;
     let load = task.load.share(number, settings.streams);
@@ -143,22 +143,22 @@ fn send(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
     Ok(Flow { way: Way::Up, stream: number, aside: false, received: None, sent: Some(sent) })
 }
 
-fn receive(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
+fn receive(peer: FarHost, number: u32, task: &Task) -> Result<Flow, LabError> {
     let settings = &task.settings;
     let stream = connect(peer, Purpose::Down(number), task)?;
-    let reading = Reading {
+    let reading = ReceiveOptions {
         run_began: peer.run_began,
         rate: settings.read_rate,
-        asks: Asking::of(task, number),
+        requests: RequestSchedule::of(task, number),
         most_bytes: task.load.share(number, settings.streams).bytes,
         until: flow::until(task.load),
-        given_up: None,
+        run: None,
     };
     let received = flow::receive(stream, &reading)?;
     Ok(Flow { way: Way::Down, stream: number, aside: false, received: Some(received), sent: None })
 }
 
-fn connect(peer: Peer, purpose: Purpose, task: &Task) -> Result<Stream, LabError> {
+fn connect(peer: FarHost, purpose: Purpose, task: &Task) -> Result<Stream, LabError> {
     let settings = &task.settings;
     let tune = match purpose {
         Purpose::Up(_) => settings.sender(),

@@ -137,7 +137,7 @@ fn advise_congestion(
                         .to_owned(),
                 );
             }
-            if told.may_take {
+            if told.may_be_unfair {
                 advice.warnings.extend(what_it_takes(best, next, &told.shares));
             }
             if !told.is_withheld() && !little {

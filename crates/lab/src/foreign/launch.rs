@@ -51,7 +51,7 @@ pub struct Exit {
 /// The end of what a program wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// The last [`Tail::KEPT`] bytes at most; what is no UTF-8 is replaced.
+    /// The last [`Tail::CAPACITY`] bytes at most; what is no UTF-8 is replaced.
     pub text: String,
     /// Bytes before those.
     pub left_out: u64,
@@ -60,28 +60,28 @@ pub struct Output {
 /// Keeps the end of what is written into a pipe. A thread reads it until its end.
 #[derive(Debug)]
 pub struct Tail {
-    kept: Arc<Mutex<Kept>>,
+    retained: Arc<Mutex<Retained>>,
     ended: Receiver<()>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Retained {
     bytes: VecDeque<u8>,
     left_out: u64,
 }
 
 impl Tail {
     /// How much is kept, bytes.
-    pub const KEPT: usize = 64 * 1024;
+    pub const CAPACITY: usize = 64 * 1024;
 
     /// Begins to read.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn of(mut pipe: impl Read + Send + 'static) -> io::Result<Self> {
-        let kept = Arc::new(Mutex::new(Kept::default()));
+        let retained = Arc::new(Mutex::new(Retained::default()));
         let (end, ended) = mpsc::channel();
-        let filled = Arc::clone(&kept);
+        let filled = Arc::clone(&retained);
         thread::Builder::new().name("output".to_owned()).spawn(move || {
             let mut chunk = vec![0; 16 * 1024];
             loop {
@@ -93,32 +93,32 @@ impl Tail {
             }
             drop(end);
         })?;
-        Ok(Self { kept, ended })
+        Ok(Self { retained, ended })
     }
 
     /// What was written. Waits for the end of it, which comes with the last program that has the pipe
     /// open, but not long: that may be one that goes on for ever.
     #[must_use]
     pub fn take(self) -> Output {
-        const PATIENCE: Duration = Duration::from_secs(1);
-        let _ = self.ended.recv_timeout(PATIENCE);
-        let mut kept = lock(&self.kept);
-        let text = String::from_utf8_lossy(kept.bytes.make_contiguous()).into_owned();
-        Output { text, left_out: kept.left_out }
+        const TIMEOUT: Duration = Duration::from_secs(1);
+        let _ = self.ended.recv_timeout(TIMEOUT);
+        let mut retained = lock(&self.retained);
+        let text = String::from_utf8_lossy(retained.bytes.make_contiguous()).into_owned();
+        Output { text, left_out: retained.left_out }
     }
 }
 
-impl Kept {
+impl Retained {
     fn add(&mut self, chunk: &[u8]) {
         self.bytes.extend(chunk);
-        let beyond = self.bytes.len().saturating_sub(Tail::KEPT);
+        let beyond = self.bytes.len().saturating_sub(Tail::CAPACITY);
         self.bytes.drain(..beyond);
         self.left_out += beyond as u64;
     }
 }
 
-fn lock(kept: &Mutex<Kept>) -> std::sync::MutexGuard<'_, Kept> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(retained: &Mutex<Retained>) -> std::sync::MutexGuard<'_, Retained> {
+    retained.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts programs in a host's network namespace and nothing else: they see this machine's files and
@@ -220,8 +220,12 @@ impl Running for Program {
         let status = status.map_err(|cause| LaunchError::of(&self.command, cause))?;
         let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
         let code = u8::try_from(code.unwrap_or(255)).unwrap_or(255);
-        let said = |tail: Option<Tail>| tail.map(Tail::take).unwrap_or_default();
-        Ok(Exit { code, stdout: said(self.stdout.take()), stderr: said(self.stderr.take()) })
+        let last_output = |tail: Option<Tail>| tail.map(Tail::take).unwrap_or_default();
+        Ok(Exit {
+            code,
+            stdout: last_output(self.stdout.take()),
+            stderr: last_output(self.stderr.take()),
+        })
     }
 }
 
@@ -238,10 +242,10 @@ mod tests {
 
     #[test]
     fn the_end_of_a_long_output_is_kept() {
-        let long = vec![b'a'; 3 * Tail::KEPT];
+        let long = vec![b'a'; 3 * Tail::CAPACITY];
         let output = Tail::of(io::Cursor::new([&long[..], b"end\xFF"].concat())).unwrap().take();
         assert!(output.text.ends_with("aend\u{FFFD}"));
-        assert_eq!(output.left_out, 2 * Tail::KEPT as u64 + 4);
+        assert_eq!(output.left_out, 2 * Tail::CAPACITY as u64 + 4);
         assert_eq!(Tail::of(io::empty()).unwrap().take(), Output::default());
     }
 }

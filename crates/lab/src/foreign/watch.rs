@@ -12,7 +12,7 @@ use lastbyte_link::{LinkError, Namespace};
 use lastbyte_sys::sock_diag::{CONNECTED, Destroyed, LISTENING};
 use lastbyte_sys::{poll, process};
 
-use super::book::{Book, Connection, Pulse};
+use super::connections::{Activity, Connection, Connections};
 use super::counters::Counters;
 
 /// Watches the TCP connections of a host until it is stopped.
@@ -22,16 +22,16 @@ use super::counters::Counters;
 /// of those that came and went in between. UDP is not seen, nor is what stays inside the host.
 #[derive(Debug)]
 pub struct Watch {
-    thread: JoinHandle<Result<io::Result<Seen>, LinkError>>,
-    book: Arc<Mutex<Book>>,
+    thread: JoinHandle<Result<io::Result<Observed>, LinkError>>,
+    connections: Arc<Mutex<Connections>>,
     /// Closing it stops the thread.
-    bell: PipeWriter,
+    stop: PipeWriter,
 }
 
 /// What a watch saw.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Seen {
+pub struct Observed {
     /// Connections with other hosts, the earliest first.
     pub connections: Vec<Connection>,
     /// What the whole host's kernel counted meanwhile.
@@ -61,29 +61,29 @@ impl Watch {
         began: Instant,
         every: Duration,
     ) -> Result<Self, WatchError> {
-        let (stopped, bell) = io::pipe()?;
-        let book = Arc::new(Mutex::new(Book::new(every)));
-        let shared = Arc::clone(&book);
+        let (stopped, stop) = io::pipe()?;
+        let connections = Arc::new(Mutex::new(Connections::new(every)));
+        let shared = Arc::clone(&connections);
         // Opened before this returns: what happens from then on is seen.
         let mut watcher = host.run(|| Watcher::open(began, every, shared))??;
-        watcher.look()?;
+        watcher.scan()?;
         let thread = host.spawn("watch", move || watcher.watch(&stopped))?;
-        Ok(Self { thread, book, bell })
+        Ok(Self { thread, connections, stop })
     }
 
     /// Ends the watch and says what it saw. Sockets that are still there are counted as they are.
     ///
     /// # Errors
     /// When the kernel had stopped telling of sockets.
-    pub fn stop(self) -> Result<Seen, WatchError> {
-        drop(self.bell);
+    pub fn stop(self) -> Result<Observed, WatchError> {
+        drop(self.stop);
         let seen = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok(seen??)
     }
 
     /// What there is to wait for.
-    pub(super) fn pulse(&self) -> Pulse {
-        lock(&self.book).pulse()
+    pub(super) fn activity(&self) -> Activity {
+        lock(&self.connections).activity()
     }
 }
 
@@ -104,7 +104,7 @@ struct Watcher {
     table: SocketTable,
     destroyed: Destroyed,
     sockets: Vec<Socket>,
-    book: Arc<Mutex<Book>>,
+    connections: Arc<Mutex<Connections>>,
     before: Counters,
     began: Instant,
     every: Duration,
@@ -113,14 +113,18 @@ struct Watcher {
 
 impl Watcher {
     /// In the calling thread's namespace.
-    fn open(began: Instant, every: Duration, book: Arc<Mutex<Book>>) -> io::Result<Self> {
+    fn open(
+        began: Instant,
+        every: Duration,
+        connections: Arc<Mutex<Connections>>,
+    ) -> io::Result<Self> {
         /// Room for the ends of some ten thousand connections.
         const BUFFER: i32 = 16 << 20;
         Ok(Self {
             destroyed: Destroyed::open(BUFFER)?,
             table: SocketTable::open()?,
             sockets: Vec::new(),
-            book,
+            connections,
             before: Counters::read()?,
             began,
             every,
@@ -128,7 +132,7 @@ impl Watcher {
         })
     }
 
-    fn watch(mut self, stopped: &PipeReader) -> io::Result<Seen> {
+    fn watch(mut self, stopped: &PipeReader) -> io::Result<Observed> {
         /// It takes long with many sockets, or with a large table of them, which is that of the whole
         /// machine: no more than a twentieth of a core.
         const COST: u32 = 20;
@@ -139,33 +143,36 @@ impl Watcher {
                 [(&self.destroyed, poll::READABLE), (stopped, poll::READABLE)];
             let ready = poll::wait(wanted, Some(wait))?;
             if ready[0] {
-                self.hear()?;
+                self.read_destroyed()?;
             }
             if ready[1] {
                 break;
             }
             if Instant::now() >= next {
-                next = Instant::now() + self.every / if lock(&self.book).awaits() { 10 } else { 4 };
+                next = Instant::now()
+                    + self.every
+                        / if lock(&self.connections).expects_connection() { 10 } else { 4 };
                 // Processor time: having waited for a processor is no reason to look less often.
                 let before = process::thread_cpu_time()?;
-                self.look()?;
+                self.scan()?;
                 let cost = process::thread_cpu_time()?.saturating_sub(before);
                 next = next.max(Instant::now() + cost * COST);
             }
         }
-        self.look()?;
-        self.fence()?;
+        self.scan()?;
+        self.flush_destroyed()?;
         let counters = Counters::read()?.since(self.before);
-        let book = std::mem::replace(&mut *lock(&self.book), Book::new(self.every));
-        let (connections, left_out) = book.close();
-        Ok(Seen { connections, counters, overflows: self.overflows, left_out })
+        let connections =
+            std::mem::replace(&mut *lock(&self.connections), Connections::new(self.every));
+        let (connections, left_out) = connections.into_connections();
+        Ok(Observed { connections, counters, overflows: self.overflows, left_out })
     }
 
     /// Asks for all sockets.
-    fn look(&mut self) -> io::Result<()> {
+    fn scan(&mut self) -> io::Result<()> {
         const TRIES: u32 = 3;
         match self.table.list(CONNECTED | LISTENING, TRIES, &mut self.sockets) {
-            Ok(()) => lock(&self.book).look(&self.sockets, self.began.elapsed()),
+            Ok(()) => lock(&self.connections).scan(&self.sockets, self.began.elapsed()),
             // Too much came and went meanwhile.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.overflows += 1,
             Err(error) => return Err(error),
@@ -174,17 +181,17 @@ impl Watcher {
     }
 
     /// Takes what was told of destroyed sockets, and the ports of these.
-    fn hear(&mut self) -> io::Result<Vec<u16>> {
+    fn read_destroyed(&mut self) -> io::Result<Vec<u16>> {
         let mut sockets = std::mem::take(&mut self.sockets);
         sockets.clear();
-        let heard = self.destroyed.receive(&mut |body| sockets.extend(Socket::parse(body)));
+        let read = self.destroyed.receive(&mut |body| sockets.extend(Socket::parse(body)));
         let at = self.began.elapsed();
-        let mut book = lock(&self.book);
-        sockets.iter().for_each(|socket| book.destroyed(socket, at));
-        drop(book);
+        let mut connections = lock(&self.connections);
+        sockets.iter().for_each(|socket| connections.destroyed(socket, at));
+        drop(connections);
         let ports = sockets.iter().map(|socket| socket.local.port()).collect();
         self.sockets = sockets;
-        match heard {
+        match read {
             // No room: the next ones are there already.
             Err(error) if error.raw_os_error() == Some(NO_ROOM) => {
                 self.overflows += 1;
@@ -197,19 +204,19 @@ impl Watcher {
     /// Waits until the kernel has told of what was destroyed before now. It does so a moment later,
     /// from a queue of work that each processor has: sockets of our own, one destroyed on each, are
     /// told of after the others.
-    fn fence(&mut self) -> io::Result<()> {
+    fn flush_destroyed(&mut self) -> io::Result<()> {
         /// One of them may be what there was no room for.
-        const PATIENCE: Duration = Duration::from_secs(2);
+        const TIMEOUT: Duration = Duration::from_secs(2);
         let mut own = destroy_on_each_processor()?;
         let began = Instant::now();
         while !own.is_empty() {
-            let left = PATIENCE.saturating_sub(began.elapsed());
+            let left = TIMEOUT.saturating_sub(began.elapsed());
             if left.is_zero() {
                 break;
             }
             poll::wait_for(&self.destroyed, poll::READABLE, left)?;
-            let heard = self.hear()?;
-            own.retain(|port| !heard.contains(port));
+            let read = self.read_destroyed()?;
+            own.retain(|port| !read.contains(port));
         }
         Ok(())
     }
@@ -218,10 +225,10 @@ impl Watcher {
 /// Destroys a socket on each processor that this thread may use; it stays on the last. Returns their
 /// ports.
 fn destroy_on_each_processor() -> io::Result<Vec<u16>> {
-    const MOST: usize = 1024;
+    const MAX: usize = 1024;
     let mut sockets = vec![TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?];
     let mut ports = vec![sockets[0].local_addr()?.port()];
-    for number in 0..MOST {
+    for number in 0..MAX {
         if process::run_on_processor(number).is_err() {
             continue;
         }
@@ -235,6 +242,6 @@ fn destroy_on_each_processor() -> io::Result<Vec<u16>> {
 /// `ENOBUFS`.
 const NO_ROOM: i32 = 105;
 
-fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
 }

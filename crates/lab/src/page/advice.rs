@@ -21,7 +21,7 @@ fn recommendation(view: &View<'_>) -> Markup {
             @for sentence in &advice.conclusion { p { bdi { (sentence) } } }
             @if advice.conclusion.is_empty() { p { "Nothing is advised: there was nothing to choose between." } }
             @for warning in &advice.warnings { p.warn { b { "Before you do: " } bdi { (warning) } } }
-            @for (scope, lines) in &advice.ways {
+            @for (scope, lines) in &advice.methods {
                 div.keep {
                     h3 { bdi { (scope) } }
                     pre { @for line in lines { (one_line(line)) "\n" } }
@@ -50,13 +50,13 @@ fn reading() -> Markup {
         section aria-labelledby="reading" {
             h2 id="reading" { "How to read this page" }
             dl.facts {
-                @for (word, means) in WORDS { dt { (word) } dd { (means) } }
+                @for (word, means) in TERMS { dt { (word) } dd { (means) } }
             }
         }
     }
 }
 
-const WORDS: [(&str, &str); 9] = [
+const TERMS: [(&str, &str); 9] = [
     (
         "received",
         "bytes that the receiver read, over the receiver's time, from its connection to its last byte: the only \

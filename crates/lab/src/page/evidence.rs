@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::View;
 use super::text::{self, count, duration, percent, rate, size, time};
-use crate::record::{LinkWords, PathWords, Void};
+use crate::record::{LinkFigures, PathDescription, Void};
 
 pub(super) fn section(view: &View<'_>) -> Markup {
     html! {
@@ -21,7 +21,7 @@ pub(super) fn section(view: &View<'_>) -> Markup {
     }
 }
 
-fn path(path: &PathWords) -> Markup {
+fn path(path: &PathDescription) -> Markup {
     let either = |up: Option<String>, down: Option<String>| match (up, down) {
         (Some(up), Some(down)) if up == down => Some(format!("{up} each way")),
         (Some(up), Some(down)) => Some(format!("{up} up, {down} down")),
@@ -38,7 +38,7 @@ fn path(path: &PathWords) -> Markup {
         if path.emulated { "emulated on one machine, with real kernel TCP" } else { "as it is" };
     let facts = [
         ("name", Some(path.name.clone())),
-        ("in words", Some(path.words.clone()).filter(|words| !words.is_empty())),
+        ("in words", Some(path.description.clone()).filter(|words| !words.is_empty())),
         ("kind", Some(kind.to_owned())),
         ("round trip, empty queues", path.rtt.map(duration)),
         ("rate, IP bytes", rates),
@@ -57,7 +57,7 @@ fn path(path: &PathWords) -> Markup {
 
 /// How true the links were; and where there were none, that nobody vouches for the path.
 fn certificate(view: &View<'_>) -> Markup {
-    let links: Vec<&LinkWords> =
+    let links: Vec<&LinkFigures> =
         view.experiment.runs.iter().filter_map(|run| run.link.as_ref()).collect();
     if links.is_empty() {
         return html! {
@@ -65,7 +65,7 @@ fn certificate(view: &View<'_>) -> Markup {
                 "spread what changes over all subjects." }
         };
     }
-    let worst = |figure: fn(&LinkWords) -> f64| {
+    let worst = |figure: fn(&LinkFigures) -> f64| {
         let worst = links.iter().map(|link| figure(link)).fold(0.0, f64::max);
         time(worst / 1e3)
     };
@@ -101,7 +101,7 @@ fn rounds(view: &View<'_>) -> Markup {
     let planned = if least == most { most.to_string() } else { format!("{least} to {most}") };
     let settled = match ended.settled {
         Some(true) => "yes: the place of each against the best is told",
-        Some(false) if ended.cut.is_some() => "no: it was cut short before",
+        Some(false) if ended.interrupted.is_some() => "no: it was cut short before",
         Some(false) => "no: the most rounds allowed were not enough to tell the subjects apart",
         None => "not asked: the number of rounds was given",
     };
@@ -110,7 +110,7 @@ fn rounds(view: &View<'_>) -> Markup {
             dt { "rounds" } dd { (ended.rounds) " of " (planned) " planned; each subject once in each, in an order that turns" }
             @if !load.is_empty() { dt { "load of a run" } dd { (load) } }
             dt { "order settled" } dd { (settled) }
-            @if let Some(cut) = &ended.cut { dt { "cut short" } dd { bdi { (cut) } } }
+            @if let Some(cut) = &ended.interrupted { dt { "cut short" } dd { bdi { (cut) } } }
             dt { "at once" } dd { (count(about.parallel, "run")) @if about.parallel > 1 { ", each on a link of its own" } }
             dt { "seed" } dd { (about.seed) ": it decides which packets are lost; all subjects of a round meet the same" }
         }

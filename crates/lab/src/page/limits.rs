@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::text::percent;
 use super::{Subject, View};
-use crate::record::LimitWord;
+use crate::record::LimitKind;
 
 pub(super) fn section(view: &View<'_>) -> Markup {
     if view.subjects.is_empty() {
@@ -19,19 +19,19 @@ pub(super) fn section(view: &View<'_>) -> Markup {
             }
             @for subject in &view.subjects { (stack(subject)) }
             dl.facts.note {
-                @for word in WORDS { dt { (swatch(word)) (name(word)) } dd { (meaning(word)) } }
+                @for kind in KINDS { dt { (swatch(kind)) (name(kind)) } dd { (meaning(kind)) } }
             }
         }
     }
 }
 
-const WORDS: [LimitWord; 6] = [
-    LimitWord::Application,
-    LimitWord::SendBuffer,
-    LimitWord::ReceiveWindow,
-    LimitWord::CongestionWindow,
-    LimitWord::Pacing,
-    LimitWord::Unknown,
+const KINDS: [LimitKind; 6] = [
+    LimitKind::Application,
+    LimitKind::SendBuffer,
+    LimitKind::ReceiveWindow,
+    LimitKind::CongestionWindow,
+    LimitKind::Pacing,
+    LimitKind::Unknown,
 ];
 
 /// Smaller shares are in the bar and in its text alternative, and have no name below it.
@@ -40,16 +40,16 @@ const NAMED: f64 = 0.005;
 /// The bar, and under it each share by name: the bar has no text of its own.
 fn stack(subject: &Subject<'_>) -> Markup {
     let shares = subject.row.limited.shares();
-    let seen: Vec<(LimitWord, f64)> =
+    let seen: Vec<(LimitKind, f64)> =
         shares.into_iter().filter(|(_, share)| share.is_finite() && *share > 0.0).collect();
     let whole: f64 = seen.iter().map(|(_, share)| share).sum();
     let mut from = 0.0;
-    let parts = seen.iter().map(|(word, share)| {
-        let part = (*word, from, share / whole);
+    let parts = seen.iter().map(|(kind, share)| {
+        let part = (*kind, from, share / whole);
         from += share / whole;
         part
     });
-    let parts: Vec<(LimitWord, f64, f64)> = parts.collect();
+    let parts: Vec<(LimitKind, f64, f64)> = parts.collect();
     let place = |share: f64| format!("{:.2}%", share * 100.0);
     html! {
         div {
@@ -59,14 +59,14 @@ fn stack(subject: &Subject<'_>) -> Markup {
             } @else {
                 svg.stack width="100%" height="20" role="img" {
                     title { (subject.name) ": " (in_words(&seen)) }
-                    @for (word, from, share) in &parts {
-                        rect class=(class(*word)) x=(place(*from)) width=(place(*share)) height="20" {}
-                        rect fill={ "url(#on-" (class(*word)) ")" } x=(place(*from)) width=(place(*share)) height="20" {}
+                    @for (kind, from, share) in &parts {
+                        rect class=(class(*kind)) x=(place(*from)) width=(place(*share)) height="20" {}
+                        rect fill={ "url(#on-" (class(*kind)) ")" } x=(place(*from)) width=(place(*share)) height="20" {}
                     }
                 }
                 ul.shares aria-hidden="true" {
-                    @for (word, share) in seen.iter().filter(|(_, share)| *share >= NAMED) {
-                        li { (swatch(*word)) span { (name(*word)) " " b { (percent(*share)) } } }
+                    @for (kind, share) in seen.iter().filter(|(_, share)| *share >= NAMED) {
+                        li { (swatch(*kind)) span { (name(*kind)) " " b { (percent(*share)) } } }
                     }
                 }
             }
@@ -74,16 +74,16 @@ fn stack(subject: &Subject<'_>) -> Markup {
     }
 }
 
-fn in_words(shares: &[(LimitWord, f64)]) -> String {
-    let each = shares.iter().map(|(word, share)| format!("{} {}", name(*word), percent(*share)));
+fn in_words(shares: &[(LimitKind, f64)]) -> String {
+    let each = shares.iter().map(|(kind, share)| format!("{} {}", name(*kind), percent(*share)));
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn swatch(word: LimitWord) -> Markup {
+fn swatch(kind: LimitKind) -> Markup {
     html! {
         svg width="16" height="12" aria-hidden="true" {
-            rect class=(class(word)) width="16" height="12" {}
-            rect fill={ "url(#on-" (class(word)) ")" } width="16" height="12" {}
+            rect class=(class(kind)) width="16" height="12" {}
+            rect fill={ "url(#on-" (class(kind)) ")" } width="16" height="12" {}
         }
     }
 }
@@ -115,35 +115,35 @@ pub(super) fn patterns() -> Markup {
 }
 
 /// The class of its colour.
-pub(super) fn class(word: LimitWord) -> &'static str {
-    match word {
-        LimitWord::Application => "application",
-        LimitWord::SendBuffer => "send-buffer",
-        LimitWord::ReceiveWindow => "receive-window",
-        LimitWord::CongestionWindow => "congestion-window",
-        LimitWord::Pacing => "pacing",
-        LimitWord::Unknown => "unknown",
+pub(super) fn class(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Application => "application",
+        LimitKind::SendBuffer => "send-buffer",
+        LimitKind::ReceiveWindow => "receive-window",
+        LimitKind::CongestionWindow => "congestion-window",
+        LimitKind::Pacing => "pacing",
+        LimitKind::Unknown => "unknown",
     }
 }
 
-pub(super) fn name(word: LimitWord) -> &'static str {
-    match word {
-        LimitWord::Application => "application",
-        LimitWord::SendBuffer => "send buffer",
-        LimitWord::ReceiveWindow => "receive window",
-        LimitWord::CongestionWindow => "congestion window",
-        LimitWord::Pacing => "pacing",
-        LimitWord::Unknown => "unknown",
+pub(super) fn name(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Application => "application",
+        LimitKind::SendBuffer => "send buffer",
+        LimitKind::ReceiveWindow => "receive window",
+        LimitKind::CongestionWindow => "congestion window",
+        LimitKind::Pacing => "pacing",
+        LimitKind::Unknown => "unknown",
     }
 }
 
-fn meaning(word: LimitWord) -> &'static str {
-    match word {
-        LimitWord::Application => "the program had nothing to send",
-        LimitWord::SendBuffer => "the sender's buffer was too small for what the path holds",
-        LimitWord::ReceiveWindow => "the receiver's buffer was, or its program read too slowly",
-        LimitWord::CongestionWindow => "the congestion control allowed no more in flight",
-        LimitWord::Pacing => "it allowed no higher rate",
-        LimitWord::Unknown => "the kernel did not tell",
+fn meaning(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Application => "the program had nothing to send",
+        LimitKind::SendBuffer => "the sender's buffer was too small for what the path holds",
+        LimitKind::ReceiveWindow => "the receiver's buffer was, or its program read too slowly",
+        LimitKind::CongestionWindow => "the congestion control allowed no more in flight",
+        LimitKind::Pacing => "it allowed no higher rate",
+        LimitKind::Unknown => "the kernel did not tell",
     }
 }

@@ -7,7 +7,7 @@ use super::limits;
 use super::line::{HEIGHT, Plane, WIDTH, ticks};
 use super::text::{self, NONE, Unit, count, percent};
 use super::{Role, Subject, View};
-use crate::record::{Flow, LimitWord, Received, Run, Sample};
+use crate::record::{Flow, LimitKind, Received, Run, Sample};
 
 /// How many points a line in front may have: two for each pixel.
 const FRONT: usize = 1400;
@@ -284,13 +284,13 @@ fn anchor(share: f64) -> &'static str {
 fn limit_panel(run: &Run, scales: &Scales) -> Markup {
     let plane = Plane { right: scales.seconds, top: 1.0 };
     let spans = spans(samples(run).unwrap_or_default());
-    let lanes: Vec<(LimitWord, String)> = LANES
+    let lanes: Vec<(LimitKind, String)> = LANES
         .into_iter()
-        .filter_map(|word| {
-            let spans = spans.iter().filter(|span| span.0 == word);
+        .filter_map(|kind| {
+            let spans = spans.iter().filter(|span| span.0 == kind);
             let lane: String =
                 spans.filter_map(|span| plane.span(span.1, span.2)).map(cell).collect();
-            (!lane.is_empty()).then_some((word, lane))
+            (!lane.is_empty()).then_some((kind, lane))
         })
         .collect();
     if lanes.is_empty() {
@@ -300,13 +300,13 @@ fn limit_panel(run: &Run, scales: &Scales) -> Markup {
         div.panel {
             h4 { "Held back by " span { "the limit that held most in each tenth of a second" } }
             div.plot {
-                @for (word, lane) in &lanes {
+                @for (kind, lane) in &lanes {
                     svg height="15" role="img" {
-                        title { (limits::name(*word)) ": " (percent(share(&spans, *word))) " of the samples' time" }
+                        title { (limits::name(*kind)) ": " (percent(share(&spans, *kind))) " of the samples' time" }
                         rect.lane width="100%" height="12" {}
-                        text x="-7" y="6" dy=".34em" text-anchor="end" { (word.short()) }
+                        text x="-7" y="6" dy=".34em" text-anchor="end" { (kind.short()) }
                         svg width="100%" height="12" viewBox=(view_box()) preserveAspectRatio="none" {
-                            path class=(limits::class(*word)) d=(lane) {}
+                            path class=(limits::class(*kind)) d=(lane) {}
                         }
                     }
                 }
@@ -316,13 +316,13 @@ fn limit_panel(run: &Run, scales: &Scales) -> Markup {
     }
 }
 
-const LANES: [LimitWord; 6] = [
-    LimitWord::Application,
-    LimitWord::SendBuffer,
-    LimitWord::ReceiveWindow,
-    LimitWord::CongestionWindow,
-    LimitWord::Pacing,
-    LimitWord::Unknown,
+const LANES: [LimitKind; 6] = [
+    LimitKind::Application,
+    LimitKind::SendBuffer,
+    LimitKind::ReceiveWindow,
+    LimitKind::CongestionWindow,
+    LimitKind::Pacing,
+    LimitKind::Unknown,
 ];
 
 fn cell((from, length): (i32, i32)) -> String {
@@ -331,15 +331,15 @@ fn cell((from, length): (i32, i32)) -> String {
 }
 
 /// From when to when each limit held; neighbours with the same one are one.
-fn spans(samples: &[Sample]) -> Vec<(LimitWord, f64, f64)> {
-    let mut spans: Vec<(LimitWord, f64, f64)> = Vec::new();
+fn spans(samples: &[Sample]) -> Vec<(LimitKind, f64, f64)> {
+    let mut spans: Vec<(LimitKind, f64, f64)> = Vec::new();
     let mut before = 0.0;
     for sample in samples {
         let at = sample.at.as_secs_f64();
-        if let Some(word) = sample.limited_by {
+        if let Some(kind) = sample.limited_by {
             match spans.last_mut() {
-                Some(last) if last.0 == word && last.2 == before => last.2 = at,
-                _ => spans.push((word, before, at)),
+                Some(last) if last.0 == kind && last.2 == before => last.2 = at,
+                _ => spans.push((kind, before, at)),
             }
         }
         before = at;
@@ -347,10 +347,10 @@ fn spans(samples: &[Sample]) -> Vec<(LimitWord, f64, f64)> {
     spans
 }
 
-fn share(spans: &[(LimitWord, f64, f64)], word: LimitWord) -> f64 {
-    let time = |span: &(LimitWord, f64, f64)| (span.2 - span.1).max(0.0);
+fn share(spans: &[(LimitKind, f64, f64)], kind: LimitKind) -> f64 {
+    let time = |span: &(LimitKind, f64, f64)| (span.2 - span.1).max(0.0);
     let whole: f64 = spans.iter().map(time).sum();
-    spans.iter().filter(|span| span.0 == word).map(time).sum::<f64>() / whole
+    spans.iter().filter(|span| span.0 == kind).map(time).sum::<f64>() / whole
 }
 
 /// When the last write of a run had returned, in seconds.
@@ -467,8 +467,8 @@ fn ending(run: &Run) -> String {
         };
         let failure = flow.sent.as_ref().and_then(|sent| sent.failure.clone());
         let end = flow.received.as_ref().and_then(|received| received.end);
-        let word = failure.or_else(|| end.map(|end| format!("its end: {end:?}").to_lowercase()));
-        format!("{way}: {}", word.unwrap_or_else(|| "its receiver did not tell".to_owned()))
+        let kind = failure.or_else(|| end.map(|end| format!("its end: {end:?}").to_lowercase()));
+        format!("{way}: {}", kind.unwrap_or_else(|| "its receiver did not tell".to_owned()))
     };
     match run.flows.iter().find(|flow| !flow.is_complete()) {
         Some(flow) => format!("not complete; {}", why(flow)),

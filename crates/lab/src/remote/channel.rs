@@ -32,15 +32,15 @@ pub enum ChannelError {
 }
 
 /// Between two looks whether it is still worth to wait.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// A message that does not get on its way for so long ends the session.
 const WRITE_WITHIN: Duration = Duration::from_secs(20);
 /// Read at once.
-const PIECE: usize = 64 << 10;
+const READ_SIZE: usize = 64 << 10;
 
 /// The options of a control connection. A host that vanished is given up within about 20 s, by the
 /// kernel: silence is normal while a run is on.
-pub(crate) fn tune() -> SocketOptions {
+pub(crate) fn socket_options() -> SocketOptions {
     SocketOptions::default().nodelay(true).user_timeout(WRITE_WITHIN).keepalive(Keepalive {
         idle: Duration::from_secs(5),
         interval: Duration::from_secs(5),
@@ -53,7 +53,7 @@ pub(crate) fn tune() -> SocketOptions {
 pub(crate) struct Channel {
     stream: Stream,
     session: Session,
-    piece: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Channel {
@@ -61,7 +61,7 @@ impl Channel {
     ///
     /// # Errors
     /// Where the other side is none, has another key, or speaks another version of the protocol.
-    pub(crate) fn greet(
+    pub(crate) fn handshake(
         mut stream: Stream,
         key: &Key,
         role: Role,
@@ -69,7 +69,7 @@ impl Channel {
     ) -> Result<Self, ChannelError> {
         let until = Instant::now() + within;
         let left = || until.saturating_duration_since(Instant::now());
-        tune().apply_to(&stream).map_err(|error| ChannelError::Io(error.cause))?;
+        socket_options().apply_to(&stream).map_err(|error| ChannelError::Io(error.cause))?;
         let own = Hello::new().map_err(ChannelError::Io)?;
         let mut hello = [0; Hello::LENGTH];
         let mut proof = [0; PROOF];
@@ -100,8 +100,8 @@ impl Channel {
             }
         }
         let session = handshake.session()?;
-        stream.set_read_timeout(Some(LOOK_EVERY)).map_err(ChannelError::Io)?;
-        Ok(Self { stream, session, piece: vec![0; PIECE] })
+        stream.set_read_timeout(Some(POLL_EVERY)).map_err(ChannelError::Io)?;
+        Ok(Self { stream, session, buffer: vec![0; READ_SIZE] })
     }
 
     /// Says something.
@@ -128,9 +128,9 @@ impl Channel {
             if !goes_on() {
                 return Ok(None);
             }
-            match self.stream.read(&mut self.piece) {
+            match self.stream.read(&mut self.buffer) {
                 Ok(0) => return Err(ChannelError::Closed),
-                Ok(length) => self.session.inbox.put(&self.piece[..length]),
+                Ok(length) => self.session.inbox.put(&self.buffer[..length]),
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => return Err(ChannelError::of(error, WRITE_WITHIN)),
             }

@@ -28,7 +28,7 @@
 //! HMAC-SHA256(key, label 0 hellos) with the labels "near to far" and "far to near", so that a message
 //! that was repeated, reordered, left out, changed, or brought from another session or direction
 //! proves nothing, and ends the session. The near host asks ([`Request`], at most
-//! [`REQUEST_LIMIT`] bytes), the far host answers each ([`Answer`], at most [`ANSWER_LIMIT`]), in
+//! [`REQUEST_LIMIT`] bytes), the far host answers each ([`Response`], at most [`RESPONSE_LIMIT`]), in
 //! turn:
 //!
 //! ```text
@@ -65,7 +65,7 @@ pub const PROTOCOL: u32 = 1;
 /// The most that the near host may say at once, in bytes of JSON.
 pub const REQUEST_LIMIT: usize = 64 << 10;
 /// The most that the far host may say at once, in bytes of JSON: the samples of a run.
-pub const ANSWER_LIMIT: usize = 64 << 20;
+pub const RESPONSE_LIMIT: usize = 64 << 20;
 
 /// What the near host asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ pub enum Request {
 /// What the far host answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Response {
     /// The experiment may begin.
     Opened(Opened),
     /// Another experiment is on.
@@ -195,7 +195,7 @@ pub enum ProtocolError {
     Malformed(String),
     /// A message that means something, but not now.
     #[error("a message came out of turn")]
-    OutOfTurn,
+    UnexpectedMessage,
 }
 
 /// What both hosts know and never send: 28 letters and digits, 140 bits of chance.
@@ -380,7 +380,7 @@ impl Handshake {
         let key = |label| hmac::Key::new(hmac::HMAC_SHA256, self.sign(label).as_ref());
         let (up, down) = (key("near to far"), key("far to near"));
         let (send, receive, limit) = match self.role {
-            Role::Near => (up, down, ANSWER_LIMIT),
+            Role::Near => (up, down, RESPONSE_LIMIT),
             Role::Far => (down, up, REQUEST_LIMIT),
         };
         Ok(Session {
@@ -448,8 +448,8 @@ impl Outbox {
         serde_json::to_writer(&mut bytes, message)
             .map_err(|error| ProtocolError::Malformed(error.to_string()))?;
         let length = bytes.len() - LENGTH;
-        let too_long = ProtocolError::TooLong { length: length as u64, limit: ANSWER_LIMIT };
-        if length > ANSWER_LIMIT {
+        let too_long = ProtocolError::TooLong { length: length as u64, limit: RESPONSE_LIMIT };
+        if length > RESPONSE_LIMIT {
             return Err(too_long);
         }
         let length = u32::try_from(length).map_err(|_| too_long)?;
@@ -605,8 +605,8 @@ mod tests {
         for size in [1, 7, bytes.len()] {
             let mut inbox = Inbox { count: 0, bytes: Vec::new(), failed: None, ..far.inbox };
             let mut came = Vec::new();
-            for piece in bytes.chunks(size) {
-                inbox.put(piece);
+            for buffer in bytes.chunks(size) {
+                inbox.put(buffer);
                 while let Some(message) = inbox.take::<Request>().unwrap() {
                     came.push(message);
                 }
@@ -661,7 +661,7 @@ mod tests {
         let too_long = |limit| ProtocolError::TooLong { length: u32::MAX.into(), limit };
         assert_eq!(far.inbox.take::<Request>().unwrap_err(), too_long(REQUEST_LIMIT));
         near.inbox.put(&u32::MAX.to_be_bytes());
-        assert_eq!(near.inbox.take::<Answer>().unwrap_err(), too_long(ANSWER_LIMIT));
+        assert_eq!(near.inbox.take::<Response>().unwrap_err(), too_long(RESPONSE_LIMIT));
         assert_eq!(far.inbox.bytes.capacity(), 0);
     }
 

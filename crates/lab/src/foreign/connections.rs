@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// Takes what has been learnt about the peer's FIN.
-    pub(super) fn settle_fin(&mut self, received: bool) {
+    pub(super) fn set_fin_received(&mut self, received: bool) {
         if self.fin_received.replace(received).is_some() || !received {
             return;
         }
@@ -126,31 +126,31 @@ impl Connection {
 
 /// What there is to wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pulse {
+pub(super) struct Activity {
     /// Connections that are there.
     pub(super) open: usize,
     /// One of them has something that is not acked.
     pub(super) queued: bool,
     /// When something last changed.
-    pub(super) moved: Duration,
+    pub(super) last_change: Duration,
     /// The largest smoothed round trip among them.
     pub(super) rtt: Duration,
     /// When the kernel was last asked, and how often it was.
-    pub(super) looked: Duration,
-    pub(super) looks: u64,
+    pub(super) last_scan: Duration,
+    pub(super) scans: u64,
 }
 
 /// The connections of a host.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct Connections {
     entries: HashMap<u64, Entry>,
     listening: HashSet<u16>,
     /// Between two samples of a connection.
     every: Duration,
     /// How many dumps were made, and the time of the last one.
-    looks: u64,
-    looked: Duration,
-    moved: Duration,
+    scans: u64,
+    last_scan: Duration,
+    last_change: Duration,
     samples: usize,
     left_out: u64,
 }
@@ -161,35 +161,35 @@ struct Entry {
     /// `tcpi_bytes_received` when there was certainly no FIN in it.
     without_fin: Option<u64>,
     queued: bool,
-    look: u64,
+    scan: u64,
 }
 
-impl Book {
+impl Connections {
     pub(super) fn new(every: Duration) -> Self {
         Self {
             entries: HashMap::new(),
             listening: HashSet::new(),
             every,
-            looks: 0,
-            looked: Duration::ZERO,
-            moved: Duration::ZERO,
+            scans: 0,
+            last_scan: Duration::ZERO,
+            last_change: Duration::ZERO,
             samples: 0,
             left_out: 0,
         }
     }
 
     /// A dump: all that is there, `at` a time.
-    pub(super) fn look(&mut self, sockets: &[Socket], at: Duration) {
-        self.looks += 1;
+    pub(super) fn scan(&mut self, sockets: &[Socket], at: Duration) {
+        self.scans += 1;
         for socket in sockets {
             if socket.state == State::Listen {
                 self.listening.insert(socket.local.port());
             } else if let Some(info) = socket.info {
-                self.see(socket, info, at);
+                self.update(socket, info, at);
             }
             // What is in TIME_WAIT has no figures, and its connection has been told of.
         }
-        self.looked = at;
+        self.last_scan = at;
     }
 
     /// A socket that was destroyed.
@@ -202,7 +202,7 @@ impl Book {
         let Some(info) = socket.info.filter(|_| !forgotten) else {
             return self.aborted(socket, at);
         };
-        self.see(socket, info, at);
+        self.update(socket, info, at);
         if let Some(entry) = self.entries.get_mut(&socket.cookie) {
             entry.connection.ended = Some(at);
             entry.queued = false;
@@ -210,33 +210,37 @@ impl Book {
     }
 
     /// What there is to wait for.
-    pub(super) fn pulse(&self) -> Pulse {
-        let mut pulse =
-            Pulse { moved: self.moved, looked: self.looked, looks: self.looks, ..Pulse::default() };
+    pub(super) fn activity(&self) -> Activity {
+        let mut activity = Activity {
+            last_change: self.last_change,
+            last_scan: self.last_scan,
+            scans: self.scans,
+            ..Activity::default()
+        };
         for entry in self.entries.values().filter(|entry| self.is_open(entry)) {
-            pulse.open += 1;
-            pulse.queued |= entry.queued;
+            activity.open += 1;
+            activity.queued |= entry.queued;
             let rtt = entry.connection.info.map_or(0, |info| info.rtt_us);
-            pulse.rtt = pulse.rtt.max(Duration::from_micros(rtt.into()));
+            activity.rtt = activity.rtt.max(Duration::from_micros(rtt.into()));
         }
-        pulse
+        activity
     }
 
     /// Whether something is about to begin: there is no connection, or one that has carried nothing.
-    pub(super) fn awaits(&self) -> bool {
+    pub(super) fn expects_connection(&self) -> bool {
         let mut open = self.entries.values().filter(|entry| self.is_open(entry)).peekable();
         let carried = |end: &Connection| end.received + end.sent().unwrap_or(0);
         open.peek().is_none() || open.any(|entry| carried(&entry.connection) == 0)
     }
 
     /// All connections with other hosts, the earliest first, and how many there was no room for.
-    pub(super) fn close(mut self) -> (Vec<Connection>, u64) {
-        let looks = self.looks;
+    pub(super) fn into_connections(mut self) -> (Vec<Connection>, u64) {
+        let scans = self.scans;
         let entries = std::mem::take(&mut self.entries);
         let mut connections: Vec<Connection> = entries
             .into_values()
             .map(|entry| Connection {
-                open: entry.look == looks && entry.connection.ended.is_none(),
+                open: entry.scan == scans && entry.connection.ended.is_none(),
                 dialled: entry.connection.dialled.or_else(|| {
                     self.listening.contains(&entry.connection.local.port()).then_some(false)
                 }),
@@ -251,16 +255,16 @@ impl Book {
     }
 
     fn is_open(&self, entry: &Entry) -> bool {
-        entry.look == self.looks && entry.connection.ended.is_none()
+        entry.scan == self.scans && entry.connection.ended.is_none()
     }
 
-    fn see(&mut self, socket: &Socket, info: TcpInfo, at: Duration) {
-        let (looked, every, looks) = (self.looked, self.every, self.looks);
-        let room = self.samples < MOST_SAMPLES;
+    fn update(&mut self, socket: &Socket, info: TcpInfo, at: Duration) {
+        let (last_scan, every, scans) = (self.last_scan, self.every, self.scans);
+        let room = self.samples < MAX_SAMPLES;
         let Some(entry) = self.entry(socket, at) else { return };
-        entry.look = looks;
+        entry.scan = scans;
         let before = entry.connection.info.replace(info);
-        entry.count(socket, info, (looked, at));
+        entry.count(socket, info, (last_scan, at));
         let connection = &mut entry.connection;
         connection.memory = socket.memory.or(connection.memory);
         if socket.congestion.is_some() {
@@ -274,7 +278,7 @@ impl Book {
         self.samples += usize::from(sampled);
         let counts = |info: TcpInfo| (info.bytes_received, info.bytes_acked, info.bytes_sent);
         if before.map(counts) != Some(counts(info)) || info.state == State::Close {
-            self.moved = at;
+            self.last_change = at;
         }
     }
 
@@ -284,7 +288,7 @@ impl Book {
             entry.connection.aborted = true;
             entry.connection.ended = Some(at);
             entry.queued = false;
-            self.moved = at;
+            self.last_change = at;
         }
     }
 
@@ -293,7 +297,7 @@ impl Book {
         if socket.peer.ip().is_loopback() || socket.peer.ip() == socket.local.ip() {
             return None;
         }
-        let full = self.entries.len() >= MOST_CONNECTIONS;
+        let full = self.entries.len() >= MAX_CONNECTIONS;
         if full && !self.entries.contains_key(&socket.cookie) {
             self.left_out += 1;
             return None;
@@ -320,20 +324,20 @@ impl Book {
             },
             without_fin: None,
             queued: false,
-            look: 0,
+            scan: 0,
         };
         Some(self.entries.entry(socket.cookie).or_insert_with(new))
     }
 }
 
 /// A host can have no more with one port of another.
-const MOST_CONNECTIONS: usize = 65_536;
+const MAX_CONNECTIONS: usize = 65_536;
 /// A sample has some 250 bytes.
-const MOST_SAMPLES: usize = 200_000;
+const MAX_SAMPLES: usize = 200_000;
 
 impl Entry {
     /// Takes the counts of a look or of the end, `at` a time, after the look before that.
-    fn count(&mut self, socket: &Socket, info: TcpInfo, (looked, at): (Duration, Duration)) {
+    fn count(&mut self, socket: &Socket, info: TcpInfo, (last_scan, at): (Duration, Duration)) {
         let counted = info.bytes_received.unwrap_or(0);
         let fin = match socket.state {
             State::CloseWait | State::LastAck | State::Closing => Some(true),
@@ -364,9 +368,9 @@ impl Entry {
         }
         // Of payload alone: where a FIN was all that came, it is a time long ago.
         let last = at.saturating_sub(socket.since_data_received.unwrap_or_default());
-        let came = last.max(looked);
+        let came = last.max(last_scan);
         connection.last_byte = Some(connection.last_byte.map_or(last, |before| before.max(last)));
-        connection.first_byte.get_or_insert_with(|| looked + (came - looked) / 2);
+        connection.first_byte.get_or_insert_with(|| last_scan + (came - last_scan) / 2);
         let tenth = usize::try_from(came.as_millis() / 100).unwrap_or(usize::MAX);
         match connection.tenths.last_mut() {
             Some((each, bytes)) if *each >= tenth => *bytes += grown,
@@ -400,25 +404,28 @@ mod tests {
         Socket::parse(&bytes).unwrap()
     }
 
-    fn one(book: Book) -> Connection {
-        let (mut connections, left_out) = book.close();
+    fn one(connections: Connections) -> Connection {
+        let (mut connections, left_out) = connections.into_connections();
         assert_eq!((connections.len(), left_out), (1, 0));
         connections.remove(0)
     }
 
     #[test]
     fn a_connection_is_followed_to_its_end() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[], 10 * MS);
-        book.look(&[socket(1, 1, 0, 4)], 20 * MS);
-        book.look(&[socket(1, 1, 3000, 4)], 40 * MS);
-        book.look(&[socket(1, 1, 5000, 0)], 130 * MS);
-        let pulse = book.pulse();
-        assert_eq!((pulse.open, pulse.moved, pulse.looked), (1, 130 * MS, 130 * MS));
-        book.look(&[socket(8, 1, 5001, 30)], 160 * MS);
-        book.destroyed(&socket(7, 1, 5001, 200), 330 * MS);
-        assert_eq!(book.pulse().open, 0);
-        let seen = one(book);
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[], 10 * MS);
+        connections.scan(&[socket(1, 1, 0, 4)], 20 * MS);
+        connections.scan(&[socket(1, 1, 3000, 4)], 40 * MS);
+        connections.scan(&[socket(1, 1, 5000, 0)], 130 * MS);
+        let activity = connections.activity();
+        assert_eq!(
+            (activity.open, activity.last_change, activity.last_scan),
+            (1, 130 * MS, 130 * MS)
+        );
+        connections.scan(&[socket(8, 1, 5001, 30)], 160 * MS);
+        connections.destroyed(&socket(7, 1, 5001, 200), 330 * MS);
+        assert_eq!(connections.activity().open, 0);
+        let seen = one(connections);
         assert_eq!((seen.received, seen.fin_received), (5000, Some(true)));
         assert_eq!((seen.first_byte, seen.last_byte), (Some(28 * MS), Some(130 * MS)));
         assert_eq!(seen.tenths, [(0, 3000), (1, 2000)]);
@@ -430,49 +437,49 @@ mod tests {
 
     #[test]
     fn an_end_that_nobody_saw_leaves_the_fin_open() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[], 100 * MS);
-        book.destroyed(&socket(7, 1, 701, 20), 190 * MS);
-        let mut seen = one(book);
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[], 100 * MS);
+        connections.destroyed(&socket(7, 1, 701, 20), 190 * MS);
+        let mut seen = one(connections);
         assert_eq!((seen.received, seen.fin_received), (701, None));
         assert_eq!((seen.first_byte, seen.last_byte), (Some(135 * MS), Some(170 * MS)));
-        seen.settle_fin(true);
-        seen.settle_fin(true);
+        seen.set_fin_received(true);
+        seen.set_fin_received(true);
         assert_eq!((seen.received, seen.tenths, seen.unread), (700, vec![(1, 700)], 0));
     }
 
     #[test]
     fn a_fin_alone_is_no_payload() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(1, 1, 0, 3)], 10 * MS);
-        book.destroyed(&socket(7, 1, 1, 90), 100 * MS);
-        let mut seen = one(book);
-        seen.settle_fin(true);
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(1, 1, 0, 3)], 10 * MS);
+        connections.destroyed(&socket(7, 1, 1, 90), 100 * MS);
+        let mut seen = one(connections);
+        seen.set_fin_received(true);
         assert_eq!((seen.received, seen.first_byte, seen.last_byte), (0, None, None));
         assert_eq!(seen.tenths, []);
         // One that was reset has the same count before and after.
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(1, 1, 9, 3)], 10 * MS);
-        book.destroyed(&socket(7, 1, 9, 90), 100 * MS);
-        assert_eq!(one(book).fin_received, Some(false));
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(1, 1, 9, 3)], 10 * MS);
+        connections.destroyed(&socket(7, 1, 9, 90), 100 * MS);
+        assert_eq!(one(connections).fin_received, Some(false));
     }
 
     #[test]
     fn what_an_aborted_socket_has_forgotten_is_kept() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(1, 1, 9, 3)], 10 * MS);
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(1, 1, 9, 3)], 10 * MS);
         let mut forgotten = socket(7, 1, 0, u32::MAX);
         forgotten.local.set_ip("0.0.0.0".parse().unwrap());
         forgotten.peer.set_port(0);
-        book.destroyed(&forgotten, 20 * MS);
-        let seen = one(book);
+        connections.destroyed(&forgotten, 20 * MS);
+        let seen = one(connections);
         assert_eq!((seen.received, seen.local.port(), seen.peer.port()), (9, 51_201, 5201));
         assert!(seen.aborted && !seen.is_final());
     }
 
     #[test]
     fn what_does_not_leave_the_host_is_not_counted() {
-        let mut book = Book::new(100 * MS);
+        let mut connections = Connections::new(100 * MS);
         let mut loopback = socket(1, 1, 9, 3);
         loopback.peer.set_ip("127.0.0.1".parse().unwrap());
         let mut own = socket(1, 2, 9, 3);
@@ -483,19 +490,19 @@ mod tests {
         (there.local, there.peer) = (here.peer, here.local);
         let mut never = socket(7, 5, 0, 3);
         never.peer = "0.0.0.0:0".parse().unwrap();
-        book.look(&[loopback, own, here, there], 10 * MS);
-        book.destroyed(&never, 20 * MS);
-        assert_eq!(book.close(), (Vec::new(), 0));
+        connections.scan(&[loopback, own, here, there], 10 * MS);
+        connections.destroyed(&never, 20 * MS);
+        assert_eq!(connections.into_connections(), (Vec::new(), 0));
     }
 
     #[test]
     fn a_port_that_listens_is_not_dialled_from() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(10, 1, 0, 0), socket(1, 1, 0, 0)], MS);
-        assert_eq!(one(book).dialled, Some(false));
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(2, 1, 0, 0)], MS);
-        book.look(&[socket(1, 1, 0, 0)], 2 * MS);
-        assert_eq!(one(book).dialled, Some(true));
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(10, 1, 0, 0), socket(1, 1, 0, 0)], MS);
+        assert_eq!(one(connections).dialled, Some(false));
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(2, 1, 0, 0)], MS);
+        connections.scan(&[socket(1, 1, 0, 0)], 2 * MS);
+        assert_eq!(one(connections).dialled, Some(true));
     }
 }
