@@ -1,4 +1,4 @@
-//! Connections of strangers: how many there may be, and who has to go.
+//! Limits on connections of unproven peers: how many there may be, and which is closed for another.
 
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use lastbyte_socket::SocketOptions;
 use lastbyte_socket::blocking::Stream;
 
-/// Keeps count of connections, and cuts one when one too many waits to show what it is: of the host
-/// that has most of those that wait, the one that has waited longest. So whoever has something to show
-/// finds room, however many say nothing.
+/// Counts connections. If too many peers have not yet proven who they are, it closes one of them:
+/// the oldest of the host that has most. So a peer that can prove itself gets in, however many
+/// others send nothing.
 #[derive(Debug)]
 pub(crate) struct Admission {
     max_unproven: usize,
@@ -22,22 +22,23 @@ pub(crate) struct Admission {
 #[derive(Debug, Default)]
 struct Connections {
     next: u64,
-    /// The longest first.
+    /// The oldest first.
     unproven: Vec<(u64, Option<IpAddr>, TcpStream)>,
     proven: Vec<(u64, TcpStream)>,
-    /// Those that were cut, and have not yet gone.
+    /// Connections that were shut down and are not yet dropped.
     closing: usize,
 }
 
 impl Admission {
-    /// Room for so many that wait, and for so many in all. Each takes two descriptors.
+    /// Limits for the connections that have not proven themselves, and for all. Each takes two
+    /// descriptors.
     pub(crate) fn new(max_unproven: usize, max: usize) -> Self {
         Self { max_unproven, max, connections: Mutex::default(), left: Condvar::new() }
     }
 
-    /// Lets a connection in; `None` where there is no room for it. Those that were cut are waited for.
+    /// Admits a connection; `None` at the limit. Waits for connections that were shut down.
     pub(crate) fn admit(&self, stream: &Stream) -> Option<Admitted<'_>> {
-        /// What was cut has nothing more to do than to notice it.
+        /// A thread whose connection was shut down only has to notice it.
         const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
         let duplicate = TcpStream::from(stream.as_fd().try_clone_to_owned().ok()?);
         let is_full = |connections: &mut Connections| {
@@ -57,8 +58,8 @@ impl Admission {
         Some(Admitted { admission: self, number })
     }
 
-    /// Cuts all of them. Bytes on the way to one that does not take them are given up as soon as the
-    /// kernel looks at them again: while the other side's window is closed that is with the next probe.
+    /// Shuts all connections down. The kernel gives up unacked bytes at its next retransmission or
+    /// window probe.
     pub(crate) fn close_all(&self) {
         let give_up = SocketOptions::default().user_timeout(Duration::from_millis(1));
         let connections = self.lock();
@@ -69,14 +70,14 @@ impl Admission {
         }
     }
 
-    /// Cuts those that have not shown what they are.
+    /// Shuts down the connections that have not proven themselves.
     pub(crate) fn close_unproven(&self) {
         for (_, _, stream) in &self.lock().unproven {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Whether nobody is there.
+    /// Whether there are no connections.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().count() == 0
     }
@@ -103,7 +104,7 @@ impl Connections {
     }
 }
 
-/// What one host has for itself: an address of IPv4, or the first half of one of IPv6.
+/// The network that stands for one host: an address of IPv4, or the first 64 bits of one of IPv6.
 fn network(peer: SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
@@ -111,7 +112,7 @@ fn network(peer: SocketAddr) -> IpAddr {
     }
 }
 
-/// A connection that is counted until this is dropped.
+/// An admitted connection, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admitted<'a> {
     admission: &'a Admission,
@@ -119,7 +120,8 @@ pub(crate) struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    /// It has shown what it is, and is no longer cut for others; `false` where it was already.
+    /// Marks the connection as proven: it is no longer closed for others. `false` if it was closed
+    /// already.
     pub(crate) fn set_proven(&self) -> bool {
         let mut connections = self.admission.lock();
         let index = connections.unproven.iter().position(|(number, _, _)| *number == self.number);

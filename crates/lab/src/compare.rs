@@ -1,4 +1,4 @@
-//! What changed between two experiments, and whether it is more than noise.
+//! The differences between two experiments, and whether they are more than noise.
 
 use lastbyte_stats::{Interval, Metric, Summary, Verdict, compare_many, holm, ratio_interval};
 
@@ -7,25 +7,25 @@ use crate::load::Load;
 use crate::record::{About, Experiment, Run};
 use crate::setting::Setting;
 
-/// The chance that any claim is made where nothing changed, over all subjects and all that was measured.
+/// The probability of any false claim, over all subjects and measures.
 const LEVEL: f64 = 0.05;
-/// Of the interval of a ratio.
+/// The confidence level of the interval of a ratio.
 const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: usize = 2000;
 const SEED: u64 = 1;
 
-/// What changed.
+/// The differences.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Changes {
-    /// What was not the same to begin with: each a sentence.
+    /// Conditions that differ between the experiments, each a sentence.
     pub differences: Vec<String>,
-    /// The subjects of both, in the order of the first, each with what was measured.
+    /// The subjects of both, in the order of the first, with their measures.
     pub settings: Vec<Changed>,
-    /// Subjects of one of the two alone.
+    /// Subjects that only one experiment has.
     pub unmatched: Vec<Setting>,
-    /// The rounds that it takes for the clearest difference to be told among so many subjects;
-    /// `None` where there are enough.
+    /// The rounds needed for the clearest difference to be significant among so many subjects;
+    /// `None` if there are enough.
     pub rounds_needed: Option<u32>,
 }
 
@@ -35,11 +35,11 @@ pub struct Changes {
 pub struct Changed {
     /// Which.
     pub setting: Setting,
-    /// What was measured of it in both.
+    /// Its measures in both.
     pub measures: Vec<Change>,
 }
 
-/// One thing that was measured before and after.
+/// One measure, before and after.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Change {
@@ -49,23 +49,23 @@ pub struct Change {
     pub before: Summary,
     /// After.
     pub after: Summary,
-    /// The median after divided by the median before; `None` where that was 0.
+    /// The median after divided by the median before; `None` if that was 0.
     pub ratio: Option<f64>,
-    /// Between which ratios the true one lies, by resampling.
+    /// The confidence interval of the ratio, by resampling.
     pub interval: Option<Interval>,
-    /// How often chance alone would do as much, corrected for all subjects.
+    /// The probability of such a difference by chance, corrected for all subjects.
     pub p_value: Option<f64>,
-    /// Whether it is more than noise.
+    /// Whether the difference is more than noise.
     pub verdict: Significance,
 }
 
-/// What was measured.
+/// A measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Measure {
     /// The rate at the receiver, bit/s.
     Received,
-    /// The share of bytes that were sent again.
+    /// The share of bytes that were retransmitted.
     Resent,
     /// The 95th percentile of round trips under load, seconds.
     LoadedRtt,
@@ -80,7 +80,7 @@ impl Measure {
         self == Self::Received
     }
 
-    /// Its name, for machines.
+    /// Its name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ pub enum Significance {
     More,
     /// Less than before, beyond noise.
     Less,
-    /// No more than noise: that is no proof that nothing changed.
+    /// No more than noise, which does not prove that nothing changed.
     Noise,
 }
 
@@ -160,7 +160,7 @@ struct Measured {
     after: Vec<f64>,
 }
 
-/// All measures of all subjects together: a claim for any of them is a claim.
+/// Tests all measures of all subjects together, since one false claim among them is one too many.
 fn judged(both: &[Measured]) -> Vec<Option<Change>> {
     // Higher is "a": after against before.
     let metrics: Vec<Metric<'_>> =
@@ -185,7 +185,7 @@ fn judged(both: &[Measured]) -> Vec<Option<Change>> {
     changes.collect()
 }
 
-/// What was not the same to begin with.
+/// Conditions that differ between the experiments.
 fn differences(before: &Experiment, after: &Experiment) -> Vec<String> {
     let (a, b) = (&before.about, &after.about);
     let mut differences = Vec::new();
@@ -194,7 +194,7 @@ fn differences(before: &Experiment, after: &Experiment) -> Vec<String> {
             differences.push(format!("{what}: {a} before, {b} after"));
         }
     };
-    // Over a real path the words have a round trip that was measured.
+    // The description of a real path has a measured round-trip time.
     let words = |about: &About| match about.path.emulated {
         true => format!("{} ({})", about.path.name, about.path.description),
         false => about.path.name.clone(),
@@ -215,7 +215,7 @@ fn differences(before: &Experiment, after: &Experiment) -> Vec<String> {
     differences
 }
 
-/// The rounds with which the exact rank test can tell anything, corrected for so many subjects.
+/// The rounds that the exact rank test needs for significance, corrected for so many tests.
 fn rounds_needed(
     before: &Experiment,
     after: &Experiment,

@@ -1,31 +1,31 @@
-//! What happens while an experiment runs, for those who watch it.
+//! Events of a running experiment.
 
 use std::ops::ControlFlow;
 
 use crate::record::{About, Beside, Run, Void};
 
-/// What happens while an experiment runs.
+/// An event of a running experiment.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The path can be made and the receiver can listen: there will be an answer.
+    /// The rehearsal succeeded: the path can be made and the receiver can listen.
     Begun(&'a About),
-    /// So many runs of all are done, and these subjects are running now.
+    /// Runs begin; how many are done.
     Running {
-        /// Runs done.
+        /// Runs completed.
         done: usize,
-        /// Runs planned at most.
+        /// The most runs planned.
         of: usize,
-        /// The places of the running subjects in the plan.
+        /// The indices of the running subjects in the plan.
         subjects: &'a [usize],
     },
-    /// The same, beside a flow of cubic.
+    /// Runs beside a flow of cubic begin.
     RunningBeside {
-        /// Runs done.
+        /// Runs completed.
         done: usize,
         /// Runs planned.
         of: usize,
-        /// The places of the running subjects in the plan.
+        /// The indices of the running subjects in the plan.
         subjects: &'a [usize],
     },
     /// A run counts.
@@ -34,14 +34,14 @@ pub enum Event<'a> {
     Void(&'a Void),
     /// A run beside a flow of cubic counts.
     Beside(&'a Beside),
-    /// A run's link missed its promise: it is repeated alone.
+    /// A run's link broke its promise: the run is repeated alone.
     Repeating {
         /// Its subject.
         subject: usize,
-        /// What the link did.
+        /// How the link broke its promise.
         why: &'a str,
     },
 }
 
-/// Is told what happens; says why the experiment should end before its time.
+/// Receives the events; returns a reason to end the experiment early.
 pub type Watch<'a> = dyn FnMut(Event<'_>) -> ControlFlow<String> + 'a;

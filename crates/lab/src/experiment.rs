@@ -1,4 +1,4 @@
-//! The runs of a plan, interleaved and believed only if their link was true.
+//! The runs of a plan, interleaved. A run counts only if its link kept its promise.
 
 use std::ops::ControlFlow;
 use std::thread;
@@ -15,19 +15,19 @@ use crate::plan::{Fairness, Plan};
 use crate::record::{About, Ended, Experiment, LinkFigures, Run, SCHEMA, Void};
 use crate::subject::RunOptions;
 
-/// How often a run whose link missed its promise is repeated alone before it is given up.
+/// How often a run whose link broke its promise is repeated alone, before it becomes void.
 const MAX_REPEATS: u32 = 2;
 
 /// Makes all runs of a plan.
 ///
-/// In each round every subject runs once; the order turns from round to round, so that no subject
-/// always has the quiet machine. As many as [`Plan::parallel`] run at once, each on its own link.
+/// In each round every subject runs once; the order rotates, so that no subject always runs at the
+/// same moment of a round. As many as [`Plan::parallel`] run at once, each on its own link.
 ///
-/// `watch` may end it before its time by saying why: what was measured until then is returned.
+/// `watch` may end it early with a reason: the runs made until then are returned.
 ///
 /// # Errors
-/// The first run that could not be made. What concerns one subject alone leaves that subject out,
-/// and is an error only where no run was made at all.
+/// The first run that failed. An error that concerns one subject leaves that subject out, and is
+/// returned only if there was no other run.
 pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experiment, LabError> {
     if plan.subjects.is_empty() {
         return Err(LabError::NoSubjects);
@@ -53,7 +53,7 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
             && let Some(order) = Order::of(&progress.so_far)
         {
             subjects = order.next();
-            // Nothing is known of those whose runs did not count: they have to run.
+            // Subjects without a run that counts have to run.
             let unmeasured = (0..plan.subjects.len()).filter(|subject| {
                 order.standing(*subject).is_none() && !progress.is_refused(*subject)
             });
@@ -73,8 +73,8 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
     }
 }
 
-/// Makes the path and a receiver once, and takes them down: what would make the first run fail is
-/// found before anything else.
+/// Makes the path and a receiver once, and takes them down, to find first what would make every run
+/// fail.
 fn rehearse(plan: &Plan) -> Result<(), LabError> {
     let path = plan.path.up(plan.seed)?;
     path.rehearse(plan.port)?;
@@ -104,9 +104,9 @@ struct Progress<'a> {
     plan: &'a Plan,
     watch: &'a mut Watch<'a>,
     so_far: Experiment,
-    /// Subjects that cannot be run, and why.
+    /// Subjects that cannot run, and why.
     refused: Vec<(usize, LabError)>,
-    /// Why there is no far host any more.
+    /// Why the far host is gone for good.
     far_host_gone: Option<LabError>,
 }
 
@@ -136,8 +136,8 @@ impl Progress<'_> {
                         self.add_void(*subject, round, error.to_string());
                         self.refused.push((*subject, error));
                     }
-                    // The next run looks for the far host again; what fails from the beginning is not
-                    // tried again and again.
+                    // The next run reconnects to the far host; a failure of the first run ends the
+                    // experiment.
                     Err(error @ LabError::Lost(_)) if !self.so_far.runs.is_empty() => {
                         self.add_void(*subject, round, error.to_string());
                     }
@@ -146,7 +146,7 @@ impl Progress<'_> {
                         self.far_host_gone = Some(error);
                         return Ok(());
                     }
-                    // What was measured is not thrown away for what came later.
+                    // Earlier runs survive a later failure.
                     Err(error) if !self.so_far.runs.is_empty() => {
                         self.so_far.ended.interrupted.get_or_insert_with(|| error.to_string());
                         return Ok(());
@@ -159,7 +159,7 @@ impl Progress<'_> {
         Ok(())
     }
 
-    /// Counts the run if its link kept its promise, else a repetition of it, alone.
+    /// Counts the run if its link kept its promise; else repeats it, alone.
     fn accept_or_repeat(&mut self, made: (Run, Option<Report>)) -> Result<(), LabError> {
         let (mut run, mut report) = made;
         let mut repeats = 0;
@@ -178,7 +178,7 @@ impl Progress<'_> {
         Ok(())
     }
 
-    /// Measures what some subjects do to a flow of cubic, as the plan wants it.
+    /// Measures some subjects beside a flow of cubic, as the plan says.
     fn fairness(&mut self) -> Result<(), LabError> {
         let which = match self.plan.fairness {
             _ if self.so_far.ended.interrupted.is_some() => Vec::new(),
@@ -221,7 +221,7 @@ impl Progress<'_> {
         self.so_far.void.push(void);
     }
 
-    /// Whether a subject has been left out for good: it never ran.
+    /// Whether a subject was left out and never ran.
     fn is_refused(&self, subject: usize) -> bool {
         self.refused.iter().any(|(refused, _)| *refused == subject)
             && !self.so_far.runs.iter().any(|run| run.subject == subject)
@@ -241,10 +241,10 @@ fn best_of_each(findings: &Findings) -> Vec<usize> {
     best.iter().map(|row| row.subject).collect()
 }
 
-/// A run, and what its link said of itself.
+/// A run and its link's report.
 type Made = Result<(Run, Option<Report>), LabError>;
 
-/// Runs of one batch, side by side.
+/// Makes the runs of one batch at the same time.
 fn at_once(plan: &Plan, batch: &[usize], round: u32) -> Vec<Made> {
     thread::scope(|scope| {
         let start = |subject: &usize| {

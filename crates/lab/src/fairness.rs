@@ -1,9 +1,9 @@
-//! What a flow leaves to a flow of cubic beside it.
+//! How a flow and a flow of cubic share a bottleneck.
 //!
-//! Both start at the same time, in the same direction, over the same bottleneck, and send as much as
-//! they can for the whole load. What counts is what their receivers got while both were there and past
-//! their start: in the first quarter of that time, and in the first ten round trips, shares say who
-//! left slow start first.
+//! Both start at the same time, in the same direction, over the same bottleneck, and send as much
+//! as they can for the whole load. Only bytes count that the receivers got while both flows were
+//! active and past their start: in the first quarter of that time, and in the first ten round
+//! trips, the shares only show which flow left slow start first.
 //!
 //! A share needs time to settle: over 20 Mbit/s, 40 ms and a queue of 4 products, reno has two thirds
 //! of a load of 10 s and less than half of one of 30 s, because cubic leaves slow start earlier.
@@ -28,24 +28,24 @@ use crate::subject::{Outcome, RunOptions, Subject};
 
 /// The queues, in bandwidth-delay products.
 const QUEUES: [f64; 2] = [1.0, 4.0];
-/// Each pair of a subject and a queue is measured so often, or as often as the plan says if that is
-/// less: the spread of a share is seen, and a tenth of it does not matter.
+/// How often each pair of a subject and a queue is measured, unless the plan has fewer rounds:
+/// enough to see the spread of a share.
 const ROUNDS: u32 = 3;
 /// How often a run whose link missed its promise is repeated alone before it is given up.
 const MAX_REPEATS: u32 = 2;
-/// Of the time in which both are there, the first so many parts of a hundred do not count,
+/// The first percent of the time in which both flows are active that do not count,
 const START_PERCENT: u32 = 25;
-/// nor so many round trips, as long as these are not more than half of it.
+/// and the first round trips, unless these are more than half of the time.
 const START_ROUND_TRIPS: u32 = 10;
 
 /// Measures some subjects of a plan beside a flow of cubic, in rounds over subjects and queues; the
 /// order turns from round to round. As many as [`Plan::parallel`] run at once, each on its own link.
 ///
-/// Programs of others are left out: their sockets could not be told from cubic's. A run whose link
-/// does not keep its promise even when repeated alone is left out too, and told as [`Event::Void`].
+/// Other programs are left out: their sockets could not be told from cubic's. A run whose link
+/// breaks its promise even when repeated alone is left out too, and reported as [`Event::Void`].
 ///
 /// # Errors
-/// The first run that could not be made, unless that concerns the one subject: then it is told as
+/// The first run that failed, unless the error concerns one subject: then it is reported as
 /// [`Event::Void`].
 pub fn fairness(
     plan: &Plan,
@@ -81,7 +81,7 @@ pub fn fairness(
                 }
                 Err(error) if error.is_of_subject() => {
                     let (subject, why) = (pair.subject, error.to_string());
-                    // Whoever ends it is asked again by what comes next.
+                    // The next event asks again whether to end.
                     let _ = watch(Event::Void(&Void { subject, round: *round, why, beside: true }));
                 }
                 Err(error) => return Err(error),
@@ -109,10 +109,10 @@ fn own(plan: &Plan, subject: usize) -> Option<Settings> {
     }
 }
 
-/// A run, and what its link said of itself.
+/// A run and its link's report.
 type Made = Result<(Beside, Option<Report>), LabError>;
 
-/// Runs of one batch, side by side.
+/// Makes the runs of one batch at the same time.
 fn at_once(plan: &Plan, batch: &[(&Pair, u32)]) -> Vec<Made> {
     thread::scope(|scope| {
         let mut threads = Vec::with_capacity(batch.len());
@@ -155,7 +155,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// The run if its link kept its promise, else a repetition of it, alone.
+    /// Returns the run if its link kept its promise; else repeats it, alone.
     fn accept_or_repeat(
         &self,
         plan: &Plan,
@@ -203,7 +203,7 @@ impl Pair {
         thread::scope(|scope| {
             let cubic = scope.spawn(|| {
                 start.wait();
-                // The other has the port that was asked for.
+                // The subject has the plan's port.
                 cubic.run(path, &RunOptions { port: 0, ..options })
             });
             start.wait();
@@ -241,7 +241,8 @@ struct Window {
 }
 
 impl Window {
-    /// From when all connections of both were there until the first of them ended, without the start.
+    /// From when all connections of both were established until the first of them ended, without
+    /// the start.
     fn of(subject: &[Received], cubic: &[Received], rtt: Duration) -> Result<Self, LabError> {
         let nothing = || LabError::Unsuited(NOT_TOGETHER.to_owned());
         let all = || subject.iter().chain(cubic);
@@ -256,7 +257,7 @@ impl Window {
         if from < to { Ok(Self { from, to }) } else { Err(nothing()) }
     }
 
-    /// What arrived in it, in bit/s.
+    /// The rate at the receivers within the window, in bit/s.
     fn rate(self, flows: &[Received]) -> f64 {
         let bytes: u64 = flows
             .iter()

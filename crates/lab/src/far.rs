@@ -1,5 +1,5 @@
-//! The far host's part of a run: it listens, and each connection that shows the run's token gets
-//! what it asks for.
+//! The far host's part of a run: it listens, and serves each connection that proves with the run's
+//! token that it belongs to the run.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -18,34 +18,34 @@ use crate::record::Flow;
 use crate::run_state::RunState;
 use crate::task::{PREAMBLE, Purpose, Task, Token};
 
-/// How long a connection may take to say what it is for.
+/// How long a connection may take to send its preamble.
 const PREAMBLE_WITHIN: Duration = Duration::from_secs(5);
-/// Connections of a run that have not yet said what they are for.
+/// The most connections of a run without a preamble.
 const MAX_UNPROVEN: usize = 128;
-/// Connections that a run may have at once.
+/// The most connections of a run at the same time.
 const MAX_CONNECTIONS: usize = 256;
-/// Between two looks whether the run is over.
+/// The time between two checks whether the run is over.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// The far host, as the near one sees it, while a run is on.
+/// The far host during a run, for the near host.
 pub trait FarEnd: Send {
-    /// Where it listens.
+    /// The address on which it listens.
     fn address(&self) -> SocketAddr;
 
-    /// What a connection of this run must show.
+    /// The token that a connection of this run must send.
     fn token(&self) -> Token;
 
-    /// Waits for the end of its part and says what it saw: flows of which it knows one side.
+    /// Waits for the end of its part and returns its flows, each with the far host's side only.
     ///
     /// # Errors
-    /// What kept it from its part.
+    /// Why it could not do its part.
     fn end(self: Box<Self>) -> Result<Vec<Flow>, LabError>;
 }
 
 /// Serves one run until it is over, and then until its last connection of load has ended.
 ///
 /// # Errors
-/// The first option that a connection of load could not be given.
+/// The first socket option that a connection of load could not get.
 pub fn serve(
     listener: &Listener,
     task: &Task,
@@ -67,7 +67,8 @@ pub fn serve(
             let stream = match listener.accept_within(POLL_EVERY) {
                 Ok(stream) => stream,
                 Err(error) => {
-                    // Without descriptors the connection waits on, and `accept` does not.
+                    // Without free descriptors, the connection stays queued and `accept` returns at
+                    // once.
                     if error.cause.kind() != io::ErrorKind::TimedOut {
                         thread::sleep(POLL_EVERY);
                     }
@@ -76,12 +77,13 @@ pub fn serve(
             };
             let Some(admitted) = admission.admit(&stream) else { continue };
             let run = &run;
-            // One that says nothing useful is dropped, and so is one too many for the machine.
+            // A connection without a valid preamble is closed, and so is one for which no thread
+            // starts.
             let serve = move || drop(run.serve(stream, &admitted));
             let _ = thread::Builder::new().spawn_scoped(scope, serve);
         }
         while !admission.is_empty() {
-            // Strangers that say nothing need not be waited for.
+            // Connections without a preamble need not be waited for.
             if state.is_aborted() {
                 admission.close_all();
             } else {
@@ -102,7 +104,7 @@ struct Serving<'a> {
     token: &'a Token,
     state: &'a RunState,
     began: Instant,
-    /// Parts of the load that a connection has claimed: each is served once.
+    /// The streams that a connection has claimed: each is served once.
     claimed: Mutex<Vec<(Way, u32)>>,
     flows: Mutex<Vec<Flow>>,
     failed: Mutex<Option<LabError>>,
@@ -172,7 +174,7 @@ impl Serving<'_> {
     }
 }
 
-/// Reads exactly so much, within a time for all of it.
+/// Fills the buffer, within a time for all of it.
 pub(crate) fn read_within(
     stream: &mut Stream,
     mut buffer: &mut [u8],
@@ -194,8 +196,8 @@ pub(crate) fn read_within(
     Ok(())
 }
 
-/// Sends back what comes, until it ends or the run is over. A probe is one byte: who sends many, or
-/// stays for long, or does not take the answer, is no probe.
+/// Echoes, until the stream ends or the run is over. A probe is one byte: a peer that sends many,
+/// stays long, or does not read the response is no probe.
 fn echo(mut stream: Stream, state: &RunState) -> io::Result<()> {
     const MAX_BYTES: u64 = 64;
     const MAX_TIME: Duration = Duration::from_secs(15);

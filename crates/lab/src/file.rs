@@ -1,7 +1,7 @@
-//! An experiment as JSON Lines: what was to be done, each run as it ended, how it all ended.
+//! An experiment as JSON Lines: the plan, each run as it ended, and how the rounds ended.
 //!
-//! A reader gets what is there: a file that was cut says so in [`Ended::interrupted`], and lines of kinds
-//! that it does not know are passed over.
+//! A truncated file is read as far as it goes, and [`Ended::interrupted`] says so. Lines of unknown
+//! types are skipped.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,30 +16,30 @@ use crate::record::{
 };
 use crate::setting::Buffers;
 
-/// The longest line that is read: a run of a thousand connections for an hour.
+/// The longest line to read: enough for a run of a thousand connections for an hour.
 const MAX_LINE: u64 = 1 << 30;
-/// More than a plan may ask for.
+/// The most rounds that a plan can have.
 const MAX_ROUNDS: u32 = 10_000;
 
-/// One line, to be written.
+/// One line to write.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line<'a> {
-    /// What is to be done: the first line.
+    /// The plan: the first line.
     Plan(&'a About),
     /// A run that counts.
     Run(RunLine<'a>),
-    /// A run that does not.
+    /// A run that does not count.
     Void(&'a Void),
     /// A run beside a flow of cubic.
     Beside(&'a Beside),
-    /// How it ended: without this line it was cut.
+    /// How the rounds ended: without this line the file is truncated.
     Ended(&'a Ended),
-    /// What was found of a subject, for readers that compute nothing.
+    /// A subject's results, for readers that compute nothing.
     Summary(Box<SummaryLine<'a>>),
 }
 
-/// What was found of a subject.
+/// A subject's results.
 #[derive(Debug, Serialize)]
 pub struct SummaryLine<'a> {
     name: String,
@@ -67,7 +67,7 @@ pub struct SummaryLine<'a> {
     beside_cubic: Vec<BesideLine>,
 }
 
-/// A subject's part beside a flow of cubic.
+/// A subject's shares beside a flow of cubic.
 #[derive(Debug, Serialize)]
 struct BesideLine {
     queue_bdp: Option<f64>,
@@ -78,7 +78,7 @@ struct BesideLine {
 }
 
 impl<'a> SummaryLine<'a> {
-    /// Of a row of the table.
+    /// The line of a row of the table.
     #[must_use]
     pub fn of(row: &'a Row) -> Self {
         let latency = row.latency.as_ref();
@@ -126,7 +126,7 @@ impl<'a> SummaryLine<'a> {
     }
 }
 
-/// A run, and what follows from it, for readers that compute nothing.
+/// A run with figures computed from it, for readers that compute nothing.
 #[derive(Debug, Serialize)]
 pub struct RunLine<'a> {
     name: String,
@@ -156,7 +156,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Writes it, with its end.
+    /// Writes the line and its newline.
     ///
     /// # Errors
     /// The writer's.
@@ -167,7 +167,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// One line, as read.
+/// One line read.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Known {
@@ -180,7 +180,7 @@ enum Known {
     Other,
 }
 
-/// Why a file is no experiment.
+/// Why a file could not be read as an experiment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -192,7 +192,7 @@ pub enum ReadError {
         /// Why.
         cause: io::Error,
     },
-    /// A line is not what it should be.
+    /// A line is invalid.
     #[error("{}, line {line}: {cause}", path.display())]
     Line {
         /// Which file.
@@ -202,13 +202,13 @@ pub enum ReadError {
         /// What is wrong with it.
         cause: String,
     },
-    /// It does not begin with what was to be done.
+    /// The file does not begin with a plan.
     #[error("{}: no experiment of `lastbyte lab`, which begin with a line of type plan", path.display())]
     NoPlan {
         /// Which file.
         path: PathBuf,
     },
-    /// It is of another time.
+    /// The file has another schema.
     #[error(
         "{}: written by lastbyte {version} in schema {schema}; this one reads schema {SCHEMA}",
         path.display()
@@ -226,7 +226,7 @@ pub enum ReadError {
 /// Reads an experiment from a file of JSON Lines.
 ///
 /// # Errors
-/// When there is none in it. A file without its last lines is none: see [`Ended::interrupted`].
+/// If the file has no experiment. A truncated one is no error: see [`Ended::interrupted`].
 pub fn read(path: &Path) -> Result<Experiment, ReadError> {
     let failed = |cause| ReadError::File { path: path.to_owned(), cause };
     let mut from = BufReader::new(File::open(path).map_err(failed)?);
@@ -240,7 +240,7 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
         let mut bytes = Vec::new();
         let length = io::Read::take(&mut *from, MAX_LINE).read_until(b'\n', &mut bytes);
         let length = length.map_err(|cause| ReadError::File { path: path.to_owned(), cause })?;
-        // What a kill or a full disk left of a line is none.
+        // A line without newline was truncated, by a kill or a full disk.
         if length == 0 || bytes.last() != Some(&b'\n') {
             break;
         }
@@ -286,7 +286,7 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
     Ok(experiment)
 }
 
-/// Whether sums of such counts are counts.
+/// Whether the counts can be summed without overflow.
 fn is_plausible_link(link: &LinkFigures) -> bool {
     const MAX: u64 = 1 << 50;
     let way = |way: &LinkDirection| {

@@ -1,9 +1,9 @@
-//! One connection that carries load: its sender, and its receiver, which counts.
+//! One connection that carries load: the sender, and the receiver, which counts.
 //!
-//! The load is a sequence of frames of 16 KiB. The first four of each are a number: that
-//! of the receiver's question which it answers, or 0. So the receiver can ask for a round trip
-//! through all that the load has filled, the sender's own buffer included, on the very connection
-//! that carries it.
+//! The load is a sequence of frames of 16 KiB. The first four bytes of a frame are a number: that
+//! of the receiver's request that it answers, or 0. So the receiver can measure round trips on the
+//! connection that carries the load, through every queue that the load fills, the sender's own
+//! buffer included.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -23,25 +23,25 @@ use crate::record::{Ending, LimitKind, Limited, Received, RoundTrip, Sample, Sen
 use crate::run_state::RunState;
 use crate::task::{PROBE_EVERY, Task};
 
-/// Between two samples of the kernel's view.
+/// The time between two samples of `TCP_INFO`.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// A write or read that makes no progress for so long ends the flow.
+/// A write or read without progress for this long ends the flow.
 pub(crate) const STALLED: Duration = Duration::from_secs(30);
 /// How long the last bytes may take to arrive after the last write: the send buffer at a hundredth
 /// of a slow path's rate.
 const FINISH_WITHIN: Duration = Duration::from_secs(120);
-/// An answer comes with a frame, so that it waits for no more than the rest of one to be written.
-/// The length of a frame of HTTP/2 (RFC 9113 section 4.2).
+/// A response goes out with the next frame, so that it waits for the rest of one frame at most. The
+/// length of a frame of HTTP/2 (RFC 9113 section 4.2).
 const FRAME: usize = 16 * 1024;
 /// The size of a write, and of a read.
 const CHUNK: usize = 8 * FRAME;
 /// The number at the head of a frame.
 const HEAD: usize = 4;
-/// How long a sender sleeps at most, so that it sees questions and the end of its time.
+/// The longest sleep of a sender, so that it notices requests and the end of its time.
 const MAX_SLEEP: Duration = Duration::from_millis(20);
-/// Between two looks for questions.
+/// The time between two reads for requests.
 const POLL_EVERY: Duration = Duration::from_millis(5);
-/// Questions that may wait for their frame; a peer that asks more gets fewer answers.
+/// Requests that may wait for their frame; a peer that sends more gets fewer responses.
 const MAX_REQUESTS: usize = 64;
 
 /// How a receiver reads.
@@ -51,33 +51,34 @@ pub struct ReceiveOptions<'a> {
     pub run_began: Instant,
     /// The rate at which the program reads; `None` for as fast as it can.
     pub rate: Option<BitRate>,
-    /// When to ask for round trips through the load; `None` never.
+    /// When to send requests for round trips through the load; `None` for never.
     pub requests: Option<RequestSchedule>,
-    /// What the sender may send at most: who sends more is not read on.
+    /// The most bytes that the sender may send: the receiver stops reading beyond it.
     pub most_bytes: Option<u64>,
-    /// When it must be over: what is there later is left. Without it a sender that never quite stalls
-    /// has no end, nor has a reader that is slower than what waits for it.
+    /// When reading stops. Without a deadline, a sender that never quite stalls could go on for
+    /// ever, and so could a reader slower than the sender.
     pub until: Option<Instant>,
-    /// Whether the run is given up meanwhile.
+    /// The run's state: an aborted run is read no further.
     pub run: Option<&'a RunState>,
 }
 
-/// When a receiver asks.
+/// When a receiver sends its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSchedule {
-    /// For the first time.
+    /// The time of the first request.
     pub first: Duration,
-    /// And then again, after so long each time.
+    /// The interval between requests.
     pub every: Duration,
 }
 
 impl RequestSchedule {
-    /// When the receiver of one of a task's connections asks.
+    /// The schedule of one of a task's connections; `None` if the task measures no latency.
     pub(crate) fn of(task: &Task, stream: u32) -> Option<Self> {
         task.latency.then(|| Self::in_turn(stream, task.settings.streams))
     }
 
-    /// One connection of several that take turns: together they ask as often as probes are sent.
+    /// The schedule of one connection of several that take turns: together they send one request
+    /// for each probe.
     #[must_use]
     pub fn in_turn(stream: u32, streams: u32) -> Self {
         let after = |turns: u32| PROBE_EVERY.saturating_mul(turns.max(1));
@@ -91,15 +92,15 @@ pub(crate) fn until(load: Load) -> Option<Instant> {
     Instant::now().checked_add(time)
 }
 
-/// Counts what comes to its end. A cut connection is no error here: it is in the result.
+/// Receives to the end of the stream and counts. A reset is no error here: it is in the result.
 ///
 /// # Errors
-/// When the kernel does not answer about the connection.
+/// If the kernel reports nothing about the connection.
 pub fn receive(mut stream: Stream, reading: &ReceiveOptions<'_>) -> Result<Received, SocketError> {
     let before = stream.bytes_read();
     let began = Instant::now();
     let mut counter = Counter::new(began);
-    // A read that waits for ever is a sender that vanished.
+    // A read without end means that the sender vanished.
     let _ = stream.set_read_timeout(Some(STALLED));
     if let Some(schedule) = reading.requests {
         let (read, write) = stream.into_split();
@@ -119,7 +120,7 @@ pub fn receive(mut stream: Stream, reading: &ReceiveOptions<'_>) -> Result<Recei
     })
 }
 
-/// Reads with one thread and asks with another.
+/// Reads in one thread and sends requests in another.
 fn request_and_count(
     (mut read, mut write): (OwnedReadHalf, OwnedWriteHalf),
     schedule: RequestSchedule,
@@ -157,12 +158,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What a receiver counts while it reads.
+/// The counts of a receiver.
 struct Counter {
     began: Instant,
     last_byte: Instant,
     tenths: Vec<u64>,
-    /// Bytes read: says where in a frame the next one lies.
+    /// The position of the next byte in its frame.
     position: usize,
     head: [u8; HEAD],
     requested_at: Option<Arc<Mutex<Vec<Instant>>>>,
@@ -182,7 +183,8 @@ impl Counter {
         }
     }
 
-    /// Reads to the end. A cut is known by `ended`, a stall by its absence.
+    /// Reads to the end of the stream. A reset is known by the observed end, a stall by its
+    /// absence.
     fn count(&mut self, from: &mut impl Read, reading: &ReceiveOptions<'_>) {
         let mut chunk = vec![0; CHUNK];
         let mut total = 0;
@@ -215,7 +217,7 @@ impl Counter {
         }
     }
 
-    /// Looks for answers in the heads of frames.
+    /// Finds responses in the heads of frames.
     fn find_answers(&mut self, bytes: &[u8]) {
         let mut at = 0;
         while at < bytes.len() {
@@ -243,7 +245,7 @@ impl Counter {
     }
 }
 
-/// How much may pass now, so that the whole keeps to a rate; at most a chunk.
+/// The bytes that may pass now to keep to a rate; at most a chunk.
 fn allowed(rate: BitRate, began: Instant, total: u64) -> usize {
     let due = rate.bytes_per_s() * began.elapsed().as_secs_f64();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
@@ -251,11 +253,10 @@ fn allowed(rate: BitRate, began: Instant, total: u64) -> usize {
     room
 }
 
-/// Sends a load and finishes. A connection that is lost on the way is no error here: it is in the
-/// result.
+/// Sends a load and finishes. A lost connection is no error here: it is in the result.
 ///
 /// # Errors
-/// When the kernel does not answer about the connection.
+/// If the kernel reports nothing about the connection.
 pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sent, SocketError> {
     let sampler = stream.sampler()?;
     let before = stream.written();
@@ -301,21 +302,21 @@ pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sen
     })
 }
 
-/// Writes frames, and answers questions in them.
+/// Writes frames, and answers requests in them.
 struct Writer<'a> {
     stream: &'a mut Stream,
     started: Instant,
     waiting: &'a Waiting,
     chunk: Vec<u8>,
-    /// Where in the chunk the next byte lies.
+    /// The position of the next byte in the chunk.
     at: usize,
     written: u64,
-    /// The next write's length at most: a frame after a wait, and twice as much after each write.
-    /// Below a chunk the kernel is asked for room first: a write that does not ask goes past
+    /// The longest next write: a frame after a wait, and twice as much after each write. Below a
+    /// chunk, the writer first polls for writability: a write without that exceeds
     /// `TCP_NOTSENT_LOWAT` by up to 64 KiB.
     max_write: usize,
     requests: VecDeque<u32>,
-    /// What is left of a question that came in parts.
+    /// The beginning of a request of which the rest has not arrived.
     incomplete: Vec<u8>,
     looked: Instant,
 }
@@ -387,8 +388,8 @@ impl<'a> Writer<'a> {
         Ok(poll::wait_for(self.stream, poll::WRITABLE, Duration::ZERO)?.writable)
     }
 
-    /// How much of the chunk goes out as it is: to its end, or to the end of a frame where a
-    /// question waits for the next.
+    /// How much of the chunk can be written as it is: to its end, or to the end of the frame if a
+    /// request waits for the next.
     fn room(&mut self) -> usize {
         let in_frame = self.at % FRAME;
         let answering = self.chunk[self.at - in_frame..][..HEAD] != [0; HEAD];
@@ -423,7 +424,7 @@ impl<'a> Writer<'a> {
         }
         self.looked = Instant::now();
         let mut bytes = [0; 4 * HEAD];
-        // Nothing there, an end, or a cut: a write will tell.
+        // With no data, a FIN or a reset, the next write fails or goes on.
         let Ok(length) = self.stream.read_now(&mut bytes) else { return };
         self.incomplete.extend_from_slice(&bytes[..length]);
         while self.incomplete.len() >= HEAD {
@@ -437,7 +438,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Samples the kernel's view until `stopped` is closed, and once more then.
+/// Samples `TCP_INFO` until `stopped` is closed, and once more then.
 fn watch(
     sampler: &Sampler,
     started: Instant,
@@ -469,15 +470,15 @@ fn watch(
     }
 }
 
-/// How long a writer has waited for room in the send buffer, for another thread to know.
+/// How long a writer has waited for space in the send buffer; shared with the sampling thread.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<Waits>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
-    /// In waits that are over.
+    /// The sum of the waits that have ended.
     before: Duration,
-    /// When the wait began that is not.
+    /// When the present wait began.
     since: Option<Instant>,
     /// Nothing more will be written.
     ended: bool,
@@ -499,7 +500,7 @@ impl Waiting {
         lock(&self.0).ended = true;
     }
 
-    /// The sum; `None` once nothing more is written.
+    /// The sum so far; `None` after the last write.
     fn so_far(&self) -> Option<Duration> {
         let waits = *lock(&self.0);
         let now = waits.since.map(|since| since.elapsed()).unwrap_or_default();
@@ -508,7 +509,7 @@ impl Waiting {
 }
 
 impl Sample {
-    /// What is kept of the kernel's view.
+    /// The part of `TCP_INFO` that records have.
     pub(crate) fn of(at: Duration, info: &TcpInfo, limited_by: Option<LimitKind>) -> Self {
         let bytes = |segments: u32| u64::from(segments) * u64::from(info.snd_mss);
         Self {

@@ -1,17 +1,19 @@
-//! Any program over an emulated path, measured without its help.
+//! Any program over an emulated path, measured without its cooperation.
 //!
-//! What arrived is what the kernel of the receiving host counted, for each TCP connection between the
-//! two hosts: a [`Watch`] on each host follows them to their end, and [`run()`] puts the ends
-//! together. The program need not know of it, and its own figures are not asked for.
+//! The result is what the kernel of the receiving host counted, for each TCP connection between the
+//! two hosts: a [`Watch`] on each host follows them to their end, and [`run()`] pairs what both
+//! saw. The program needs no change, and its own figures are not used.
 //!
-//! The kernel's `tcpi_bytes_received` counts the peer's FIN as one byte, at the socket that receives
-//! it; a reset counts nothing. The last word about a socket does not say whether it had the FIN. So it
-//! is taken off where the socket was seen in a state that only a FIN leads to (`CLOSE_WAIT`, `LAST_ACK`,
-//! `CLOSING`), or, as a FIN comes after all else, where the count is one more than the other host's
-//! kernel had sent in all. [`Stream::exact`] says whether one of these was known.
+//! The kernel's `tcpi_bytes_received` counts the peer's FIN as one byte, at the socket that
+//! receives it; a reset counts nothing. The kernel's last report of a socket does not say whether
+//! it had the FIN. So one byte is subtracted if the socket was seen in a state that only a FIN
+//! leads to (`CLOSE_WAIT`, `LAST_ACK`, `CLOSING`), or if the count is one more than the other
+//! host's kernel sent in all, since a FIN comes last. [`Stream::exact`] says whether one of these
+//! was known.
 //!
-//! Not seen: UDP, and with it QUIC; other protocols; what stays on one host. Bytes that a kernel has
-//! received and its program has not read are counted as received, and told of by themselves.
+//! Not seen are UDP, and with it QUIC, other protocols, and connections within one host. Bytes that
+//! a kernel has received and its program has not read count as received, and are also reported
+//! separately.
 
 mod command;
 mod connections;
@@ -37,22 +39,22 @@ pub use launch::{Exit, InNamespace, Launch, Output, Running, Tail};
 pub use pairs::{Ending, Pair, Stream, Totals};
 pub use watch::{Observed, Watch, WatchError};
 
-/// Between two looks whether a program has ended, or something listens.
+/// The time between two checks whether a program has ended, or something listens.
 const POLL_EVERY: Duration = Duration::from_millis(5);
-/// Between two samples of a connection.
+/// The time between two samples of a connection.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
-/// What programs moved over a path. Times count from shortly before the near program was started.
+/// What programs moved over a path. Times count from shortly before the near program started.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Foreign {
     /// How the near program ended.
     pub near: Exit,
-    /// How the far program ended, where there was one.
+    /// How the far program ended, if there was one.
     pub far: Option<Exit>,
-    /// The far program ended by itself; else it was ended.
+    /// Whether the far program ended by itself; if not, it was killed.
     pub far_ended: bool,
-    /// The near program was ended, because its time was up.
+    /// Whether the near program was killed at its time limit.
     pub timed_out: bool,
     /// How long the near program ran.
     pub ran: Duration,
@@ -66,22 +68,22 @@ pub struct Foreign {
     pub near_counters: Counters,
     /// What the far host's kernel counted.
     pub far_counters: Counters,
-    /// How often a kernel had no room to tell of sockets: then connections may be missing.
+    /// How often a kernel's report of sockets overflowed: then connections may be missing.
     pub overflows: u64,
 }
 
-/// Runs programs over a path and says what they moved.
+/// Runs programs over a path and returns what they moved.
 ///
-/// The far program is started first, and the near one when something listens on the far host. When
-/// the near program has ended, or `time_limit` is up, what is still on its way is waited for; then the
-/// far program is ended, if it does not end by itself within half a second.
+/// Starts the far program first, and the near one once something listens on the far host. When the
+/// near program has ended, or after `time_limit`, waits for bytes in flight; then kills the far
+/// program, if it does not end by itself within half a second.
 ///
-/// The hosts should be fresh: counters are those of the whole host, and what listens on the far host
-/// already is taken for the far program.
+/// The hosts should be fresh: counters are those of the whole host, and any listener on the far
+/// host is taken for the far program.
 ///
 /// # Errors
-/// When a program cannot be started, the far one ends early or never listens, the kernel does not
-/// tell of sockets, or no byte went over the path.
+/// If a program cannot be started, the far one ends early or never listens, the kernel does not
+/// report sockets, or no byte went over the path.
 pub fn run(
     link: &Link,
     launch: &dyn Launch,
@@ -139,13 +141,13 @@ fn start_far(
     command: &[String],
     time_limit: Duration,
 ) -> Result<Box<dyn Running>, ForeignError> {
-    /// A server that has more to do before it listens is unheard of.
+    /// Long enough for any server to start.
     const TIMEOUT: Duration = Duration::from_secs(30);
     let within = time_limit.min(TIMEOUT);
     let mut far = launch.launch(host, command)?;
     let started = Instant::now();
     loop {
-        // Asked before: what listens when it has ended is not its.
+        // Checked first: after the program's end, a listener is not its own.
         let ended = far.has_ended();
         if ended {
             let exit = far.end()?;
@@ -163,12 +165,12 @@ fn start_far(
     }
 }
 
-/// Whether something listens in the calling thread's namespace, for others than its own host.
+/// Whether something listens in the calling thread's namespace, on an address other than loopback.
 fn has_listener() -> io::Result<bool> {
     Ok(sockets::list(LISTENING)?.iter().any(|socket| !socket.local.ip().is_loopback()))
 }
 
-/// Lets the far program end by itself for a moment: one that serves once does.
+/// Gives the far program a moment to end by itself, as a server for one connection does.
 fn end_far(mut far: Box<dyn Running>) -> Result<(Exit, bool), ForeignError> {
     const GRACE: Duration = Duration::from_millis(500);
     let began = Instant::now();
@@ -179,7 +181,7 @@ fn end_far(mut far: Box<dyn Running>) -> Result<(Exit, bool), ForeignError> {
     Ok((far.end()?, ended))
 }
 
-/// The end of what a program said, for an error.
+/// The last lines of a program's output, for an error.
 fn last_output(exit: &Exit) -> String {
     const LINES: usize = 10;
     let text = exit.stdout.text.lines().chain(exit.stderr.text.lines());
@@ -203,13 +205,13 @@ impl Watches {
         Ok(Self { near: start(Host::Near)?, far: start(Host::Far)? })
     }
 
-    /// Waits until nothing is on its way any more: all connections are gone, or none has anything to
-    /// be acked, and nothing has changed for a while.
+    /// Waits until no bytes are in flight: all connections are gone, or none has unacked bytes, and
+    /// nothing has changed for a while.
     fn settle(&self) {
-        /// The send buffer at a hundredth of a slow path's rate.
+        /// Long enough to send a full send buffer at a hundredth of a slow path's rate.
         const TIMEOUT: Duration = Duration::from_secs(120);
-        /// What does not move for so long, with data in the queue, waits for a program that does not
-        /// read, or a peer that is gone.
+        /// A connection without progress for this long, with data in its queue, has a reader that
+        /// does not read, or a peer that is gone.
         const STUCK: Duration = Duration::from_secs(10);
         const QUIET: Duration = Duration::from_millis(200);
         let began = Instant::now();
@@ -229,7 +231,7 @@ impl Watches {
         }
     }
 
-    /// Waits, but not long, until the sockets that the far program left behind are gone.
+    /// Waits a short time until the sockets that the far program left behind are gone.
     fn empty(&self) {
         const TIMEOUT: Duration = Duration::from_secs(1);
         let began = Instant::now();
@@ -242,7 +244,7 @@ impl Watches {
         }
     }
 
-    /// Waits until both kernels were asked again: at most a second, should there be that many sockets.
+    /// Waits for another scan of both hosts: at most a second, in case there are very many sockets.
     fn scan(&self) {
         const TIMEOUT: Duration = Duration::from_secs(1);
         let began = Instant::now();

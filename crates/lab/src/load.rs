@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::seconds;
 
-/// How much a run sends in each direction: what is reached first ends it.
+/// How much a run sends in each direction: the first limit that is reached ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// As much as it can, for so long.
+    /// The longest time: as much as can be sent in it.
     #[serde(rename = "load_s", with = "seconds::optional")]
     pub time: Option<Duration>,
-    /// So many bytes, over all connections.
+    /// The most bytes, over all connections.
     #[serde(rename = "load_bytes")]
     pub bytes: Option<u64>,
 }
 
 impl Load {
-    /// As much as can be sent in so long.
+    /// As much as can be sent in a time.
     #[must_use]
     pub fn time(time: Duration) -> Self {
         Self { time: Some(time), bytes: None }
     }
 
-    /// So many bytes.
+    /// A number of bytes.
     #[must_use]
     pub fn bytes(bytes: u64) -> Self {
         Self { time: None, bytes: Some(bytes) }
     }
 
-    /// The part of one of several connections; together they are the whole.
+    /// The share of one of several connections; the shares add up to the load.
     #[must_use]
     pub fn share(self, stream: u32, streams: u32) -> Self {
         let share = |bytes: u64| {
@@ -46,21 +46,21 @@ impl Load {
 /// How often each subject runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rounds {
-    /// At least so often.
+    /// The fewest rounds.
     pub least_rounds: u32,
-    /// At most so often: between the two it ends when the order is settled.
+    /// The most rounds: between the two an experiment ends once the order is settled.
     pub most_rounds: u32,
 }
 
 impl Rounds {
-    /// Exactly so often.
+    /// Exactly this number.
     #[must_use]
     pub fn exactly(rounds: u32) -> Self {
         Self { least_rounds: rounds, most_rounds: rounds }
     }
 }
 
-/// Rounds that are not written as such.
+/// Text that is no number of rounds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no number of rounds: write 5 for exactly that, or 5..10 to end when it is settled (1 to 10000)"

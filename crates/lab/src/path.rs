@@ -20,7 +20,7 @@ use crate::task::{Task, Token};
 /// A path to run over.
 #[derive(Clone, Debug)]
 pub enum Path {
-    /// This machine's loopback interface: needs no rights, and has neither delay nor loss.
+    /// This machine's loopback interface: needs no privileges, and has neither delay nor loss.
     Loopback,
     /// An emulated path, made for each run.
     Link(Box<Scenario>),
@@ -43,7 +43,7 @@ impl Path {
     /// Makes the path.
     ///
     /// # Errors
-    /// [`LinkError::Rights`] says what is missing and how to get it.
+    /// [`LinkError::Rights`] names the missing privilege and how to get it.
     pub fn up(&self, seed: u64) -> Result<PathUp, LinkError> {
         Ok(match self {
             Self::Loopback => PathUp::Loopback,
@@ -52,7 +52,7 @@ impl Path {
         })
     }
 
-    /// The scenario, where it is an emulated path.
+    /// The scenario of an emulated path.
     #[must_use]
     pub fn scenario(&self) -> Option<&Scenario> {
         match self {
@@ -61,7 +61,7 @@ impl Path {
         }
     }
 
-    /// The far host, where it is another one.
+    /// The far host of a real path.
     #[must_use]
     pub fn remote(&self) -> Option<&Arc<Remote>> {
         match self {
@@ -70,7 +70,7 @@ impl Path {
         }
     }
 
-    /// The path in words and figures.
+    /// The path, described in a sentence and in figures.
     #[must_use]
     pub fn description(&self) -> PathDescription {
         if let Self::Remote(remote) = self {
@@ -100,7 +100,7 @@ impl Path {
     }
 }
 
-/// A path that is there.
+/// A path that is up.
 #[derive(Debug)]
 pub enum PathUp {
     /// This machine's loopback interface.
@@ -121,14 +121,14 @@ impl PathUp {
         }
     }
 
-    /// What its slower direction carries, where that is known.
+    /// The rate of its slower direction, if known.
     #[must_use]
     pub fn capacity(&self) -> Option<BitRate> {
         let spec = self.link()?.spec();
         Way::BOTH.iter().filter_map(|way| spec.direction(*way).lasting_rate()).min()
     }
 
-    /// A host's address, where both hosts are this machine's own.
+    /// A host's address, if both hosts are on this machine.
     #[must_use]
     pub fn address(&self, host: Host) -> IpAddr {
         match self {
@@ -137,10 +137,10 @@ impl PathUp {
         }
     }
 
-    /// Finds out whether the far host can listen.
+    /// Tests whether the far host can listen.
     ///
     /// # Errors
-    /// When it cannot. A far host that is another one is asked with the first run.
+    /// If it cannot. The first run tests a real far host.
     pub fn rehearse(&self, port: u16) -> Result<(), LabError> {
         if let Self::Remote(_) = self {
             return Ok(());
@@ -150,10 +150,10 @@ impl PathUp {
         Ok(())
     }
 
-    /// Makes the far host ready for a run. Another host chooses its port itself.
+    /// Prepares the far host for a run. A real far host chooses its port itself.
     ///
     /// # Errors
-    /// When it cannot listen, or does not want to.
+    /// If it cannot listen, or refuses.
     pub fn far(&self, task: &Task, port: u16) -> Result<Box<dyn FarEnd>, LabError> {
         if let Self::Remote(remote) = self {
             return Ok(Box::new(remote.run(task)?));
@@ -161,8 +161,8 @@ impl PathUp {
         let address = SocketAddr::new(self.address(Host::Far), port);
         let options = ListenOptions::default().socket(task.settings.receiver());
         let listener = self.run(Host::Far, || TcpListener::bind_with(address, &options))??;
-        // One that needs ECN gets it only where both ends have it (dctcp). What cannot be set, the sender
-        // says.
+        // A congestion control that needs ECN (dctcp) gets it only if both hosts set it. The sender
+        // reports an option that cannot be set.
         let congestion = SocketOptions::default().congestion(&task.settings.congestion);
         let _ = congestion.apply_to(&listener);
         let address = listener.local_addr().map_err(LabError::Receiver)?;
@@ -174,7 +174,7 @@ impl PathUp {
         Ok(Box::new(OwnFar { address, token, state, thread: Some(thread) }))
     }
 
-    /// Does `work` on a host and waits for it; on this machine where the path is no emulated one.
+    /// Does `work` on a host and waits for it; on this machine if the path is not emulated.
     ///
     /// # Errors
     /// When the host cannot be entered.
@@ -189,7 +189,7 @@ impl PathUp {
         }
     }
 
-    /// Starts a thread on a host; on this machine where the path is no emulated one.
+    /// Starts a thread on a host; on this machine if the path is not emulated.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -205,10 +205,10 @@ impl PathUp {
         }
     }
 
-    /// Sets a network sysctl of a host. A real machine is left as it is.
+    /// Sets a network sysctl of an emulated host. Real machines are not changed.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// If the kernel refuses the value.
     pub fn set_sysctl(&self, host: Host, name: &str, value: &str) -> Result<(), LinkError> {
         match self.link() {
             Some(link) => link.host(host).set_sysctl(name, value),
@@ -216,8 +216,8 @@ impl PathUp {
         }
     }
 
-    /// What became of a run that failed. On a real path a connection that could not be made, or was
-    /// cut, says nothing of the next run.
+    /// Classifies the error of a run. On a real path, a connection that failed or was reset says
+    /// nothing about the next run.
     #[must_use]
     pub fn judged(&self, error: LabError) -> LabError {
         match (self, error) {
@@ -236,10 +236,10 @@ impl PathUp {
         }
     }
 
-    /// Ends the path; its report where it was an emulated one.
+    /// Takes the path down; returns the report of an emulated one.
     ///
     /// # Errors
-    /// When the link had failed on the way.
+    /// If the link had failed.
     pub fn down(self) -> Result<Option<Report>, LinkError> {
         match self {
             Self::Link(link) => link.down().map(Some),
@@ -248,7 +248,7 @@ impl PathUp {
     }
 }
 
-/// A far host of this machine's own: a thread.
+/// A far host on this machine: a thread.
 #[derive(Debug)]
 struct OwnFar {
     address: SocketAddr,
@@ -275,7 +275,7 @@ impl FarEnd for OwnFar {
     }
 }
 
-/// A near host that gave up leaves no listener behind.
+/// A near host that gives up closes the listener.
 impl Drop for OwnFar {
     fn drop(&mut self) {
         if self.thread.is_some() {
@@ -285,7 +285,7 @@ impl Drop for OwnFar {
 }
 
 impl LinkFigures {
-    /// What is kept of a link's report.
+    /// The part of a link's report that records have.
     #[must_use]
     pub fn of(report: &Report) -> Self {
         let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;

@@ -10,8 +10,8 @@ use crate::path::Path;
 use crate::setting::{Direction, Setting};
 use crate::subject::Subject;
 
-/// What one core of this machine carries over emulated links with room to spare, in bit/s: more at
-/// once is left to run after the others.
+/// The rate that one core carries over emulated links with a margin, in bit/s: runs beyond that
+/// wait.
 const BITS_PER_S_PER_CORE: u64 = 300_000_000;
 
 /// A plan of runs.
@@ -23,24 +23,25 @@ pub struct Plan {
     pub subjects: Vec<Arc<dyn Subject>>,
     /// How much each run sends.
     pub load: Load,
-    /// How often each subject runs; the order turns from round to round.
+    /// How often each subject runs; the order rotates from round to round.
     pub rounds: Rounds,
-    /// Whether round trips are probed under load.
+    /// Whether round-trip times are probed under load.
     pub latency: bool,
-    /// What each is measured for beside a flow of cubic.
+    /// Which subjects are measured beside a flow of cubic.
     pub fairness: Fairness,
-    /// Decides which packets are lost: all subjects of a round meet the same seed.
+    /// Decides which packets are lost: all subjects of a round have the same seed.
     pub seed: u64,
     /// The port of the receiver; 0 lets the kernel choose.
     pub port: u16,
-    /// How many runs at once, each on a link of its own.
+    /// How many runs at the same time, each on its own link.
     pub parallel: usize,
-    /// The words that asked for it, to be repeated by.
+    /// The command line, to repeat it.
     pub command: Vec<String>,
 }
 
 impl Plan {
-    /// How many runs this machine can carry at once over a path: one where nothing bounds the rate.
+    /// How many runs this machine can carry at the same time over a path: one if the path has no
+    /// rate.
     #[must_use]
     pub fn parallel_for(path: &Path, direction: Direction, cores: usize) -> usize {
         let rate = path.scenario().and_then(|scenario| {
@@ -70,7 +71,7 @@ impl Plan {
 pub enum Fairness {
     /// Not at all.
     Never,
-    /// Where the subject would be advised, and is not known to share.
+    /// If the subject would be recommended and is not known to share with cubic.
     #[default]
     WhereAdvised,
     /// For every congestion control.

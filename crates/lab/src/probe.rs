@@ -1,8 +1,8 @@
-//! Round trips on connections of their own, before a load and beside it.
+//! Round-trip times on separate connections, before a load and beside it.
 //!
-//! A probe is a new connection, one question and its answer of one byte. So it sees what a program
-//! sees that has no part in the load: the path's queues, and the loss in them. When the probes are
-//! sent does not depend on when the answers come.
+//! A probe is a new connection with a request and a response of one byte each. So it measures what
+//! another program on the path sees: the queues, and their losses. The schedule of the probes does
+//! not depend on the responses.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,39 +24,39 @@ use crate::path::PathUp;
 use crate::record::{Latency, RoundTrip};
 use crate::task::{PROBE_EVERY, Purpose, Token};
 
-/// The most that one probe puts on the wire in one direction, in IP bytes: a SYN, the question with
-/// what is said before it, a FIN, and the acknowledgements between them.
+/// The most that one probe sends in one direction, in IP bytes: a SYN, the request with its
+/// preamble, a FIN, and acknowledgements.
 pub const PROBE_BYTES: u32 = 400;
 /// The share of a path that probes may take (draft-ietf-ippm-responsiveness-08 section 5.2, PTC).
 const SHARE: f64 = 0.05;
-/// Between two probes at most, in seconds: a path that is so slow has one probe at least.
+/// The longest time between two probes, in seconds, so that a slow path has probes too.
 const SLOWEST: f64 = 10.0;
 /// Probes before the load.
 const IDLE_PROBES: usize = 10;
-/// Between two of these.
+/// The time between two of these.
 const IDLE_EVERY: Duration = Duration::from_millis(20);
 /// How long the load waits for them.
 const IDLE_WITHIN: Duration = Duration::from_secs(5);
-/// How long a handshake and its answer may take together.
+/// How long a handshake and its response may take together.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Probes under way at once: at one each 100 ms, those of a queue of three seconds.
+/// The most probes at the same time: at one every 100 ms, enough for a queue of three seconds, as
+/// each takes two round trips.
 const MAX_PENDING: usize = 64;
 
-/// Where an echo is served.
+/// An echo service.
 #[derive(Clone, Debug)]
 pub struct Echo {
     /// Its address.
     pub address: SocketAddr,
-    /// What a connection has to say before it is one for an echo; often nothing.
+    /// What a connection sends before its request; often nothing.
     pub preamble: Vec<u8>,
-    /// What the path is known to carry in its slower direction: probes take little of it. Without it
-    /// they take 32 kbit/s in each direction.
+    /// The rate of the path's slower direction, if known: probes take a small share of it. Without
+    /// it they take 32 kbit/s in each direction.
     pub capacity: Option<BitRate>,
 }
 
 impl Echo {
-    /// An echo that needs no word before it, such as [`serve_echo`] serves, over a path of unknown
-    /// capacity.
+    /// An echo without a preamble, such as [`serve_echo`] serves, over a path of unknown capacity.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
         Self { address, preamble: Vec::new(), capacity: None }
@@ -68,7 +68,7 @@ impl Echo {
         Self { address, preamble, capacity: path.capacity() }
     }
 
-    /// Between two probes beside a load.
+    /// The time between two probes beside a load.
     #[must_use]
     pub fn every(&self) -> Duration {
         let Some(capacity) = self.capacity else { return PROBE_EVERY };
@@ -77,21 +77,20 @@ impl Echo {
     }
 }
 
-/// Probes from the near host until it is told to end.
+/// Probes from the near host until [`Prober::end`].
 #[derive(Debug)]
 pub struct Prober {
-    /// Closed to tell the thread.
+    /// Closing it stops the thread.
     stop: UnixStream,
     thread: JoinHandle<Result<Latency, LinkError>>,
 }
 
 impl Prober {
-    /// Measures the idle path, for some round trips, and goes on: from the return on the load can
-    /// begin, and the times in what it finds count from then.
+    /// Measures some round trips on the idle path, and goes on probing. The load can begin when
+    /// this returns; the times of its results count from then.
     ///
     /// # Errors
-    /// When no thread can be started on the near host. A path on which no probe is answered is no
-    /// error.
+    /// If no thread can be started on the near host. A path without a single response is no error.
     pub fn start(path: &PathUp, echo: Echo) -> Result<Self, LabError> {
         let (stop, stopped) = UnixStream::pair().map_err(LabError::Receiver)?;
         let (idle, idle_known) = mpsc::channel();
@@ -107,15 +106,15 @@ impl Prober {
             probing.run(echo.every(), usize::MAX, Duration::MAX);
             Latency { idle: idle_trips, ..probing.end() }
         })?;
-        // Nothing comes where the thread could not enter its host; it says so at the end.
+        // A thread that could not enter its host sends nothing, and reports that at the end.
         let _ = idle_known.recv();
         Ok(Self { stop, thread })
     }
 
-    /// Ends at once, and says what was measured. Probes still under way are unanswered.
+    /// Stops at once and returns the results. Pending probes count as unanswered.
     ///
     /// # Errors
-    /// When the near host could not be entered.
+    /// If the near host could not be entered.
     pub fn end(self) -> Result<Latency, LabError> {
         drop(self.stop);
         let joined = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -123,15 +122,15 @@ impl Prober {
     }
 }
 
-/// A probe under way.
+/// A pending probe.
 struct Probe {
     socket: OwnedFd,
     began: Instant,
-    /// When the connection was there and the question written.
+    /// When the connection was established and the request written.
     asked: Option<Instant>,
 }
 
-/// Probes under way, and what those before them found.
+/// The pending probes, and the results of the completed ones.
 struct Probing<'a> {
     echo: &'a Echo,
     stopped: &'a UnixStream,
@@ -151,8 +150,8 @@ impl<'a> Probing<'a> {
         }
     }
 
-    /// Begins `most` probes, one `every` so often, and sees to their answers until all have ended,
-    /// the time is over, or a word comes to stop.
+    /// Starts `most` probes, one at a time with `every` between them, and handles their responses
+    /// until all have ended, the time is over, or the prober is stopped.
     fn run(&mut self, every: Duration, most: usize, within: Duration) {
         let (mut begun, mut due) = (0, self.origin);
         loop {
@@ -160,7 +159,7 @@ impl<'a> Probing<'a> {
             if begun < most && now >= due {
                 begun += 1;
                 self.begin(now);
-                // A late one is not made up for: two at once would be a burst.
+                // A late probe is not caught up on: two at the same time would be a burst.
                 due = if now < due + every { due + every } else { now + every };
             }
             self.give_up(now);
@@ -176,7 +175,7 @@ impl<'a> Probing<'a> {
         }
     }
 
-    /// Sends a SYN. At the bound on probes under way none is begun.
+    /// Sends a SYN, unless too many probes are pending.
     fn begin(&mut self, now: Instant) {
         if self.pending.len() >= MAX_PENDING {
             return;
@@ -201,7 +200,7 @@ impl<'a> Probing<'a> {
         self.found.unanswered = self.found.unanswered.saturating_add(count);
     }
 
-    /// Waits for the next thing to happen, and does what follows from it. Whether it is to stop.
+    /// Waits for the next event and handles it. Returns whether the prober was stopped.
     fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         let stopped = self.stopped;
         let mut wanted: [(&dyn AsFdDyn, i16); MAX_PENDING + 1] =
@@ -228,14 +227,14 @@ impl<'a> Probing<'a> {
         Ok(false)
     }
 
-    /// What one probe does next. Whether it is answered.
+    /// Advances one probe. Returns whether it is complete.
     fn advance(&mut self, probe: &mut Probe, now: Instant) -> io::Result<bool> {
         let Some(asked) = probe.asked else {
             if let Some(error) = socket::take_error(&probe.socket)? {
                 return Err(error);
             }
             self.found.handshakes.push(self.round_trip(probe.began, now));
-            // In one write: a second small one would wait for the first to be acknowledged.
+            // In one write: Nagle's algorithm would delay a second small one.
             let question = [&self.echo.preamble[..], b"?"].concat();
             probe.asked = Some(Instant::now());
             let written = socket::send_now(&probe.socket, &question)?;
@@ -266,12 +265,12 @@ impl<'a> Probing<'a> {
     }
 }
 
-/// Between two looks whether an echo is over.
+/// The time between two checks whether the echo service is to end.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// A connection that has a place for so long has had its answer.
+/// How long a connection may stay open: its response is long sent.
 const SERVE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Sends back what comes, on up to 64 connections at once, until `over`. More of them wait.
+/// Echoes on up to 64 connections at the same time, until `over`. Further connections wait.
 ///
 /// # Errors
 /// The kernel's: `ENOMEM`.
@@ -301,12 +300,12 @@ pub fn serve_echo(listener: &Listener, over: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the connection goes on.
+/// Echoes once. Returns whether the connection goes on.
 fn send_back(stream: &mut Stream) -> bool {
     let mut buffer = [0; 64];
     match stream.read_now(&mut buffer) {
         Ok(0) => false,
-        // A peer that fills our send buffer with its own words does not wait for the answer.
+        // A peer that fills our send buffer does not read its responses.
         Ok(length) => stream.write_now(&buffer[..length]).is_ok_and(|written| written == length),
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }

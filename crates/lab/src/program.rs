@@ -1,4 +1,4 @@
-//! A program of others as a subject.
+//! Another program as a subject.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::record::{Ending, Flow, Limited, Received, Sample, Sent};
 use crate::setting::{Command, Setting};
 use crate::subject::{Outcome, RunOptions, Subject};
 
-/// How long a program may take beyond the load of our own sender.
+/// How much longer than our own sender a program may take.
 const BEYOND: Duration = Duration::from_secs(120);
-/// What the smallest connections together have of a direction's bytes may be left out of its rate:
-/// they are there to talk about it, before and after.
+/// The share of a direction's bytes that the smallest connections may have together to be left out
+/// of its rate: they are control connections.
 const ASIDE: f64 = 0.01;
 
 /// A program that is started for each run, on fresh hosts.
@@ -27,10 +27,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program of the near host, and one that listens for it on the far one.
+    /// A program on the near host, with a server on the far one if there is one.
     ///
     /// # Errors
-    /// A command that is none.
+    /// An invalid command.
     pub fn new(setting: Command, launch: Arc<dyn Launch + Send>) -> Result<Self, LabError> {
         let command = ForeignCommand::parse(&setting.near, setting.far.as_deref())?;
         Ok(Self { setting, command, launch })
@@ -71,7 +71,7 @@ impl Subject for Program {
     }
 }
 
-/// Both directions of all connections, those that carried bytes.
+/// The directions of all connections that carried bytes.
 fn flows(pairs: &[Pair]) -> Vec<Flow> {
     let totals = Way::BOTH.map(|way| received_on(pairs, way));
     let mut flows = Vec::new();
@@ -79,7 +79,7 @@ fn flows(pairs: &[Pair]) -> Vec<Flow> {
         let mut carried: Vec<&Pair> =
             pairs.iter().filter(|pair| side(pair, way).received > 0).collect();
         carried.sort_by_key(|pair| side(pair, way).received);
-        // A direction that only answers is all talk.
+        // A direction that only has responses is control.
         let is_control = (total as f64) < ASIDE * totals.iter().sum::<u64>() as f64;
         let mut small = 0;
         for (number, pair) in carried.into_iter().enumerate() {
@@ -145,7 +145,7 @@ fn received(pair: &Pair, way: Way, receiver: &Connection) -> Received {
 }
 
 fn sent(pair: &Pair, bytes: &Stream, sender: &Connection) -> Option<Sent> {
-    // Who resets takes the last count along; what was received was sent.
+    // After a reset by the sender, its last count is lost; what was received was sent.
     let written = bytes.sent?.max(bytes.received);
     let first = sender.samples.first().map_or(sender.first_seen, |sample| sample.at);
     let last = sender.samples.last().map_or(first, |sample| sample.at);

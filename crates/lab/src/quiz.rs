@@ -1,5 +1,5 @@
 //! The quiz of the classic article: one program connects, writes a million bytes and closes; the
-//! other greets with a line that the first never reads, and counts. How many bytes arrive?
+//! other sends a greeting, which the first never reads, and counts. How many bytes arrive?
 
 use std::fmt;
 use std::fs::File;
@@ -17,9 +17,9 @@ use lastbyte_sys::file;
 use crate::error::LabError;
 use crate::path::PathUp;
 
-/// What the receiver says first, and the sender never reads.
+/// What the receiver sends first, and the sender never reads.
 const GREETING: &[u8] = b"220 welcome, please say hello first\r\n";
-/// How long the receiver waits for the sender, and either for the other.
+/// How long either side waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How the sender ends its connection.
@@ -30,10 +30,10 @@ pub enum Method {
     Close,
     /// `SO_LINGER` of 30 s, then `close()`: the advice of many answers on the web.
     Linger,
-    /// `shutdown(SHUT_WR)`, read to the end, `close()`: complete, where the peer plays along; it
-    /// proves nothing and may wait for ever.
+    /// `shutdown(SHUT_WR)`, read to the end, `close()`: complete if the peer closes too; it proves
+    /// nothing and may wait for ever.
     ShutdownRead,
-    /// The bytes are a file's: `sendfile()`, then `close()`, as servers of files do.
+    /// `sendfile()` from a file, then `close()`, as file servers do.
     SendFile,
     /// [`Stream::finish`].
     Finish,
@@ -57,7 +57,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// What became of one run.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
@@ -83,10 +83,10 @@ impl Outcome {
     }
 }
 
-/// Plays the quiz `runs` times over a path, `at_once` of them side by side.
+/// Plays the quiz `runs` times over a path, `at_once` of them at the same time.
 ///
 /// # Errors
-/// When a run could not be made: a listener or a connection failed.
+/// If a listener or a connection failed.
 pub fn play(
     path: &PathUp,
     method: Method,
@@ -126,7 +126,7 @@ fn play_once(path: &PathUp, method: Method, bytes: usize) -> Result<Outcome, Lab
 fn greet_and_count(listener: &TcpListener) -> Result<(u64, Option<End>), LabError> {
     let mut stream = listener.accept_within(TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(LabError::Receiver)?;
-    // The sender may be gone already: what it wrote still counts.
+    // The sender may have closed already: what it wrote still counts.
     let _ = stream.write_all(GREETING);
     let mut chunk = vec![0; 65_536];
     while let Ok(1..) = stream.read(&mut chunk) {}
@@ -172,7 +172,8 @@ fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, LabEr
     Ok(Sent { written, sender_saw_error, receipt, took: started.elapsed() })
 }
 
-/// Sends what a file holds, which the kernel takes without a copy. Returns how many bytes it took.
+/// Sends a file's content without a copy through the program. Returns how many bytes the kernel
+/// accepted.
 fn send_file(file: &File, tcp: &impl AsFd, most: usize) -> (io::Result<()>, u64) {
     let mut offset = 0;
     let sent = loop {

@@ -1,6 +1,6 @@
-//! A far host that is another machine: what the near one asks of it, over one control connection.
+//! A real far host, which the near host commands over one control connection.
 //!
-//! [`Server`] is the far host's part, [`Remote`] the near one's, [`protocol`] what they say.
+//! [`Server`] is the far host's part, [`Remote`] the near host's, [`protocol`] their messages.
 
 mod channel;
 pub mod protocol;
@@ -25,16 +25,16 @@ pub use channel::ChannelError;
 use protocol::{Key, Opened, Refusal, Request, Response, Role};
 pub use server::{Limits, Server, ServerEvent};
 
-/// How long the far host may take to prove that it has the key.
+/// How long the handshake may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// How long an answer may take for which nothing is done.
+/// How long a response may take that needs no work.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(15);
-/// How long the far host may take to end its part: as long as a sender may take to prove its last
-/// bytes, and a reader to miss them.
+/// How long the far host may take to end its part: a sender's time to prove its last bytes, and a
+/// reader's time-out.
 const END_WITHIN: Duration = Duration::from_secs(180);
-/// How long a connection may take.
+/// How long a connection attempt may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Before each attempt to find a lost far host again.
+/// The delay before each attempt to reconnect to a far host.
 const RECONNECT_DELAYS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(500),
@@ -42,22 +42,22 @@ const RECONNECT_DELAYS: [Duration; 5] = [
     Duration::from_secs(5),
     Duration::from_secs(10),
 ];
-/// Round trips that the idle path is known by.
+/// How many round trips measure the idle path.
 const PINGS: usize = 5;
 
-/// A far host could not be won for an experiment.
+/// An experiment could not be opened on a far host.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// The control connection.
+    /// The control connection failed.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// Another experiment is on there.
+    /// Another experiment is running there.
     #[error("another experiment is on there: one at a time")]
     Busy,
 }
 
-/// A far host that runs `lab serve`, and has this experiment open.
+/// A far host that runs `lab serve` and has opened this experiment.
 #[derive(Debug)]
 pub struct Remote {
     name: String,
@@ -66,7 +66,7 @@ pub struct Remote {
     experiment: String,
     about: Opened,
     rtt: Duration,
-    /// What may still be asked for, up and down.
+    /// The most bytes that all runs together may request, up and down.
     most_bytes: [u64; 2],
     state: Mutex<State>,
 }
@@ -76,16 +76,17 @@ struct State {
     channel: Option<Channel>,
     /// Runs of this session.
     runs: u64,
-    /// Bytes asked for so far, up and down.
+    /// Bytes requested so far, up and down.
     requested: [u64; 2],
 }
 
 impl Remote {
-    /// Opens an experiment over a connection to a far host. `name` is what the user calls it; at most
-    /// `most_bytes` are ever asked for in each direction, whatever the far host would allow.
+    /// Opens an experiment over a connection to a far host. `name` is the user's name for it. At
+    /// most `most_bytes` are requested in each direction, even if the far host allows more.
     ///
     /// # Errors
-    /// Where it is none, has another key, speaks another version of the protocol, or is busy.
+    /// If the peer is no `lab serve`, has another key, speaks another version of the protocol, or
+    /// is busy.
     pub fn open(
         stream: Stream,
         name: &str,
@@ -105,7 +106,7 @@ impl Remote {
         Ok(Arc::new(Self { name, address, key, experiment, about, rtt, most_bytes, state }))
     }
 
-    /// What the far host is, and what it allows.
+    /// The far host's version and limits.
     #[must_use]
     pub fn about(&self) -> &Opened {
         &self.about
@@ -117,19 +118,19 @@ impl Remote {
         self.address.ip().to_canonical()
     }
 
-    /// The most bytes that all runs together may ask for, up and down.
+    /// The most bytes that all runs together may request, up and down.
     #[must_use]
     pub fn most_bytes(&self) -> [u64; 2] {
         self.most_bytes
     }
 
-    /// The smallest round trip of the idle path, as the control connection saw it.
+    /// The smallest round-trip time of the idle path, measured on the control connection.
     #[must_use]
     pub fn rtt(&self) -> Duration {
         self.rtt
     }
 
-    /// The path in words and figures.
+    /// The path, described in a sentence and in figures.
     #[must_use]
     pub fn description(&self) -> PathDescription {
         let Opened { version, kernel, .. } = &self.about;
@@ -146,11 +147,11 @@ impl Remote {
         }
     }
 
-    /// Asks the far host to listen for a run. A lost control connection is made anew before.
+    /// Asks the far host to listen for a run. Reconnects first if the control connection was lost.
     ///
     /// # Errors
-    /// What the far host cannot do; [`LabError::Lost`] where the connection was lost meanwhile, and
-    /// [`LabError::Gone`] where the far host is not to be found again.
+    /// The far host's refusal; [`LabError::Lost`] if the connection was lost, and
+    /// [`LabError::Gone`] if the far host cannot be reached again.
     pub(crate) fn run(self: &Arc<Self>, task: &Task) -> Result<RemoteFar, LabError> {
         let mut state = self.lock();
         let requested = self.requested_with(state.requested, task)?;
@@ -182,16 +183,15 @@ impl Remote {
         }
     }
 
-    /// Says that the experiment is over, so that the far host is free for the next.
+    /// Ends the experiment, so that the far host is free for the next.
     pub fn bye(&self) {
         if let Some(mut channel) = self.lock().channel.take() {
-            // It would notice by itself.
+            // If this fails, the far host sees the connection close.
             let _ = channel.send(&Request::Bye);
         }
     }
 
-    /// What has been asked for with one more run: the limits hold over all of them, whoever made
-    /// the plan.
+    /// The bytes requested, with those of one more run; the limits apply to the sum.
     fn requested_with(&self, mut requested: [u64; 2], task: &Task) -> Result<[u64; 2], LabError> {
         let Some(bytes) = task.load.bytes else {
             let why = "a run over a real path needs a limit of bytes";
@@ -221,7 +221,7 @@ impl Remote {
             let stream = match stream {
                 Ok(stream) => stream,
                 Err(error) => {
-                    // Nobody listens: a server that was started again has another key.
+                    // Connection refused: a server that was restarted has another key.
                     let is_over = error.cause.kind() == std::io::ErrorKind::ConnectionRefused;
                     last = Some(error.to_string());
                     if is_over {
@@ -270,7 +270,7 @@ impl Drop for Remote {
     }
 }
 
-/// Proves, and opens the experiment.
+/// Does the handshake and opens the experiment.
 fn begin(stream: Stream, key: &Key, experiment: &str) -> Result<(Channel, Opened), RemoteError> {
     let mut channel = Channel::handshake(stream, key, Role::Near, HANDSHAKE_WITHIN)?;
     channel.send(&Request::Open {
@@ -291,7 +291,7 @@ fn begin(stream: Stream, key: &Key, experiment: &str) -> Result<(Channel, Opened
     }
 }
 
-/// The smallest of a few round trips.
+/// Measures the smallest of a few round trips.
 fn idle_rtt(channel: &mut Channel) -> Result<Duration, ChannelError> {
     let mut least = Duration::MAX;
     for _ in 0..PINGS {
@@ -305,7 +305,7 @@ fn idle_rtt(channel: &mut Channel) -> Result<Duration, ChannelError> {
     Ok(least)
 }
 
-/// A text of the other host's, without what a terminal would obey, and not endless.
+/// Text of the other host, with control characters escaped, and truncated.
 fn escaped(text: &str) -> String {
     const MAX: usize = 300;
     let escaped = |c: char| match c {
@@ -331,7 +331,7 @@ impl From<Refusal> for LabError {
 /// A run on a far host.
 #[derive(Debug)]
 pub(crate) struct RemoteFar {
-    /// `None` once its end was asked for.
+    /// `None` once its end was requested.
     remote: Option<Arc<Remote>>,
     number: u64,
     address: SocketAddr,
@@ -370,7 +370,7 @@ impl FarEnd for RemoteFar {
     }
 }
 
-/// A run that was given up ends with its session: the next begins a new one.
+/// A run that is given up ends the session: the next run begins a new one.
 impl Drop for RemoteFar {
     fn drop(&mut self) {
         if let Some(remote) = &self.remote {

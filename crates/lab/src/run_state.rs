@@ -1,8 +1,8 @@
-//! Whether a run goes on, shared by the threads that serve it.
+//! The state of a run, shared by the threads that serve it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How long a run goes on.
+/// Whether a run goes on, ends or is aborted.
 #[derive(Debug, Default)]
 pub struct RunState(AtomicU8);
 
@@ -11,13 +11,13 @@ impl RunState {
     const ENDS: u8 = 1;
     const ABORTED: u8 = 2;
 
-    /// No new connection is served; those of load are, to their end.
+    /// Ends the run: no new connection is served; connections of load are, to their end.
     pub fn end(&self) {
         let _ =
             self.0.compare_exchange(Self::GOES_ON, Self::ENDS, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// All connections are cut.
+    /// Aborts the run: all connections are closed.
     pub fn abort(&self) {
         self.0.store(Self::ABORTED, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! Times in records: seconds, with fractions. A number that is no time is refused.
+//! Times in records: seconds, with fractions. Reading refuses a number that is no time.
 
 use std::time::Duration;
 

@@ -1,22 +1,22 @@
-//! What a subject takes of a bottleneck beside a flow of cubic.
+//! A subject's share of a bottleneck beside a flow of cubic.
 
 use lastbyte_stats::Summary;
 
 use crate::record::Beside;
 
-/// What a subject takes of a bottleneck that it shares with one flow of cubic.
+/// A subject's share of a bottleneck beside one flow of cubic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Share {
-    /// The queue in bandwidth-delay products; `None` where it is as it is.
+    /// The queue's length in bandwidth-delay products; `None` for the scenario's own.
     pub queue_bdp: Option<f64>,
-    /// Its part of what both got, 0 to 1. A fair one is half for one connection, and n of n + 1 for n
-    /// of them.
+    /// The subject's share of the bytes that both received, 0 to 1. The fair share of n connections
+    /// is n / (n + 1).
     pub share: Summary,
 }
 
 impl Share {
-    /// By queue, the shortest first.
+    /// One share for each queue, the shortest queue first.
     #[must_use]
     pub fn of(all: &[Beside], subject: usize) -> Vec<Self> {
         let own = || all.iter().filter(|one| one.subject == subject);
@@ -33,7 +33,7 @@ impl Share {
 }
 
 impl Beside {
-    /// The subject's part of what both got, 0 to 1.
+    /// The subject's share of the bytes that both received, 0 to 1.
     #[must_use]
     pub fn subject_share(&self) -> f64 {
         self.subject_bits_per_s / (self.subject_bits_per_s + self.cubic_bits_per_s)

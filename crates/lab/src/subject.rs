@@ -1,4 +1,4 @@
-//! What can be measured: our own sender, and whatever else moves bytes over a path.
+//! What can be measured: our own sender, and any program that moves bytes over a path.
 
 use std::fmt;
 use std::io::Write;
@@ -21,33 +21,33 @@ use crate::task::{Purpose, Task, Token};
 
 /// Something that moves bytes over a path.
 pub trait Subject: fmt::Debug + Send + Sync {
-    /// What it is, in words that can be kept and compared.
+    /// What it is, in a form that can be stored and compared.
     fn setting(&self) -> Setting;
 
-    /// Moves a load over a path that nothing else uses meanwhile, and says what came of it.
+    /// Moves a load over a path that nothing else uses at the same time, and returns the result.
     ///
     /// # Errors
-    /// When the run could not be made. A connection that was cut is no error: it is in the result.
+    /// If the run failed. A connection that was reset is no error: it is in the result.
     fn run(&self, path: &PathUp, options: &RunOptions) -> Result<Outcome, LabError>;
 }
 
-/// What a run is to be.
+/// How a run is made.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
     /// How much to send.
     pub load: Load,
-    /// Whether to probe round trips meanwhile.
+    /// Whether to probe round-trip times.
     pub latency: bool,
     /// The receiver's port; 0 lets the kernel choose.
     pub port: u16,
 }
 
-/// What a subject brought.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Its connections.
     pub flows: Vec<Flow>,
-    /// Round trips, where they were probed.
+    /// Round-trip times, if they were probed.
     pub latency: Option<Latency>,
 }
 
@@ -83,7 +83,7 @@ impl Subject for Settings {
     }
 }
 
-/// Sets the maxima of the kernel's own sizing where they are asked for.
+/// Sets the maxima of autotuning, if the settings have them.
 fn prepare(path: &PathUp, settings: &Settings) -> Result<(), LabError> {
     let Buffers::AutoUpTo(limit) = settings.buffers else { return Ok(()) };
     if path.link().is_none() {
@@ -101,7 +101,7 @@ fn prepare(path: &PathUp, settings: &Settings) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The least, the first and the greatest size of a buffer that the kernel sizes.
+/// The minimum, initial and maximum size of an autotuned buffer.
 fn sizes(first: u64, limit: u64) -> String {
     format!("{} {} {limit}", limit.min(4096), first.min(limit))
 }
@@ -178,11 +178,11 @@ fn joined(thread: NearThread) -> Result<Flow, LabError> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
 }
 
-/// Puts the two sides of each connection together.
+/// Joins the two hosts' records of each connection.
 fn merged(mut near: Vec<Flow>, far: Vec<Flow>) -> Vec<Flow> {
     for other in far {
         let same = |flow: &&mut Flow| (flow.way, flow.stream) == (other.way, other.stream);
-        // The near host knows all connections that there were.
+        // The near host has a record of every connection.
         if let Some(flow) = near.iter_mut().find(same) {
             flow.received = flow.received.take().or(other.received);
             flow.sent = flow.sent.take().or(other.sent);

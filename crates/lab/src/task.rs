@@ -1,4 +1,4 @@
-//! What the far host is asked to do in a run, and how a connection shows that it belongs to it.
+//! The far host's task in a run, and how a connection proves that it belongs to the run.
 
 use std::io;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 use crate::load::Load;
 use crate::setting::Settings;
 
-/// Between two probes beside a load; a receiver asks its sender as often.
+/// The time between two probes beside a load, and between a receiver's requests to its sender.
 pub(crate) const PROBE_EVERY: Duration = Duration::from_millis(100);
 
-/// What the far host is asked to do.
+/// What the far host does in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// How both sides are set.
+    /// The settings of both hosts.
     pub settings: Settings,
     /// How much each direction carries.
     #[serde(flatten)]
     pub load: Load,
-    /// Whether receivers ask for round trips through the load.
+    /// Whether receivers measure round trips through the load.
     pub latency: bool,
 }
 
-/// What shows that a connection belongs to a run.
+/// Proves that a connection belongs to a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Token(pub [u8; 32]);
 
@@ -37,22 +37,22 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A new one, that nobody can guess.
+    /// A new one, from the kernel's random source.
     ///
     /// # Errors
-    /// Without the kernel's source of chance.
+    /// If the kernel's random source fails.
     pub fn new() -> io::Result<Self> {
         random().map(Self)
     }
 
-    /// Compares in a time that does not depend on where they differ.
+    /// Compares in constant time, wherever the two differ.
     fn is(&self, other: &[u8; 32]) -> bool {
         let differ = self.0.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b));
         std::hint::black_box(differ) == 0
     }
 }
 
-/// So many bytes of chance.
+/// `N` random bytes.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     SystemRandom::new()
@@ -68,11 +68,11 @@ pub(crate) enum Purpose {
     Up(u32),
     /// The far host sends load.
     Down(u32),
-    /// The far host sends back what comes.
+    /// The far host echoes.
     Echo,
 }
 
-/// What comes first on every connection: token, kind, number.
+/// The length of what opens every connection: token, kind, number.
 pub(crate) const PREAMBLE: usize = 40;
 
 impl Purpose {
@@ -90,8 +90,8 @@ impl Purpose {
         bytes
     }
 
-    /// What the first bytes of a connection mean; `None` for a wrong token, or what this run has
-    /// not.
+    /// Parses the first bytes of a connection; `None` for a wrong token, or for a direction or
+    /// stream that this run does not have.
     pub(crate) fn read(bytes: &[u8; PREAMBLE], task: &Task, expected: &Token) -> Option<Self> {
         let (token, rest) = bytes.split_first_chunk::<32>()?;
         let (kind, number) = rest.split_first_chunk::<4>()?;

@@ -1,4 +1,4 @@
-//! What is known of a host's connections, from what its kernel told at different times. Pure.
+//! A host's connections, from what its kernel reported at different times. No I/O.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -7,54 +7,55 @@ use std::time::Duration;
 use lastbyte_core::diag::{Memory, Socket};
 use lastbyte_core::sample::{Limits, Moment, State, TcpInfo};
 
-/// One connection, as the kernel of one of its hosts saw it. Times count from the beginning that the
-/// watch was given.
+/// One connection, as the kernel of one of its hosts saw it. Times count from the watch's
+/// beginning.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Connection {
-    /// This host's address; with only the port where [`Connection::aborted`] is all that was seen.
+    /// This host's address; only the port is set if [`Connection::aborted`] is all that was seen.
     pub local: SocketAddr,
-    /// The other host's; with only the address in that case.
+    /// The peer's address; only the IP address is set in that case.
     pub peer: SocketAddr,
-    /// When it was first seen: after its beginning by up to the time between two looks.
+    /// When it was first seen: up to one scan interval after its beginning.
     pub first_seen: Duration,
-    /// Whether this host asked for the connection, as far as was seen: it was on the way when it was
-    /// looked at (or not), or its port is one that something listens on.
+    /// Whether this host opened the connection, if known: a scan saw it in SYN-SENT (or
+    /// SYN-RECEIVED), or its local port has a listener.
     pub dialled: Option<bool>,
-    /// Payload that this host's kernel received in order, bytes. One too many where the peer's FIN is
-    /// counted in it and [`Connection::fin_received`] does not know.
+    /// Payload that this host's kernel received in order, in bytes. One too many if the peer's FIN
+    /// is counted in it and [`Connection::fin_received`] is `None`.
     pub received: u64,
-    /// Whether the peer's FIN was received. The kernel counts it as one byte received, and in its last
-    /// word about a socket does not say whether: it is known here where the socket was looked at
-    /// after its FIN, or after all else had come.
+    /// Whether the peer's FIN was received. The kernel counts it as one byte received, and its last
+    /// report of a socket does not say whether it did: this is known if a scan saw the socket after
+    /// its FIN, or after all other bytes.
     pub fin_received: Option<bool>,
-    /// Payload received that no program read before the socket was closed, or has not read yet.
+    /// Payload received that the program did not read before it closed, or has not read yet.
     pub unread: u64,
-    /// When the first payload was received, known to half of the time between two looks.
+    /// When the first payload was received, known to half a scan interval.
     pub first_byte: Option<Duration>,
     /// When the last payload was received, known to a tick of the kernel's clock (1 to 10 ms).
     pub last_byte: Option<Duration>,
-    /// Payload received in tenths of a second, those with none left out: which tenth, from 0, and
-    /// bytes.
+    /// Payload received in each tenth of a second, without empty ones: the tenth's index, from 0,
+    /// and bytes.
     pub tenths: Vec<(usize, u64)>,
-    /// The kernel's last word of the connection.
+    /// The kernel's last `TCP_INFO` of the connection.
     pub info: Option<TcpInfo>,
-    /// Its words on the way.
+    /// Its samples.
     pub samples: Vec<Sample>,
-    /// The congestion control; `None` where the connection was over before it was looked at.
+    /// The congestion control; `None` if no scan saw the connection.
     pub congestion: Option<String>,
-    /// The buffers as they were last; `None` in the same case.
+    /// The buffers at the last scan; `None` in the same case.
     pub memory: Option<Memory>,
-    /// When the socket was gone: over, and closed by the program. Only then the figures are final.
+    /// When the kernel destroyed the socket, after its end and the program's close. Only then are
+    /// the figures final.
     pub ended: Option<Duration>,
-    /// Whether this host's program reset it (`SO_LINGER` of 0) or the connection was never made. The
-    /// kernel then forgets what it had counted: the figures are those of the last look.
+    /// Whether this host's program reset it (`SO_LINGER` of 0), or it was never established. The
+    /// kernel then forgets its counts: the figures are those of the last scan.
     pub aborted: bool,
-    /// Whether it was there when the kernel was last asked.
+    /// Whether the last scan saw it.
     pub open: bool,
 }
 
-/// The kernel's word of a connection at one time.
+/// A sample of a connection's `TCP_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sample {
@@ -62,7 +63,7 @@ pub struct Sample {
     pub at: Duration,
     /// `struct tcp_info`.
     pub info: TcpInfo,
-    /// The buffers then.
+    /// The buffers at that time.
     pub memory: Option<Memory>,
 }
 
@@ -77,15 +78,15 @@ impl Sample {
 }
 
 impl Connection {
-    /// Payload that was put on the wire, each byte counted once.
+    /// Payload sent, each byte counted once.
     #[must_use]
     pub fn sent(&self) -> Option<u64> {
         let (sent, again) = self.info?.bytes_sent.zip(self.info?.bytes_retrans)?;
         Some(sent.saturating_sub(again))
     }
 
-    /// What held its sending back, from one sample to the next, as far as the fill of its buffers tells:
-    /// whether the program waited for room is not known to others.
+    /// What limited its sending, from one sample to the next, as far as the fill of its buffers
+    /// shows: whether the program waited for buffer space is not visible from outside.
     #[must_use]
     pub fn limits(&self) -> Limits {
         let mut limits = Limits::default();
@@ -96,27 +97,26 @@ impl Connection {
         limits
     }
 
-    /// Whether what it counts is the whole of it so far: the kernel said so at the end, or the last
-    /// time that it was asked.
+    /// Whether its counts are complete: reported at its end, or at the last scan if it is open.
     #[must_use]
     pub fn is_final(&self) -> bool {
         !self.aborted && (self.ended.is_some() || self.open)
     }
 
-    /// Takes what has been learnt about the peer's FIN.
+    /// Records whether the peer's FIN was received.
     pub(super) fn set_fin_received(&mut self, received: bool) {
         if self.fin_received.replace(received).is_some() || !received {
             return;
         }
         self.received = self.received.saturating_sub(1);
-        // The FIN is the last that comes.
+        // The FIN comes last.
         if let Some((_, bytes)) = self.tenths.last_mut() {
             *bytes -= 1;
             if *bytes == 0 {
                 self.tenths.pop();
             }
         }
-        // If it was not read, it was still in the queue.
+        // An unread FIN was still in the receive queue.
         self.unread = self.unread.saturating_sub(1);
         if self.received == 0 {
             (self.first_byte, self.last_byte) = (None, None);
@@ -124,18 +124,18 @@ impl Connection {
     }
 }
 
-/// What there is to wait for.
+/// What a caller may wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Activity {
-    /// Connections that are there.
+    /// Open connections.
     pub(super) open: usize,
-    /// One of them has something that is not acked.
+    /// Whether one of them has unacked bytes.
     pub(super) queued: bool,
-    /// When something last changed.
+    /// When a count last changed.
     pub(super) last_change: Duration,
-    /// The largest smoothed round trip among them.
+    /// The largest smoothed round-trip time among them.
     pub(super) rtt: Duration,
-    /// When the kernel was last asked, and how often it was.
+    /// When the last scan was made, and how many.
     pub(super) last_scan: Duration,
     pub(super) scans: u64,
 }
@@ -147,7 +147,7 @@ pub(super) struct Connections {
     listening: HashSet<u16>,
     /// Between two samples of a connection.
     every: Duration,
-    /// How many dumps were made, and the time of the last one.
+    /// How many scans were made, and the time of the last one.
     scans: u64,
     last_scan: Duration,
     last_change: Duration,
@@ -158,7 +158,7 @@ pub(super) struct Connections {
 #[derive(Debug)]
 struct Entry {
     connection: Connection,
-    /// `tcpi_bytes_received` when there was certainly no FIN in it.
+    /// `tcpi_bytes_received` when it certainly included no FIN.
     without_fin: Option<u64>,
     queued: bool,
     scan: u64,
@@ -178,7 +178,7 @@ impl Connections {
         }
     }
 
-    /// A dump: all that is there, `at` a time.
+    /// Adds a scan: all sockets at a time.
     pub(super) fn scan(&mut self, sockets: &[Socket], at: Duration) {
         self.scans += 1;
         for socket in sockets {
@@ -187,14 +187,14 @@ impl Connections {
             } else if let Some(info) = socket.info {
                 self.update(socket, info, at);
             }
-            // What is in TIME_WAIT has no figures, and its connection has been told of.
+            // A socket in TIME-WAIT has no figures, and its connection was reported already.
         }
         self.last_scan = at;
     }
 
-    /// A socket that was destroyed.
+    /// Adds the report of a destroyed socket.
     pub(super) fn destroyed(&mut self, socket: &Socket, at: Duration) {
-        // What was never connected has no peer.
+        // A socket that was never connected has no peer.
         let forgotten = socket.peer.port() == 0;
         if forgotten && socket.peer.ip().is_unspecified() {
             return;
@@ -209,7 +209,7 @@ impl Connections {
         }
     }
 
-    /// What there is to wait for.
+    /// What a caller may wait for.
     pub(super) fn activity(&self) -> Activity {
         let mut activity = Activity {
             last_change: self.last_change,
@@ -226,14 +226,15 @@ impl Connections {
         activity
     }
 
-    /// Whether something is about to begin: there is no connection, or one that has carried nothing.
+    /// Whether a connection is about to begin: there is none, or one that has carried nothing.
     pub(super) fn expects_connection(&self) -> bool {
         let mut open = self.entries.values().filter(|entry| self.is_open(entry)).peekable();
         let carried = |end: &Connection| end.received + end.sent().unwrap_or(0);
         open.peek().is_none() || open.any(|entry| carried(&entry.connection) == 0)
     }
 
-    /// All connections with other hosts, the earliest first, and how many there was no room for.
+    /// All connections with other hosts, the earliest first, and how many were left out at the
+    /// limit.
     pub(super) fn into_connections(mut self) -> (Vec<Connection>, u64) {
         let scans = self.scans;
         let entries = std::mem::take(&mut self.entries);
@@ -248,7 +249,7 @@ impl Connections {
             })
             .collect();
         let ends: HashSet<_> = connections.iter().map(|each| (each.local, each.peer)).collect();
-        // Both ends of it are here: it did not leave the host.
+        // A connection with both ends here did not leave the host.
         connections.retain(|each| !ends.contains(&(each.peer, each.local)));
         connections.sort_by_key(|each| (each.first_seen, each.local, each.peer));
         (connections, self.left_out)
@@ -282,7 +283,7 @@ impl Connections {
         }
     }
 
-    /// The kernel has forgotten the connection, and even half of its addresses.
+    /// The kernel reports an aborted socket without counts and with half of its addresses.
     fn aborted(&mut self, socket: &Socket, at: Duration) {
         if let Some(entry) = self.entry(socket, at) {
             entry.connection.aborted = true;
@@ -292,7 +293,7 @@ impl Connections {
         }
     }
 
-    /// The entry of a socket; `None` for one whose peer is this host, or when there is no room.
+    /// The entry of a socket; `None` if its peer is this host, or at the limit.
     fn entry(&mut self, socket: &Socket, at: Duration) -> Option<&mut Entry> {
         if socket.peer.ip().is_loopback() || socket.peer.ip() == socket.local.ip() {
             return None;
@@ -330,7 +331,7 @@ impl Connections {
     }
 }
 
-/// A host can have no more with one port of another.
+/// A host can have no more connections with one port of another.
 const MAX_CONNECTIONS: usize = 65_536;
 /// A sample has some 250 bytes.
 const MAX_SAMPLES: usize = 200_000;

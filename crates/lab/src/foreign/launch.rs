@@ -1,4 +1,4 @@
-//! How programs are started on a host, and what is kept of what they say.
+//! Starts programs on a host, and retains the end of their output.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -16,11 +16,11 @@ use super::error::LaunchError;
 
 /// Starts programs on the hosts of a path.
 pub trait Launch: Sync {
-    /// Starts `command`, its first word the program, on a host: with nothing to read, and what it
-    /// writes kept for [`Exit`]. It must not outlive the [`Running`].
+    /// Starts `command`, whose first element is the program, on a host: with an empty stdin, and
+    /// its output retained for [`Exit`]. It must not outlive the [`Running`].
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     fn launch(&self, host: &Namespace, command: &[String])
     -> Result<Box<dyn Running>, LaunchError>;
 }
@@ -30,10 +30,10 @@ pub trait Running: Send {
     /// Whether it has ended. Does not wait.
     fn has_ended(&mut self) -> bool;
 
-    /// Ends it, at once and with all that it started, if it has not ended; then says how it ended.
+    /// Kills it with all that it started, unless it has ended. Returns how it ended.
     ///
     /// # Errors
-    /// When that cannot be known.
+    /// If its exit status is unknown.
     fn end(self: Box<Self>) -> Result<Exit, LaunchError>;
 }
 
@@ -48,7 +48,7 @@ pub struct Exit {
     pub stderr: Output,
 }
 
-/// The end of what a program wrote.
+/// The end of a program's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// The last [`Tail::CAPACITY`] bytes at most; what is no UTF-8 is replaced.
@@ -57,7 +57,7 @@ pub struct Output {
     pub left_out: u64,
 }
 
-/// Keeps the end of what is written into a pipe. A thread reads it until its end.
+/// Retains the end of what is written into a pipe. A thread reads the pipe to its end.
 #[derive(Debug)]
 pub struct Tail {
     retained: Arc<Mutex<Retained>>,
@@ -71,13 +71,13 @@ struct Retained {
 }
 
 impl Tail {
-    /// How much is kept, bytes.
+    /// How much is retained, in bytes.
     pub const CAPACITY: usize = 64 * 1024;
 
-    /// Begins to read.
+    /// Starts to read.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If no thread can be started.
     pub fn of(mut pipe: impl Read + Send + 'static) -> io::Result<Self> {
         let retained = Arc::new(Mutex::new(Retained::default()));
         let (end, ended) = mpsc::channel();
@@ -96,8 +96,8 @@ impl Tail {
         Ok(Self { retained, ended })
     }
 
-    /// What was written. Waits for the end of it, which comes with the last program that has the pipe
-    /// open, but not long: that may be one that goes on for ever.
+    /// Returns what was written. Waits a short time for the end of the pipe: a program that runs on
+    /// may have it open.
     #[must_use]
     pub fn take(self) -> Output {
         const TIMEOUT: Duration = Duration::from_secs(1);
@@ -121,11 +121,10 @@ fn lock(retained: &Mutex<Retained>) -> std::sync::MutexGuard<'_, Retained> {
     retained.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts programs in a host's network namespace and nothing else: they see this machine's files and
-/// names. `LASTBYTE_NEAR` and `LASTBYTE_FAR` have the hosts' addresses.
+/// Starts programs in a host's network namespace, without further isolation: they see this
+/// machine's files and names. `LASTBYTE_NEAR` and `LASTBYTE_FAR` have the hosts' addresses.
 ///
-/// What a program itself starts is not ended with it: a command that is a shell's should end by
-/// `exec`.
+/// The children of a program are not killed with it: a shell command should end in `exec`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InNamespace;
 
@@ -144,7 +143,7 @@ impl Launch for InNamespace {
         process::die_with_parent(&mut program, process::SIGKILL);
 
         let (started, start) = mpsc::channel();
-        // The thread lives as long as the program, whose life is bound to it.
+        // The kernel kills the program with this thread, so the thread lives as long.
         let thread = host.spawn("program", move || {
             let mut child = program.spawn()?;
             let tails = tails_of(&mut child);
@@ -190,18 +189,18 @@ struct Program {
 }
 
 impl Program {
-    /// Ends it, if it has not ended.
+    /// Kills it, unless it has ended.
     fn kill(&self) {
         if self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
             && let Ok(pidfd) = process::pidfd_open(self.pid)
         {
-            // It may have ended meanwhile; a pidfd never means another process.
+            // It may have ended by now; a pidfd never refers to another process.
             let _ = process::pidfd_send_signal(&pidfd, process::SIGKILL);
         }
     }
 }
 
-/// Nothing outlives what went wrong.
+/// After an error, no program goes on.
 impl Drop for Program {
     fn drop(&mut self) {
         self.kill();

@@ -1,4 +1,4 @@
-//! The two ends of each connection side by side, and what follows from both. Pure.
+//! Pairs both hosts' records of each connection, and concludes from both. No I/O.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::watch::Observed;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Pair {
-    /// The near host's end; `None` where its kernel did not tell of it.
+    /// The near host's record; `None` if its kernel did not report it.
     pub near: Option<Connection>,
-    /// The far host's end.
+    /// The far host's record.
     pub far: Option<Connection>,
-    /// Which host asked for the connection, where that can be known.
+    /// Which host opened the connection, if known.
     pub dialled_by: Option<Host>,
     /// From near to far.
     pub up: Stream,
@@ -33,18 +33,18 @@ pub struct Pair {
 pub struct Stream {
     /// Received by the receiver's kernel, in order, without the FIN.
     pub received: u64,
-    /// Whether that is known to the byte: the receiver's kernel said it last when all was over, and
-    /// the FIN was told apart.
+    /// Whether that is known to the byte: the receiver's kernel reported it at the end, and whether
+    /// a FIN is included is known.
     pub exact: bool,
-    /// Of these, what the receiving program did not read.
+    /// Of these, bytes that the receiving program did not read.
     pub unread: u64,
-    /// What the sender's kernel put on the wire, each byte once.
+    /// What the sender's kernel sent, each byte counted once.
     pub sent: Option<u64>,
-    /// What it put there again, `tcpi_bytes_retrans`.
+    /// What it retransmitted, `tcpi_bytes_retrans`.
     pub retransmitted: Option<u64>,
-    /// What was acked to it.
+    /// What the receiver acked.
     pub acked: Option<u64>,
-    /// Whether the FIN arrived: after it nothing is missing.
+    /// Whether the FIN arrived: then all bytes before it did.
     pub fin: Option<bool>,
 }
 
@@ -52,19 +52,20 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ending {
-    /// By a FIN in both directions: each host had all that the other sent.
+    /// By a FIN in both directions: each host received all that the other sent.
     Orderly,
-    /// The program of this host reset it (`SO_LINGER` of 0), which its kernel told of.
+    /// The program of this host reset it (`SO_LINGER` of 0), as its kernel reported.
     AbortedBy(Host),
     /// A FIN is missing, and both kernels counted resets and no timeout: it was reset.
     Reset,
     /// A FIN is missing, and both kernels counted timeouts and no reset: the peer was silent.
     TimedOut,
-    /// A FIN is missing; why, the kernels' counts of all connections together do not tell.
+    /// A FIN is missing; the kernels' counts, which are of all connections together, do not show
+    /// why.
     Truncated,
-    /// It was there until the end of the watch.
+    /// It was open at the end of the watch.
     Open,
-    /// Not both ends were seen to their end.
+    /// A host's record is missing or incomplete.
     Unknown,
 }
 
@@ -72,18 +73,18 @@ pub enum Ending {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Received by the kernel of the host at its end.
+    /// Received by the receiving host's kernel.
     pub received: u64,
     /// Whether that is known to the byte.
     pub exact: bool,
-    /// Of these, what the receiving program did not read.
+    /// Of these, bytes that the receiving program did not read.
     pub unread: u64,
     /// When the first byte was received.
     pub first_byte: Option<Duration>,
     /// When the last byte was received.
     pub last_byte: Option<Duration>,
-    /// What came over the connections that carried most: the largest ones, which together have 99 % of
-    /// the bytes. Others are there to talk about it (iperf3, FTP), before and after.
+    /// What the largest connections carried, which together have 99 % of the bytes. The others are
+    /// control connections (iperf3, FTP).
     pub bulk: u64,
     /// From the first to the last byte of those.
     pub bulk_time: Duration,
@@ -92,8 +93,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What the largest connections brought over the time that it took, in bit/s; `None` where all came
-    /// at once.
+    /// The rate of the largest connections, in bit/s; `None` if all arrived at the same time.
     #[must_use]
     pub fn bits_per_s(&self) -> Option<f64> {
         let seconds = self.bulk_time.as_secs_f64();
@@ -101,7 +101,7 @@ impl Totals {
     }
 }
 
-/// Puts the ends together, by their addresses; where these were used again, in the order of time.
+/// Pairs the hosts' records by addresses; if addresses were reused, in the order of time.
 pub(super) fn pairs(near: &mut Observed, far: &mut Observed) -> Vec<Pair> {
     let counters = (near.counters, far.counters);
     let mut theirs = Unpaired::of(std::mem::take(&mut far.connections));
@@ -113,13 +113,13 @@ pub(super) fn pairs(near: &mut Observed, far: &mut Observed) -> Vec<Pair> {
         })
         .collect();
     pairs.extend(theirs.rest().map(|far| Pair::of(None, Some(far), counters)));
-    // An attempt that failed is no connection.
+    // A failed connection attempt is no connection.
     pairs.retain(|pair| !pair.is_nothing());
     pairs.sort_by_key(Pair::first_seen);
     pairs
 }
 
-/// What came over all connections at the end of one direction.
+/// Sums up what all connections carried in one direction.
 pub(super) fn totals(pairs: &[Pair], to: Host, complete: bool) -> Totals {
     let mut totals = Totals { exact: complete, ..Totals::default() };
     let mut ends = Vec::new();
@@ -153,19 +153,19 @@ pub(super) fn totals(pairs: &[Pair], to: Host, complete: bool) -> Totals {
     totals
 }
 
-/// When the first and the last byte came over these.
+/// When the first and the last byte arrived over these.
 fn times(ends: &[&Connection]) -> (Option<Duration>, Option<Duration>) {
     let first = ends.iter().filter_map(|end| end.first_byte).min();
     (first, ends.iter().filter_map(|end| end.last_byte).max())
 }
 
-/// Ends of connections, to be found by the other one.
+/// One host's records of connections, to be found by the other host's.
 struct Unpaired {
     ends: Vec<Option<Connection>>,
     by_addresses: HashMap<Key, VecDeque<usize>>,
 }
 
-/// This end's port and the other's: an aborted end has forgotten more than that.
+/// The local and the peer's port: an aborted socket has no more.
 type Key = (u16, Option<u16>);
 
 impl Unpaired {
@@ -180,7 +180,7 @@ impl Unpaired {
 
     fn take_peer_of(&mut self, end: &Connection) -> Option<Connection> {
         if end.peer.port() == 0 {
-            // All that is known of it is its port and the other's address.
+            // Only its port and the peer's IP address are known.
             let own = end.local.port();
             let is_other =
                 |other: &Connection| other.peer.port() == own && other.local.ip() == end.peer.ip();
@@ -252,7 +252,7 @@ impl Pair {
         }
     }
 
-    /// Whether it is an end alone, at which nothing was sent or received.
+    /// Whether only one host has a record, of nothing sent or received.
     fn is_nothing(&self) -> bool {
         match (&self.near, &self.far) {
             (Some(end), None) | (None, Some(end)) => {
@@ -267,8 +267,8 @@ impl Pair {
     }
 }
 
-/// What was acked beyond payload is the SYN, at the host that dialled, and the FIN: 2 are both, 0 is
-/// neither.
+/// The kernel counts as acked, beyond payload, the SYN at the host that connected, and the FIN: 2
+/// are both, 0 is neither.
 fn dialled_by(near: Option<&Connection>, far: Option<&Connection>) -> Option<Host> {
     for (end, host) in [(near, Host::Near), (far, Host::Far)] {
         let Some(end) = end else { continue };
@@ -285,15 +285,15 @@ fn dialled_by(near: Option<&Connection>, far: Option<&Connection>) -> Option<Hos
 }
 
 impl Stream {
-    /// Of what both ends know, the receiver's figures corrected by it. `acked_syn` is what the sender
-    /// was acked for its SYN, which a host that was dialled does not count.
+    /// Combines both hosts' records, and corrects the receiver's. `acked_syn` is what the sender's
+    /// kernel counts as acked for its SYN: nothing at the host that accepted.
     fn of(
         sender: Option<&Connection>,
         receiver: Option<&mut Connection>,
         acked_syn: Option<u64>,
     ) -> Self {
         let sent = sender.and_then(Connection::sent);
-        // What was sent in all, if that is known for good.
+        // What was sent in all, if that is final.
         let all = sent.filter(|_| sender.is_some_and(Connection::is_final));
         let counted = sender.and_then(|sender| sender.info?.bytes_acked);
         let acked = counted.zip(acked_syn).map(|(acked, syn)| acked.saturating_sub(syn));
@@ -301,7 +301,7 @@ impl Stream {
         let mut stream = Self {
             sent,
             retransmitted: sender.and_then(|sender| sender.info?.bytes_retrans),
-            // A FIN is acked after all else.
+            // A FIN is acked last.
             acked: acked.zip(sent).map(|(acked, sent)| acked.min(sent)),
             fin: fin_acked,
             ..Self::default()
@@ -310,7 +310,7 @@ impl Stream {
         if receiver.fin_received.is_none()
             && let Some(all) = all
         {
-            // A FIN is received after all that was sent, and makes one more of it.
+            // A FIN is received last, and counts as one byte.
             receiver.set_fin_received(receiver.received > all);
         }
         let plausible = all.is_none_or(|all| receiver.received <= all);

@@ -1,4 +1,4 @@
-//! All TCP connections of a host, watched by a thread of its own.
+//! Watches all TCP connections of a host, in a thread.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::net::{Ipv4Addr, TcpListener};
@@ -17,9 +17,9 @@ use super::counters::Counters;
 
 /// Watches the TCP connections of a host until it is stopped.
 ///
-/// It asks the kernel for all sockets four times per sample, and ten times while a connection is waited
-/// for or has carried nothing yet; and it is told of each that is destroyed with its last counts, also
-/// of those that came and went in between. UDP is not seen, nor is what stays inside the host.
+/// It scans all sockets four times for each sample, and ten times while no connection has carried
+/// anything; and the kernel reports each destroyed socket with its last counts, also one that no
+/// scan saw. UDP is not seen, nor are connections within the host.
 #[derive(Debug)]
 pub struct Watch {
     thread: JoinHandle<Result<io::Result<Observed>, LinkError>>,
@@ -34,25 +34,26 @@ pub struct Watch {
 pub struct Observed {
     /// Connections with other hosts, the earliest first.
     pub connections: Vec<Connection>,
-    /// What the whole host's kernel counted meanwhile.
+    /// What the host's kernel counted during the watch.
     pub counters: Counters,
-    /// How often the kernel had no room to tell of destroyed sockets, or could not list them all: some
-    /// connections may be missing, or not be known to their end.
+    /// How often the kernel's report of destroyed sockets overflowed, or a scan was incomplete:
+    /// some connections may be missing, or incomplete.
     pub overflows: u64,
-    /// Connections that there was no room for here.
+    /// Connections left out at the limit.
     pub left_out: u64,
 }
 
 impl Watch {
-    /// Begins to watch, with a sample of each connection every 100 ms and times that count from now.
+    /// Starts a watch, with a sample of each connection every 100 ms and times that count from now.
     ///
     /// # Errors
-    /// When the host cannot be entered, or its kernel does not tell of sockets.
+    /// If the host cannot be entered, or its kernel does not report sockets.
     pub fn start(host: &Namespace) -> Result<Self, WatchError> {
         Self::start_from(host, Instant::now(), Duration::from_millis(100))
     }
 
-    /// Begins to watch, with a sample of each connection so often, and times that count from `began`.
+    /// Starts a watch, with a sample of each connection `every` so often, and times that count from
+    /// `began`.
     ///
     /// # Errors
     /// As [`Watch::start`].
@@ -64,24 +65,24 @@ impl Watch {
         let (stopped, stop) = io::pipe()?;
         let connections = Arc::new(Mutex::new(Connections::new(every)));
         let shared = Arc::clone(&connections);
-        // Opened before this returns: what happens from then on is seen.
+        // Opened before this returns, so that nothing later is missed.
         let mut watcher = host.run(|| Watcher::open(began, every, shared))??;
         watcher.scan()?;
         let thread = host.spawn("watch", move || watcher.watch(&stopped))?;
         Ok(Self { thread, connections, stop })
     }
 
-    /// Ends the watch and says what it saw. Sockets that are still there are counted as they are.
+    /// Ends the watch and returns what it observed. Open sockets are counted as they are.
     ///
     /// # Errors
-    /// When the kernel had stopped telling of sockets.
+    /// If the kernel stopped reporting sockets.
     pub fn stop(self) -> Result<Observed, WatchError> {
         drop(self.stop);
         let seen = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok(seen??)
     }
 
-    /// What there is to wait for.
+    /// What a caller may wait for.
     pub(super) fn activity(&self) -> Activity {
         lock(&self.connections).activity()
     }
@@ -94,12 +95,12 @@ pub enum WatchError {
     /// The host could not be entered.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The kernel does not tell of sockets.
+    /// The kernel does not report sockets.
     #[error("asking the kernel for its sockets: {0}")]
     Kernel(#[from] io::Error),
 }
 
-/// The thread's own.
+/// The state of the thread.
 struct Watcher {
     table: SocketTable,
     destroyed: Destroyed,
@@ -118,7 +119,7 @@ impl Watcher {
         every: Duration,
         connections: Arc<Mutex<Connections>>,
     ) -> io::Result<Self> {
-        /// Room for the ends of some ten thousand connections.
+        /// Space for the reports of some ten thousand sockets.
         const BUFFER: i32 = 16 << 20;
         Ok(Self {
             destroyed: Destroyed::open(BUFFER)?,
@@ -133,8 +134,8 @@ impl Watcher {
     }
 
     fn watch(mut self, stopped: &PipeReader) -> io::Result<Observed> {
-        /// It takes long with many sockets, or with a large table of them, which is that of the whole
-        /// machine: no more than a twentieth of a core.
+        /// A scan is slow with many sockets, or with a large socket table of the machine: scans
+        /// take no more than a twentieth of a core.
         const COST: u32 = 20;
         let mut next = Instant::now();
         loop {
@@ -152,7 +153,7 @@ impl Watcher {
                 next = Instant::now()
                     + self.every
                         / if lock(&self.connections).expects_connection() { 10 } else { 4 };
-                // Processor time: having waited for a processor is no reason to look less often.
+                // Processor time, so that waiting for a processor does not make scans rarer.
                 let before = process::thread_cpu_time()?;
                 self.scan()?;
                 let cost = process::thread_cpu_time()?.saturating_sub(before);
@@ -168,19 +169,19 @@ impl Watcher {
         Ok(Observed { connections, counters, overflows: self.overflows, left_out })
     }
 
-    /// Asks for all sockets.
+    /// Scans all sockets.
     fn scan(&mut self) -> io::Result<()> {
         const TRIES: u32 = 3;
         match self.table.list(CONNECTED | LISTENING, TRIES, &mut self.sockets) {
             Ok(()) => lock(&self.connections).scan(&self.sockets, self.began.elapsed()),
-            // Too much came and went meanwhile.
+            // The table changed too much during the scan.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.overflows += 1,
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Takes what was told of destroyed sockets, and the ports of these.
+    /// Reads the reports of destroyed sockets. Returns their ports.
     fn read_destroyed(&mut self) -> io::Result<Vec<u16>> {
         let mut sockets = std::mem::take(&mut self.sockets);
         sockets.clear();
@@ -192,7 +193,7 @@ impl Watcher {
         let ports = sockets.iter().map(|socket| socket.local.port()).collect();
         self.sockets = sockets;
         match read {
-            // No room: the next ones are there already.
+            // An overflow: later reports are readable already.
             Err(error) if error.raw_os_error() == Some(NO_ROOM) => {
                 self.overflows += 1;
                 Ok(ports)
@@ -201,11 +202,11 @@ impl Watcher {
         }
     }
 
-    /// Waits until the kernel has told of what was destroyed before now. It does so a moment later,
-    /// from a queue of work that each processor has: sockets of our own, one destroyed on each, are
-    /// told of after the others.
+    /// Waits until the kernel has reported all sockets destroyed before now. Each processor reports
+    /// a moment later, from its work queue: so this destroys a socket of its own on each, whose
+    /// reports come after the others.
     fn flush_destroyed(&mut self) -> io::Result<()> {
-        /// One of them may be what there was no room for.
+        /// A time-out, since one of these reports may be lost in an overflow.
         const TIMEOUT: Duration = Duration::from_secs(2);
         let mut own = destroy_on_each_processor()?;
         let began = Instant::now();
@@ -222,8 +223,8 @@ impl Watcher {
     }
 }
 
-/// Destroys a socket on each processor that this thread may use; it stays on the last. Returns their
-/// ports.
+/// Destroys a socket on each processor that this thread may use, and leaves the thread on the last.
+/// Returns their ports.
 fn destroy_on_each_processor() -> io::Result<Vec<u16>> {
     const MAX: usize = 1024;
     let mut sockets = vec![TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?];

@@ -1,4 +1,4 @@
-//! What to do, how to do it again, and how to read the page.
+//! The recommendation, the command to repeat the experiment, and how to read the page.
 
 use maud::{Markup, html};
 

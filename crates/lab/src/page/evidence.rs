@@ -1,4 +1,4 @@
-//! Where it was measured, how true the links were, how the rounds ended, and what was left out.
+//! The path, the links' reports of themselves, how the rounds ended, and what was left out.
 
 use maud::{Markup, html};
 
@@ -55,7 +55,7 @@ fn path(path: &PathDescription) -> Markup {
     }
 }
 
-/// How true the links were; and where there were none, that nobody vouches for the path.
+/// The links' reports of themselves; for a path without links, that nothing vouches for it.
 fn certificate(view: &View<'_>) -> Markup {
     let links: Vec<&LinkFigures> =
         view.experiment.runs.iter().filter_map(|run| run.link.as_ref()).collect();

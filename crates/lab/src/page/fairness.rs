@@ -1,4 +1,4 @@
-//! What each congestion control leaves to a flow of cubic beside it.
+//! How each congestion control shares with a flow of cubic.
 
 use maud::{Markup, html};
 

@@ -1,4 +1,4 @@
-//! What held each subject back: the share of time under each limit.
+//! What limited each subject: the share of time under each limit.
 
 use maud::{Markup, html};
 
@@ -34,10 +34,10 @@ const KINDS: [LimitKind; 6] = [
     LimitKind::Unknown,
 ];
 
-/// Smaller shares are in the bar and in its text alternative, and have no name below it.
+/// Smaller shares are in the bar and in its text alternative, but not named below it.
 const NAMED: f64 = 0.005;
 
-/// The bar, and under it each share by name: the bar has no text of its own.
+/// The bar, and below it the names of the shares, because the bar has no text.
 fn stack(subject: &Subject<'_>) -> Markup {
     let shares = subject.row.limited.shares();
     let seen: Vec<(LimitKind, f64)> =
@@ -88,8 +88,8 @@ fn swatch(kind: LimitKind) -> Markup {
     }
 }
 
-/// What lies on the colours, so that they are not told apart by colour alone: a plain one is the
-/// congestion window.
+/// Patterns over the colours, so that no meaning depends on colour alone: the congestion window has
+/// none.
 pub(super) fn patterns() -> Markup {
     let hatch = |id: &str, size: u32, lines: &str| {
         html! {
@@ -114,7 +114,7 @@ pub(super) fn patterns() -> Markup {
     }
 }
 
-/// The class of its colour.
+/// The CSS class of its colour.
 pub(super) fn class(kind: LimitKind) -> &'static str {
     match kind {
         LimitKind::Application => "application",

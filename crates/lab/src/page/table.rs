@@ -107,7 +107,7 @@ impl Columns {
     }
 }
 
-/// The best against the next best, the others against the best.
+/// The best compared with the next best, the others compared with the best.
 fn against(row: &Row) -> Markup {
     let by = |ratio: f64| {
         let percent = (ratio - 1.0) * 100.0;

@@ -1,12 +1,12 @@
-//! Figures, times, commands and foreign text, as the page writes them.
+//! Figures, times, commands and text from outside, as the page prints them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What stands where there is no figure.
+/// Stands in place of a missing figure.
 pub(super) const NONE: &str = "–";
 
-/// A unit that all figures of one kind share, so that they can be compared at a glance.
+/// A unit that all figures of one kind share, so that they compare easily.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unit {
     per: f64,
@@ -52,13 +52,13 @@ impl Unit {
         self.name
     }
 
-    /// The figure alone.
+    /// The figure without its unit.
     pub(super) fn figure(&self, value: f64) -> String {
         let value = value / self.per;
         match value.abs() {
             _ if !value.is_finite() => NONE.to_owned(),
             huge if huge >= 1e9 => format!("{value:.2e}"),
-            // Else a small one among large ones would read as none.
+            // Otherwise a small value among large ones would print as zero.
             small if small > 0.0 && small < 0.5 * 0.1_f64.powi(self.places()) => {
                 format!("{value:.1e}")
             }
@@ -71,7 +71,7 @@ impl Unit {
         format!("{}\u{a0}{}", self.figure(value), self.name)
     }
 
-    /// A figure that stands by itself: three digits that matter, with the unit.
+    /// A figure with a unit chosen for it, to three significant digits.
     fn alone(&self, value: f64) -> String {
         let figure = number(value / self.per);
         let figure = match figure.contains('.') && !figure.contains('e') {
@@ -81,13 +81,13 @@ impl Unit {
         format!("{figure}\u{a0}{}", self.name)
     }
 
-    /// A figure on an axis: as many digits as it needs.
+    /// A figure on an axis, with as many digits as it needs.
     pub(super) fn tick(&self, value: f64) -> String {
         let value = value / self.per;
         match value.abs() {
             _ if !value.is_finite() => NONE.to_owned(),
             size if size >= 1e7 || (size > 0.0 && size < 1e-4) => format!("{value:e}"),
-            // Through decimals, for what a product of tenths leaves behind.
+            // Printed with six decimals, to drop the rounding error of multiples of a tenth.
             _ => format!("{value:.6}").trim_end_matches('0').trim_end_matches('.').to_owned(),
         }
     }
@@ -97,27 +97,27 @@ impl Unit {
     }
 }
 
-/// A rate by itself, in bit/s.
+/// A rate, given in bit/s, with its unit.
 pub(super) fn rate(bits_per_s: f64) -> String {
     Unit::of_rates(bits_per_s).alone(bits_per_s)
 }
 
-/// A size by itself, in bytes.
+/// A size, given in bytes, with its unit.
 pub(super) fn size(bytes: f64) -> String {
     Unit::of_sizes(bytes).alone(bytes)
 }
 
-/// A time by itself, in seconds.
+/// A time, given in seconds, with its unit.
 pub(super) fn time(seconds: f64) -> String {
     Unit::of_times(seconds).alone(seconds)
 }
 
-/// A time of this length by itself.
+/// A duration with its unit.
 pub(super) fn duration(time: Duration) -> String {
     self::time(time.as_secs_f64())
 }
 
-/// A share, 0 to 1, with two digits that matter.
+/// A share, 0 to 1, in percent, to two significant digits.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     let figure = match percent.abs() {
@@ -133,7 +133,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{figure}\u{a0}%")
 }
 
-/// A pure number, with three digits that matter.
+/// A number without unit, to three significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => NONE.to_owned(),
@@ -146,12 +146,12 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// So many of something: `1 run`, `3 runs`.
+/// A count with its noun: `1 run`, `3 runs`.
 pub(super) fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// The words of a command as bash reads them. What cannot be seen is written as its number, so that
+/// The arguments of a command, quoted for bash. Invisible characters are escaped by number, so that
 /// the line does what it shows.
 pub(super) fn command_line(words: &[String]) -> String {
     words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
@@ -180,13 +180,13 @@ fn shell_word(word: &str) -> String {
     quoted
 }
 
-/// One line, whatever is in it.
+/// The text as one line: newlines are shown by number.
 pub(super) fn one_line(text: &str) -> String {
     text.replace('\n', &name_of('\n'))
 }
 
-/// The page with every character by its number that would not be seen, or would turn the order of
-/// the others around: foreign text shows what it is.
+/// Shows each invisible character, and each that changes the direction of text, by number, so that
+/// text from outside cannot disguise itself.
 pub(super) fn made_visible(page: &str) -> String {
     let mut visible = String::with_capacity(page.len());
     for char in page.chars() {
@@ -203,8 +203,8 @@ fn name_of(char: char) -> String {
     format!("⟨U+{:04X}⟩", u32::from(char))
 }
 
-/// Control characters but for the end of a line; what directs the order of text (Unicode Standard
-/// Annex 9, section 2); what has no width; tags; what is no character.
+/// Control characters except the newline; directional formatting characters (Unicode Standard Annex
+/// 9, section 2); characters without width; tags; noncharacters.
 fn is_hidden(char: char) -> bool {
     let number = u32::from(char);
     (char.is_control() && char != '\n')

@@ -13,17 +13,17 @@ use super::protocol::{Handshake, Hello, Key, PROOF, ProtocolError, Role, Session
 use crate::far::read_within;
 use crate::task::Token;
 
-/// The control connection broke off.
+/// The control connection failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The other side did not keep to the protocol.
+    /// The peer violated the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The other side closed the connection.
+    /// The peer closed the connection.
     #[error("the control connection was closed")]
     Closed,
-    /// No answer in time.
+    /// No response in time.
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
     /// The kernel's error.
@@ -31,15 +31,15 @@ pub enum ChannelError {
     Io(io::Error),
 }
 
-/// Between two looks whether it is still worth to wait.
+/// The time between two checks whether to go on waiting.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// A message that does not get on its way for so long ends the session.
+/// A message that cannot be written for this long ends the session.
 const WRITE_WITHIN: Duration = Duration::from_secs(20);
-/// Read at once.
+/// The size of a read, in bytes.
 const READ_SIZE: usize = 64 << 10;
 
-/// The options of a control connection. A host that vanished is given up within about 20 s, by the
-/// kernel: silence is normal while a run is on.
+/// The options of a control connection. The kernel gives up a host that vanished within about 20 s:
+/// a time-out of our own would not do, because silence is normal during a run.
 pub(crate) fn socket_options() -> SocketOptions {
     SocketOptions::default().nodelay(true).user_timeout(WRITE_WITHIN).keepalive(Keepalive {
         idle: Duration::from_secs(5),
@@ -48,7 +48,7 @@ pub(crate) fn socket_options() -> SocketOptions {
     })
 }
 
-/// A control connection whose sides have proven to each other that they have the key.
+/// A control connection after its handshake: both hosts have proven that they have the key.
 #[derive(Debug)]
 pub(crate) struct Channel {
     stream: Stream,
@@ -57,10 +57,10 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Greets over a new connection.
+    /// Does the handshake over a new connection.
     ///
     /// # Errors
-    /// Where the other side is none, has another key, or speaks another version of the protocol.
+    /// If the peer is no lastbyte lab, has another key, or speaks another version of the protocol.
     pub(crate) fn handshake(
         mut stream: Stream,
         key: &Key,
@@ -85,7 +85,7 @@ impl Channel {
                 stream.write_all(&handshake.proof()).map_err(failed)?;
                 read_within(&mut stream, &mut proof, left()).map_err(|error| {
                     match failed(error) {
-                        // So it says that our proof was wrong.
+                        // The far host closes after a wrong proof.
                         ChannelError::Closed => ProtocolError::WrongKey.into(),
                         error => error,
                     }
@@ -104,19 +104,19 @@ impl Channel {
         Ok(Self { stream, session, buffer: vec![0; READ_SIZE] })
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// Where it does not get on its way.
+    /// If it cannot be written.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), ChannelError> {
         let bytes = self.session.outbox.seal(message)?;
         self.stream.write_all(&bytes).map_err(|error| ChannelError::of(error, WRITE_WITHIN))
     }
 
-    /// The next message; `None` when `goes_on` says that nobody waits for it any more.
+    /// Receives the next message; `None` once `goes_on` returns false.
     ///
     /// # Errors
-    /// Where the connection ended, or the message is none.
+    /// If the connection ended, or the message is invalid.
     pub(crate) fn receive<T: DeserializeOwned>(
         &mut self,
         mut goes_on: impl FnMut() -> bool,
@@ -137,10 +137,10 @@ impl Channel {
         }
     }
 
-    /// The next message, within a time.
+    /// Receives the next message within a time.
     ///
     /// # Errors
-    /// As [`Channel::receive`], and where none came.
+    /// As [`Channel::receive`], and if none arrives in time.
     pub(crate) fn receive_within<T: DeserializeOwned>(
         &mut self,
         within: Duration,
@@ -150,7 +150,7 @@ impl Channel {
         message.ok_or(ChannelError::Late(within))
     }
 
-    /// What a connection of a run must show.
+    /// The token that a connection of a run must send.
     pub(crate) fn token(&self, run: u64) -> Token {
         self.session.token(run)
     }
@@ -159,7 +159,7 @@ impl Channel {
         &self.stream
     }
 
-    /// This host's address, as the other side knows it.
+    /// This host's address on the control connection.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         self.stream.local_addr().ok()
     }

@@ -1,8 +1,8 @@
-//! `lab serve`: the far host's part of experiments that others ask for.
+//! `lab serve`: the far host's part of experiments.
 //!
-//! Whoever has the key may have this host send and receive made-up load, within [`Limits`], and
-//! nothing else. Whoever has not gets a nonce, and is cut after [`HANDSHAKE_WITHIN`], or before that where
-//! too many wait.
+//! A peer with the key can make this host send and receive generated load, within [`Limits`], and
+//! nothing else. A peer without the key gets a nonce, and its connection is closed after
+//! [`HANDSHAKE_WITHIN`], or earlier if too many wait.
 
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -30,61 +30,61 @@ use crate::run_state::RunState;
 use crate::setting::Buffers;
 use crate::task::Task;
 
-/// A server does not outlive a month.
+/// The longest time to serve: a month.
 const MAX_SERVE_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How long a stranger may take to prove that it has the key, and then to say what it wants.
+/// How long a peer may take to prove that it has the key, and then to send its first request.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
-/// Strangers at once: one more cuts the one that has waited longest.
+/// The most connections that have not proven the key: one more closes another.
 const MAX_UNPROVEN: usize = 32;
-/// Control connections at once, whatever they are.
+/// The most control connections.
 const MAX_CONNECTIONS: usize = 64;
-/// Between two looks whether to end.
+/// The time between two checks whether to end.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// Between two words about refused strangers.
+/// The time between two reports of refused peers.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// How long after the time of a run its last bytes may come.
+/// How long after the end of a run its last bytes may arrive.
 const DRAIN_WITHIN: Duration = Duration::from_secs(180);
-/// How long a server that serves one experiment waits for a near host that was lost.
+/// How long a server for one experiment waits for a lost near host to reconnect.
 const RETURN_WITHIN: Duration = Duration::from_secs(60);
-/// Connections that may share a load in each direction.
+/// The most connections of a run in each direction.
 const MAX_STREAMS: u32 = 64;
-/// Runs of one server.
+/// The most runs of one server.
 const MAX_RUNS: u64 = 10_000;
 
-/// What a server does at most.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes that it takes, and bytes that it sends, over all experiments.
+    /// The most bytes to receive, and the most to send, over all experiments.
     pub most_bytes: u64,
-    /// The time that a run may send.
+    /// The longest load of a run.
     pub most_time: Duration,
-    /// How long it serves.
+    /// How long to serve.
     pub serve_for: Duration,
-    /// Whether it ends after one experiment.
+    /// Whether to end after one experiment.
     pub once: bool,
-    /// The port for what carries load; 0 lets the kernel choose one for each run.
+    /// The port for load; 0 lets the kernel choose one for each run.
     pub data_port: u16,
 }
 
-/// What happens at a server.
+/// An event of a server.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServerEvent<'a> {
-    /// Strangers were turned away since the last such word.
+    /// Peers were refused since the last such event.
     Refused {
-        /// The last of them.
+        /// The last peer refused.
         peer: IpAddr,
-        /// Why that one was.
+        /// Why it was refused.
         why: String,
-        /// How many there were.
+        /// How many peers were refused.
         strangers: u64,
     },
-    /// An experiment begins, or goes on over another control connection.
+    /// An experiment was opened, or resumed over another control connection.
     Opened {
         /// The near host.
         peer: IpAddr,
-        /// Its version of the program; what a terminal would obey is escaped.
+        /// Its version of the program, with control characters escaped.
         version: &'a str,
         /// Its kernel, likewise.
         kernel: &'a str,
@@ -94,16 +94,16 @@ pub enum ServerEvent<'a> {
         /// What it is.
         task: &'a Task,
     },
-    /// A run cannot be.
+    /// A run was refused.
     RunRefused {
         /// Why.
         why: &'a Refusal,
     },
-    /// An experiment has ended, or its control connection has.
+    /// An experiment ended, or its control connection was lost.
     Closed {
-        /// Why; `None` where the near host said that it is over.
+        /// Why the connection was lost; `None` if the near host ended the experiment.
         lost: Option<String>,
-        /// Bytes taken by this server so far.
+        /// Bytes received by this server so far.
         received: u64,
         /// Bytes sent by this server so far.
         sent: u64,
@@ -123,21 +123,21 @@ impl Server {
     /// Listens on an address; port 0 lets the kernel choose.
     ///
     /// # Errors
-    /// Where it cannot be had.
+    /// If the address cannot be bound.
     pub fn listen(address: SocketAddr, key: Key, limits: Limits) -> Result<Self, SocketError> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr().unwrap_or(address);
         Ok(Self { listener, address, key, limits })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`, or until its time or its one experiment is over. `report` hears what
-    /// happens, from several threads.
+    /// Serves until `stop`, or until its time or its one experiment is over. `report` receives
+    /// events from several threads.
     pub fn serve(&self, stop: &AtomicBool, report: &(dyn Fn(ServerEvent<'_>) + Sync)) {
         let admission = Admission::new(MAX_UNPROVEN, MAX_CONNECTIONS);
         let service = Service {
@@ -161,7 +161,8 @@ impl Server {
                 let stream = match self.listener.accept_within(POLL_EVERY) {
                     Ok(stream) => stream,
                     Err(error) => {
-                        // Without descriptors the connection waits on, and `accept` does not.
+                        // Without free descriptors, the connection stays queued and `accept`
+                        // returns at once.
                         if error.cause.kind() != io::ErrorKind::TimedOut {
                             thread::sleep(POLL_EVERY);
                         }
@@ -175,17 +176,17 @@ impl Server {
                 };
                 let service = &service;
                 let accept = move || service.accept(stream, peer, &admitted);
-                // One too many for the machine is dropped.
+                // A connection for which no thread starts is closed.
                 let _ = thread::Builder::new().spawn_scoped(scope, accept);
             }
-            // Sessions see by themselves that it is over, and cut their runs.
+            // Sessions notice the end themselves, and abort their runs.
             admission.close_unproven();
         });
         service.report_refused();
     }
 }
 
-/// A server at work.
+/// A running server.
 struct Service<'a> {
     server: &'a Server,
     until: Instant,
@@ -195,18 +196,18 @@ struct Service<'a> {
     refused: Mutex<Refused>,
 }
 
-/// What has been served. Pairs are up and down, as the near host sees it.
+/// What was served so far. Pairs are up and down, as the near host sees it.
 struct Usage {
     left: [u64; 2],
     used: [u64; 2],
     runs: u64,
-    /// The experiment that is on, and what cuts its control connection.
+    /// The open experiment, and a handle that closes its control connection.
     open: Option<(String, TcpStream)>,
-    /// The one experiment that is served.
+    /// The only experiment to serve.
     only: Option<String>,
-    /// When the near host of that was lost.
+    /// When its near host was lost.
     lost_at: Option<Instant>,
-    /// Whether that is over.
+    /// Whether it is over.
     done: bool,
 }
 
@@ -230,12 +231,12 @@ impl From<ChannelError> for Closing {
 }
 
 impl Service<'_> {
-    /// Hears what a connection wants.
+    /// Does the handshake with a connection and serves its experiment.
     fn accept(&self, stream: Stream, peer: IpAddr, admitted: &Admitted<'_>) {
         let key = &self.server.key;
         let opened =
             Channel::handshake(stream, key, Role::Far, HANDSHAKE_WITHIN).and_then(|mut channel| {
-                // From here on it is nobody whom strangers could crowd out.
+                // From here on, unproven connections cannot displace it.
                 admitted.set_proven();
                 Ok((channel.receive_within::<Request>(HANDSHAKE_WITHIN)?, channel))
             });
@@ -259,7 +260,8 @@ impl Service<'_> {
         }
     }
 
-    /// Takes the one place for an experiment. Who comes back with the same takes it from itself.
+    /// Claims the server for an experiment. A near host that reconnects replaces its own old
+    /// connection.
     fn claim(&self, experiment: &str, channel: &Channel) -> bool {
         let Ok(second) = channel.stream().as_fd().try_clone_to_owned().map(TcpStream::from) else {
             return false;
@@ -302,7 +304,7 @@ impl Service<'_> {
                 usage.lost_at = Some(Instant::now());
                 Some(why)
             }
-            // Who thought better of it has left the place free.
+            // A near host that made no run leaves the server free for another.
             Closing::Bye if usage.runs == 0 => {
                 usage.only = None;
                 None
@@ -316,7 +318,7 @@ impl Service<'_> {
         (self.report)(ServerEvent::Closed { lost, received, sent });
     }
 
-    /// Answers until the near host says that it is over.
+    /// Serves requests until the near host ends the experiment.
     fn session(&self, channel: &mut Channel) -> Result<Closing, Closing> {
         channel.send(&Response::Opened(self.about()))?;
         let mut runs = 0;
@@ -378,7 +380,7 @@ impl Service<'_> {
         Ok(channel.send(&answer)?)
     }
 
-    /// Checks what is asked for, takes its bytes from what is left, and listens for it.
+    /// Checks a task, reserves its bytes, and listens for its connections.
     fn prepare(&self, channel: &Channel, task: &Task) -> Result<TcpListener, Refusal> {
         let limits = &self.server.limits;
         check(task, limits)?;
@@ -387,7 +389,7 @@ impl Service<'_> {
         };
         let address = match own.ip().to_canonical() {
             IpAddr::V4(own) => SocketAddr::new(own.into(), limits.data_port),
-            // With its scope.
+            // Keeps its scope.
             IpAddr::V6(_) => {
                 let mut address = own;
                 address.set_port(limits.data_port);
@@ -402,8 +404,8 @@ impl Service<'_> {
         let congestion = SocketOptions::default().congestion(&settings.congestion);
         let set = congestion.apply_to(&listener);
         if settings.direction.ways().contains(&Way::Down) {
-            // What cannot be set is known before anything is sent. Who only receives may do without: but
-            // one that needs ECN (dctcp) gets it where both ends have it.
+            // A sender's option that cannot be set fails the run here. A receiver may go without,
+            // but a congestion control that needs ECN (dctcp) gets it only if both hosts set it.
             set.map_err(failed)?;
         }
         self.reserve(task)?;
@@ -429,7 +431,7 @@ impl Service<'_> {
         Ok(())
     }
 
-    /// Gives back what was not used. Of a run that failed nobody knows how much that was.
+    /// Returns the unused bytes of a reservation. A failed run may have used all of it.
     fn settle(&self, task: &Task, flows: Option<&[Flow]>) {
         let mut usage = self.usage();
         let reserved = task.load.bytes.unwrap_or_default();
@@ -481,7 +483,7 @@ fn place(way: Way) -> usize {
     usize::from(way == Way::Down)
 }
 
-/// What this host received or sent.
+/// The bytes that this host received or sent.
 fn own_bytes(flow: &Flow) -> u64 {
     let received = flow.received.as_ref().map(|received| received.bytes);
     let sent = || flow.sent.as_ref().map(|sent| sent.written);
@@ -490,7 +492,7 @@ fn own_bytes(flow: &Flow) -> u64 {
 
 type Served<'scope> = ScopedJoinHandle<'scope, Result<Vec<Flow>, LabError>>;
 
-/// Tells the near host where a run is served, and watches the control connection until the run is
+/// Reports the run's port to the near host, and watches the control connection until the run is
 /// over.
 fn supervise(
     channel: &mut Channel,
@@ -507,7 +509,7 @@ fn supervise(
         Some(_) => return Err(ChannelError::from(ProtocolError::UnexpectedMessage).into()),
         None => return Err(out_of_time()),
     }
-    // Nothing may come now; but that the near host is lost must be seen.
+    // No message is expected now, but a lost near host must be noticed.
     match channel.receive::<Request>(|| goes_on() && !serving.is_finished())? {
         Some(_) => Err(ChannelError::from(ProtocolError::UnexpectedMessage).into()),
         None if serving.is_finished() => Ok(()),
@@ -515,7 +517,7 @@ fn supervise(
     }
 }
 
-/// Whether a run may be. Numbers come from the other host.
+/// Checks a task. Its numbers come from the other host.
 fn check(task: &Task, limits: &Limits) -> Result<(), Refusal> {
     let settings = &task.settings;
     let far = |why: String| Err(Refusal::Far(why));
@@ -542,10 +544,10 @@ fn check(task: &Task, limits: &Limits) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Flows whose samples fit into an answer.
+/// Thins the samples of flows until they fit into a response.
 fn fitting(mut flows: Vec<Flow>) -> Vec<Flow> {
     let length = |flows: &Vec<Flow>| serde_json::to_vec(flows).map_or(0, |json| json.len());
-    // Half as many samples tell the same; the sums are not made of them.
+    // Dropping every other sample changes no sum: the totals are separate.
     while length(&flows) > RESPONSE_LIMIT - (1 << 10) {
         for sent in flows.iter_mut().filter_map(|flow| flow.sent.as_mut()) {
             let mut odd = true;
@@ -572,7 +574,7 @@ fn refusal_of(error: LabError) -> Refusal {
     }
 }
 
-/// The congestion controls that this process may use.
+/// The congestion controls that this process can use.
 fn congestion_controls() -> Vec<String> {
     let root = lastbyte_sys::process::effective_user() == 0;
     let which = if root { "available" } else { "allowed" };
