@@ -37,7 +37,7 @@ pub enum LabError {
     #[error("the far host was lost: {0}")]
     Lost(String),
     /// The far host cannot be reached again, or its limits are used up: there are no more runs.
-    #[error("there is no far host any more: {0}")]
+    #[error("the far host is gone: {0}")]
     Gone(String),
     /// The run does not suit this path, for example because it needs two emulated hosts.
     #[error("{0}")]

@@ -91,7 +91,7 @@ pub fn fairness(
     Ok(all)
 }
 
-/// The queues to measure with over a path; `None` is the path as it is.
+/// The queues to measure with over a path; `None` is the path's own.
 #[must_use]
 pub fn queues(path: &Path) -> Vec<Option<f64>> {
     let has_rate =
@@ -127,12 +127,12 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Measures one subject of a plan beside a flow of cubic once, over the path with a queue of so many
-/// bandwidth-delay products, or as it is. A run whose link misses its promise is repeated.
+/// Measures one subject of a plan beside a flow of cubic once, over the path with a queue of so
+/// many bandwidth-delay products, or with its own. A run whose link breaks its promise is repeated.
 ///
 /// # Errors
-/// When the run could not be made, when one of the two got nothing past its start, and when the link
-/// missed its promise each time.
+/// If the run failed, if one of the two received nothing past its start, or if the link broke its
+/// promise each time.
 pub fn beside(
     plan: &Plan,
     subject: usize,
@@ -272,8 +272,7 @@ impl Window {
     }
 }
 
-const NOT_TOGETHER: &str =
-    "its flow and that of cubic were not there together for long enough to share anything";
+const NOT_TOGETHER: &str = "its flow and cubic's did not overlap long enough to be compared";
 
 fn tenths(time: Duration) -> usize {
     usize::try_from(time.as_millis() / 100).unwrap_or(usize::MAX)

@@ -203,7 +203,7 @@ pub enum ReadError {
         cause: String,
     },
     /// The file does not begin with a plan.
-    #[error("{}: no experiment of `lastbyte lab`, which begin with a line of type plan", path.display())]
+    #[error("{}: not an experiment of `lastbyte lab`: the first line has to be of type plan", path.display())]
     NoPlan {
         /// Which file.
         path: PathBuf,
@@ -260,7 +260,7 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
                 let latency = run.latency.iter().all(|latency| latency.unanswered < 1 << 20);
                 let flows = run.flows.iter().all(|flow| flow.is_plausible(u32::MAX));
                 if !(flows && link && latency && run.round <= MAX_ROUNDS) {
-                    let cause = "figures that no run has".to_owned();
+                    let cause = "impossible figures of a run".to_owned();
                     return Err(ReadError::Line { path: path.to_owned(), line, cause });
                 }
                 experiment.runs.push(*run);
@@ -299,7 +299,7 @@ fn is_plausible_link(link: &LinkFigures) -> bool {
 fn begun(about: About, path: &Path) -> Result<Experiment, ReadError> {
     let rounds = about.rounds;
     if rounds.most_rounds > MAX_ROUNDS || rounds.least_rounds > rounds.most_rounds {
-        let cause = "a number of rounds that no plan has".to_owned();
+        let cause = "an impossible number of rounds".to_owned();
         return Err(ReadError::Line { path: path.to_owned(), line: 1, cause });
     }
     if about.schema != SCHEMA {
@@ -382,9 +382,9 @@ mod tests {
     #[test]
     fn what_is_no_experiment_is_refused_with_its_place() {
         let refused = |bytes: &[u8]| read_back(bytes).unwrap_err().to_string();
-        assert!(refused(b"").contains("no experiment"));
-        assert!(refused(b"hello\n").contains("no experiment"));
-        assert!(refused(b"{\"type\":\"ended\",\"rounds\":1}\n").contains("no experiment"));
+        assert!(refused(b"").contains("not an experiment"));
+        assert!(refused(b"hello\n").contains("not an experiment"));
+        assert!(refused(b"{\"type\":\"ended\",\"rounds\":1}\n").contains("not an experiment"));
         let plan = written(&[Line::Plan(&about())]);
         assert!(refused(&[&plan[..], b"{\"type\":\"run\"}\n"].concat()).contains("line 2"));
         let other = About { schema: 1, ..about() };

@@ -112,7 +112,7 @@ pub enum PathUp {
 }
 
 impl PathUp {
-    /// The emulated link, where it is one.
+    /// The emulated link, if it is one.
     #[must_use]
     pub fn link(&self) -> Option<&Link> {
         match self {

@@ -50,7 +50,7 @@ impl Subject for Program {
 
     fn run(&self, path: &PathUp, options: &RunOptions) -> Result<Outcome, LabError> {
         let Some(link) = path.link() else {
-            let what = "a program of others is measured between two hosts of an emulated path";
+            let what = "other programs are measured over an emulated path only";
             return Err(LabError::Unsuited(what.to_owned()));
         };
         let limit = options.load.time.unwrap_or_default() + BEYOND;
@@ -181,9 +181,9 @@ fn setting(ending: Ended) -> String {
     match ending {
         Ended::AbortedBy(by) => format!("the {} program reset it", host(by)),
         Ended::Reset => "it was reset".to_owned(),
-        Ended::TimedOut => "the peer was silent".to_owned(),
+        Ended::TimedOut => "it timed out".to_owned(),
         Ended::Truncated => "no FIN came".to_owned(),
         Ended::Open => "it was still open".to_owned(),
-        _ => "how it ended is not known".to_owned(),
+        _ => "its end is unknown".to_owned(),
     }
 }

@@ -53,7 +53,7 @@ pub enum RemoteError {
     #[error(transparent)]
     Channel(#[from] ChannelError),
     /// Another experiment is running there.
-    #[error("another experiment is on there: one at a time")]
+    #[error("the far host runs another experiment; it takes one at a time")]
     Busy,
 }
 
@@ -355,7 +355,7 @@ impl FarEnd for RemoteFar {
             Response::Done { mut flows } => {
                 let most = 2 * self.streams as usize;
                 if flows.len() > most || !flows.iter().all(|flow| flow.is_plausible(self.streams)) {
-                    return Err(LabError::Far("it counted what cannot be".to_owned()));
+                    return Err(LabError::Far("its figures are impossible".to_owned()));
                 }
                 for sent in flows.iter_mut().filter_map(|flow| flow.sent.as_mut()) {
                     sent.level = escaped(&sent.level);

@@ -57,7 +57,7 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| io::Error::other("the kernel's source of chance does not answer"))?;
+        .map_err(|_| io::Error::other("the kernel's random source failed"))?;
     Ok(bytes)
 }
 

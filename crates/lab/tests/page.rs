@@ -77,7 +77,7 @@ fn it_says_what_was_found() {
     let order = [
         "arrived",
         "figures",
-        "held-back",
+        "limited-by",
         "over-time",
         "fairness",
         "path",

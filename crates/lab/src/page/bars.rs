@@ -12,7 +12,7 @@ const STRETCH: f64 = 1.5;
 pub(super) fn section(view: &View<'_>) -> Markup {
     let Some(scale) = Scale::of(view) else {
         return html! {
-            section { h2 { "What arrived" } p { "No run counts. Why is said below." } }
+            section { h2 { "What arrived" } p { "No run counts; the reasons are below." } }
         };
     };
     html! {

@@ -11,11 +11,11 @@ pub(super) fn section(view: &View<'_>) -> Markup {
         return html! {};
     }
     html! {
-        section.held aria-labelledby="held-back" {
-            h2 id="held-back" { "What held it back" }
+        section.limited aria-labelledby="limited-by" {
+            h2 id="limited-by" { "What limited it" }
             p.note {
                 "The share of the sending time in which each limit kept the sender from sending more, as its "
-                "kernel tells it, over all runs. The largest share is the one to work on; shares under 0.5 % are not named."
+                "kernel reports it, over all runs. The largest share is the one to work on; shares under 0.5 % are not named."
             }
             @for subject in &view.subjects { (stack(subject)) }
             dl.facts.note {
@@ -55,7 +55,7 @@ fn stack(subject: &Subject<'_>) -> Markup {
         div {
             h3 { bdi { (subject.name) } }
             @if parts.is_empty() {
-                p.note { "Not known: nothing looked at its sender." }
+                p.note { "Unknown: its sender was not sampled." }
             } @else {
                 svg.stack width="100%" height="20" role="img" {
                     title { (subject.name) ": " (in_words(&seen)) }
@@ -140,10 +140,14 @@ pub(super) fn name(kind: LimitKind) -> &'static str {
 fn meaning(kind: LimitKind) -> &'static str {
     match kind {
         LimitKind::Application => "the program had nothing to send",
-        LimitKind::SendBuffer => "the sender's buffer was too small for what the path holds",
-        LimitKind::ReceiveWindow => "the receiver's buffer was, or its program read too slowly",
+        LimitKind::SendBuffer => {
+            "the send buffer was too small for the path's bandwidth-delay product"
+        }
+        LimitKind::ReceiveWindow => {
+            "the receive buffer was too small, or the receiving program read too slowly"
+        }
         LimitKind::CongestionWindow => "the congestion control allowed no more in flight",
-        LimitKind::Pacing => "it allowed no higher rate",
-        LimitKind::Unknown => "the kernel did not tell",
+        LimitKind::Pacing => "the pacing rate was the limit",
+        LimitKind::Unknown => "the kernel did not report it",
     }
 }

@@ -29,13 +29,13 @@ pub(super) fn section(view: &View<'_>) -> Markup {
                     "Of limit: the median's share of the most TCP payload that the path can carry. "
                 }
                 @if columns.against {
-                    "Against the best: between which bounds the true difference to the best lies, in all looks and "
-                    "for all rivals at once; for the best itself, its lead over the next best. "
+                    "Against the best: the confidence interval of the difference to the best, over all rounds and "
+                    "all subjects together; for the best itself, its lead over the next best. "
                 }
-                "Needlessly: resent although the link had dropped nothing for it. "
+                "Needlessly: resent although the link had dropped no such packet. "
                 @if columns.latency {
-                    "RTT loaded: round trips on new connections beside the load, at its end: half of them, and 95 "
-                    "of 100, took at most this. RPM: round trips per minute, more is better. "
+                    "RTT loaded: round trips on new connections beside the load, at its end: the median and the 95th "
+                    "percentile. RPM: round trips per minute, more is better. "
                 }
                 "Complete: every byte written was received, and the end was proven."
             }
@@ -134,8 +134,8 @@ fn against(row: &Row) -> Markup {
         (Place::Worse, false) => "worse",
         (Place::Alike, true) => "best, with others",
         (Place::Alike, false) => "alike",
-        (_, true) => "best, not told apart",
-        (_, false) => "not told apart",
+        (_, true) => "best, undecided",
+        (_, false) => "undecided",
     };
     html! { (interval.as_deref().unwrap_or(NONE)) small { (word) } }
 }
@@ -143,7 +143,7 @@ fn against(row: &Row) -> Markup {
 fn per_minute(latency: &Responsiveness) -> Markup {
     let word = match latency.confidence {
         Confidence::Low => "short\u{a0}load",
-        Confidence::Medium => "it\u{a0}varied",
+        Confidence::Medium => "varying",
         Confidence::High => "steady",
     };
     html! { (number(latency.rpm.median)) small { (word) } }

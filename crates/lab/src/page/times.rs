@@ -32,11 +32,11 @@ pub(super) fn section(view: &View<'_>) -> Markup {
         section aria-labelledby="over-time" {
             h2 id="over-time" { "Over time" }
             p.note {
-                "In front the run whose rate is nearest to the median; faint, the others. Time, throughput and "
+                "In front is the run whose rate is nearest to the median; faint, the others. Time, throughput and "
                 "round trip have one scale for all subjects, windows have one for each."
                 @if scales.is_cut {
-                    " Throughput beyond the upper border is cut: when a hole is filled, the reader gets all that "
-                    "waited behind it at once."
+                    " Throughput beyond the upper border is clipped: when a lost packet arrives at last, the reader gets all that "
+                    "waited behind it at the same time."
                 }
             }
             @for subject in &view.subjects { (block(view, subject, &scales)) }
@@ -125,7 +125,7 @@ fn block(view: &View<'_>, subject: &Subject<'_>, scales: &Scales) -> Markup {
                 (window_panel((front, &others), scales))
                 (limit_panel(front, scales))
             } @else {
-                p.note { "Nothing looked at its sender: round trip, window and limit are not known." }
+                p.note { "Its sender was not sampled: round trip, window and limit are unknown." }
             }
             (runs_table(view, subject, front))
         }
@@ -298,7 +298,7 @@ fn limit_panel(run: &Run, scales: &Scales) -> Markup {
     }
     html! {
         div.panel {
-            h4 { "Held back by " span { "the limit that held most in each tenth of a second" } }
+            h4 { "Limited by " span { "the limit that held longest in each tenth of a second" } }
             div.plot {
                 @for (kind, lane) in &lanes {
                     svg height="15" role="img" {
@@ -468,7 +468,7 @@ fn ending(run: &Run) -> String {
         let failure = flow.sent.as_ref().and_then(|sent| sent.failure.clone());
         let end = flow.received.as_ref().and_then(|received| received.end);
         let kind = failure.or_else(|| end.map(|end| format!("its end: {end:?}").to_lowercase()));
-        format!("{way}: {}", kind.unwrap_or_else(|| "its receiver did not tell".to_owned()))
+        format!("{way}: {}", kind.unwrap_or_else(|| "unknown at its receiver".to_owned()))
     };
     match run.flows.iter().find(|flow| !flow.is_complete()) {
         Some(flow) => format!("not complete; {}", why(flow)),

@@ -44,10 +44,10 @@
 //!
 //! # What is not protected
 //!
-//! Nothing is secret but the key: who listens on the way can read the messages and the load, which
-//! is made up. Who can change what is on the way can cut or slow connections, take over one that
-//! carries load, or claim one by its token before the host that it belongs to; that falsifies or
-//! ends the one run, within its limits. It cannot command a host.
+//! Only the key is secret: an eavesdropper on the path can read the messages and the load, which is
+//! generated. An attacker on the path can reset or slow connections, take over one that carries
+//! load, or claim one with its token before the near host does; that falsifies or ends one run,
+//! within its limits. It cannot command a host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -162,14 +162,14 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum ProtocolError {
     /// The first bytes are not those of a hello.
-    #[error("what speaks there is no `lastbyte lab`")]
+    #[error("the peer is no `lastbyte lab`")]
     NoHello,
     /// A proof is not made with our key.
     #[error("the key is not the same on both hosts")]
     WrongKey,
     /// Both have the key, and speak different versions.
     #[error(
-        "protocol {theirs} is spoken there, and {ours} here: use the same version of lastbyte on \
+        "the peer speaks protocol {theirs}, this host {ours}: use the same version of lastbyte on \
          both hosts"
     )]
     Version {
@@ -187,13 +187,15 @@ pub enum ProtocolError {
         limit: usize,
     },
     /// A message has a wrong proof.
-    #[error("a message was repeated, reordered, changed, or came from somebody else")]
+    #[error(
+        "a message has a wrong proof: it was repeated, reordered, changed, or is not the peer's"
+    )]
     Forged,
     /// A message has a valid proof and cannot be parsed.
     #[error("a message cannot be read: {0}")]
     Malformed(String),
     /// A valid message was not expected now.
-    #[error("a message came out of turn")]
+    #[error("a message was not expected now")]
     UnexpectedMessage,
 }
 
@@ -441,8 +443,8 @@ impl Outbox {
     /// A message as bytes to send, with its proof.
     ///
     /// # Errors
-    /// [`ProtocolError::Malformed`] where it cannot be written as JSON, [`ProtocolError::TooLong`]
-    /// where it is longer than any may be.
+    /// [`ProtocolError::Malformed`] if it cannot be written as JSON, [`ProtocolError::TooLong`] if
+    /// it is longer than the limit.
     pub fn seal(&mut self, message: &impl Serialize) -> Result<Vec<u8>, ProtocolError> {
         let mut bytes = vec![0; LENGTH];
         serde_json::to_writer(&mut bytes, message)
@@ -591,7 +593,7 @@ mod tests {
         let version = |ours, theirs| ProtocolError::Version { ours, theirs };
         assert_eq!(at_near.session().unwrap_err(), version(PROTOCOL, 7));
         assert_eq!(at_far.session().unwrap_err(), version(7, PROTOCOL));
-        // Who changes a number on the way breaks the proofs.
+        // A number changed on the path makes the proofs wrong.
         let lied = Handshake::new(&key, Role::Near, near, Hello { protocol: PROTOCOL, ..far });
         assert_eq!(at_far.check(&lied.proof()), Err(ProtocolError::WrongKey));
     }

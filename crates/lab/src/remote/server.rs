@@ -244,7 +244,7 @@ impl Service<'_> {
             Ok((Request::Open { experiment, version, kernel }, mut channel)) => {
                 if !self.claim(&experiment, &channel) {
                     let _ = channel.send(&Response::Busy);
-                    self.refuse(Some(peer), "another experiment is on");
+                    self.refuse(Some(peer), "another experiment is running");
                     return;
                 }
                 let (version, kernel) = (&escaped(&version), &escaped(&kernel));
@@ -255,7 +255,7 @@ impl Service<'_> {
                 self.release(closing);
             }
             Ok(_) => self.refuse(Some(peer), &ProtocolError::UnexpectedMessage.to_string()),
-            Err(ChannelError::Closed) => self.refuse(Some(peer), "it did not show the key"),
+            Err(ChannelError::Closed) => self.refuse(Some(peer), "it did not prove the key"),
             Err(error) => self.refuse(Some(peer), &error.to_string()),
         }
     }
@@ -418,8 +418,7 @@ impl Service<'_> {
         for way in task.settings.direction.ways() {
             let left = usage.left[place(*way)];
             if bytes > left {
-                let why =
-                    format!("of the bytes that it allows {way}, {left} are left (--max-bytes)");
+                let why = format!("its limit leaves {left} bytes {way} (--max-bytes)");
                 return Err(Refusal::Far(why));
             }
         }
@@ -527,7 +526,7 @@ fn check(task: &Task, limits: &Limits) -> Result<(), Refusal> {
     // TCP_CA_NAME_MAX of <net/tcp.h> is 16, the zero at the end included.
     let symbol = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !(1..16).contains(&settings.congestion.len()) || !settings.congestion.chars().all(symbol) {
-        return far("that is no name of a congestion control".to_owned());
+        return far("that is not a name of a congestion control".to_owned());
     }
     if matches!(settings.buffers, Buffers::AutoUpTo(_)) {
         let why =
