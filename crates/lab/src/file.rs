@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use lastbyte_stats::Place;
+use lastbyte_stats::Position;
 use serde::{Deserialize, Serialize};
 
 use crate::findings::Row;
@@ -95,10 +95,10 @@ impl<'a> SummaryLine<'a> {
             limit_bits_per_s: row.limit_bits_per_s,
             claimed_bits_per_s: row.claimed,
             best: row.next.is_some(),
-            place: row.standing.map(|standing| match standing.place {
-                Place::Best => "best",
-                Place::Worse => "worse",
-                Place::Alike => "alike",
+            place: row.standing.map(|standing| match standing.position {
+                Position::Best => "best",
+                Position::Worse => "worse",
+                Position::Alike => "alike",
                 _ => "open",
             }),
             against_best_low_ratio: interval.map(|it| it.low),

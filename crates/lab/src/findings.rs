@@ -1,7 +1,7 @@
 //! From runs to a table and a recommendation.
 
 use lastbyte_link::Way;
-use lastbyte_stats::{Decision, Place, Rule, Standing, Summary, Verdict, compare, settle};
+use lastbyte_stats::{Decision, Position, Rule, Standing, Summary, Verdict, compare, settle};
 
 use crate::latency::Responsiveness;
 use crate::record::{Experiment, Limited, Run};
@@ -373,9 +373,9 @@ fn confidence(
         Some(order) => pair(order, best, next),
         None => None,
     };
-    match standing.map(|it| it.place) {
-        Some(Place::Worse) => Confidence::Certain,
-        Some(Place::Alike) => Confidence::Alike,
+    match standing.map(|it| it.position) {
+        Some(Position::Worse) => Confidence::Certain,
+        Some(Position::Alike) => Confidence::Alike,
         _ if compare(&best.samples, &next.samples).verdict == Verdict::AHigher => {
             Confidence::Likely
         }

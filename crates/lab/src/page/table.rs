@@ -1,6 +1,6 @@
 //! The figures of every subject.
 
-use lastbyte_stats::Place;
+use lastbyte_stats::Position;
 use maud::{Markup, html};
 
 use super::text::{NONE, number, percent, time};
@@ -129,11 +129,11 @@ fn against(row: &Row) -> Markup {
         Some(it) if !is_best => Some(spread(it.low, it.high)),
         _ => None,
     };
-    let word = match (standing.place, is_best) {
-        (Place::Worse, true) => "ahead of the next",
-        (Place::Worse, false) => "worse",
-        (Place::Alike, true) => "best, with others",
-        (Place::Alike, false) => "alike",
+    let word = match (standing.position, is_best) {
+        (Position::Worse, true) => "ahead of the next",
+        (Position::Worse, false) => "worse",
+        (Position::Alike, true) => "best, with others",
+        (Position::Alike, false) => "alike",
         (_, true) => "best, undecided",
         (_, false) => "undecided",
     };
