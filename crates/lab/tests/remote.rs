@@ -271,7 +271,9 @@ fn limits_hold_over_all_runs() {
     drop(plan);
     let mut liar = Liar::open(&server);
     match liar.run(&task(&json!({ "direction": "down" }), 100_000)) {
-        Response::Refused(Refusal::Far(why)) => assert!(why.contains("50000 are left"), "{why}"),
+        Response::Refused(Refusal::Far(why)) => {
+            assert!(why.contains("leaves 50000 bytes"), "{why}");
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -425,7 +427,7 @@ fn a_far_host_that_is_gone_leaves_what_there_is() {
     let experiment = lastbyte_lab::experiment(&plan, &mut watch).unwrap();
     assert_eq!(experiment.runs.len(), 2);
     let cut = experiment.ended.interrupted.unwrap();
-    assert!(cut.contains("there is no far host any more"), "{cut}");
+    assert!(cut.contains("the far host is gone"), "{cut}");
 }
 
 #[test]
@@ -444,8 +446,8 @@ fn another_version_is_told_to_both() {
     stream.read_exact(&mut proof).unwrap();
     handshake.check(&proof).unwrap();
     let version = handshake.session().unwrap_err().to_string();
-    assert!(version.contains("protocol 1 is spoken there, and 7 here"), "{version}");
-    server.says("protocol 7 is spoken there, and 1 here");
+    assert!(version.contains("the peer speaks protocol 1, this host 7"), "{version}");
+    server.says("the peer speaks protocol 7, this host 1");
 }
 
 #[test]
