@@ -42,7 +42,7 @@ impl Role {
     }
 }
 
-/// A step of a script. Each that waits has a deadline ([`Setup::deadline`](crate::Asked)), counted
+/// A step of a script. Each that waits has a deadline ([`Setup::deadline`](crate::Setup)), counted
 /// from the last byte that moved; after it, the rest of the script is skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
