@@ -125,7 +125,7 @@ fn words_that_do_not_fit_together_are_named() {
     refused(&["lab", "--loopback", "--far", "true"], &["--subject"]);
     refused(&["lab", "--loopback", "--direction", "left"], &["`left`", "up, down or both"]);
     refused(&["lab", "--loopback", "--apply", "here"], &["--apply", "route:PREFIX"]);
-    refused(&["lab", "compare", "/dev/null", "/dev/null"], &["/dev/null", "no experiment"]);
+    refused(&["lab", "compare", "/dev/null", "/dev/null"], &["/dev/null", "not an experiment"]);
     refused(&["lab", "show", "/nowhere"], &["/nowhere"]);
     let two = ["lab", "--loopback", "--port", "9", "--parallel", "2"];
     refused(&two, &["--parallel", "--port"]);

@@ -4,7 +4,7 @@
 
 use lastbyte_lab::Run;
 use lastbyte_lab::remote::protocol::{
-    Answer, Handshake, Hello, Key, PROOF, Request, Role, Session, is_sane,
+    Handshake, Hello, Key, PROOF, Request, Response, Role, Session,
 };
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ fn stranger(bytes: &[u8]) {
         far.inbox.put(piece);
         assert!(!matches!(far.inbox.take::<Request>(), Ok(Some(_))));
         near.inbox.put(piece);
-        assert!(!matches!(near.inbox.take::<Answer>(), Ok(Some(_))));
+        assert!(!matches!(near.inbox.take::<Response>(), Ok(Some(_))));
     }
 }
 
@@ -90,8 +90,8 @@ fn request(bytes: &[u8]) {
 
 /// What a far host may say that lies.
 fn answer(bytes: &[u8]) {
-    let Ok(Answer::Done { flows }) = serde_json::from_slice::<Answer>(bytes) else { return };
-    if flows.len() > 128 || !flows.iter().all(|flow| is_sane(flow, 64)) {
+    let Ok(Response::Done { flows }) = serde_json::from_slice::<Response>(bytes) else { return };
+    if flows.len() > 128 || !flows.iter().all(|flow| flow.is_plausible(64)) {
         return;
     }
     let Ok(flows) = serde_json::to_value(&flows) else { return };

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lastbyte_host::Proc;
 use lastbyte_lab::{
     Command, Event, Experiment, Fairness, Findings, Load, Path, Plan, Program, Run, Settings,
-    Subject, record,
+    Subject, file,
 };
 use lastbyte_link::Way;
 use lastbyte_units::{ByteSize, grouped};
@@ -131,7 +131,7 @@ fn application(
 
 /// Shows what was saved.
 fn show(args: &ShowArgs) -> Result<Verdict> {
-    let experiment = record::read(&args.file)?;
+    let experiment = file::read(&args.file)?;
     let output = OutputArgs {
         json: false,
         save: None,
@@ -140,7 +140,7 @@ fn show(args: &ShowArgs) -> Result<Verdict> {
         apply: None,
     };
     let about = &experiment.about;
-    say(&format!("{}: {}", about.path.name, about.path.words));
+    say(&format!("{}: {}", about.path.name, about.path.description));
     say(&format!("{}, seed {}, Linux {}", about.rounds, about.seed, short(&about.kernel)));
     say("");
     Ok(tell(&experiment, &output, None)?.0)
@@ -171,7 +171,7 @@ fn tell(
     let complete = !experiment.runs.is_empty()
         && experiment.runs.iter().all(Run::is_complete)
         && experiment.void.iter().all(|void| void.beside)
-        && experiment.ended.cut.is_none();
+        && experiment.ended.interrupted.is_none();
     Ok((Verdict::from(complete), advice))
 }
 
@@ -341,7 +341,7 @@ pub(crate) fn make(
 
 /// What is going to be measured.
 pub(crate) fn heading(plan: &Plan) -> String {
-    let path = plan.path.words();
+    let path = plan.path.description();
     let time = plan.load.time.map(|time| format!("{} s", time.as_secs()));
     let bytes = plan.load.bytes.map(|bytes| format!("{} bytes", grouped(bytes)));
     let load = [time, bytes].into_iter().flatten().collect::<Vec<_>>().join(" or ");
@@ -349,7 +349,7 @@ pub(crate) fn heading(plan: &Plan) -> String {
     let (rounds, seed, kernel) = (plan.rounds, plan.seed, short(&kernel));
     let place = match plan.path {
         Path::Loopback => path.name,
-        _ => format!("{}: {}", path.name, path.words),
+        _ => format!("{}: {}", path.name, path.description),
     };
     format!("{place}\n{rounds} of {load}, seed {seed}, Linux {kernel}")
 }
@@ -381,7 +381,7 @@ pub(crate) fn warn(experiment: &Experiment, findings: &Findings) {
         let beside = if void.beside { " beside a flow of cubic" } else { "" };
         talk(&format!("lab: a run of {subject}{beside} does not count: {why}"));
     }
-    if let Some(why) = &experiment.ended.cut {
+    if let Some(why) = &experiment.ended.interrupted {
         talk(&format!("lab: ended before its time: {why}"));
     }
     if let Some(rtt) = experiment.about.path.rtt

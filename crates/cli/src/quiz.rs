@@ -107,7 +107,7 @@ fn what_readers_saw(outcomes: &[Outcome]) -> String {
 
 fn what_writers_were_told(outcomes: &[Outcome]) -> String {
     let proven = outcomes.iter().filter(|run| is_proven(run)).count();
-    match (proven, outcomes.iter().filter(|run| run.sender_was_told).count()) {
+    match (proven, outcomes.iter().filter(|run| run.sender_saw_error).count()) {
         (0, 0) => "nothing".to_owned(),
         (0, failed) => format!("failed {failed}"),
         (proven, 0) => format!("acked {proven}"),
@@ -141,7 +141,7 @@ fn print_json(method: Method, outcomes: &[Outcome]) -> Result<()> {
             reader_saw: outcome.end.map(|end| end.to_string()),
             acked_bytes: outcome.receipt.and_then(|receipt| receipt.acked),
             level: outcome.receipt.map(|receipt| receipt.level.to_string()),
-            writer_was_told_of_failure: outcome.sender_was_told,
+            writer_was_told_of_failure: outcome.sender_saw_error,
             took_s: outcome.took.as_secs_f64(),
         })?;
     }

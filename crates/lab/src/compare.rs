@@ -1,30 +1,31 @@
-//! What changed between two experiments, and whether it is more than noise.
+//! The differences between two experiments, and whether they are more than noise.
 
 use lastbyte_stats::{Interval, Metric, Summary, Verdict, compare_many, holm, ratio_interval};
 
 use crate::latency::Responsiveness;
+use crate::load::Load;
 use crate::record::{About, Experiment, Run};
 use crate::setting::Setting;
 
-/// The chance that any claim is made where nothing changed, over all subjects and all that was measured.
+/// The probability of any false claim, over all subjects and measures.
 const LEVEL: f64 = 0.05;
-/// Of the interval of a ratio.
+/// The confidence level of the interval of a ratio.
 const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: usize = 2000;
 const SEED: u64 = 1;
 
-/// What changed.
+/// The differences.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Changes {
-    /// What was not the same to begin with: each a sentence.
-    pub unlike: Vec<String>,
-    /// The subjects of both, in the order of the first, each with what was measured.
+    /// Conditions that differ between the experiments, each a sentence.
+    pub differences: Vec<String>,
+    /// The subjects of both, in the order of the first, with their measures.
     pub settings: Vec<Changed>,
-    /// Subjects of one of the two alone.
-    pub alone: Vec<Setting>,
-    /// The rounds that it takes for the clearest difference to be told among so many subjects;
-    /// `None` where there are enough.
+    /// Subjects that only one experiment has.
+    pub unmatched: Vec<Setting>,
+    /// The rounds needed for the clearest difference to be significant among so many subjects;
+    /// `None` if there are enough.
     pub rounds_needed: Option<u32>,
 }
 
@@ -34,11 +35,11 @@ pub struct Changes {
 pub struct Changed {
     /// Which.
     pub setting: Setting,
-    /// What was measured of it in both.
+    /// Its measures in both.
     pub measures: Vec<Change>,
 }
 
-/// One thing that was measured before and after.
+/// One measure, before and after.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Change {
@@ -48,23 +49,23 @@ pub struct Change {
     pub before: Summary,
     /// After.
     pub after: Summary,
-    /// The median after divided by the median before; `None` where that was 0.
+    /// The median after divided by the median before; `None` if that was 0.
     pub ratio: Option<f64>,
-    /// Between which ratios the true one lies, by resampling.
+    /// The confidence interval of the ratio, by resampling.
     pub interval: Option<Interval>,
-    /// How often chance alone would do as much, corrected for all subjects.
+    /// The probability of such a difference by chance, corrected for all subjects.
     pub p_value: Option<f64>,
-    /// Whether it is more than noise.
-    pub verdict: Told,
+    /// Whether the difference is more than noise.
+    pub verdict: Significance,
 }
 
-/// What was measured.
+/// A measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Measure {
     /// The rate at the receiver, bit/s.
     Received,
-    /// The share of bytes that were sent again.
+    /// The share of bytes that were retransmitted.
     Resent,
     /// The 95th percentile of round trips under load, seconds.
     LoadedRtt,
@@ -79,7 +80,7 @@ impl Measure {
         self == Self::Received
     }
 
-    /// Its name, for machines.
+    /// Its name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -100,12 +101,12 @@ impl Measure {
 
 /// Whether a difference is more than noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Told {
+pub enum Significance {
     /// More than before, beyond noise.
     More,
     /// Less than before, beyond noise.
     Less,
-    /// No more than noise: that is no proof that nothing changed.
+    /// No more than noise, which does not prove that nothing changed.
     Noise,
 }
 
@@ -139,16 +140,16 @@ pub fn changes(before: &Experiment, after: &Experiment) -> Changes {
         }));
     }
     both.retain(|one| !one.before.is_empty() && !one.after.is_empty());
-    for (one, change) in both.iter().zip(told(&both)) {
+    for (one, change) in both.iter().zip(judged(&both)) {
         settings[one.place].measures.extend(change);
     }
-    let alone = |one: &Experiment, other: &Experiment| {
+    let unmatched = |one: &Experiment, other: &Experiment| {
         let missing = |setting: &&Setting| !other.about.subjects.contains(setting);
         one.about.subjects.iter().filter(missing).cloned().collect::<Vec<_>>()
     };
-    let alone = [alone(before, after), alone(after, before)].concat();
+    let unmatched = [unmatched(before, after), unmatched(after, before)].concat();
     let rounds_needed = rounds_needed(before, after, &common, both.len());
-    Changes { unlike: unlike(before, after), settings, alone, rounds_needed }
+    Changes { differences: differences(before, after), settings, unmatched, rounds_needed }
 }
 
 /// The samples of one measure of one subject.
@@ -159,8 +160,8 @@ struct Measured {
     after: Vec<f64>,
 }
 
-/// All measures of all subjects together: a claim for any of them is a claim.
-fn told(both: &[Measured]) -> Vec<Option<Change>> {
+/// Tests all measures of all subjects together, since one false claim among them is one too many.
+fn judged(both: &[Measured]) -> Vec<Option<Change>> {
     // Higher is "a": after against before.
     let metrics: Vec<Metric<'_>> =
         both.iter().map(|one| Metric { name: "", a: &one.after, b: &one.before }).collect();
@@ -175,32 +176,32 @@ fn told(both: &[Measured]) -> Vec<Option<Change>> {
             interval: ratio_interval(&one.after, &one.before, CONFIDENCE, RESAMPLES, SEED),
             p_value: compared.p_value,
             verdict: match comparison.verdict {
-                Verdict::AHigher => Told::More,
-                Verdict::BHigher => Told::Less,
-                _ => Told::Noise,
+                Verdict::AHigher => Significance::More,
+                Verdict::BHigher => Significance::Less,
+                _ => Significance::Noise,
             },
         })
     });
     changes.collect()
 }
 
-/// What was not the same to begin with.
-fn unlike(before: &Experiment, after: &Experiment) -> Vec<String> {
+/// Conditions that differ between the experiments.
+fn differences(before: &Experiment, after: &Experiment) -> Vec<String> {
     let (a, b) = (&before.about, &after.about);
-    let mut unlike = Vec::new();
+    let mut differences = Vec::new();
     let mut check = |what: &str, a: String, b: String| {
         if a != b {
-            unlike.push(format!("{what}: {a} before, {b} after"));
+            differences.push(format!("{what}: {a} before, {b} after"));
         }
     };
-    // Over a real path the words have a round trip that was measured.
+    // The description of a real path has a measured round-trip time.
     let words = |about: &About| match about.path.emulated {
-        true => format!("{} ({})", about.path.name, about.path.words),
+        true => format!("{} ({})", about.path.name, about.path.description),
         false => about.path.name.clone(),
     };
     check("path", words(a), words(b));
 
-    let load = |load: &crate::plan::Load| match (load.time, load.bytes) {
+    let load = |load: &Load| match (load.time, load.bytes) {
         (Some(time), None) => format!("{} s", time.as_secs_f64()),
         (None, Some(bytes)) => format!("{bytes} bytes"),
         (Some(time), Some(bytes)) => format!("{} s or {bytes} bytes", time.as_secs_f64()),
@@ -211,10 +212,10 @@ fn unlike(before: &Experiment, after: &Experiment) -> Vec<String> {
     check("kernel", a.kernel.clone(), b.kernel.clone());
     check("lastbyte", a.version.clone(), b.version.clone());
     check("runs side by side", a.parallel.to_string(), b.parallel.to_string());
-    unlike
+    differences
 }
 
-/// The rounds with which the exact rank test can tell anything, corrected for so many subjects.
+/// The rounds that the exact rank test needs for significance, corrected for so many tests.
 fn rounds_needed(
     before: &Experiment,
     after: &Experiment,

@@ -1,54 +1,54 @@
-//! Why an experiment could not be made.
+//! Errors of experiments.
 
 use lastbyte_link::LinkError;
 use lastbyte_socket::SocketError;
 
-/// A run could not be made, or its bytes not be accounted for.
+/// A run failed, or its bytes cannot be accounted for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
     /// The path could not be made.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The congestion control may not be used.
+    /// The congestion control cannot be used.
     #[error("congestion control {name}: {why}")]
     Congestion {
         /// Its name.
         name: String,
-        /// What to do about it.
+        /// The reason, and what to do about it.
         why: String,
     },
     /// A socket operation failed.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The receiver never saw the connection's end.
+    /// The receiver failed.
     #[error("the receiver: {0}")]
     Receiver(std::io::Error),
-    /// A file to be sent could not be made.
+    /// The file to send could not be made.
     #[error("a file in memory: {0}")]
     File(std::io::Error),
-    /// The far host could not do its part.
+    /// The far host failed or refused.
     #[error("the far host: {0}")]
     Far(String),
-    /// A program of others was not measured.
+    /// Another program could not be measured.
     #[error(transparent)]
     Foreign(#[from] crate::foreign::ForeignError),
-    /// The far host was lost in the middle of a run; the next one looks for it again.
+    /// The connection to the far host was lost during a run; the next run reconnects.
     #[error("the far host was lost: {0}")]
     Lost(String),
-    /// The far host is not to be found again, or has no more to give: there are no more runs.
-    #[error("there is no far host any more: {0}")]
+    /// The far host cannot be reached again, or its limits are used up: there are no more runs.
+    #[error("the far host is gone: {0}")]
     Gone(String),
-    /// What needs two hosts of this machine's own cannot be done on this path.
+    /// The run does not suit this path, for example because it needs two emulated hosts.
     #[error("{0}")]
     Unsuited(String),
-    /// Plan for nothing.
+    /// The plan has no subjects.
     #[error("there is nothing to compare: name at least one congestion control and one buffer")]
     NoSubjects,
 }
 
 impl LabError {
-    /// Whether it concerns the one subject, so that the others can go on.
+    /// Whether it concerns one subject only, so that the others can go on.
     #[must_use]
     pub fn is_of_subject(&self) -> bool {
         matches!(
@@ -57,7 +57,7 @@ impl LabError {
         )
     }
 
-    /// Says what a refused option means where that is known.
+    /// Explains a refused option, if it is known why.
     pub(crate) fn from_socket(error: SocketError, congestion: Option<&str>) -> Self {
         let (Some(name), lastbyte_socket::Operation::Set("TCP_CONGESTION")) =
             (congestion, error.operation)

@@ -1,4 +1,4 @@
-//! The runs of a plan, interleaved and believed only if their link was true.
+//! The runs of a plan, interleaved. A run counts only if its link kept its promise.
 
 use std::ops::ControlFlow;
 use std::thread;
@@ -8,67 +8,26 @@ use lastbyte_host::Proc;
 use lastbyte_link::Report;
 
 use crate::error::LabError;
+use crate::event::{Event, Watch};
 use crate::fairness::fairness;
 use crate::findings::{Findings, Order, Recommendation, Row};
 use crate::plan::{Fairness, Plan};
-use crate::record::{About, Beside, Ended, Experiment, LinkWords, Run, SCHEMA, Void};
-use crate::subject::Orders;
+use crate::record::{About, Ended, Experiment, LinkFigures, Run, SCHEMA, Void};
+use crate::subject::RunOptions;
 
-/// How often a run whose link missed its promise is repeated alone before it is given up.
-const REPEATS: u32 = 2;
-
-/// What happens while an experiment runs.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event<'a> {
-    /// The path can be made and the receiver can listen: there will be an answer.
-    Begun(&'a About),
-    /// So many runs of all are done, and these subjects are running now.
-    Running {
-        /// Runs done.
-        done: usize,
-        /// Runs planned at most.
-        of: usize,
-        /// The places of the running subjects in the plan.
-        subjects: &'a [usize],
-    },
-    /// The same, beside a flow of cubic.
-    RunningBeside {
-        /// Runs done.
-        done: usize,
-        /// Runs planned.
-        of: usize,
-        /// The places of the running subjects in the plan.
-        subjects: &'a [usize],
-    },
-    /// A run counts.
-    Counted(&'a Run),
-    /// A run does not count.
-    Void(&'a Void),
-    /// A run beside a flow of cubic counts.
-    Beside(&'a Beside),
-    /// A run's link missed its promise: it is repeated alone.
-    Repeating {
-        /// Its subject.
-        subject: usize,
-        /// What the link did.
-        why: &'a str,
-    },
-}
-
-/// Is told what happens; says why the experiment should end before its time.
-pub type Watch<'a> = dyn FnMut(Event<'_>) -> ControlFlow<String> + 'a;
+/// How often a run whose link broke its promise is repeated alone, before it becomes void.
+const MAX_REPEATS: u32 = 2;
 
 /// Makes all runs of a plan.
 ///
-/// In each round every subject runs once; the order turns from round to round, so that no subject
-/// always has the quiet machine. As many as [`Plan::parallel`] run at once, each on its own link.
+/// In each round every subject runs once; the order rotates, so that no subject always runs at the
+/// same moment of a round. As many as [`Plan::parallel`] run at once, each on its own link.
 ///
-/// `watch` may end it before its time by saying why: what was measured until then is returned.
+/// `watch` may end it early with a reason: the runs made until then are returned.
 ///
 /// # Errors
-/// The first run that could not be made. What concerns one subject alone leaves that subject out,
-/// and is an error only where no run was made at all.
+/// The first run that failed. An error that concerns one subject leaves that subject out, and is
+/// returned only if there was no other run.
 pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experiment, LabError> {
     if plan.subjects.is_empty() {
         return Err(LabError::NoSubjects);
@@ -82,40 +41,40 @@ pub fn experiment<'a>(plan: &'a Plan, watch: &'a mut Watch<'a>) -> Result<Experi
         beside: Vec::new(),
         ended: Ended::default(),
     };
-    let mut course = Course { plan, watch, so_far, refused: Vec::new(), gone: None };
-    course.tell(Event::Begun(&about));
+    let mut progress = Progress { plan, watch, so_far, refused: Vec::new(), far_host_gone: None };
+    progress.report(Event::Begun(&about));
     let mut subjects: Vec<usize> = (0..plan.subjects.len()).collect();
-    while course.so_far.ended.rounds < plan.rounds.most_rounds && !subjects.is_empty() {
-        course.round(&subjects)?;
-        if course.so_far.ended.cut.is_some() {
+    while progress.so_far.ended.rounds < plan.rounds.most_rounds && !subjects.is_empty() {
+        progress.round(&subjects)?;
+        if progress.so_far.ended.interrupted.is_some() {
             break;
         }
-        if course.so_far.ended.rounds >= plan.rounds.least_rounds
-            && let Some(order) = Order::of(&course.so_far)
+        if progress.so_far.ended.rounds >= plan.rounds.least_rounds
+            && let Some(order) = Order::of(&progress.so_far)
         {
             subjects = order.next();
-            // Nothing is known of those whose runs did not count: they have to run.
-            let unseen = (0..plan.subjects.len()).filter(|subject| {
-                order.standing(*subject).is_none() && !course.is_refused(*subject)
+            // Subjects without a run that counts have to run.
+            let unmeasured = (0..plan.subjects.len()).filter(|subject| {
+                order.standing(*subject).is_none() && !progress.is_refused(*subject)
             });
-            let unseen: Vec<usize> = unseen.collect();
-            course.so_far.ended.settled = Some(order.is_settled() && unseen.is_empty());
-            subjects.extend(unseen);
+            let unmeasured: Vec<usize> = unmeasured.collect();
+            progress.so_far.ended.settled = Some(order.is_settled() && unmeasured.is_empty());
+            subjects.extend(unmeasured);
         }
-        subjects.retain(|subject| !course.is_refused(*subject));
+        subjects.retain(|subject| !progress.is_refused(*subject));
     }
-    if let Err(error) = course.fairness() {
-        course.so_far.ended.cut.get_or_insert_with(|| error.to_string());
+    if let Err(error) = progress.fairness() {
+        progress.so_far.ended.interrupted.get_or_insert_with(|| error.to_string());
     }
-    let failed = course.gone.or_else(|| course.refused.pop().map(|(_, error)| error));
+    let failed = progress.far_host_gone.or_else(|| progress.refused.pop().map(|(_, error)| error));
     match failed {
-        Some(error) if course.so_far.runs.is_empty() => Err(error),
-        _ => Ok(course.so_far),
+        Some(error) if progress.so_far.runs.is_empty() => Err(error),
+        _ => Ok(progress.so_far),
     }
 }
 
-/// Makes the path and a receiver once, and takes them down: what would make the first run fail is
-/// found before anything else.
+/// Makes the path and a receiver once, and takes them down, to find first what would make every run
+/// fail.
 fn rehearse(plan: &Plan) -> Result<(), LabError> {
     let path = plan.path.up(plan.seed)?;
     path.rehearse(plan.port)?;
@@ -131,7 +90,7 @@ fn about(plan: &Plan) -> About {
         kernel: Proc::default().kernel_release(),
         began_unix_s: now.as_secs(),
         command: plan.command.clone(),
-        path: plan.path.words(),
+        path: plan.path.description(),
         subjects: plan.settings().collect(),
         load: plan.load,
         rounds: plan.rounds,
@@ -141,20 +100,20 @@ fn about(plan: &Plan) -> About {
 }
 
 /// The runs so far.
-struct Course<'a> {
+struct Progress<'a> {
     plan: &'a Plan,
     watch: &'a mut Watch<'a>,
     so_far: Experiment,
-    /// Subjects that cannot be run, and why.
+    /// Subjects that cannot run, and why.
     refused: Vec<(usize, LabError)>,
-    /// Why there is no far host any more.
-    gone: Option<LabError>,
+    /// Why the far host is gone for good.
+    far_host_gone: Option<LabError>,
 }
 
-impl Course<'_> {
-    fn tell(&mut self, event: Event<'_>) {
+impl Progress<'_> {
+    fn report(&mut self, event: Event<'_>) {
         if let ControlFlow::Break(why) = (self.watch)(event) {
-            self.so_far.ended.cut.get_or_insert(why);
+            self.so_far.ended.interrupted.get_or_insert(why);
         }
     }
 
@@ -165,31 +124,31 @@ impl Course<'_> {
         let mut order = subjects.to_vec();
         order.rotate_left(round as usize % subjects.len());
         for batch in order.chunks(self.plan.parallel.max(1)) {
-            if self.so_far.ended.cut.is_some() {
+            if self.so_far.ended.interrupted.is_some() {
                 return Ok(());
             }
             let done = self.so_far.runs.len() + self.so_far.void.len();
-            self.tell(Event::Running { done, of, subjects: batch });
+            self.report(Event::Running { done, of, subjects: batch });
             for (subject, made) in batch.iter().zip(at_once(self.plan, batch, round)) {
-                match made.and_then(|made| self.believe(made)) {
+                match made.and_then(|made| self.accept_or_repeat(made)) {
                     Ok(()) => {}
                     Err(error) if error.is_of_subject() => {
-                        self.leave_out(*subject, round, error.to_string());
+                        self.add_void(*subject, round, error.to_string());
                         self.refused.push((*subject, error));
                     }
-                    // The next run looks for the far host again; what fails from the beginning is not
-                    // tried again and again.
+                    // The next run reconnects to the far host; a failure of the first run ends the
+                    // experiment.
                     Err(error @ LabError::Lost(_)) if !self.so_far.runs.is_empty() => {
-                        self.leave_out(*subject, round, error.to_string());
+                        self.add_void(*subject, round, error.to_string());
                     }
                     Err(error @ (LabError::Lost(_) | LabError::Gone(_))) => {
-                        self.so_far.ended.cut.get_or_insert_with(|| error.to_string());
-                        self.gone = Some(error);
+                        self.so_far.ended.interrupted.get_or_insert_with(|| error.to_string());
+                        self.far_host_gone = Some(error);
                         return Ok(());
                     }
-                    // What was measured is not thrown away for what came later.
+                    // Earlier runs survive a later failure.
                     Err(error) if !self.so_far.runs.is_empty() => {
-                        self.so_far.ended.cut.get_or_insert_with(|| error.to_string());
+                        self.so_far.ended.interrupted.get_or_insert_with(|| error.to_string());
                         return Ok(());
                     }
                     Err(error) => return Err(error),
@@ -200,41 +159,41 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Counts the run if its link kept its promise, else a repetition of it, alone.
-    fn believe(&mut self, made: (Run, Option<Report>)) -> Result<(), LabError> {
+    /// Counts the run if its link kept its promise; else repeats it, alone.
+    fn accept_or_repeat(&mut self, made: (Run, Option<Report>)) -> Result<(), LabError> {
         let (mut run, mut report) = made;
         let mut repeats = 0;
         while let Some(why) = report.as_ref().and_then(Report::broken_promise) {
-            if repeats == REPEATS {
-                self.leave_out(run.subject, run.round, why);
+            if repeats == MAX_REPEATS {
+                self.add_void(run.subject, run.round, why);
                 return Ok(());
             }
             repeats += 1;
-            self.tell(Event::Repeating { subject: run.subject, why: &why });
+            self.report(Event::Repeating { subject: run.subject, why: &why });
             (run, report) = make(self.plan, run.subject, run.round)?;
         }
         run.repeated = repeats;
-        self.tell(Event::Counted(&run));
+        self.report(Event::Counted(&run));
         self.so_far.runs.push(run);
         Ok(())
     }
 
-    /// Measures what some subjects do to a flow of cubic, as the plan wants it.
+    /// Measures some subjects beside a flow of cubic, as the plan says.
     fn fairness(&mut self) -> Result<(), LabError> {
         let which = match self.plan.fairness {
-            _ if self.so_far.ended.cut.is_some() => Vec::new(),
+            _ if self.so_far.ended.interrupted.is_some() => Vec::new(),
             Fairness::Never => Vec::new(),
             Fairness::Always => {
                 let findings = Findings::of(&self.so_far);
                 let mut which = best_of_each(&findings);
                 let best =
-                    findings.recommendation.as_ref().map(|told| findings.rows[told.best].subject);
+                    findings.recommendation.as_ref().map(|flow| findings.rows[flow.best].subject);
                 which.extend(best.filter(|best| !which.contains(best)));
                 which
             }
             Fairness::WhereAdvised => {
                 let findings = Findings::of(&self.so_far);
-                let owes = findings.recommendation.as_ref().and_then(Recommendation::owes_shares);
+                let owes = findings.recommendation.as_ref().and_then(Recommendation::needs_shares);
                 owes.map(|row| findings.rows[row].subject).into_iter().collect()
             }
         };
@@ -244,25 +203,25 @@ impl Course<'_> {
             if let Event::Void(one) = &event {
                 void.push((*one).clone());
             }
-            let told = watch(event);
-            if let ControlFlow::Break(why) = &told {
+            let flow = watch(event);
+            if let ControlFlow::Break(why) = &flow {
                 cut.get_or_insert_with(|| why.clone());
             }
-            told
+            flow
         })?;
         self.so_far.beside.extend(beside);
         self.so_far.void.extend(void);
-        self.so_far.ended.cut = self.so_far.ended.cut.take().or(cut);
+        self.so_far.ended.interrupted = self.so_far.ended.interrupted.take().or(cut);
         Ok(())
     }
 
-    fn leave_out(&mut self, subject: usize, round: u32, why: String) {
+    fn add_void(&mut self, subject: usize, round: u32, why: String) {
         let void = Void { subject, round, why, beside: false };
-        self.tell(Event::Void(&void));
+        self.report(Event::Void(&void));
         self.so_far.void.push(void);
     }
 
-    /// Whether a subject has been left out for good: it never ran.
+    /// Whether a subject was left out and never ran.
     fn is_refused(&self, subject: usize) -> bool {
         self.refused.iter().any(|(refused, _)| *refused == subject)
             && !self.so_far.runs.iter().any(|run| run.subject == subject)
@@ -282,10 +241,10 @@ fn best_of_each(findings: &Findings) -> Vec<usize> {
     best.iter().map(|row| row.subject).collect()
 }
 
-/// A run, and what its link said of itself.
+/// A run and its link's report.
 type Made = Result<(Run, Option<Report>), LabError>;
 
-/// Runs of one batch, side by side.
+/// Makes the runs of one batch at the same time.
 fn at_once(plan: &Plan, batch: &[usize], round: u32) -> Vec<Made> {
     thread::scope(|scope| {
         let start = |subject: &usize| {
@@ -303,10 +262,11 @@ fn at_once(plan: &Plan, batch: &[usize], round: u32) -> Vec<Made> {
 /// Makes the path, lets the subject use it, and takes it down.
 fn make(plan: &Plan, subject: usize, round: u32) -> Made {
     let path = plan.path.up(plan.seed.wrapping_add(round.into()))?;
-    let orders = Orders { load: plan.load, latency: plan.latency, port: plan.port };
-    let outcome = plan.subjects[subject].run(&path, &orders).map_err(|error| path.judged(error))?;
+    let options = RunOptions { load: plan.load, latency: plan.latency, port: plan.port };
+    let outcome =
+        plan.subjects[subject].run(&path, &options).map_err(|error| path.judged(error))?;
     let report = path.down()?;
-    let link = report.as_ref().map(LinkWords::of);
+    let link = report.as_ref().map(LinkFigures::of);
     let run =
         Run { subject, round, flows: outcome.flows, latency: outcome.latency, link, repeated: 0 };
     Ok((run, report))

@@ -1,9 +1,9 @@
-//! What a flow leaves to a flow of cubic beside it.
+//! How a flow and a flow of cubic share a bottleneck.
 //!
-//! Both start at the same time, in the same direction, over the same bottleneck, and send as much as
-//! they can for the whole load. What counts is what their receivers got while both were there and past
-//! their start: in the first quarter of that time, and in the first ten round trips, shares say who
-//! left slow start first.
+//! Both start at the same time, in the same direction, over the same bottleneck, and send as much
+//! as they can for the whole load. Only bytes count that the receivers got while both flows were
+//! active and past their start: in the first quarter of that time, and in the first ten round
+//! trips, the shares only show which flow left slow start first.
 //!
 //! A share needs time to settle: over 20 Mbit/s, 40 ms and a queue of 4 products, reno has two thirds
 //! of a load of 10 s and less than half of one of 30 s, because cubic leaves slow start earlier.
@@ -17,36 +17,35 @@ use std::thread;
 use std::time::Duration;
 
 use lastbyte_link::{Queue, Report, Spec, Way};
-use lastbyte_stats::Summary;
 
 use crate::error::LabError;
-use crate::experiment::{Event, Watch};
+use crate::event::{Event, Watch};
 use crate::path::{Path, PathUp};
 use crate::plan::Plan;
 use crate::record::{Beside, Received, Void};
 use crate::setting::{Buffers, Setting, Settings};
-use crate::subject::{Orders, Outcome, Subject};
+use crate::subject::{Outcome, RunOptions, Subject};
 
 /// The queues, in bandwidth-delay products.
 const QUEUES: [f64; 2] = [1.0, 4.0];
-/// Each pair of a subject and a queue is measured so often, or as often as the plan says if that is
-/// less: the spread of a share is seen, and a tenth of it does not matter.
+/// How often each pair of a subject and a queue is measured, unless the plan has fewer rounds:
+/// enough to see the spread of a share.
 const ROUNDS: u32 = 3;
 /// How often a run whose link missed its promise is repeated alone before it is given up.
-const REPEATS: u32 = 2;
-/// Of the time in which both are there, the first so many parts of a hundred do not count,
+const MAX_REPEATS: u32 = 2;
+/// The first percent of the time in which both flows are active that do not count,
 const START_PERCENT: u32 = 25;
-/// nor so many round trips, as long as these are not more than half of it.
+/// and the first round trips, unless these are more than half of the time.
 const START_ROUND_TRIPS: u32 = 10;
 
 /// Measures some subjects of a plan beside a flow of cubic, in rounds over subjects and queues; the
 /// order turns from round to round. As many as [`Plan::parallel`] run at once, each on its own link.
 ///
-/// Programs of others are left out: their sockets could not be told from cubic's. A run whose link
-/// does not keep its promise even when repeated alone is left out too, and told as [`Event::Void`].
+/// Other programs are left out: their sockets could not be told from cubic's. A run whose link
+/// breaks its promise even when repeated alone is left out too, and reported as [`Event::Void`].
 ///
 /// # Errors
-/// The first run that could not be made, unless that concerns the one subject: then it is told as
+/// The first run that failed, unless the error concerns one subject: then it is reported as
 /// [`Event::Void`].
 pub fn fairness(
     plan: &Plan,
@@ -72,17 +71,17 @@ pub fn fairness(
             return Ok(all);
         }
         for ((pair, round), made) in batch.iter().zip(at_once(plan, batch)) {
-            match made.and_then(|made| pair.believed(plan, *round, made, watch)) {
+            match made.and_then(|made| pair.accept_or_repeat(plan, *round, made, watch)) {
                 Ok(beside) => {
-                    let told = watch(Event::Beside(&beside));
+                    let flow = watch(Event::Beside(&beside));
                     all.push(beside);
-                    if told.is_break() {
+                    if flow.is_break() {
                         return Ok(all);
                     }
                 }
                 Err(error) if error.is_of_subject() => {
                     let (subject, why) = (pair.subject, error.to_string());
-                    // Whoever ends it is asked again by what comes next.
+                    // The next event asks again whether to end.
                     let _ = watch(Event::Void(&Void { subject, round: *round, why, beside: true }));
                 }
                 Err(error) => return Err(error),
@@ -92,7 +91,7 @@ pub fn fairness(
     Ok(all)
 }
 
-/// The queues to measure with over a path; `None` is the path as it is.
+/// The queues to measure with over a path; `None` is the path's own.
 #[must_use]
 pub fn queues(path: &Path) -> Vec<Option<f64>> {
     let has_rate =
@@ -110,10 +109,10 @@ fn own(plan: &Plan, subject: usize) -> Option<Settings> {
     }
 }
 
-/// A run, and what its link said of itself.
+/// A run and its link's report.
 type Made = Result<(Beside, Option<Report>), LabError>;
 
-/// Runs of one batch, side by side.
+/// Makes the runs of one batch at the same time.
 fn at_once(plan: &Plan, batch: &[(&Pair, u32)]) -> Vec<Made> {
     thread::scope(|scope| {
         let mut threads = Vec::with_capacity(batch.len());
@@ -128,12 +127,12 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Measures one subject of a plan beside a flow of cubic once, over the path with a queue of so many
-/// bandwidth-delay products, or as it is. A run whose link misses its promise is repeated.
+/// Measures one subject of a plan beside a flow of cubic once, over the path with a queue of so
+/// many bandwidth-delay products, or with its own. A run whose link breaks its promise is repeated.
 ///
 /// # Errors
-/// When the run could not be made, when one of the two got nothing past its start, and when the link
-/// missed its promise each time.
+/// If the run failed, if one of the two received nothing past its start, or if the link broke its
+/// promise each time.
 pub fn beside(
     plan: &Plan,
     subject: usize,
@@ -143,12 +142,9 @@ pub fn beside(
     let settings = own(plan, subject)
         .ok_or_else(|| LabError::Unsuited("only our own sender runs beside cubic".to_owned()))?;
     let pair = Pair { subject, settings, queue };
-    pair.believed(
-        plan,
-        round,
-        pair.make(plan, round)?,
-        &mut |_| std::ops::ControlFlow::Continue(()),
-    )
+    pair.accept_or_repeat(plan, round, pair.make(plan, round)?, &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    })
 }
 
 /// A subject, and the queue over which it meets cubic.
@@ -159,8 +155,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// The run if its link kept its promise, else a repetition of it, alone.
-    fn believed(
+    /// Returns the run if its link kept its promise; else repeats it, alone.
+    fn accept_or_repeat(
         &self,
         plan: &Plan,
         round: u32,
@@ -170,7 +166,7 @@ impl Pair {
         let (mut beside, mut report) = made;
         let mut repeats = 0;
         while let Some(why) = report.as_ref().and_then(Report::broken_promise) {
-            if repeats == REPEATS {
+            if repeats == MAX_REPEATS {
                 return Err(LabError::Unsuited(why));
             }
             repeats += 1;
@@ -187,7 +183,7 @@ impl Pair {
         let (subject, cubic) = self.both(plan, &up);
         let (subject, cubic) = (received(subject?), received(cubic?));
         let report = up.down()?;
-        let window = Window::of(&subject, &cubic, path.words().rtt.unwrap_or_default())?;
+        let window = Window::of(&subject, &cubic, path.description().rtt.unwrap_or_default())?;
         let beside = Beside {
             subject: self.subject,
             round,
@@ -202,16 +198,16 @@ impl Pair {
     fn both(&self, plan: &Plan, path: &PathUp) -> (Ran, Ran) {
         let direction = self.settings.direction;
         let cubic = Settings { direction, ..Settings::new("cubic", Buffers::Auto) };
-        let orders = Orders { load: plan.load, latency: false, port: plan.port };
+        let options = RunOptions { load: plan.load, latency: false, port: plan.port };
         let start = Barrier::new(2);
         thread::scope(|scope| {
             let cubic = scope.spawn(|| {
                 start.wait();
-                // The other has the port that was asked for.
-                cubic.run(path, &Orders { port: 0, ..orders })
+                // The subject has the plan's port.
+                cubic.run(path, &RunOptions { port: 0, ..options })
             });
             start.wait();
-            (self.settings.run(path, &orders), joined(cubic))
+            (self.settings.run(path, &options), joined(cubic))
         })
     }
 }
@@ -245,7 +241,8 @@ struct Window {
 }
 
 impl Window {
-    /// From when all connections of both were there until the first of them ended, without the start.
+    /// From when all connections of both were established until the first of them ended, without
+    /// the start.
     fn of(subject: &[Received], cubic: &[Received], rtt: Duration) -> Result<Self, LabError> {
         let nothing = || LabError::Unsuited(NOT_TOGETHER.to_owned());
         let all = || subject.iter().chain(cubic);
@@ -260,7 +257,7 @@ impl Window {
         if from < to { Ok(Self { from, to }) } else { Err(nothing()) }
     }
 
-    /// What arrived in it, in bit/s.
+    /// The rate at the receivers within the window, in bit/s.
     fn rate(self, flows: &[Received]) -> f64 {
         let bytes: u64 = flows
             .iter()
@@ -275,47 +272,10 @@ impl Window {
     }
 }
 
-const NOT_TOGETHER: &str =
-    "its flow and that of cubic were not there together for long enough to share anything";
+const NOT_TOGETHER: &str = "its flow and cubic's did not overlap long enough to be compared";
 
 fn tenths(time: Duration) -> usize {
     usize::try_from(time.as_millis() / 100).unwrap_or(usize::MAX)
-}
-
-/// What a subject takes of a bottleneck that it shares with one flow of cubic.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Share {
-    /// The queue in bandwidth-delay products; `None` where it is as it is.
-    pub queue_bdp: Option<f64>,
-    /// Its part of what both got, 0 to 1. A fair one is half for one connection, and n of n + 1 for n
-    /// of them.
-    pub share: Summary,
-}
-
-impl Share {
-    /// By queue, the shortest first.
-    #[must_use]
-    pub fn of(all: &[Beside], subject: usize) -> Vec<Self> {
-        let own = || all.iter().filter(|one| one.subject == subject);
-        let mut queues: Vec<Option<f64>> = own().map(|one| one.queue_bdp).collect();
-        queues.sort_by(|a, b| a.unwrap_or(0.0).total_cmp(&b.unwrap_or(0.0)));
-        queues.dedup();
-        let share = |queue_bdp| {
-            let of_queue = own().filter(|one| one.queue_bdp == queue_bdp);
-            let shares: Vec<f64> = of_queue.map(Beside::subject_share).collect();
-            Some(Self { queue_bdp, share: Summary::of(&shares)? })
-        };
-        queues.into_iter().filter_map(share).collect()
-    }
-}
-
-impl Beside {
-    /// The subject's part of what both got, 0 to 1.
-    #[must_use]
-    pub fn subject_share(&self) -> f64 {
-        self.subject_bits_per_s / (self.subject_bits_per_s + self.cubic_bits_per_s)
-    }
 }
 
 #[cfg(test)]
@@ -376,30 +336,5 @@ mod tests {
             assert_eq!(changed.direction(way).queue, Some(Queue::Bdp(4.0)));
         }
         assert_eq!(spec(&with_queue(&rated, None)), spec(&rated));
-    }
-
-    #[test]
-    fn shares_are_by_subject_and_queue() {
-        let one = |subject, queue_bdp, subject_bits_per_s| Beside {
-            subject,
-            round: 0,
-            queue_bdp,
-            subject_bits_per_s,
-            cubic_bits_per_s: 4e6,
-        };
-        let all = [
-            one(0, Some(4.0), 1e6),
-            one(0, Some(1.0), 4e6),
-            one(0, Some(1.0), 12e6),
-            one(1, None, 4e6),
-        ];
-        let shares = Share::of(&all, 0);
-        assert_eq!(
-            shares.iter().map(|one| one.queue_bdp).collect::<Vec<_>>(),
-            [Some(1.0), Some(4.0)]
-        );
-        assert_eq!(shares[0].share, Summary::of(&[0.5, 0.75]).unwrap());
-        assert_eq!(Share::of(&all, 1)[0].queue_bdp, None);
-        assert_eq!(Share::of(&all, 2), []);
     }
 }

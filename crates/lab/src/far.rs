@@ -1,218 +1,95 @@
-//! The far host's part of a run: it listens, and each connection that shows the run's token gets
-//! what it asks for.
+//! The far host's part of a run: it listens, and serves each connection that proves with the run's
+//! token that it belongs to the run.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_link::Way;
 use lastbyte_socket::SocketError;
 use lastbyte_socket::blocking::{Listener, Stream};
-use serde::{Deserialize, Serialize};
 
+use crate::admission::{Admission, Admitted};
 use crate::error::LabError;
-use crate::flow::{self, Asking, Reading, lock};
-use crate::guests::{Guest, Guests};
-use crate::plan::Load;
+use crate::flow::{self, ReceiveOptions, RequestSchedule, lock};
 use crate::record::Flow;
-use crate::remote::protocol;
-use crate::setting::Settings;
+use crate::run_state::RunState;
+use crate::task::{PREAMBLE, Purpose, Task, Token};
 
-/// What the far host is asked to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Task {
-    /// How both sides are set.
-    pub settings: Settings,
-    /// How much each direction carries.
-    #[serde(flatten)]
-    pub load: Load,
-    /// Whether receivers ask for round trips through the load.
-    pub latency: bool,
-}
-
-impl Task {
-    /// When the receiver of one of its connections asks.
-    pub(crate) fn asks(&self, stream: u32) -> Option<Asking> {
-        self.latency.then(|| Asking::in_turn(stream, self.settings.streams))
-    }
-}
-
-/// What shows that a connection belongs to a run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Token(pub [u8; 32]);
-
-/// A secret is not for logs.
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(..)")
-    }
-}
-
-impl Token {
-    /// A new one, that nobody can guess.
-    ///
-    /// # Errors
-    /// Without the kernel's source of chance.
-    pub fn new() -> io::Result<Self> {
-        protocol::random().map(Self)
-    }
-
-    /// Compares in a time that does not depend on where they differ.
-    fn is(&self, other: &[u8; 32]) -> bool {
-        let differ = self.0.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b));
-        std::hint::black_box(differ) == 0
-    }
-}
-
-/// What a connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// The near host sends load.
-    Up(u32),
-    /// The far host sends load.
-    Down(u32),
-    /// The far host sends back what comes.
-    Echo,
-}
-
-/// What comes first on every connection: token, kind, number.
-pub(crate) const PREAMBLE: usize = 40;
-/// How long a connection may take to say what it is for.
+/// How long a connection may take to send its preamble.
 const PREAMBLE_WITHIN: Duration = Duration::from_secs(5);
-/// Connections of a run that have not yet said what they are for.
-const MOST_WAITING: usize = 128;
-/// Connections that a run may have at once.
-const MOST_CONNECTIONS: usize = 256;
-/// Between two looks whether the run is over.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The most connections of a run without a preamble.
+const MAX_UNPROVEN: usize = 128;
+/// The most connections of a run at the same time.
+const MAX_CONNECTIONS: usize = 256;
+/// The time between two checks whether the run is over.
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
-impl Purpose {
-    /// The first bytes of a connection.
-    pub(crate) fn preamble(self, token: &Token) -> [u8; PREAMBLE] {
-        let (kind, number) = match self {
-            Self::Up(stream) => (1_u32, stream),
-            Self::Down(stream) => (2, stream),
-            Self::Echo => (3, 0),
-        };
-        let mut bytes = [0; PREAMBLE];
-        bytes[..32].copy_from_slice(&token.0);
-        bytes[32..36].copy_from_slice(&kind.to_be_bytes());
-        bytes[36..].copy_from_slice(&number.to_be_bytes());
-        bytes
-    }
-
-    /// What the first bytes of a connection mean; `None` for a wrong token, or what this run has
-    /// not.
-    fn read(bytes: &[u8; PREAMBLE], task: &Task, expected: &Token) -> Option<Self> {
-        let (token, rest) = bytes.split_first_chunk::<32>()?;
-        let (kind, number) = rest.split_first_chunk::<4>()?;
-        let number = u32::from_be_bytes(number.try_into().ok()?);
-        let known = expected.is(token);
-        let ways = task.settings.direction.ways();
-        let has = |way| ways.contains(&way) && number < task.settings.streams;
-        match u32::from_be_bytes(*kind) {
-            _ if !known => None,
-            1 if has(Way::Up) => Some(Self::Up(number)),
-            2 if has(Way::Down) => Some(Self::Down(number)),
-            3 => Some(Self::Echo),
-            _ => None,
-        }
-    }
-}
-
-/// The far host, as the near one sees it, while a run is on.
+/// The far host during a run, for the near host.
 pub trait FarEnd: Send {
-    /// Where it listens.
+    /// The address on which it listens.
     fn address(&self) -> SocketAddr;
 
-    /// What a connection of this run must show.
+    /// The token that a connection of this run must send.
     fn token(&self) -> Token;
 
-    /// Waits for the end of its part and says what it saw: flows of which it knows one side.
+    /// Waits for the end of its part and returns its flows, each with the far host's side only.
     ///
     /// # Errors
-    /// What kept it from its part.
+    /// Why it could not do its part.
     fn end(self: Box<Self>) -> Result<Vec<Flow>, LabError>;
-}
-
-/// How long a run goes on.
-#[derive(Debug, Default)]
-pub struct Over(AtomicU8);
-
-impl Over {
-    const GOES_ON: u8 = 0;
-    const ENDS: u8 = 1;
-    const ABORTED: u8 = 2;
-
-    /// No new connection is served; those of load are, to their end.
-    pub fn end(&self) {
-        let _ =
-            self.0.compare_exchange(Self::GOES_ON, Self::ENDS, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// All connections are cut.
-    pub fn abort(&self) {
-        self.0.store(Self::ABORTED, Ordering::Release);
-    }
-
-    fn goes_on(&self) -> bool {
-        self.0.load(Ordering::Acquire) == Self::GOES_ON
-    }
-
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.0.load(Ordering::Acquire) == Self::ABORTED
-    }
 }
 
 /// Serves one run until it is over, and then until its last connection of load has ended.
 ///
 /// # Errors
-/// The first option that a connection of load could not be given.
+/// The first socket option that a connection of load could not get.
 pub fn serve(
     listener: &Listener,
     task: &Task,
     token: &Token,
-    over: &Over,
+    state: &RunState,
 ) -> Result<Vec<Flow>, LabError> {
     let run = Serving {
         task,
         token,
-        over,
+        state,
         began: Instant::now(),
-        taken: Mutex::new(Vec::new()),
+        claimed: Mutex::new(Vec::new()),
         flows: Mutex::new(Vec::new()),
         failed: Mutex::new(None),
     };
-    let guests = Guests::new(MOST_WAITING, MOST_CONNECTIONS);
+    let admission = Admission::new(MAX_UNPROVEN, MAX_CONNECTIONS);
     thread::scope(|scope| {
-        while over.goes_on() {
-            let stream = match listener.accept_within(LOOK_EVERY) {
+        while state.goes_on() {
+            let stream = match listener.accept_within(POLL_EVERY) {
                 Ok(stream) => stream,
                 Err(error) => {
-                    // Without descriptors the connection waits on, and `accept` does not.
+                    // Without free descriptors, the connection stays queued and `accept` returns at
+                    // once.
                     if error.cause.kind() != io::ErrorKind::TimedOut {
-                        thread::sleep(LOOK_EVERY);
+                        thread::sleep(POLL_EVERY);
                     }
                     continue;
                 }
             };
-            let Some(guest) = guests.enter(&stream) else { continue };
+            let Some(admitted) = admission.admit(&stream) else { continue };
             let run = &run;
-            // One that says nothing useful is dropped, and so is one too many for the machine.
-            let serve = move || drop(run.serve(stream, &guest));
+            // A connection without a valid preamble is closed, and so is one for which no thread
+            // starts.
+            let serve = move || drop(run.serve(stream, &admitted));
             let _ = thread::Builder::new().spawn_scoped(scope, serve);
         }
-        while !guests.is_empty() {
-            // Strangers that say nothing need not be waited for.
-            if over.is_aborted() {
-                guests.cut_all();
+        while !admission.is_empty() {
+            // Connections without a preamble need not be waited for.
+            if state.is_aborted() {
+                admission.close_all();
             } else {
-                guests.cut_waiting();
+                admission.close_unproven();
             }
-            thread::sleep(LOOK_EVERY / 10);
+            thread::sleep(POLL_EVERY / 10);
         }
     });
     let Serving { flows, failed, .. } = run;
@@ -225,36 +102,36 @@ pub fn serve(
 struct Serving<'a> {
     task: &'a Task,
     token: &'a Token,
-    over: &'a Over,
+    state: &'a RunState,
     began: Instant,
-    /// Parts of the load that a connection has claimed: each is served once.
-    taken: Mutex<Vec<(Way, u32)>>,
+    /// The streams that a connection has claimed: each is served once.
+    claimed: Mutex<Vec<(Way, u32)>>,
     flows: Mutex<Vec<Flow>>,
     failed: Mutex<Option<LabError>>,
 }
 
 impl Serving<'_> {
-    fn serve(&self, mut stream: Stream, guest: &Guest<'_>) -> io::Result<()> {
+    fn serve(&self, mut stream: Stream, admitted: &Admitted<'_>) -> io::Result<()> {
         let mut preamble = [0; PREAMBLE];
         read_within(&mut stream, &mut preamble, PREAMBLE_WITHIN)?;
         stream.set_read_timeout(None)?;
         let purpose = Purpose::read(&preamble, self.task, self.token);
-        if purpose.is_none() || !guest.is_known() {
+        if purpose.is_none() || !admitted.set_proven() {
             return Ok(());
         }
         match purpose {
             Some(Purpose::Up(number)) if self.claim(Way::Up, number) => {
                 let settings = &self.task.settings;
-                let reading = Reading {
+                let reading = ReceiveOptions {
                     run_began: self.began,
                     rate: settings.read_rate,
-                    asks: self.task.asks(number),
+                    requests: RequestSchedule::of(self.task, number),
                     most_bytes: self.task.load.share(number, settings.streams).bytes,
                     until: flow::until(self.task.load),
-                    given_up: Some(self.over),
+                    run: Some(self.state),
                 };
                 let received = flow::receive(stream, &reading);
-                self.keep(received.map(|received| Flow {
+                self.record(received.map(|received| Flow {
                     way: Way::Up,
                     stream: number,
                     aside: false,
@@ -263,9 +140,9 @@ impl Serving<'_> {
                 }));
             }
             Some(Purpose::Down(number)) if self.claim(Way::Down, number) => {
-                self.keep(self.send(stream, number));
+                self.record(self.send(stream, number));
             }
-            Some(Purpose::Echo) => echo(stream, self.over)?,
+            Some(Purpose::Echo) => echo(stream, self.state)?,
             _ => {}
         }
         Ok(())
@@ -280,13 +157,13 @@ impl Serving<'_> {
     }
 
     fn claim(&self, way: Way, number: u32) -> bool {
-        let mut taken = lock(&self.taken);
-        let free = !taken.contains(&(way, number));
-        taken.push((way, number));
+        let mut claimed = lock(&self.claimed);
+        let free = !claimed.contains(&(way, number));
+        claimed.push((way, number));
         free
     }
 
-    fn keep(&self, flow: Result<Flow, SocketError>) {
+    fn record(&self, flow: Result<Flow, SocketError>) {
         match flow {
             Ok(flow) => lock(&self.flows).push(flow),
             Err(error) => {
@@ -297,43 +174,43 @@ impl Serving<'_> {
     }
 }
 
-/// Reads exactly so much, within a time for all of it.
+/// Fills the buffer, within a time for all of it.
 pub(crate) fn read_within(
     stream: &mut Stream,
-    mut room: &mut [u8],
+    mut buffer: &mut [u8],
     within: Duration,
 ) -> io::Result<()> {
     let began = Instant::now();
-    while !room.is_empty() {
+    while !buffer.is_empty() {
         let left = within.saturating_sub(began.elapsed());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;
-        let length = stream.read(room)?;
+        let length = stream.read(buffer)?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        room = &mut room[length..];
+        buffer = &mut buffer[length..];
     }
     Ok(())
 }
 
-/// Sends back what comes, until it ends or the run is over. A probe is one byte: who sends many, or
-/// stays for long, or does not take the answer, is no probe.
-fn echo(mut stream: Stream, over: &Over) -> io::Result<()> {
-    const MOST_BYTES: u64 = 64;
-    const MOST_TIME: Duration = Duration::from_secs(15);
+/// Echoes, until the stream ends or the run is over. A probe is one byte: a peer that sends many,
+/// stays long, or does not read the response is no probe.
+fn echo(mut stream: Stream, state: &RunState) -> io::Result<()> {
+    const MAX_BYTES: u64 = 64;
+    const MAX_TIME: Duration = Duration::from_secs(15);
     let began = Instant::now();
     let before = stream.bytes_read();
-    stream.set_read_timeout(Some(LOOK_EVERY))?;
-    let mut piece = [0; 64];
-    while over.goes_on() && began.elapsed() < MOST_TIME && stream.bytes_read() - before < MOST_BYTES
+    stream.set_read_timeout(Some(POLL_EVERY))?;
+    let mut buffer = [0; 64];
+    while state.goes_on() && began.elapsed() < MAX_TIME && stream.bytes_read() - before < MAX_BYTES
     {
-        match stream.read(&mut piece) {
+        match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => {
-                if stream.write_now(&piece[..length])? < length {
+                if stream.write_now(&buffer[..length])? < length {
                     break;
                 }
             }

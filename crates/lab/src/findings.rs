@@ -1,70 +1,70 @@
 //! From runs to a table and a recommendation.
 
 use lastbyte_link::Way;
-use lastbyte_stats::{Decision, Place, Rule, Standing, Summary, Verdict, compare, settle};
+use lastbyte_stats::{Decision, Position, Rule, Standing, Summary, Verdict, compare, settle};
 
-use crate::fairness::Share;
 use crate::latency::Responsiveness;
 use crate::record::{Experiment, Limited, Run};
 use crate::setting::{Buffers, Direction, Setting, Settings};
+use crate::share::Share;
 
-/// Settings whose medians lie within this share of each other are called alike: runs on a shared
-/// machine differ by about that much.
+/// Subjects whose medians differ by less than this share are called alike: runs of one subject on a
+/// shared machine differ by about as much.
 const ALIKE: f64 = 0.10;
 
-/// Congestion controls that back off at a loss as cubic does, so that it lives beside them (RFC 9438
-/// section 1, RFC 5681). All others have to show what they do to it.
+/// Congestion controls that reduce their rate at a loss as cubic does, and so share with it (RFC
+/// 9438 section 1, RFC 5681). For all others that has to be measured.
 pub const SHARE_LIKE_CUBIC: [&str; 2] = ["cubic", "reno"];
 
-/// The table, in the order of the plan, and what follows from it.
+/// The table, in the order of the plan, and the conclusions.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Findings {
     /// One row per subject with at least one run that counts.
     pub rows: Vec<Row>,
-    /// Which is best, who is told apart from it; `None` for fewer than two rounds.
+    /// Which subject is best, and which differ from it; `None` for fewer than two rounds.
     pub order: Option<Order>,
-    /// What to do; `None` when there is nothing to choose between.
+    /// The recommendation; `None` if there is nothing to choose between.
     pub recommendation: Option<Recommendation>,
 }
 
-/// One subject's runs. Rates in bit/s.
+/// The runs of one subject. Rates in bit/s.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Row {
-    /// The subject's place in the plan.
+    /// The subject's index in the plan.
     pub subject: usize,
     /// What it is.
     pub setting: Setting,
     /// Rates at the receiver.
     pub received: Summary,
-    /// All of them.
+    /// The rate of each run.
     pub samples: Vec<f64>,
-    /// How it stands against the best: see [`lastbyte_stats::settle()`].
+    /// How it compares with the best: see [`lastbyte_stats::settle()`].
     pub standing: Option<Standing>,
-    /// For the best: how the next best stands against it.
+    /// For the best: how the next best compares with it.
     pub next: Option<Standing>,
-    /// The most that TCP could carry over the path, where it has a rate.
+    /// The most TCP payload that the path can carry, if it has a rate.
     pub limit_bits_per_s: Option<f64>,
-    /// The median of what the sender would have claimed.
+    /// The median of the rates by the senders' `write` calls.
     pub claimed: f64,
-    /// Runs in which every byte written was received, and proven.
+    /// Runs in which every byte written was received and proven.
     pub complete: usize,
-    /// Bytes written in all runs, as the senders' kernels took them.
+    /// Bytes written in all runs.
     pub written: u64,
     /// Bytes received in all runs.
     pub received_bytes: u64,
-    /// The median share of resent bytes.
+    /// The median share of retransmitted bytes.
     pub resent: Option<f64>,
-    /// The median share of bytes resent although the link had dropped nothing for it.
+    /// The median share of bytes retransmitted although the link had dropped no such packet.
     pub resent_needlessly: Option<f64>,
     /// The share of time under each limit, over all runs and connections.
     pub limited: Limited,
-    /// How the path answered meanwhile, where that was probed.
+    /// The path's responsiveness, if it was probed.
     pub latency: Option<Responsiveness>,
-    /// What it got beside a flow of cubic, by queue, where that was measured.
+    /// Its shares beside a flow of cubic, by queue, if they were measured.
     pub shares: Vec<Share>,
-    /// For fixed buffers: the rate at which one buffer per round trip flows, their cap.
+    /// For fixed buffers: the rate of one buffer for each round trip, which they cannot exceed.
     pub cap: Option<f64>,
 }
 
@@ -72,55 +72,55 @@ pub struct Row {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Recommendation {
-    /// The best row, by its place in the table.
+    /// The index of the best row in the table.
     pub best: usize,
-    /// The next best congestion control's row, where several were compared.
+    /// The row of the next best congestion control, if several were compared.
     pub next: Option<usize>,
-    /// How sure it is that the best is better than the next.
+    /// The confidence that the best is better than the next.
     pub confidence: Confidence,
-    /// Whether the best may take from others on a shared path, so that it is advised only together
-    /// with its shares beside cubic.
-    pub may_take: bool,
-    /// Its shares beside cubic, where they were measured.
+    /// Whether the best may be unfair to others on a shared path: then it is recommended only with
+    /// its shares beside cubic.
+    pub may_be_unfair: bool,
+    /// Its shares beside cubic, if they were measured.
     pub shares: Vec<Share>,
-    /// Other buffer settings of the best congestion control within 10 % of its best.
+    /// Rows with other buffers of the best congestion control, within 10 % of its best.
     pub buffers_alike: Vec<usize>,
-    /// Its buffer settings that cost more than that.
+    /// Rows with buffers that cost more than that.
     pub buffers_costly: Vec<usize>,
 }
 
 impl Recommendation {
-    /// The row that must show what it does to others before it is advised.
+    /// The row that needs its shares beside cubic measured before it can be recommended.
     #[must_use]
-    pub fn owes_shares(&self) -> Option<usize> {
+    pub fn needs_shares(&self) -> Option<usize> {
         let ahead = matches!(self.confidence, Confidence::Certain | Confidence::Likely);
         (ahead && self.is_withheld()).then_some(self.best)
     }
 
-    /// Whether the best must not be advised, because nobody has measured what it does to others.
+    /// Whether the best must not be recommended, because its shares beside cubic are unknown.
     #[must_use]
     pub fn is_withheld(&self) -> bool {
-        self.may_take && self.shares.is_empty()
+        self.may_be_unfair && self.shares.is_empty()
     }
 }
 
-/// How sure it is that one is better than another.
+/// The confidence that one subject is better than another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confidence {
     /// Nothing to compare with.
     Alone,
-    /// Beyond the usual doubt: in at most 1 of 20 experiments such a thing is said by chance.
+    /// Significant: chance alone shows such a difference in at most 1 of 20 experiments.
     Certain,
-    /// Every run of the one was better than every run of the other, and there were too few.
+    /// Every run of one was better than every run of the other, but there were too few runs.
     Likely,
-    /// They are as good as each other, for all that matters.
+    /// They differ by too little to matter.
     Alike,
-    /// It cannot be told.
+    /// Undecided.
     Open,
 }
 
 impl Findings {
-    /// Draws the table and the conclusion.
+    /// Computes the table and the conclusions.
     #[must_use]
     pub fn of(experiment: &Experiment) -> Self {
         let subjects = experiment.about.subjects.iter().enumerate();
@@ -168,7 +168,7 @@ impl Row {
         })
     }
 
-    /// Our own sender's settings, where it is that.
+    /// The settings of our own sender, if the subject is one.
     #[must_use]
     pub fn own(&self) -> Option<&Settings> {
         match &self.setting {
@@ -177,25 +177,25 @@ impl Row {
         }
     }
 
-    /// The congestion control, where it is known.
+    /// The congestion control, if known.
     #[must_use]
     pub fn congestion(&self) -> Option<&str> {
         self.own().map(|settings| settings.congestion.as_str())
     }
 
-    /// The buffers, where they are known.
+    /// The buffers, if known.
     #[must_use]
     pub fn buffers(&self) -> Option<Buffers> {
         self.own().map(|settings| settings.buffers)
     }
 }
 
-/// What the rounds so far tell of the order of those subjects that have runs.
+/// The order of the subjects that have runs, as the rounds so far show it.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// The subjects with runs, by their places in the plan.
+    /// The subjects with runs, by their indices in the plan.
     present: Vec<usize>,
-    /// Places in it are those in `present`.
+    /// Its indices are those of `present`.
     decision: Decision,
 }
 
@@ -211,32 +211,32 @@ impl Order {
         Some(Self { present, decision })
     }
 
-    /// The subject of highest median among those not told worse.
+    /// The subject with the highest median among those not found worse.
     #[must_use]
     pub fn best(&self) -> usize {
         self.present[self.decision.best]
     }
 
-    /// Whether each subject's place against the best is told.
+    /// Whether each subject's comparison with the best is decided.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.decision.settled
     }
 
-    /// The subjects that should run once more: none where all is told, or no more is allowed.
+    /// The subjects that should run again: none if all is decided, or no more rounds are allowed.
     #[must_use]
     pub fn next(&self) -> Vec<usize> {
         self.decision.next().into_iter().map(|place| self.present[place]).collect()
     }
 
-    /// How a subject stands; [`Standing::against`] is best left to [`Order::is_against_best`].
+    /// A subject's standing; [`Order::is_against_best`] interprets [`Standing::against`].
     #[must_use]
     pub fn standing(&self, subject: usize) -> Option<Standing> {
         let place = self.present.iter().position(|it| *it == subject)?;
         self.decision.standings.get(place).copied()
     }
 
-    /// Whether a subject was last held against the one that is best now.
+    /// Whether a subject was last compared with the one that is best now.
     #[must_use]
     pub fn is_against_best(&self, standing: &Standing) -> bool {
         standing.against == self.decision.best
@@ -246,9 +246,13 @@ impl Order {
 fn rule(experiment: &Experiment) -> Rule {
     let rounds = experiment.about.rounds;
     let (least, most) = (rounds.least_rounds as usize, rounds.most_rounds as usize);
-    // What was cut is judged by what there is.
-    let most = if experiment.ended.cut.is_some() { experiment.ended.rounds as usize } else { most };
-    // One round alone tells nothing of how they vary.
+    // An interrupted experiment is judged by its completed rounds.
+    let most = if experiment.ended.interrupted.is_some() {
+        experiment.ended.rounds as usize
+    } else {
+        most
+    };
+    // One round shows no variation.
     Rule { least_rounds: least.max(2).min(most), most_rounds: most, ..Rule::default() }
 }
 
@@ -266,7 +270,7 @@ fn by_round<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Option<f64>> {
     samples
 }
 
-/// How the next best subject stands, for the best one.
+/// The standing of the next best subject, for the best one.
 fn next_to(order: &Order, subject: usize, experiment: &Experiment) -> Option<Standing> {
     if order.best() != subject {
         return None;
@@ -280,7 +284,7 @@ fn next_to(order: &Order, subject: usize, experiment: &Experiment) -> Option<Sta
     order.standing(ranked.max_by(|a, b| a.1.total_cmp(&b.1))?.0)
 }
 
-/// The most that TCP could carry in the directions that had load.
+/// The most TCP payload that the path can carry in the directions that had load.
 fn limit(experiment: &Experiment, setting: &Setting, runs: &[&Run]) -> Option<f64> {
     let path = &experiment.about.path;
     let of = |way: Way| match way {
@@ -300,13 +304,13 @@ fn limit(experiment: &Experiment, setting: &Setting, runs: &[&Run]) -> Option<f6
     direction.ways().iter().map(|way| of(*way)).sum()
 }
 
-/// A fixed buffer of n bytes holds about n bytes of payload, because the kernel doubles it to make
-/// room for its own overhead, and no more than a buffer can be unacknowledged per round trip.
+/// A fixed buffer of n bytes holds about n bytes of payload, because the kernel doubles it for its
+/// own overhead, and no more than one buffer can be unacked in a round trip.
 fn cap(setting: &Setting, runs: &[&Run]) -> Option<f64> {
     let Setting::Own(settings) = setting else { return None };
     let Buffers::Fixed(size) = settings.buffers else { return None };
     let rtt = runs.iter().filter_map(|run| run.min_rtt()).min()?;
-    // Less than what was asked, if the kernel's maximum was: it grants twice what counts.
+    // Less than requested, if the kernel's maximum was lower: it grants twice the size.
     let flows = runs.iter().flat_map(|run| &run.flows);
     let granted = flows.filter_map(|flow| {
         let send = flow.sent.as_ref()?.send_buffer_bytes?;
@@ -331,7 +335,7 @@ impl Recommendation {
         let congestion = rows[top].congestion();
         let same = |row: &Row| row.congestion() == congestion;
         let alike = |row: &Row| row.received.median >= rows[top].received.median * (1.0 - ALIKE);
-        // Between buffers that are alike, those that ask least of the user.
+        // Among buffers that are alike, prefer those that need least configuration.
         let kinds: [fn(&Buffers) -> bool; 2] = [
             |buffers| *buffers == Buffers::Auto,
             |buffers| matches!(buffers, Buffers::AutoUpTo(_)),
@@ -347,7 +351,7 @@ impl Recommendation {
             best,
             next,
             confidence,
-            may_take: congestion.is_none_or(|name| !SHARE_LIKE_CUBIC.contains(&name)),
+            may_be_unfair: congestion.is_none_or(|name| !SHARE_LIKE_CUBIC.contains(&name)),
             shares: rows[best].shares.clone(),
             buffers_alike: others().filter(|place| alike(&rows[*place])).collect(),
             buffers_costly: others().filter(|place| !alike(&rows[*place])).collect(),
@@ -355,7 +359,7 @@ impl Recommendation {
     }
 }
 
-/// How sure it is that the best row is better than the next.
+/// The confidence that the best row is better than the next.
 fn confidence(
     rows: &[Row],
     order: Option<&Order>,
@@ -365,13 +369,13 @@ fn confidence(
     let (best, next) = (&rows[best], &rows[next]);
     let standing = match order {
         Some(order) if order.best() == best.subject => next.standing,
-        // The best by a little was passed over for what asks less of the user.
+        // A slightly better subject was passed over for one that needs less configuration.
         Some(order) => pair(order, best, next),
         None => None,
     };
-    match standing.map(|it| it.place) {
-        Some(Place::Worse) => Confidence::Certain,
-        Some(Place::Alike) => Confidence::Alike,
+    match standing.map(|it| it.position) {
+        Some(Position::Worse) => Confidence::Certain,
+        Some(Position::Alike) => Confidence::Alike,
         _ if compare(&best.samples, &next.samples).verdict == Verdict::AHigher => {
             Confidence::Likely
         }
@@ -379,7 +383,7 @@ fn confidence(
     }
 }
 
-/// How one stands against another that is not the best, as one of all pairs.
+/// Compares two subjects of which neither is the best, as one of all pairs.
 fn pair(order: &Order, best: &Row, next: &Row) -> Option<Standing> {
     let pairs = order.present.len() * (order.present.len() - 1) / 2;
     let samples = |row: &Row| row.samples.iter().copied().map(Some).collect::<Vec<_>>();

@@ -1,9 +1,9 @@
-//! One connection that carries load: its sender, and its receiver, which counts.
+//! One connection that carries load: the sender, and the receiver, which counts.
 //!
-//! The load is a sequence of frames of 16 KiB. The first four of each are a number: that
-//! of the receiver's question which it answers, or 0. So the receiver can ask for a round trip
-//! through all that the load has filled, the sender's own buffer included, on the very connection
-//! that carries it.
+//! The load is a sequence of frames of 16 KiB. The first four bytes of a frame are a number: that
+//! of the receiver's request that it answers, or 0. So the receiver can measure round trips on the
+//! connection that carries the load, through every queue that the load fills, the sender's own
+//! buffer included.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -18,61 +18,67 @@ use lastbyte_socket::{Delivery, End, FinishOptions, Receipt, Sampler, SocketErro
 use lastbyte_sys::poll;
 use lastbyte_units::BitRate;
 
-use crate::far::Over;
-use crate::plan::Load;
-use crate::probe::PROBE_EVERY;
-use crate::record::{Ending, LimitWord, Limited, Received, RoundTrip, Sample, Sent};
+use crate::load::Load;
+use crate::record::{Ending, LimitKind, Limited, Received, RoundTrip, Sample, Sent};
+use crate::run_state::RunState;
+use crate::task::{PROBE_EVERY, Task};
 
-/// Between two samples of the kernel's view.
+/// The time between two samples of `TCP_INFO`.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// A write or read that makes no progress for so long ends the flow.
+/// A write or read without progress for this long ends the flow.
 pub(crate) const STALLED: Duration = Duration::from_secs(30);
 /// How long the last bytes may take to arrive after the last write: the send buffer at a hundredth
 /// of a slow path's rate.
 const FINISH_WITHIN: Duration = Duration::from_secs(120);
-/// An answer comes with a frame, so that it waits for no more than the rest of one to be written.
-/// The length of a frame of HTTP/2 (RFC 9113 section 4.2).
+/// A response goes out with the next frame, so that it waits for the rest of one frame at most. The
+/// length of a frame of HTTP/2 (RFC 9113 section 4.2).
 const FRAME: usize = 16 * 1024;
 /// The size of a write, and of a read.
 const CHUNK: usize = 8 * FRAME;
 /// The number at the head of a frame.
 const HEAD: usize = 4;
-/// How long a sender sleeps at most, so that it sees questions and the end of its time.
-const NAP: Duration = Duration::from_millis(20);
-/// Between two looks for questions.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Questions that may wait for their frame; a peer that asks more gets fewer answers.
-const MOST_QUESTIONS: usize = 64;
+/// The longest sleep of a sender, so that it notices requests and the end of its time.
+const MAX_SLEEP: Duration = Duration::from_millis(20);
+/// The time between two reads for requests.
+const POLL_EVERY: Duration = Duration::from_millis(5);
+/// Requests that may wait for their frame; a peer that sends more gets fewer responses.
+const MAX_REQUESTS: usize = 64;
 
 /// How a receiver reads.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading<'a> {
+pub struct ReceiveOptions<'a> {
     /// When the run began on this host.
     pub run_began: Instant,
     /// The rate at which the program reads; `None` for as fast as it can.
     pub rate: Option<BitRate>,
-    /// When to ask for round trips through the load; `None` never.
-    pub asks: Option<Asking>,
-    /// What the sender may send at most: who sends more is not read on.
+    /// When to send requests for round trips through the load; `None` for never.
+    pub requests: Option<RequestSchedule>,
+    /// The most bytes that the sender may send: the receiver stops reading beyond it.
     pub most_bytes: Option<u64>,
-    /// When it must be over: what is there later is left. Without it a sender that never quite stalls
-    /// has no end, nor has a reader that is slower than what waits for it.
+    /// When reading stops. Without a deadline, a sender that never quite stalls could go on for
+    /// ever, and so could a reader slower than the sender.
     pub until: Option<Instant>,
-    /// Whether the run is given up meanwhile.
-    pub given_up: Option<&'a Over>,
+    /// The run's state: an aborted run is read no further.
+    pub run: Option<&'a RunState>,
 }
 
-/// When a receiver asks.
+/// When a receiver sends its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asking {
-    /// For the first time.
+pub struct RequestSchedule {
+    /// The time of the first request.
     pub first: Duration,
-    /// And then again, after so long each time.
+    /// The interval between requests.
     pub every: Duration,
 }
 
-impl Asking {
-    /// One connection of several that take turns: together they ask as often as probes are sent.
+impl RequestSchedule {
+    /// The schedule of one of a task's connections; `None` if the task measures no latency.
+    pub(crate) fn of(task: &Task, stream: u32) -> Option<Self> {
+        task.latency.then(|| Self::in_turn(stream, task.settings.streams))
+    }
+
+    /// The schedule of one connection of several that take turns: together they send one request
+    /// for each probe.
     #[must_use]
     pub fn in_turn(stream: u32, streams: u32) -> Self {
         let after = |turns: u32| PROBE_EVERY.saturating_mul(turns.max(1));
@@ -86,19 +92,19 @@ pub(crate) fn until(load: Load) -> Option<Instant> {
     Instant::now().checked_add(time)
 }
 
-/// Counts what comes to its end. A cut connection is no error here: it is in the result.
+/// Receives to the end of the stream and counts. A reset is no error here: it is in the result.
 ///
 /// # Errors
-/// When the kernel does not answer about the connection.
-pub fn receive(mut stream: Stream, reading: &Reading<'_>) -> Result<Received, SocketError> {
+/// If the kernel reports nothing about the connection.
+pub fn receive(mut stream: Stream, reading: &ReceiveOptions<'_>) -> Result<Received, SocketError> {
     let before = stream.bytes_read();
     let began = Instant::now();
     let mut counter = Counter::new(began);
-    // A read that waits for ever is a sender that vanished.
+    // A read without end means that the sender vanished.
     let _ = stream.set_read_timeout(Some(STALLED));
-    if let Some(asking) = reading.asks {
+    if let Some(schedule) = reading.requests {
         let (read, write) = stream.into_split();
-        let (read, write) = ask_and_count((read, write), asking, &mut counter, reading);
+        let (read, write) = request_and_count((read, write), schedule, &mut counter, reading);
         stream = read.reunite(write).unwrap_or_else(|_| unreachable!("two halves of one stream"));
     } else {
         counter.count(&mut stream, reading);
@@ -114,26 +120,26 @@ pub fn receive(mut stream: Stream, reading: &Reading<'_>) -> Result<Received, So
     })
 }
 
-/// Reads with one thread and asks with another.
-fn ask_and_count(
+/// Reads in one thread and sends requests in another.
+fn request_and_count(
     (mut read, mut write): (OwnedReadHalf, OwnedWriteHalf),
-    asking: Asking,
+    schedule: RequestSchedule,
     counter: &mut Counter,
-    reading: &Reading<'_>,
+    reading: &ReceiveOptions<'_>,
 ) -> (OwnedReadHalf, OwnedWriteHalf) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    counter.asked = Some(Arc::clone(&asked));
+    let requested_at = Arc::new(Mutex::new(Vec::new()));
+    counter.requested_at = Some(Arc::clone(&requested_at));
     thread::scope(|scope| {
         let (stop, stopped) = mpsc::channel::<()>();
-        let asker = scope.spawn(|| {
+        let requester = scope.spawn(|| {
             let stopped = stopped;
-            let mut wait = asking.first;
+            let mut wait = schedule.first;
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(wait) {
-                wait = asking.every;
+                wait = schedule.every;
                 let number = {
-                    let mut asked = lock(&asked);
-                    asked.push(Instant::now());
-                    u32::try_from(asked.len()).unwrap_or(u32::MAX)
+                    let mut requested_at = lock(&requested_at);
+                    requested_at.push(Instant::now());
+                    u32::try_from(requested_at.len()).unwrap_or(u32::MAX)
                 };
                 if write.write_all(&number.to_be_bytes()).is_err() {
                     break;
@@ -143,7 +149,7 @@ fn ask_and_count(
         });
         counter.count(&mut read, reading);
         drop(stop);
-        let write = asker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let write = requester.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (read, write)
     })
 }
@@ -152,15 +158,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What a receiver counts while it reads.
+/// The counts of a receiver.
 struct Counter {
     began: Instant,
     last_byte: Instant,
     tenths: Vec<u64>,
-    /// Bytes read: says where in a frame the next one lies.
+    /// The position of the next byte in its frame.
     position: usize,
     head: [u8; HEAD],
-    asked: Option<Arc<Mutex<Vec<Instant>>>>,
+    requested_at: Option<Arc<Mutex<Vec<Instant>>>>,
     answers: Vec<RoundTrip>,
 }
 
@@ -172,19 +178,20 @@ impl Counter {
             tenths: Vec::new(),
             position: 0,
             head: [0; HEAD],
-            asked: None,
+            requested_at: None,
             answers: Vec::new(),
         }
     }
 
-    /// Reads to the end. A cut is known by `ended`, a stall by its absence.
-    fn count(&mut self, from: &mut impl Read, reading: &Reading<'_>) {
+    /// Reads to the end of the stream. A reset is known by the observed end, a stall by its
+    /// absence.
+    fn count(&mut self, from: &mut impl Read, reading: &ReceiveOptions<'_>) {
         let mut chunk = vec![0; CHUNK];
         let mut total = 0;
         let most = reading.most_bytes.unwrap_or(u64::MAX);
         let is_over = || {
             reading.until.is_some_and(|until| Instant::now() > until)
-                || reading.given_up.is_some_and(Over::is_aborted)
+                || reading.run.is_some_and(RunState::is_aborted)
         };
         while total <= most && !is_over() {
             let room = match reading.rate {
@@ -192,7 +199,7 @@ impl Counter {
                 None => CHUNK,
             };
             if room == 0 {
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_EVERY);
                 continue;
             }
             let Ok(bytes @ 1..) = from.read(&mut chunk[..room]) else { return };
@@ -204,14 +211,14 @@ impl Counter {
                 self.tenths.resize(tenth + 1, 0);
             }
             self.tenths[tenth] += bytes as u64;
-            if self.asked.is_some() {
-                self.look_at(&chunk[..bytes]);
+            if self.requested_at.is_some() {
+                self.find_answers(&chunk[..bytes]);
             }
         }
     }
 
-    /// Looks for answers in the heads of frames.
-    fn look_at(&mut self, bytes: &[u8]) {
+    /// Finds responses in the heads of frames.
+    fn find_answers(&mut self, bytes: &[u8]) {
         let mut at = 0;
         while at < bytes.len() {
             let place = (self.position + at) % FRAME;
@@ -229,16 +236,16 @@ impl Counter {
     }
 
     fn take(&mut self, number: u32) {
-        let Some(asked) = &self.asked else { return };
+        let Some(requested_at) = &self.requested_at else { return };
         let place = (number as usize).wrapping_sub(1);
-        if let Some(when) = lock(asked).get(place).copied() {
+        if let Some(when) = lock(requested_at).get(place).copied() {
             let (at, took) = (when - self.began, self.last_byte - when);
             self.answers.push(RoundTrip { at, took });
         }
     }
 }
 
-/// How much may pass now, so that the whole keeps to a rate; at most a chunk.
+/// The bytes that may pass now to keep to a rate; at most a chunk.
 fn allowed(rate: BitRate, began: Instant, total: u64) -> usize {
     let due = rate.bytes_per_s() * began.elapsed().as_secs_f64();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
@@ -246,11 +253,10 @@ fn allowed(rate: BitRate, began: Instant, total: u64) -> usize {
     room
 }
 
-/// Sends a load and finishes. A connection that is lost on the way is no error here: it is in the
-/// result.
+/// Sends a load and finishes. A lost connection is no error here: it is in the result.
 ///
 /// # Errors
-/// When the kernel does not answer about the connection.
+/// If the kernel reports nothing about the connection.
 pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sent, SocketError> {
     let sampler = stream.sampler()?;
     let before = stream.written();
@@ -296,22 +302,22 @@ pub fn send(mut stream: Stream, load: Load, rate: Option<BitRate>) -> Result<Sen
     })
 }
 
-/// Writes frames, and answers questions in them.
+/// Writes frames, and answers requests in them.
 struct Writer<'a> {
     stream: &'a mut Stream,
     started: Instant,
     waiting: &'a Waiting,
     chunk: Vec<u8>,
-    /// Where in the chunk the next byte lies.
+    /// The position of the next byte in the chunk.
     at: usize,
     written: u64,
-    /// The next write's length at most: a frame after a wait, and twice as much after each write.
-    /// Below a chunk the kernel is asked for room first: a write that does not ask goes past
+    /// The longest next write: a frame after a wait, and twice as much after each write. Below a
+    /// chunk, the writer first polls for writability: a write without that exceeds
     /// `TCP_NOTSENT_LOWAT` by up to 64 KiB.
-    reach: usize,
-    questions: VecDeque<u32>,
-    /// What is left of a question that came in parts.
-    part: Vec<u8>,
+    max_write: usize,
+    requests: VecDeque<u32>,
+    /// The beginning of a request of which the rest has not arrived.
+    incomplete: Vec<u8>,
     looked: Instant,
 }
 
@@ -328,9 +334,9 @@ impl<'a> Writer<'a> {
             chunk,
             at: 0,
             written: 0,
-            reach: CHUNK,
-            questions: VecDeque::new(),
-            part: Vec::new(),
+            max_write: CHUNK,
+            requests: VecDeque::new(),
+            incomplete: Vec::new(),
             looked: started,
         }
     }
@@ -345,25 +351,25 @@ impl<'a> Writer<'a> {
             if left == 0 {
                 return Ok(());
             }
-            self.look_for_questions();
+            self.read_requests();
             let left = usize::try_from(left).unwrap_or(usize::MAX);
-            let mut room = self.room().min(self.reach).min(left);
+            let mut room = self.room().min(self.max_write).min(left);
             if let Some(rate) = rate {
                 room = room.min(allowed(rate, self.started, self.written));
                 if room == 0 {
-                    thread::sleep(LOOK_EVERY);
+                    thread::sleep(POLL_EVERY);
                     progress = Instant::now();
                     continue;
                 }
             }
-            let written = match self.reach < CHUNK && !self.has_room()? {
+            let written = match self.max_write < CHUNK && !self.is_writable()? {
                 true => Err(io::ErrorKind::WouldBlock.into()),
                 false => self.stream.write_now(&self.chunk[self.at..self.at + room]),
             };
             match written {
                 Ok(bytes) => {
                     self.advance(bytes);
-                    self.reach = (self.reach * 2).min(CHUNK);
+                    self.max_write = (self.max_write * 2).min(CHUNK);
                     progress = Instant::now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -371,30 +377,30 @@ impl<'a> Writer<'a> {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     self.wait(load)?;
-                    self.reach = FRAME;
+                    self.max_write = FRAME;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn has_room(&self) -> io::Result<bool> {
+    fn is_writable(&self) -> io::Result<bool> {
         Ok(poll::wait_for(self.stream, poll::WRITABLE, Duration::ZERO)?.writable)
     }
 
-    /// How much of the chunk goes out as it is: to its end, or to the end of a frame where a
-    /// question waits for the next.
+    /// How much of the chunk can be written as it is: to its end, or to the end of the frame if a
+    /// request waits for the next.
     fn room(&mut self) -> usize {
         let in_frame = self.at % FRAME;
         let answering = self.chunk[self.at - in_frame..][..HEAD] != [0; HEAD];
         if in_frame == 0
             && !answering
-            && let Some(number) = self.questions.pop_front()
+            && let Some(number) = self.requests.pop_front()
         {
             self.chunk[self.at..self.at + HEAD].copy_from_slice(&number.to_be_bytes());
             return FRAME;
         }
-        if answering || !self.questions.is_empty() { FRAME - in_frame } else { CHUNK - self.at }
+        if answering || !self.requests.is_empty() { FRAME - in_frame } else { CHUNK - self.at }
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -408,31 +414,31 @@ impl<'a> Writer<'a> {
     }
 
     fn wait(&self, load: Load) -> io::Result<()> {
-        let left = load.time.map_or(NAP, |time| time.saturating_sub(self.started.elapsed()));
-        self.waiting.during(|| self.stream.wait(false, true, left.min(NAP)))
+        let left = load.time.map_or(MAX_SLEEP, |time| time.saturating_sub(self.started.elapsed()));
+        self.waiting.during(|| self.stream.wait(false, true, left.min(MAX_SLEEP)))
     }
 
-    fn look_for_questions(&mut self) {
-        if self.looked.elapsed() < LOOK_EVERY {
+    fn read_requests(&mut self) {
+        if self.looked.elapsed() < POLL_EVERY {
             return;
         }
         self.looked = Instant::now();
         let mut bytes = [0; 4 * HEAD];
-        // Nothing there, an end, or a cut: a write will tell.
+        // With no data, a FIN or a reset, the next write fails or goes on.
         let Ok(length) = self.stream.read_now(&mut bytes) else { return };
-        self.part.extend_from_slice(&bytes[..length]);
-        while self.part.len() >= HEAD {
-            let number: Vec<u8> = self.part.drain(..HEAD).collect();
+        self.incomplete.extend_from_slice(&bytes[..length]);
+        while self.incomplete.len() >= HEAD {
+            let number: Vec<u8> = self.incomplete.drain(..HEAD).collect();
             if let Ok(number) = <[u8; HEAD]>::try_from(number)
-                && self.questions.len() < MOST_QUESTIONS
+                && self.requests.len() < MAX_REQUESTS
             {
-                self.questions.push_back(u32::from_be_bytes(number));
+                self.requests.push_back(u32::from_be_bytes(number));
             }
         }
     }
 }
 
-/// Samples the kernel's view until `stopped` is closed, and once more then.
+/// Samples `TCP_INFO` until `stopped` is closed, and once more then.
 fn watch(
     sampler: &Sampler,
     started: Instant,
@@ -453,7 +459,7 @@ fn watch(
             let waited = waited.zip(had_waited).map(|(now, then)| now.saturating_sub(then));
             let mut interval = Limits::default();
             interval.add(&before, &moment, at - then, waited);
-            limited_by = interval.first().map(|(limit, _)| LimitWord::from(limit));
+            limited_by = interval.first().map(|(limit, _)| LimitKind::from(limit));
             limits += interval;
         }
         samples.push(Sample::of(at, &moment.info, limited_by));
@@ -464,15 +470,15 @@ fn watch(
     }
 }
 
-/// How long a writer has waited for room in the send buffer, for another thread to know.
+/// How long a writer has waited for space in the send buffer; shared with the sampling thread.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<Waits>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
-    /// In waits that are over.
+    /// The sum of the waits that have ended.
     before: Duration,
-    /// When the wait began that is not.
+    /// When the present wait began.
     since: Option<Instant>,
     /// Nothing more will be written.
     ended: bool,
@@ -494,7 +500,7 @@ impl Waiting {
         lock(&self.0).ended = true;
     }
 
-    /// The sum; `None` once nothing more is written.
+    /// The sum so far; `None` after the last write.
     fn so_far(&self) -> Option<Duration> {
         let waits = *lock(&self.0);
         let now = waits.since.map(|since| since.elapsed()).unwrap_or_default();
@@ -503,8 +509,8 @@ impl Waiting {
 }
 
 impl Sample {
-    /// What is kept of the kernel's view.
-    pub(crate) fn of(at: Duration, info: &TcpInfo, limited_by: Option<LimitWord>) -> Self {
+    /// The part of `TCP_INFO` that records have.
+    pub(crate) fn of(at: Duration, info: &TcpInfo, limited_by: Option<LimitKind>) -> Self {
         let bytes = |segments: u32| u64::from(segments) * u64::from(info.snd_mss);
         Self {
             at,
@@ -525,13 +531,13 @@ impl From<&Limits> for Limited {
     fn from(limits: &Limits) -> Self {
         let mut limited = Self::default();
         for (limit, share) in LimitedBy::ALL.into_iter().zip(limits.shares()) {
-            *match LimitWord::from(limit) {
-                LimitWord::Application => &mut limited.application,
-                LimitWord::SendBuffer => &mut limited.send_buffer,
-                LimitWord::ReceiveWindow => &mut limited.receive_window,
-                LimitWord::CongestionWindow => &mut limited.congestion_window,
-                LimitWord::Pacing => &mut limited.pacing,
-                LimitWord::Unknown => &mut limited.unknown,
+            *match LimitKind::from(limit) {
+                LimitKind::Application => &mut limited.application,
+                LimitKind::SendBuffer => &mut limited.send_buffer,
+                LimitKind::ReceiveWindow => &mut limited.receive_window,
+                LimitKind::CongestionWindow => &mut limited.congestion_window,
+                LimitKind::Pacing => &mut limited.pacing,
+                LimitKind::Unknown => &mut limited.unknown,
             } += share;
         }
         limited

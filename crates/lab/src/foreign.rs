@@ -1,24 +1,26 @@
-//! Any program over an emulated path, measured without its help.
+//! Any program over an emulated path, measured without its cooperation.
 //!
-//! What arrived is what the kernel of the receiving host counted, for each TCP connection between the
-//! two hosts: a [`Watch`] on each host follows them to their end, and [`run()`] puts the ends
-//! together. The program need not know of it, and its own figures are not asked for.
+//! The result is what the kernel of the receiving host counted, for each TCP connection between the
+//! two hosts: a [`Watch`] on each host follows them to their end, and [`run()`] pairs what both
+//! saw. The program needs no change, and its own figures are not used.
 //!
-//! The kernel's `tcpi_bytes_received` counts the peer's FIN as one byte, at the socket that receives
-//! it; a reset counts nothing. The last word about a socket does not say whether it had the FIN. So it
-//! is taken off where the socket was seen in a state that only a FIN leads to (`CLOSE_WAIT`, `LAST_ACK`,
-//! `CLOSING`), or, as a FIN comes after all else, where the count is one more than the other host's
-//! kernel had sent in all. [`Stream::exact`] says whether one of these was known.
+//! The kernel's `tcpi_bytes_received` counts the peer's FIN as one byte, at the socket that
+//! receives it; a reset counts nothing. The kernel's last report of a socket does not say whether
+//! it had the FIN. So one byte is subtracted if the socket was seen in a state that only a FIN
+//! leads to (`CLOSE_WAIT`, `LAST_ACK`, `CLOSING`), or if the count is one more than the other
+//! host's kernel sent in all, since a FIN comes last. [`Stream::exact`] says whether one of these
+//! was known.
 //!
-//! Not seen: UDP, and with it QUIC; other protocols; what stays on one host. Bytes that a kernel has
-//! received and its program has not read are counted as received, and told of by themselves.
+//! Not seen are UDP, and with it QUIC, other protocols, and connections within one host. Bytes that
+//! a kernel has received and its program has not read count as received, and are also reported
+//! separately.
 
-mod book;
 mod command;
+mod connections;
 mod counters;
 mod error;
 mod launch;
-mod matched;
+mod pairs;
 mod watch;
 
 use std::io;
@@ -29,59 +31,59 @@ use lastbyte_host::sockets;
 use lastbyte_link::{Host, Link, Namespace};
 use lastbyte_sys::sock_diag::LISTENING;
 
-pub use book::{Connection, Sample};
 pub use command::ForeignCommand;
+pub use connections::{Connection, Sample};
 pub use counters::Counters;
 pub use error::{ForeignError, LaunchError};
 pub use launch::{Exit, InNamespace, Launch, Output, Running, Tail};
-pub use matched::{Ending, Pair, Stream, Way};
-pub use watch::{Seen, Watch, WatchError};
+pub use pairs::{Ending, Pair, Stream, Totals};
+pub use watch::{Observed, Watch, WatchError};
 
-/// Between two looks whether a program has ended, or something listens.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Between two samples of a connection.
+/// The time between two checks whether a program has ended, or something listens.
+const POLL_EVERY: Duration = Duration::from_millis(5);
+/// The time between two samples of a connection.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
-/// What programs moved over a path. Times count from shortly before the near program was started.
+/// What programs moved over a path. Times count from shortly before the near program started.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Foreign {
     /// How the near program ended.
     pub near: Exit,
-    /// How the far program ended, where there was one.
+    /// How the far program ended, if there was one.
     pub far: Option<Exit>,
-    /// The far program ended by itself; else it was ended.
+    /// Whether the far program ended by itself; if not, it was killed.
     pub far_ended: bool,
-    /// The near program was ended, because its time was up.
+    /// Whether the near program was killed at its time limit.
     pub timed_out: bool,
     /// How long the near program ran.
     pub ran: Duration,
     /// Payload received at the far host.
-    pub up: Way,
+    pub up: Totals,
     /// Payload received at the near host.
-    pub down: Way,
+    pub down: Totals,
     /// The connections, the earliest first.
     pub connections: Vec<Pair>,
     /// What the near host's kernel counted.
     pub near_counters: Counters,
     /// What the far host's kernel counted.
     pub far_counters: Counters,
-    /// How often a kernel had no room to tell of sockets: then connections may be missing.
+    /// How often a kernel's report of sockets overflowed: then connections may be missing.
     pub overflows: u64,
 }
 
-/// Runs programs over a path and says what they moved.
+/// Runs programs over a path and returns what they moved.
 ///
-/// The far program is started first, and the near one when something listens on the far host. When
-/// the near program has ended, or `time_limit` is up, what is still on its way is waited for; then the
-/// far program is ended, if it does not end by itself within half a second.
+/// Starts the far program first, and the near one once something listens on the far host. When the
+/// near program has ended, or after `time_limit`, waits for bytes in flight; then kills the far
+/// program, if it does not end by itself within half a second.
 ///
-/// The hosts should be fresh: counters are those of the whole host, and what listens on the far host
-/// already is taken for the far program.
+/// The hosts should be fresh: counters are those of the whole host, and any listener on the far
+/// host is taken for the far program.
 ///
 /// # Errors
-/// When a program cannot be started, the far one ends early or never listens, the kernel does not
-/// tell of sockets, or no byte went over the path.
+/// If a program cannot be started, the far one ends early or never listens, the kernel does not
+/// report sockets, or no byte went over the path.
 pub fn run(
     link: &Link,
     launch: &dyn Launch,
@@ -95,7 +97,7 @@ pub fn run(
     let mut near = launch.launch(link.near(), &command.near)?;
     let started = Instant::now();
     while !near.has_ended() && started.elapsed() < time_limit {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_EVERY);
     }
     let ran = started.elapsed();
     let timed_out = !near.has_ended();
@@ -108,13 +110,13 @@ pub fn run(
     watches.empty();
 
     let (mut near_seen, mut far_seen) = watches.stop()?;
-    let connections = matched::pairs(&mut near_seen, &mut far_seen);
+    let connections = pairs::pairs(&mut near_seen, &mut far_seen);
     let overflows = near_seen.overflows + far_seen.overflows;
     let complete = overflows + near_seen.left_out + far_seen.left_out == 0;
-    let way = |to| matched::way(&connections, to, complete);
-    let (up, down) = (way(Host::Far), way(Host::Near));
+    let totals = |to| pairs::totals(&connections, to, complete);
+    let (up, down) = (totals(Host::Far), totals(Host::Near));
     if up.received + down.received == 0 {
-        let output = said(&near) + &far.as_ref().map(said).unwrap_or_default();
+        let output = last_output(&near) + &far.as_ref().map(last_output).unwrap_or_default();
         return Err(ForeignError::NoBytes { code: near.code, timed_out, output });
     }
     Ok(Foreign {
@@ -139,48 +141,48 @@ fn start_far(
     command: &[String],
     time_limit: Duration,
 ) -> Result<Box<dyn Running>, ForeignError> {
-    /// A server that has more to do before it listens is unheard of.
-    const PATIENCE: Duration = Duration::from_secs(30);
-    let within = time_limit.min(PATIENCE);
+    /// Long enough for any server to start.
+    const TIMEOUT: Duration = Duration::from_secs(30);
+    let within = time_limit.min(TIMEOUT);
     let mut far = launch.launch(host, command)?;
     let started = Instant::now();
     loop {
-        // Asked before: what listens when it has ended is not its.
+        // Checked first: after the program's end, a listener is not its own.
         let ended = far.has_ended();
         if ended {
             let exit = far.end()?;
-            return Err(ForeignError::EndedEarly { code: exit.code, output: said(&exit) });
+            return Err(ForeignError::EndedEarly { code: exit.code, output: last_output(&exit) });
         }
         let listens = host.run(has_listener)?;
         if listens.map_err(|cause| ForeignError::Watch { host: Host::Far, cause })? {
             return Ok(far);
         }
         if started.elapsed() >= within {
-            let output = said(&far.end()?);
+            let output = last_output(&far.end()?);
             return Err(ForeignError::NothingListens { within, output });
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_EVERY);
     }
 }
 
-/// Whether something listens in the calling thread's namespace, for others than its own host.
+/// Whether something listens in the calling thread's namespace, on an address other than loopback.
 fn has_listener() -> io::Result<bool> {
     Ok(sockets::list(LISTENING)?.iter().any(|socket| !socket.local.ip().is_loopback()))
 }
 
-/// Lets the far program end by itself for a moment: one that serves once does.
+/// Gives the far program a moment to end by itself, as a server for one connection does.
 fn end_far(mut far: Box<dyn Running>) -> Result<(Exit, bool), ForeignError> {
     const GRACE: Duration = Duration::from_millis(500);
     let began = Instant::now();
     while !far.has_ended() && began.elapsed() < GRACE {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_EVERY);
     }
     let ended = far.has_ended();
     Ok((far.end()?, ended))
 }
 
-/// The end of what a program said, for an error.
-fn said(exit: &Exit) -> String {
+/// The last lines of a program's output, for an error.
+fn last_output(exit: &Exit) -> String {
     const LINES: usize = 10;
     let text = exit.stdout.text.lines().chain(exit.stderr.text.lines());
     let lines: Vec<&str> = text.filter(|line| !line.trim().is_empty()).collect();
@@ -203,58 +205,59 @@ impl Watches {
         Ok(Self { near: start(Host::Near)?, far: start(Host::Far)? })
     }
 
-    /// Waits until nothing is on its way any more: all connections are gone, or none has anything to
-    /// be acked, and nothing has changed for a while.
+    /// Waits until no bytes are in flight: all connections are gone, or none has unacked bytes, and
+    /// nothing has changed for a while.
     fn settle(&self) {
-        /// The send buffer at a hundredth of a slow path's rate.
-        const PATIENCE: Duration = Duration::from_secs(120);
-        /// What does not move for so long, with data in the queue, waits for a program that does not
-        /// read, or a peer that is gone.
+        /// Long enough to send a full send buffer at a hundredth of a slow path's rate.
+        const TIMEOUT: Duration = Duration::from_secs(120);
+        /// A connection without progress for this long, with data in its queue, has a reader that
+        /// does not read, or a peer that is gone.
         const STUCK: Duration = Duration::from_secs(10);
         const QUIET: Duration = Duration::from_millis(200);
         let began = Instant::now();
-        self.look();
-        while began.elapsed() < PATIENCE {
-            let pulses = [self.near.pulse(), self.far.pulse()];
-            let still = pulses.map(|pulse| pulse.looked.saturating_sub(pulse.moved));
+        self.scan();
+        while began.elapsed() < TIMEOUT {
+            let pulses = [self.near.activity(), self.far.activity()];
+            let still =
+                pulses.map(|activity| activity.last_scan.saturating_sub(activity.last_change));
             let still = still[0].min(still[1]);
-            let queued = pulses.iter().any(|pulse| pulse.queued);
+            let queued = pulses.iter().any(|activity| activity.queued);
             let rtt = pulses[0].rtt.max(pulses[1].rtt);
-            let gone = pulses.iter().all(|pulse| pulse.open == 0);
+            let gone = pulses.iter().all(|activity| activity.open == 0);
             if gone || still >= if queued { STUCK } else { QUIET } + 2 * rtt {
                 return;
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 
-    /// Waits, but not long, until the sockets that the far program left behind are gone.
+    /// Waits a short time until the sockets that the far program left behind are gone.
     fn empty(&self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
+        const TIMEOUT: Duration = Duration::from_secs(1);
         let began = Instant::now();
-        self.look();
-        while began.elapsed() < PATIENCE {
-            if self.near.pulse().open + self.far.pulse().open == 0 {
+        self.scan();
+        while began.elapsed() < TIMEOUT {
+            if self.near.activity().open + self.far.activity().open == 0 {
                 return;
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 
-    /// Waits until both kernels were asked again: at most a second, should there be that many sockets.
-    fn look(&self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
+    /// Waits for another scan of both hosts: at most a second, in case there are very many sockets.
+    fn scan(&self) {
+        const TIMEOUT: Duration = Duration::from_secs(1);
         let began = Instant::now();
-        let looks = || [self.near.pulse().looks, self.far.pulse().looks];
-        let before = looks();
-        while began.elapsed() < PATIENCE
-            && !before.iter().zip(looks()).all(|(before, now)| now > *before)
+        let scans = || [self.near.activity().scans, self.far.activity().scans];
+        let before = scans();
+        while began.elapsed() < TIMEOUT
+            && !before.iter().zip(scans()).all(|(before, now)| now > *before)
         {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 
-    fn stop(self) -> Result<(Seen, Seen), ForeignError> {
+    fn stop(self) -> Result<(Observed, Observed), ForeignError> {
         let near = self.near.stop().map_err(watching(Host::Near))?;
         Ok((near, self.far.stop().map_err(watching(Host::Far))?))
     }

@@ -1,35 +1,35 @@
-//! How a path answers while it is under load, and that as one figure: round trips per minute.
+//! How responsive a path is under load, as one figure: round trips per minute.
 //!
 //! The figure is the Responsiveness of draft-ietf-ippm-responsiveness-08, as far as a load of plain
 //! TCP can be measured by its method. As there:
 //!
-//! - Foreign probes are new connections beside the load, self probes are questions on a connection
-//!   that carries it (section 5.3); as many of the one as of the other, evenly spaced.
-//! - Probes go out by the clock, whatever became of those before them (section 5.4), and take no
-//!   more than 5 % of the path (PTC, section 5.2).
+//! - Foreign probes are new connections beside the load, self probes are requests on a connection
+//!   that carries it (section 5.3); as many of one kind as of the other, evenly spaced.
+//! - Probes are sent at fixed times, whether or not earlier ones were answered (section 5.4), and
+//!   take no more than 5 % of the path (PTC, section 5.2).
 //! - What counts is the last four intervals of one second (MAD and ID, section 5.2), when the
 //!   queues are full, of each kind of probe the mean of the samples up to their 95th percentile (TMP,
 //!   section 5.3.1).
-//! - Without TLS the figure is that of section 5.3.1.2: `60000 / ((tcp_f + http_f) / 2)` for foreign
-//!   probes and `60000 / http_l` for self probes, all in milliseconds, and the mean of the two.
-//!   `tcp_f` is a handshake, `http_f` a question and its answer.
+//! - Without TLS the figure is that of section 5.3.1.2: `60000 / ((tcp_f + http_f) / 2)` for
+//!   foreign probes and `60000 / http_l` for self probes, all in milliseconds, and the mean of the
+//!   two. `tcp_f` is a handshake, `http_f` a request and its response.
 //! - The confidence is that of section 5.4.1: whether four such figures in a row lie within 5 % (SDT).
 //!
-//! Not as there:
+//! It differs in these points:
 //!
-//! - The load is the one under test: a congestion control, its buffers, so many connections. Section
-//!   5.4 adds connections until the goodput no longer rises, to load a path as much as can be; here
-//!   the question is what these settings do. So saturation is not looked for: it is taken to be there
-//!   in the last four seconds, or in the second half of a load of less than eight.
-//! - The question is one byte and so is the answer, without TLS and HTTP (section 4 asks for HTTP/2
-//!   over TLS, because that is what people use): a figure here is higher than one through a server
-//!   that has to think, and there is no `tls_f`.
-//! - A self probe's answer is the head of the next frame of 16 KiB that the load's sender writes, as a
-//!   stream of HTTP/2 beside the load would have to wait for the frame that is being written. The
-//!   connections of a load are asked in turn, not one of them by chance (section 5.3).
+//! - The load is the one under test: a congestion control, its buffers, so many connections.
+//!   Section 5.4 adds connections until the goodput no longer rises, to load a path as much as can
+//!   be; here it measures what these settings do. So saturation is not searched for: it is assumed
+//!   for the last four seconds, or the second half of a load of less than eight.
+//! - Request and response are one byte each, without TLS and HTTP (section 4 asks for HTTP/2 over
+//!   TLS, because that is what people use): a figure here is higher than one through a server with
+//!   work to do, and there is no `tls_f`.
+//! - A self probe's response is the head of the next frame of 16 KiB that the load's sender writes,
+//!   as a stream of HTTP/2 beside the load would have to wait for the frame that is being written.
+//!   The connections of a load take turns; section 5.3 chooses one at random.
 //! - Ten probes a second of each kind instead of up to a hundred (MPS, section 5.2): the load's rate is
 //!   the first result of a run, and the probes cost it less than 1 %.
-//! - A load of a program of others has no self probes: the figure is that of the foreign probes alone.
+//! - A load of another program has no self probes: the figure is that of the foreign probes alone.
 
 use std::time::Duration;
 
@@ -37,18 +37,18 @@ use lastbyte_stats::{Summary, quantile, trimmed_mean};
 
 use crate::record::{Flow, Latency, RoundTrip};
 
-/// The last so much of a load counts (MAD times ID).
+/// How much of the end of a load counts (MAD times ID).
 const COUNTED: Duration = Duration::from_secs(4);
-/// How far back each of the figures lies that are compared for the confidence (ID).
+/// The time between two figures that are compared for the confidence (ID).
 const INTERVAL: Duration = Duration::from_secs(1);
-/// So many figures are compared (MAD).
+/// How many figures are compared (MAD).
 const COMPARED: u32 = 4;
-/// Their standard deviation at most, as a share of the last (SDT).
+/// Their largest standard deviation, as a share of the last (SDT).
 const STABLE: f64 = 0.05;
-/// Of each kind of probe this share counts, the shortest ones (TMP).
+/// The share of probes of each kind that count, the shortest (TMP).
 const TRIMMED: f64 = 0.95;
 
-/// How runs of one subject answered under load. Times in seconds.
+/// The responsiveness of one subject's runs under load. Times in seconds.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Responsiveness {
@@ -56,36 +56,36 @@ pub struct Responsiveness {
     pub idle_p50: f64,
     /// The median round trip beside the load.
     pub loaded_p50: f64,
-    /// 95 of 100 round trips beside the load take at most this.
+    /// The 95th percentile of round trips beside the load.
     pub loaded_p95: f64,
-    /// What the load adds to the median round trip, less than nothing where it is in the noise.
+    /// What the load adds to the median round trip; noise may make it negative.
     pub added_p50: f64,
-    /// What the load adds to an idle round trip in the worst 5 of 100.
+    /// What the load adds to the idle round trip at the 95th percentile.
     pub added_p95: f64,
-    /// How many times the idle round trip the median round trip is.
+    /// The median round trip under load, divided by the idle one.
     pub inflation_p50: f64,
-    /// How many times the idle round trip the worst 5 of 100 take at least.
+    /// The 95th percentile under load, divided by the idle round trip.
     pub inflation_p95: f64,
-    /// The median round trip through the load's own connection, its sender's buffer included; `None`
-    /// with programs of others.
+    /// The median round trip through the load's own connection, its sender's buffer included;
+    /// `None` with other programs.
     pub inside_p50: Option<f64>,
-    /// 95 of 100 of these take at most this.
+    /// The 95th percentile of these.
     pub inside_p95: Option<f64>,
     /// Round trips per minute, by run.
     pub rpm: Summary,
-    /// How sure the figure of the least sure run is.
+    /// The lowest confidence of a run.
     pub confidence: Confidence,
-    /// Round trips beside the load that count.
+    /// How many round trips beside the load count.
     pub samples: usize,
-    /// Probes without an answer, over all runs. Where they are many, the load was worse than the
+    /// Probes without a response, over all runs. If there are many, the path was worse than the
     /// figures.
     pub unanswered: u32,
 }
 
-/// How sure a figure is (section 5.4.1).
+/// The confidence in a figure (section 5.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confidence {
-    /// The load was too short for as many intervals as are to be compared.
+    /// The load was shorter than the intervals to compare.
     Low,
     /// The intervals differ.
     Medium,
@@ -94,8 +94,8 @@ pub enum Confidence {
 }
 
 impl Responsiveness {
-    /// Of the runs of one subject; `None` where no run has an answer both of the idle path and of the
-    /// loaded one.
+    /// Summarizes the runs of one subject; `None` if no run has a response both on the idle and on
+    /// the loaded path.
     #[must_use]
     pub fn of<'a>(runs: impl IntoIterator<Item = &'a Latency>) -> Option<Self> {
         let runs: Vec<&Latency> = runs.into_iter().collect();
@@ -130,13 +130,13 @@ impl Responsiveness {
 }
 
 impl Latency {
-    /// Round trips per minute at the end of the load; `None` where nothing was answered in time.
+    /// Round trips per minute at the end of the load; `None` without responses.
     #[must_use]
     pub fn rpm(&self) -> Option<f64> {
         self.rpm_until(self.load)
     }
 
-    /// How sure [`Latency::rpm`] is.
+    /// The confidence in [`Latency::rpm`].
     #[must_use]
     pub fn confidence(&self) -> Confidence {
         if self.load < COUNTED + INTERVAL * COMPARED {
@@ -167,7 +167,7 @@ impl Latency {
         trips.iter().filter(counts).map(|trip| trip.took.as_secs_f64()).collect()
     }
 
-    /// With what the flows of the load know: the answers inside them, and how long it was on.
+    /// Adds the round trips inside the flows of the load, and how long the load ran.
     pub(crate) fn with_load(mut self, flows: &[Flow]) -> Self {
         let answers = flows.iter().filter_map(|flow| flow.received.as_ref());
         self.inside = answers.flat_map(|received| received.answers.clone()).collect();
@@ -178,8 +178,8 @@ impl Latency {
     }
 }
 
-/// How long a flow's sender wrote; where nobody knows, how long its receiver read. What it has
-/// written then goes on for a while, and is answered no more.
+/// How long a flow's sender wrote; if unknown, how long its receiver read. After that, bytes in
+/// buffers still arrive, but requests get no response.
 fn on_for(flow: &Flow) -> Option<Duration> {
     let wrote = flow.sent.as_ref().map(|sent| sent.writing);
     wrote.or_else(|| flow.received.as_ref().map(|received| received.time))

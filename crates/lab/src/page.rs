@@ -1,9 +1,9 @@
 //! An experiment as one page of HTML: no script, nothing loaded from elsewhere, every text escaped.
 //!
-//! It is read on a phone, on a wide screen, on paper, in light and in dark. Text is HTML of the
-//! reader's own size; of a plot only what has no text is stretched. Nothing is told by colour alone:
-//! what a colour says is said by a shape, a place or a word too, and each plot has a table or a text
-//! with its figures.
+//! The page suits phones, wide screens and paper, light and dark. Text is HTML in the reader's own
+//! size; only those parts of a plot that have no text are stretched. No meaning depends on colour
+//! alone: a shape, position or word repeats it, and each plot has a table or a text with its
+//! figures.
 
 mod advice;
 mod bars;
@@ -16,27 +16,30 @@ mod table;
 mod text;
 mod times;
 
+use std::time::Duration;
+
+use lastbyte_units::UtcTime;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::text::Unit;
 use crate::findings::{Findings, Row};
-use crate::record::{Experiment, Run};
+use crate::record::{About, Experiment, Run};
 
-/// What follows from an experiment, in words and lines: the page prints them as they are.
+/// The advice that follows from an experiment, which the page prints as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
     /// Sentences. The first one is the answer, at the top of the page.
     pub conclusion: Vec<String>,
-    /// Ways to apply it: what each reaches (`this route`), and its exact lines.
-    pub ways: Vec<(String, Vec<String>)>,
-    /// What to know before.
+    /// How to apply it: the scope of each method (`this route`), and its exact lines.
+    pub methods: Vec<(String, Vec<String>)>,
+    /// What to know before applying it.
     pub warnings: Vec<String>,
 }
 
-/// The page. It stands alone: write it to a file that ends in `.html`.
+/// Writes the page. It is self-contained: write it to a file that ends in `.html`.
 ///
-/// `findings` are those of this experiment. Control characters and characters that turn the order
-/// of text around are shown as their numbers, wherever they came from.
+/// `findings` are those of this experiment. Control characters, and characters that change the
+/// direction of text, are shown by number, whatever their source.
 #[must_use]
 pub fn page(experiment: &Experiment, findings: &Findings, advice: &Advice) -> String {
     let view = View::of(experiment, findings, advice);
@@ -46,7 +49,7 @@ pub fn page(experiment: &Experiment, findings: &Findings, advice: &Advice) -> St
         html lang="en" {
             head {
                 meta charset="utf-8";
-                // Even what came through the escapes could load and run nothing.
+                // Even text that got past the escaping could load and run nothing.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
                 meta name="viewport" content="width=device-width, initial-scale=1";
@@ -73,13 +76,13 @@ pub fn page(experiment: &Experiment, findings: &Findings, advice: &Advice) -> St
     text::made_visible(&page.into_string())
 }
 
-/// What the page shows, in the order in which it shows it.
+/// The content of the page, in its order.
 struct View<'a> {
     experiment: &'a Experiment,
     advice: &'a Advice,
     /// The highest median first.
     subjects: Vec<Subject<'a>>,
-    /// Of all rates.
+    /// The unit of all rates.
     unit: Unit,
 }
 
@@ -87,9 +90,9 @@ struct View<'a> {
 struct Subject<'a> {
     row: &'a Row,
     name: String,
-    /// In the order in which they ended.
+    /// The runs, in the order in which they ended.
     runs: Vec<&'a Run>,
-    /// Whether it is what the recommendation calls best, or next.
+    /// Whether the recommendation calls it best, or next.
     role: Role,
 }
 
@@ -136,7 +139,7 @@ impl<'a> View<'a> {
         self.subjects.iter().find(|subject| subject.role == Role::Next)
     }
 
-    /// The name of the subject at a place of the plan.
+    /// The name of the subject at an index in the plan.
     fn name_of(&self, subject: usize) -> String {
         let setting = self.experiment.about.subjects.get(subject);
         setting.map_or_else(|| format!("subject {subject}"), ToString::to_string)
@@ -144,24 +147,24 @@ impl<'a> View<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// The run whose rate is nearest to the median: of two as near, the first.
+    /// The run whose rate is nearest to the median; of two at the same distance, the first.
     fn front(&self) -> Option<&'a Run> {
         let off = |run: &Run| (run.received_bits_per_s() - self.row.received.median).abs();
         self.runs.iter().copied().min_by(|a, b| off(a).total_cmp(&off(b)))
     }
 }
 
-/// The question, the answer, and where and when it was asked.
+/// The path, the answer in one sentence, and where and when it was measured.
 fn head(view: &View<'_>) -> Markup {
     let about = &view.experiment.about;
     html! {
         header {
             p.kicker { "lastbyte lab · counted at the receiver" }
             h1 { bdi { (about.path.name) } }
-            @if !about.path.words.is_empty() { p.path { bdi { (about.path.words) } } }
+            @if !about.path.description.is_empty() { p.path { bdi { (about.path.description) } } }
             p.answer { (answer(view)) }
             p.meta {
-                (text::date(about.began_unix_s).unwrap_or_else(|| "at an unknown time".to_owned()))
+                (began(about))
                 " · Linux " bdi { (about.kernel) }
                 " · lastbyte " bdi { (about.version) }
                 " · " (text::count(view.experiment.runs.len(), "run"))
@@ -170,7 +173,12 @@ fn head(view: &View<'_>) -> Markup {
     }
 }
 
-/// One sentence.
+fn began(about: &About) -> String {
+    let began = UtcTime::since_1970(Duration::from_secs(about.began_unix_s));
+    began.map_or_else(|| "at an unknown time".to_owned(), |began| began.to_string())
+}
+
+/// The answer, in one sentence.
 fn answer(view: &View<'_>) -> String {
     if let Some(first) = view.advice.conclusion.first() {
         return first.clone();

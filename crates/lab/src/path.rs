@@ -11,15 +11,16 @@ use lastbyte_socket::{Operation, SocketOptions};
 use lastbyte_units::BitRate;
 
 use crate::error::LabError;
-use crate::far::{self, FarEnd, Over, Purpose, Task, Token};
-use crate::probe::Echo;
-use crate::record::{Flow, LinkWay, LinkWords, PathWords};
+use crate::far::{self, FarEnd};
+use crate::record::{Flow, LinkDirection, LinkFigures, PathDescription};
 use crate::remote::Remote;
+use crate::run_state::RunState;
+use crate::task::{Task, Token};
 
 /// A path to run over.
 #[derive(Clone, Debug)]
 pub enum Path {
-    /// This machine's loopback interface: needs no rights, and has neither delay nor loss.
+    /// This machine's loopback interface: needs no privileges, and has neither delay nor loss.
     Loopback,
     /// An emulated path, made for each run.
     Link(Box<Scenario>),
@@ -42,7 +43,7 @@ impl Path {
     /// Makes the path.
     ///
     /// # Errors
-    /// [`LinkError::Rights`] says what is missing and how to get it.
+    /// [`LinkError::Rights`] names the missing privilege and how to get it.
     pub fn up(&self, seed: u64) -> Result<PathUp, LinkError> {
         Ok(match self {
             Self::Loopback => PathUp::Loopback,
@@ -51,7 +52,7 @@ impl Path {
         })
     }
 
-    /// The scenario, where it is an emulated path.
+    /// The scenario of an emulated path.
     #[must_use]
     pub fn scenario(&self) -> Option<&Scenario> {
         match self {
@@ -60,7 +61,7 @@ impl Path {
         }
     }
 
-    /// The far host, where it is another one.
+    /// The far host of a real path.
     #[must_use]
     pub fn remote(&self) -> Option<&Arc<Remote>> {
         match self {
@@ -69,25 +70,25 @@ impl Path {
         }
     }
 
-    /// The path in words and figures.
+    /// The path, described in a sentence and in figures.
     #[must_use]
-    pub fn words(&self) -> PathWords {
+    pub fn description(&self) -> PathDescription {
         if let Self::Remote(remote) = self {
-            return remote.words();
+            return remote.description();
         }
         let Some(scenario) = self.scenario() else {
-            return PathWords {
+            return PathDescription {
                 name: "loopback".to_owned(),
-                words: "this machine's loopback interface".to_owned(),
-                ..PathWords::default()
+                description: "this machine's loopback interface".to_owned(),
+                ..PathDescription::default()
             };
         };
         let spec = &scenario.spec;
         let rate = |way: Way| spec.direction(way).rate.map(|rate| rate.bits_per_s());
-        PathWords {
+        PathDescription {
             name: scenario.name.clone(),
             emulated: true,
-            words: spec.to_string(),
+            description: spec.to_string(),
             rtt: Some(spec.rtt()),
             up_bits_per_s: rate(Way::Up),
             down_bits_per_s: rate(Way::Down),
@@ -99,7 +100,7 @@ impl Path {
     }
 }
 
-/// A path that is there.
+/// A path that is up.
 #[derive(Debug)]
 pub enum PathUp {
     /// This machine's loopback interface.
@@ -111,7 +112,7 @@ pub enum PathUp {
 }
 
 impl PathUp {
-    /// The emulated link, where it is one.
+    /// The emulated link, if it is one.
     #[must_use]
     pub fn link(&self) -> Option<&Link> {
         match self {
@@ -120,14 +121,14 @@ impl PathUp {
         }
     }
 
-    /// What its slower direction carries, where that is known.
+    /// The rate of its slower direction, if known.
     #[must_use]
     pub fn capacity(&self) -> Option<BitRate> {
         let spec = self.link()?.spec();
         Way::BOTH.iter().filter_map(|way| spec.direction(*way).lasting_rate()).min()
     }
 
-    /// A host's address, where both hosts are this machine's own.
+    /// A host's address, if both hosts are on this machine.
     #[must_use]
     pub fn address(&self, host: Host) -> IpAddr {
         match self {
@@ -136,10 +137,10 @@ impl PathUp {
         }
     }
 
-    /// Finds out whether the far host can listen.
+    /// Tests whether the far host can listen.
     ///
     /// # Errors
-    /// When it cannot. A far host that is another one is asked with the first run.
+    /// If it cannot. The first run tests a real far host.
     pub fn rehearse(&self, port: u16) -> Result<(), LabError> {
         if let Self::Remote(_) = self {
             return Ok(());
@@ -149,10 +150,10 @@ impl PathUp {
         Ok(())
     }
 
-    /// Makes the far host ready for a run. Another host chooses its port itself.
+    /// Prepares the far host for a run. A real far host chooses its port itself.
     ///
     /// # Errors
-    /// When it cannot listen, or does not want to.
+    /// If it cannot listen, or refuses.
     pub fn far(&self, task: &Task, port: u16) -> Result<Box<dyn FarEnd>, LabError> {
         if let Self::Remote(remote) = self {
             return Ok(Box::new(remote.run(task)?));
@@ -160,26 +161,20 @@ impl PathUp {
         let address = SocketAddr::new(self.address(Host::Far), port);
         let options = ListenOptions::default().socket(task.settings.receiver());
         let listener = self.run(Host::Far, || TcpListener::bind_with(address, &options))??;
-        // One that needs ECN gets it only where both ends have it (dctcp). What cannot be set, the sender
-        // says.
+        // A congestion control that needs ECN (dctcp) gets it only if both hosts set it. The sender
+        // reports an option that cannot be set.
         let congestion = SocketOptions::default().congestion(&task.settings.congestion);
         let _ = congestion.apply_to(&listener);
         let address = listener.local_addr().map_err(LabError::Receiver)?;
         let token = Token::new().map_err(LabError::Receiver)?;
-        let over = Arc::new(Over::default());
-        let (task, told) = (task.clone(), Arc::clone(&over));
-        let serve = move || far::serve(&listener, &task, &token, &told);
+        let state = Arc::new(RunState::default());
+        let (task, served_state) = (task.clone(), Arc::clone(&state));
+        let serve = move || far::serve(&listener, &task, &token, &served_state);
         let thread = self.spawn(Host::Far, "far", serve)?;
-        Ok(Box::new(OwnFar { address, token, over, thread: Some(thread) }))
+        Ok(Box::new(OwnFar { address, token, state, thread: Some(thread) }))
     }
 
-    /// The echo of a run on the far host.
-    pub(crate) fn echo(&self, address: SocketAddr, token: &Token) -> Echo {
-        let hello = Purpose::Echo.preamble(token).to_vec();
-        Echo { address, hello, capacity: self.capacity() }
-    }
-
-    /// Does `work` on a host and waits for it; on this machine where the path is no emulated one.
+    /// Does `work` on a host and waits for it; on this machine if the path is not emulated.
     ///
     /// # Errors
     /// When the host cannot be entered.
@@ -194,7 +189,7 @@ impl PathUp {
         }
     }
 
-    /// Starts a thread on a host; on this machine where the path is no emulated one.
+    /// Starts a thread on a host; on this machine if the path is not emulated.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -210,10 +205,10 @@ impl PathUp {
         }
     }
 
-    /// Sets a network sysctl of a host. A real machine is left as it is.
+    /// Sets a network sysctl of an emulated host. Real machines are not changed.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// If the kernel refuses the value.
     pub fn set_sysctl(&self, host: Host, name: &str, value: &str) -> Result<(), LinkError> {
         match self.link() {
             Some(link) => link.host(host).set_sysctl(name, value),
@@ -221,8 +216,8 @@ impl PathUp {
         }
     }
 
-    /// What became of a run that failed. On a real path a connection that could not be made, or was
-    /// cut, says nothing of the next run.
+    /// Classifies the error of a run. On a real path, a connection that failed or was reset says
+    /// nothing about the next run.
     #[must_use]
     pub fn judged(&self, error: LabError) -> LabError {
         match (self, error) {
@@ -241,10 +236,10 @@ impl PathUp {
         }
     }
 
-    /// Ends the path; its report where it was an emulated one.
+    /// Takes the path down; returns the report of an emulated one.
     ///
     /// # Errors
-    /// When the link had failed on the way.
+    /// If the link had failed.
     pub fn down(self) -> Result<Option<Report>, LinkError> {
         match self {
             Self::Link(link) => link.down().map(Some),
@@ -253,12 +248,12 @@ impl PathUp {
     }
 }
 
-/// A far host of this machine's own: a thread.
+/// A far host on this machine: a thread.
 #[derive(Debug)]
 struct OwnFar {
     address: SocketAddr,
     token: Token,
-    over: Arc<Over>,
+    state: Arc<RunState>,
     thread: Option<FarThread>,
 }
 
@@ -274,27 +269,27 @@ impl FarEnd for OwnFar {
     }
 
     fn end(mut self: Box<Self>) -> Result<Vec<Flow>, LabError> {
-        self.over.end();
+        self.state.end();
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
     }
 }
 
-/// A near host that gave up leaves no listener behind.
+/// A near host that gives up closes the listener.
 impl Drop for OwnFar {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.over.abort();
+            self.state.abort();
         }
     }
 }
 
-impl LinkWords {
-    /// What is kept of a link's report.
+impl LinkFigures {
+    /// The part of a link's report that records have.
     #[must_use]
     pub fn of(report: &Report) -> Self {
         let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
-        let way = |one: &lastbyte_link::DirectionReport| LinkWay {
+        let way = |one: &lastbyte_link::DirectionReport| LinkDirection {
             packets: one.packets,
             bytes: one.bytes,
             lost_packets: one.lost,

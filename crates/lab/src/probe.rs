@@ -1,8 +1,8 @@
-//! Round trips on connections of their own, before a load and beside it.
+//! Round-trip times on separate connections, before a load and beside it.
 //!
-//! A probe is a new connection, one question and its answer of one byte. So it sees what a program
-//! sees that has no part in the load: the path's queues, and the loss in them. When the probes are
-//! sent does not depend on when the answers come.
+//! A probe is a new connection with a request and a response of one byte each. So it measures what
+//! another program on the path sees: the queues, and their losses. The schedule of the probes does
+//! not depend on the responses.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,49 +20,55 @@ use lastbyte_sys::socket;
 use lastbyte_units::BitRate;
 
 use crate::error::LabError;
+use crate::path::PathUp;
 use crate::record::{Latency, RoundTrip};
+use crate::task::{PROBE_EVERY, Purpose, Token};
 
-/// Between two probes beside a load; a receiver asks its sender as often.
-pub(crate) const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// The most that one probe puts on the wire in one direction, in IP bytes: a SYN, the question with
-/// what is said before it, a FIN, and the acknowledgements between them.
+/// The most that one probe sends in one direction, in IP bytes: a SYN, the request with its
+/// preamble, a FIN, and acknowledgements.
 pub const PROBE_BYTES: u32 = 400;
 /// The share of a path that probes may take (draft-ietf-ippm-responsiveness-08 section 5.2, PTC).
 const SHARE: f64 = 0.05;
-/// Between two probes at most, in seconds: a path that is so slow has one probe at least.
+/// The longest time between two probes, in seconds, so that a slow path has probes too.
 const SLOWEST: f64 = 10.0;
 /// Probes before the load.
 const IDLE_PROBES: usize = 10;
-/// Between two of these.
+/// The time between two of these.
 const IDLE_EVERY: Duration = Duration::from_millis(20);
 /// How long the load waits for them.
 const IDLE_WITHIN: Duration = Duration::from_secs(5);
-/// How long a handshake and its answer may take together.
+/// How long a handshake and its response may take together.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Probes under way at once: at one each 100 ms, those of a queue of three seconds.
-const AT_ONCE: usize = 64;
+/// The most probes at the same time: at one every 100 ms, enough for a queue of three seconds, as
+/// each takes two round trips.
+const MAX_PENDING: usize = 64;
 
-/// Where an echo is served.
+/// An echo service.
 #[derive(Clone, Debug)]
 pub struct Echo {
     /// Its address.
     pub address: SocketAddr,
-    /// What a connection has to say before it is one for an echo; often nothing.
-    pub hello: Vec<u8>,
-    /// What the path is known to carry in its slower direction: probes take little of it. Without it
-    /// they take 32 kbit/s in each direction.
+    /// What a connection sends before its request; often nothing.
+    pub preamble: Vec<u8>,
+    /// The rate of the path's slower direction, if known: probes take a small share of it. Without
+    /// it they take 32 kbit/s in each direction.
     pub capacity: Option<BitRate>,
 }
 
 impl Echo {
-    /// An echo that needs no word before it, such as [`serve_echo`] serves, over a path of unknown
-    /// capacity.
+    /// An echo without a preamble, such as [`serve_echo`] serves, over a path of unknown capacity.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        Self { address, hello: Vec::new(), capacity: None }
+        Self { address, preamble: Vec::new(), capacity: None }
     }
 
-    /// Between two probes beside a load.
+    /// The echo of a run on the far host.
+    pub(crate) fn of_run(path: &PathUp, address: SocketAddr, token: &Token) -> Self {
+        let preamble = Purpose::Echo.preamble(token).to_vec();
+        Self { address, preamble, capacity: path.capacity() }
+    }
+
+    /// The time between two probes beside a load.
     #[must_use]
     pub fn every(&self) -> Duration {
         let Some(capacity) = self.capacity else { return PROBE_EVERY };
@@ -71,45 +77,44 @@ impl Echo {
     }
 }
 
-/// Probes from the near host until it is told to end.
+/// Probes from the near host until [`Prober::end`].
 #[derive(Debug)]
 pub struct Prober {
-    /// Closed to tell the thread.
+    /// Closing it stops the thread.
     stop: UnixStream,
     thread: JoinHandle<Result<Latency, LinkError>>,
 }
 
 impl Prober {
-    /// Measures the idle path, for some round trips, and goes on: from the return on the load can
-    /// begin, and the times in what it finds count from then.
+    /// Measures some round trips on the idle path, and goes on probing. The load can begin when
+    /// this returns; the times of its results count from then.
     ///
     /// # Errors
-    /// When no thread can be started on the near host. A path on which no probe is answered is no
-    /// error.
-    pub fn start(path: &crate::PathUp, echo: Echo) -> Result<Self, LabError> {
+    /// If no thread can be started on the near host. A path without a single response is no error.
+    pub fn start(path: &PathUp, echo: Echo) -> Result<Self, LabError> {
         let (stop, stopped) = UnixStream::pair().map_err(LabError::Receiver)?;
         let (idle, idle_known) = mpsc::channel();
         let thread = path.spawn(Host::Near, "prober", move || {
             let mut probing = Probing::new(&echo, &stopped);
-            probing.go(IDLE_EVERY, IDLE_PROBES, IDLE_WITHIN);
+            probing.run(IDLE_EVERY, IDLE_PROBES, IDLE_WITHIN);
             let took = |one: &RoundTrip| one.took;
             let latency = probing.end();
             let idle_trips: Vec<Duration> =
                 latency.handshakes.iter().chain(&latency.beside).map(took).collect();
             let mut probing = Probing::new(&echo, &stopped);
             let _ = idle.send(());
-            probing.go(echo.every(), usize::MAX, Duration::MAX);
+            probing.run(echo.every(), usize::MAX, Duration::MAX);
             Latency { idle: idle_trips, ..probing.end() }
         })?;
-        // Nothing comes where the thread could not enter its host; it says so at the end.
+        // A thread that could not enter its host sends nothing, and reports that at the end.
         let _ = idle_known.recv();
         Ok(Self { stop, thread })
     }
 
-    /// Ends at once, and says what was measured. Probes still under way are unanswered.
+    /// Stops at once and returns the results. Pending probes count as unanswered.
     ///
     /// # Errors
-    /// When the near host could not be entered.
+    /// If the near host could not be entered.
     pub fn end(self) -> Result<Latency, LabError> {
         drop(self.stop);
         let joined = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -117,20 +122,20 @@ impl Prober {
     }
 }
 
-/// A probe under way.
+/// A pending probe.
 struct Probe {
     socket: OwnedFd,
     began: Instant,
-    /// When the connection was there and the question written.
+    /// When the connection was established and the request written.
     asked: Option<Instant>,
 }
 
-/// Probes under way, and what those before them found.
+/// The pending probes, and the results of the completed ones.
 struct Probing<'a> {
     echo: &'a Echo,
     stopped: &'a UnixStream,
     origin: Instant,
-    under_way: Vec<Probe>,
+    pending: Vec<Probe>,
     found: Latency,
 }
 
@@ -140,26 +145,26 @@ impl<'a> Probing<'a> {
             echo,
             stopped,
             origin: Instant::now(),
-            under_way: Vec::new(),
+            pending: Vec::new(),
             found: Latency::default(),
         }
     }
 
-    /// Begins `most` probes, one `every` so often, and sees to their answers until all have ended,
-    /// the time is over, or a word comes to stop.
-    fn go(&mut self, every: Duration, most: usize, within: Duration) {
+    /// Starts `most` probes, one at a time with `every` between them, and handles their responses
+    /// until all have ended, the time is over, or the prober is stopped.
+    fn run(&mut self, every: Duration, most: usize, within: Duration) {
         let (mut begun, mut due) = (0, self.origin);
         loop {
             let now = Instant::now();
             if begun < most && now >= due {
                 begun += 1;
                 self.begin(now);
-                // A late one is not made up for: two at once would be a burst.
+                // A late probe is not caught up on: two at the same time would be a burst.
                 due = if now < due + every { due + every } else { now + every };
             }
             self.give_up(now);
             let left = within.saturating_sub(now - self.origin);
-            if left.is_zero() || (begun == most && self.under_way.is_empty()) {
+            if left.is_zero() || (begun == most && self.pending.is_empty()) {
                 return;
             }
             let wait = if begun < most { due.saturating_duration_since(now) } else { left };
@@ -170,24 +175,24 @@ impl<'a> Probing<'a> {
         }
     }
 
-    /// Sends a SYN. At the bound on probes under way none is begun.
+    /// Sends a SYN, unless too many probes are pending.
     fn begin(&mut self, now: Instant) {
-        if self.under_way.len() >= AT_ONCE {
+        if self.pending.len() >= MAX_PENDING {
             return;
         }
         let address = self.echo.address;
         let begun = socket::open_tcp_nonblocking(address)
             .and_then(|socket| socket::begin_connect(&socket, address).map(|()| socket));
         match begun {
-            Ok(socket) => self.under_way.push(Probe { socket, began: now, asked: None }),
+            Ok(socket) => self.pending.push(Probe { socket, began: now, asked: None }),
             Err(_) => self.found.unanswered += 1,
         }
     }
 
     fn give_up(&mut self, now: Instant) {
-        let before = self.under_way.len();
-        self.under_way.retain(|probe| now - probe.began < ANSWER_WITHIN);
-        self.unanswered(before - self.under_way.len());
+        let before = self.pending.len();
+        self.pending.retain(|probe| now - probe.began < ANSWER_WITHIN);
+        self.unanswered(before - self.pending.len());
     }
 
     fn unanswered(&mut self, count: usize) {
@@ -195,11 +200,12 @@ impl<'a> Probing<'a> {
         self.found.unanswered = self.found.unanswered.saturating_add(count);
     }
 
-    /// Waits for the next thing to happen, and does what follows from it. Whether it is to stop.
+    /// Waits for the next event and handles it. Returns whether the prober was stopped.
     fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         let stopped = self.stopped;
-        let mut wanted: [(&dyn AsFdDyn, i16); AT_ONCE + 1] = [(stopped, READABLE); AT_ONCE + 1];
-        for (slot, probe) in wanted[1..].iter_mut().zip(&self.under_way) {
+        let mut wanted: [(&dyn AsFdDyn, i16); MAX_PENDING + 1] =
+            [(stopped, READABLE); MAX_PENDING + 1];
+        for (slot, probe) in wanted[1..].iter_mut().zip(&self.pending) {
             let next = if probe.asked.is_none() { WRITABLE } else { READABLE };
             *slot = (&probe.socket, next);
         }
@@ -209,11 +215,11 @@ impl<'a> Probing<'a> {
             return Ok(true);
         }
         let mut failed = 0;
-        let under_way = std::mem::take(&mut self.under_way);
-        for (mut probe, ready) in under_way.into_iter().zip(&ready[1..]) {
-            match if *ready { self.go_on(&mut probe, now) } else { Ok(false) } {
+        let pending = std::mem::take(&mut self.pending);
+        for (mut probe, ready) in pending.into_iter().zip(&ready[1..]) {
+            match if *ready { self.advance(&mut probe, now) } else { Ok(false) } {
                 Ok(true) => {}
-                Ok(false) => self.under_way.push(probe),
+                Ok(false) => self.pending.push(probe),
                 Err(_) => failed += 1,
             }
         }
@@ -221,15 +227,15 @@ impl<'a> Probing<'a> {
         Ok(false)
     }
 
-    /// What one probe does next. Whether it is answered.
-    fn go_on(&mut self, probe: &mut Probe, now: Instant) -> io::Result<bool> {
+    /// Advances one probe. Returns whether it is complete.
+    fn advance(&mut self, probe: &mut Probe, now: Instant) -> io::Result<bool> {
         let Some(asked) = probe.asked else {
             if let Some(error) = socket::take_error(&probe.socket)? {
                 return Err(error);
             }
-            self.found.handshakes.push(self.trip(probe.began, now));
-            // In one write: a second small one would wait for the first to be acknowledged.
-            let question = [&self.echo.hello[..], b"?"].concat();
+            self.found.handshakes.push(self.round_trip(probe.began, now));
+            // In one write: Nagle's algorithm would delay a second small one.
+            let question = [&self.echo.preamble[..], b"?"].concat();
             probe.asked = Some(Instant::now());
             let written = socket::send_now(&probe.socket, &question)?;
             return if written == question.len() {
@@ -240,7 +246,7 @@ impl<'a> Probing<'a> {
         };
         match socket::receive_now(&probe.socket, &mut [0; 1]) {
             Ok(1..) => {
-                self.found.beside.push(self.trip(asked, now));
+                self.found.beside.push(self.round_trip(asked, now));
                 Ok(true)
             }
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -249,34 +255,34 @@ impl<'a> Probing<'a> {
         }
     }
 
-    fn trip(&self, from: Instant, to: Instant) -> RoundTrip {
+    fn round_trip(&self, from: Instant, to: Instant) -> RoundTrip {
         RoundTrip { at: from - self.origin, took: to - from }
     }
 
     fn end(mut self) -> Latency {
-        self.unanswered(self.under_way.len());
+        self.unanswered(self.pending.len());
         self.found
     }
 }
 
-/// Between two looks whether an echo is over.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A connection that has a place for so long has had its answer.
+/// The time between two checks whether the echo service is to end.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// How long a connection may stay open: its response is long sent.
 const SERVE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Sends back what comes, on up to 64 connections at once, until `over`. More of them wait.
+/// Echoes on up to 64 connections at the same time, until `over`. Further connections wait.
 ///
 /// # Errors
 /// The kernel's: `ENOMEM`.
 pub fn serve_echo(listener: &Listener, over: &AtomicBool) -> io::Result<()> {
     let mut served: Vec<(Stream, Instant)> = Vec::new();
     while !over.load(Ordering::Acquire) {
-        let wanted = if served.len() < AT_ONCE { READABLE } else { 0 };
-        let mut fds: [(&dyn AsFdDyn, i16); AT_ONCE + 1] = [(listener, wanted); AT_ONCE + 1];
+        let wanted = if served.len() < MAX_PENDING { READABLE } else { 0 };
+        let mut fds: [(&dyn AsFdDyn, i16); MAX_PENDING + 1] = [(listener, wanted); MAX_PENDING + 1];
         for (slot, (stream, _)) in fds[1..].iter_mut().zip(&served) {
             *slot = (stream, READABLE);
         }
-        let ready = poll::wait(fds, Some(LOOK_EVERY))?;
+        let ready = poll::wait(fds, Some(POLL_EVERY))?;
         let now = Instant::now();
         let mut place = 0;
         served.retain_mut(|(stream, since)| {
@@ -285,7 +291,7 @@ pub fn serve_echo(listener: &Listener, over: &AtomicBool) -> io::Result<()> {
             !over && (!ready[place] || send_back(stream))
         });
         if ready[0]
-            && served.len() < AT_ONCE
+            && served.len() < MAX_PENDING
             && let Ok(stream) = listener.accept_within(Duration::ZERO)
         {
             served.push((stream, now));
@@ -294,13 +300,13 @@ pub fn serve_echo(listener: &Listener, over: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the connection goes on.
+/// Echoes once. Returns whether the connection goes on.
 fn send_back(stream: &mut Stream) -> bool {
-    let mut piece = [0; 64];
-    match stream.read_now(&mut piece) {
+    let mut buffer = [0; 64];
+    match stream.read_now(&mut buffer) {
         Ok(0) => false,
-        // A peer that fills our send buffer with its own words does not wait for the answer.
-        Ok(length) => stream.write_now(&piece[..length]).is_ok_and(|written| written == length),
+        // A peer that fills our send buffer does not read its responses.
+        Ok(length) => stream.write_now(&buffer[..length]).is_ok_and(|written| written == length),
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }

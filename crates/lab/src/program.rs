@@ -1,4 +1,4 @@
-//! A program of others as a subject.
+//! Another program as a subject.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,58 +11,58 @@ use crate::foreign::{self, Connection, Ending as Ended, ForeignCommand, Launch, 
 use crate::path::PathUp;
 use crate::record::{Ending, Flow, Limited, Received, Sample, Sent};
 use crate::setting::{Command, Setting};
-use crate::subject::{Orders, Outcome, Subject};
+use crate::subject::{Outcome, RunOptions, Subject};
 
-/// How long a program may take beyond the load of our own sender.
+/// How much longer than our own sender a program may take.
 const BEYOND: Duration = Duration::from_secs(120);
-/// What the smallest connections together have of a direction's bytes may be left out of its rate:
-/// they are there to talk about it, before and after.
+/// The share of a direction's bytes that the smallest connections may have together to be left out
+/// of its rate: they are control connections.
 const ASIDE: f64 = 0.01;
 
 /// A program that is started for each run, on fresh hosts.
 pub struct Program {
-    words: Command,
+    setting: Command,
     command: ForeignCommand,
     launch: Arc<dyn Launch + Send>,
 }
 
 impl Program {
-    /// A program of the near host, and one that listens for it on the far one.
+    /// A program on the near host, with a server on the far one if there is one.
     ///
     /// # Errors
-    /// A command that is none.
-    pub fn new(words: Command, launch: Arc<dyn Launch + Send>) -> Result<Self, LabError> {
-        let command = ForeignCommand::parse(&words.near, words.far.as_deref())?;
-        Ok(Self { words, command, launch })
+    /// An invalid command.
+    pub fn new(setting: Command, launch: Arc<dyn Launch + Send>) -> Result<Self, LabError> {
+        let command = ForeignCommand::parse(&setting.near, setting.far.as_deref())?;
+        Ok(Self { setting, command, launch })
     }
 }
 
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Program").field(&self.words).finish()
+        f.debug_tuple("Program").field(&self.setting).finish()
     }
 }
 
 impl Subject for Program {
     fn setting(&self) -> Setting {
-        Setting::Command(self.words.clone())
+        Setting::Command(self.setting.clone())
     }
 
-    fn run(&self, path: &PathUp, orders: &Orders) -> Result<Outcome, LabError> {
+    fn run(&self, path: &PathUp, options: &RunOptions) -> Result<Outcome, LabError> {
         let Some(link) = path.link() else {
-            let what = "a program of others is measured between two hosts of an emulated path";
+            let what = "other programs are measured over an emulated path only";
             return Err(LabError::Unsuited(what.to_owned()));
         };
-        let limit = orders.load.time.unwrap_or_default() + BEYOND;
+        let limit = options.load.time.unwrap_or_default() + BEYOND;
         let done = foreign::run(link, &*self.launch, &self.command, limit)?;
         if done.timed_out || done.near.code != 0 {
             let end = if done.timed_out { "was stopped" } else { "failed" };
-            let said = done.near.stderr.text + &done.near.stdout.text;
-            let said: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-            let last = said[said.len().saturating_sub(3)..].join("; ");
+            let output = done.near.stderr.text + &done.near.stdout.text;
+            let output: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+            let last = output[output.len().saturating_sub(3)..].join("; ");
             return Err(LabError::Unsuited(format!(
                 "{} {end} after {:.1} s with {}: {last}",
-                self.words.near,
+                self.setting.near,
                 done.ran.as_secs_f64(),
                 done.near.code
             )));
@@ -71,7 +71,7 @@ impl Subject for Program {
     }
 }
 
-/// Both directions of all connections, those that carried bytes.
+/// The directions of all connections that carried bytes.
 fn flows(pairs: &[Pair]) -> Vec<Flow> {
     let totals = Way::BOTH.map(|way| received_on(pairs, way));
     let mut flows = Vec::new();
@@ -79,12 +79,12 @@ fn flows(pairs: &[Pair]) -> Vec<Flow> {
         let mut carried: Vec<&Pair> =
             pairs.iter().filter(|pair| side(pair, way).received > 0).collect();
         carried.sort_by_key(|pair| side(pair, way).received);
-        // A direction that only answers is all talk.
-        let talk = (total as f64) < ASIDE * totals.iter().sum::<u64>() as f64;
+        // A direction that only has responses is control.
+        let is_control = (total as f64) < ASIDE * totals.iter().sum::<u64>() as f64;
         let mut small = 0;
         for (number, pair) in carried.into_iter().enumerate() {
             small += side(pair, way).received;
-            let aside = talk || (small as f64) < ASIDE * total as f64;
+            let aside = is_control || (small as f64) < ASIDE * total as f64;
             flows.push(flow(pair, way, u32::try_from(number).unwrap_or(u32::MAX), aside));
         }
     }
@@ -134,7 +134,7 @@ fn received(pair: &Pair, way: Way, receiver: &Connection) -> Received {
         end: match (stream.fin, pair.ending) {
             (Some(true), _) | (_, Ended::Orderly) => Some(Ending::Fin),
             (_, Ended::AbortedBy(_) | Ended::Reset) => Some(Ending::Reset),
-            (_, Ended::TimedOut | Ended::Cut) => Some(Ending::Truncated),
+            (_, Ended::TimedOut | Ended::Truncated) => Some(Ending::Truncated),
             (_, Ended::Open) => None,
             _ => Some(Ending::Unknown),
         },
@@ -145,7 +145,7 @@ fn received(pair: &Pair, way: Way, receiver: &Connection) -> Received {
 }
 
 fn sent(pair: &Pair, bytes: &Stream, sender: &Connection) -> Option<Sent> {
-    // Who resets takes the last count along; what was received was sent.
+    // After a reset by the sender, its last count is lost; what was received was sent.
     let written = bytes.sent?.max(bytes.received);
     let first = sender.samples.first().map_or(sender.first_seen, |sample| sample.at);
     let last = sender.samples.last().map_or(first, |sample| sample.at);
@@ -156,12 +156,12 @@ fn sent(pair: &Pair, bytes: &Stream, sender: &Connection) -> Option<Sent> {
         writing: last.saturating_sub(first),
         level: if bytes.acked == Some(written) { "acked" } else { "sent" }.to_owned(),
         acked_bytes: bytes.acked,
-        failure: (!orderly).then(|| words(pair.ending)),
+        failure: (!orderly).then(|| setting(pair.ending)),
         congestion: sender.congestion.clone().unwrap_or_default(),
         send_buffer_bytes: sender.memory.map(|memory| memory.send_buffer),
         send_buffer_fixed: None,
-        sent_bytes: Some(written + bytes.sent_again.unwrap_or_default()),
-        resent_bytes: bytes.sent_again,
+        sent_bytes: Some(written + bytes.retransmitted.unwrap_or_default()),
+        resent_bytes: bytes.retransmitted,
         min_rtt: sender
             .info
             .and_then(|info| info.min_rtt_us)
@@ -173,7 +173,7 @@ fn sent(pair: &Pair, bytes: &Stream, sender: &Connection) -> Option<Sent> {
     })
 }
 
-fn words(ending: Ended) -> String {
+fn setting(ending: Ended) -> String {
     let host = |host| match host {
         Host::Near => "near",
         Host::Far => "far",
@@ -181,9 +181,9 @@ fn words(ending: Ended) -> String {
     match ending {
         Ended::AbortedBy(by) => format!("the {} program reset it", host(by)),
         Ended::Reset => "it was reset".to_owned(),
-        Ended::TimedOut => "the peer was silent".to_owned(),
-        Ended::Cut => "no FIN came".to_owned(),
+        Ended::TimedOut => "it timed out".to_owned(),
+        Ended::Truncated => "no FIN came".to_owned(),
         Ended::Open => "it was still open".to_owned(),
-        _ => "how it ended is not known".to_owned(),
+        _ => "its end is unknown".to_owned(),
     }
 }

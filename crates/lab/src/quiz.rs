@@ -1,5 +1,5 @@
 //! The quiz of the classic article: one program connects, writes a million bytes and closes; the
-//! other greets with a line that the first never reads, and counts. How many bytes arrive?
+//! other sends a greeting, which the first never reads, and counts. How many bytes arrive?
 
 use std::fmt;
 use std::fs::File;
@@ -17,10 +17,10 @@ use lastbyte_sys::file;
 use crate::error::LabError;
 use crate::path::PathUp;
 
-/// What the receiver says first, and the sender never reads.
+/// What the receiver sends first, and the sender never reads.
 const GREETING: &[u8] = b"220 welcome, please say hello first\r\n";
-/// How long the receiver waits for the sender, and either for the other.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long either side waits for the other.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How the sender ends its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,10 +30,10 @@ pub enum Method {
     Close,
     /// `SO_LINGER` of 30 s, then `close()`: the advice of many answers on the web.
     Linger,
-    /// `shutdown(SHUT_WR)`, read to the end, `close()`: complete, where the peer plays along; it
-    /// proves nothing and may wait for ever.
+    /// `shutdown(SHUT_WR)`, read to the end, `close()`: complete if the peer closes too; it proves
+    /// nothing and may wait for ever.
     ShutdownRead,
-    /// The bytes are a file's: `sendfile()`, then `close()`, as servers of files do.
+    /// `sendfile()` from a file, then `close()`, as file servers do.
     SendFile,
     /// [`Stream::finish`].
     Finish,
@@ -57,7 +57,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// What became of one run.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
@@ -68,7 +68,7 @@ pub struct Outcome {
     /// How the stream ended for the receiver.
     pub end: Option<End>,
     /// Whether any call of the sender reported a failure.
-    pub sender_was_told: bool,
+    pub sender_saw_error: bool,
     /// The proof, with [`Method::Finish`].
     pub receipt: Option<Receipt>,
     /// The sender's time from the first write to the end of its last call.
@@ -83,10 +83,10 @@ impl Outcome {
     }
 }
 
-/// Plays the quiz `runs` times over a path, `at_once` of them side by side.
+/// Plays the quiz `runs` times over a path, `at_once` of them at the same time.
 ///
 /// # Errors
-/// When a run could not be made: a listener or a connection failed.
+/// If a listener or a connection failed.
 pub fn play(
     path: &PathUp,
     method: Method,
@@ -119,14 +119,14 @@ fn play_once(path: &PathUp, method: Method, bytes: usize) -> Result<Outcome, Lab
     let sent = path.run(Host::Near, || send(address, method, bytes))??;
     let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let (arrived, end) = received??;
-    let Sent { written, sender_was_told, receipt, took } = sent;
-    Ok(Outcome { written, arrived, end, sender_was_told, receipt, took })
+    let Sent { written, sender_saw_error, receipt, took } = sent;
+    Ok(Outcome { written, arrived, end, sender_saw_error, receipt, took })
 }
 
 fn greet_and_count(listener: &TcpListener) -> Result<(u64, Option<End>), LabError> {
-    let mut stream = listener.accept_within(PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(LabError::Receiver)?;
-    // The sender may be gone already: what it wrote still counts.
+    let mut stream = listener.accept_within(TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(LabError::Receiver)?;
+    // The sender may have closed already: what it wrote still counts.
     let _ = stream.write_all(GREETING);
     let mut chunk = vec![0; 65_536];
     while let Ok(1..) = stream.read(&mut chunk) {}
@@ -135,13 +135,13 @@ fn greet_and_count(listener: &TcpListener) -> Result<(u64, Option<End>), LabErro
 
 struct Sent {
     written: u64,
-    sender_was_told: bool,
+    sender_saw_error: bool,
     receipt: Option<Receipt>,
     took: Duration,
 }
 
 fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, LabError> {
-    let mut stream = Stream::connect_with(address, &ConnectOptions::default().within(PATIENCE))?;
+    let mut stream = Stream::connect_with(address, &ConnectOptions::default().within(TIMEOUT))?;
     let content = vec![0x5A; bytes];
     let mut file = file::in_memory().map_err(LabError::File)?;
     if method == Method::SendFile {
@@ -168,11 +168,12 @@ fn send(address: SocketAddr, method: Method, bytes: usize) -> Result<Sent, LabEr
             Err(error) => (Err(io::Error::other(error.to_string())), Some(error.receipt)),
         },
     };
-    let sender_was_told = wrote.is_err() || ended.is_err();
-    Ok(Sent { written, sender_was_told, receipt, took: started.elapsed() })
+    let sender_saw_error = wrote.is_err() || ended.is_err();
+    Ok(Sent { written, sender_saw_error, receipt, took: started.elapsed() })
 }
 
-/// Sends what a file holds, which the kernel takes without a copy. Returns how many bytes it took.
+/// Sends a file's content without a copy through the program. Returns how many bytes the kernel
+/// accepted.
 fn send_file(file: &File, tcp: &impl AsFd, most: usize) -> (io::Result<()>, u64) {
     let mut offset = 0;
     let sent = loop {

@@ -1,8 +1,6 @@
-//! What an experiment brought, as plain data: the same in memory, in a file, and from a far host.
+//! The results of an experiment, as plain data: the same in memory, in a file, and from a far host.
 //!
 //! Keys carry their units. Times are written in seconds, with fractions.
-
-mod file;
 
 use std::time::Duration;
 
@@ -10,19 +8,18 @@ use lastbyte_core::sample::LimitedBy;
 use lastbyte_link::Way;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Load, Rounds};
+use crate::load::{Load, Rounds};
+use crate::seconds;
 use crate::setting::Setting;
-
-pub use file::{Line, ReadError, RunLine, SummaryLine, read};
 
 /// The version of the records that this program writes, and the one that it reads.
 pub const SCHEMA: u32 = 2;
 
-/// All that is known of an experiment.
+/// An experiment with its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Experiment {
-    /// What was to be done, where, by what.
+    /// What was planned, over which path, by which program.
     pub about: About,
     /// The runs that count, in the order in which they ended.
     pub runs: Vec<Run>,
@@ -34,7 +31,7 @@ pub struct Experiment {
     pub ended: Ended,
 }
 
-/// What was to be done, where, by what.
+/// What was planned, over which path, by which program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct About {
@@ -44,12 +41,12 @@ pub struct About {
     pub version: String,
     /// The kernel's release, as `uname -r` has it.
     pub kernel: String,
-    /// When it began, in seconds since 1970. For the reader: nothing is measured by it.
+    /// When it began, in seconds since 1970. For readers only: no measurement uses it.
     pub began_unix_s: u64,
-    /// The words of the command line that made it.
+    /// The command line that started it, by argument.
     pub command: Vec<String>,
     /// Where.
-    pub path: PathWords,
+    pub path: PathDescription,
     /// What was compared.
     pub subjects: Vec<Setting>,
     /// How much each run sent.
@@ -64,30 +61,31 @@ pub struct About {
     pub parallel: usize,
 }
 
-/// A path in words and figures.
+/// A path, described in a sentence and in figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct PathWords {
+pub struct PathDescription {
     /// Its name: `loopback`, a scenario's, or a host's.
     pub name: String,
     /// Whether it was emulated.
     pub emulated: bool,
-    /// What a reader wants to know of it.
-    pub words: String,
-    /// The round trip with empty queues, where the path was made to have one.
-    #[serde(rename = "rtt_s", with = "seconds_or_none")]
+    /// The description, a sentence.
+    #[serde(rename = "words")]
+    pub description: String,
+    /// The round-trip time with empty queues, if the path has a configured one.
+    #[serde(rename = "rtt_s", with = "seconds::optional")]
     pub rtt: Option<Duration>,
     /// The rate up, IP bytes.
     pub up_bits_per_s: Option<u64>,
     /// The rate down, IP bytes.
     pub down_bits_per_s: Option<u64>,
-    /// The most TCP payload that can go up.
+    /// The highest rate of TCP payload up, after the headers of its packets.
     pub up_limit_bits_per_s: Option<f64>,
-    /// The most TCP payload that can go down.
+    /// The highest rate of TCP payload down.
     pub down_limit_bits_per_s: Option<f64>,
-    /// What may wait on the way up.
+    /// The limit of the queue up.
     pub up_queue_bytes: Option<u64>,
-    /// The share of packets lost on the way up, 0 to 1.
+    /// The share of packets lost in the direction up, 0 to 1.
     pub up_loss_share: Option<f64>,
 }
 
@@ -95,17 +93,17 @@ pub struct PathWords {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Run {
-    /// The place of its subject in the plan.
+    /// The index of its subject in the plan.
     pub subject: usize,
-    /// Which round, from 0.
+    /// Its round, counted from 0.
     pub round: u32,
     /// Its connections.
     pub flows: Vec<Flow>,
-    /// Round trips beside and inside the load, where they were probed.
+    /// Round-trip times beside and inside the load, if they were probed.
     pub latency: Option<Latency>,
-    /// What the link did, where there was one.
-    pub link: Option<LinkWords>,
-    /// How often it was made before, and did not count because its link missed its promise.
+    /// The link's own counts, if the path was emulated.
+    pub link: Option<LinkFigures>,
+    /// How often this run was repeated because its link broke its promise.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeated: u32,
 }
@@ -117,13 +115,13 @@ fn is_zero(number: &u32) -> bool {
 /// A run that does not count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Void {
-    /// The place of its subject in the plan.
+    /// The index of its subject in the plan.
     pub subject: usize,
-    /// Which round, from 0.
+    /// Its round, counted from 0.
     pub round: u32,
-    /// Why not.
+    /// The reason.
     pub why: String,
-    /// Whether it was one beside a flow of cubic.
+    /// Whether it was a run beside a flow of cubic.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beside: bool,
 }
@@ -132,52 +130,53 @@ pub struct Void {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ended {
-    /// How many rounds were made.
+    /// Rounds completed.
     pub rounds: u32,
-    /// Whether the order of the subjects is settled; `None` where it was not asked.
+    /// Whether the order of the subjects is settled; `None` if the number of rounds was fixed.
     pub settled: Option<bool>,
-    /// What ended it before its time, where something did.
-    pub cut: Option<String>,
+    /// What ended it early, if anything did.
+    #[serde(rename = "cut")]
+    pub interrupted: Option<String>,
 }
 
-/// One connection of a run: what its receiver counted, and what its sender knows.
+/// One connection of a run: the receiver's counts and the sender's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Flow {
-    /// Which way the bytes went.
+    /// The direction of the bytes.
     pub way: Way,
-    /// Which of the connections of that way, from 0.
+    /// The index of the connection in its direction, from 0.
     pub stream: u32,
-    /// Whether it is there to talk about the load, and not in its rate: programs of others do that.
+    /// Whether it is a control connection, which the rate leaves out: other programs open such.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub aside: bool,
-    /// What the receiver counted: this is the result. `None` when its host could not tell.
+    /// The receiver's counts: this is the result. `None` if its host has none.
     pub received: Option<Received>,
-    /// What the sender knows.
+    /// The sender's counts.
     pub sent: Option<Sent>,
 }
 
-/// What a receiver counted.
+/// A receiver's counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Received {
     /// Bytes read.
     #[serde(rename = "received_bytes")]
     pub bytes: u64,
-    /// When the connection was there, since the run began on the receiver's host.
+    /// When the connection was established, since the run began on the receiver's host.
     #[serde(rename = "began_s", with = "seconds")]
     pub began: Duration,
     /// From then to the last byte.
     #[serde(rename = "received_s", with = "seconds")]
     pub time: Duration,
-    /// How the stream ended; `None` where its end was not seen.
+    /// How the stream ended; `None` if no end was observed.
     pub end: Option<Ending>,
     /// Bytes read in each tenth of a second.
     #[serde(rename = "received_bytes_per_100_ms")]
     pub tenths: Vec<u64>,
     /// The receive buffer as granted, the kernel's overhead included.
     pub receive_buffer_bytes: Option<u32>,
-    /// Answers that came back through the load, by the time since the connection was there: see
+    /// Round trips through the load, timed from when the connection was established: see
     /// [`Latency::inside`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<RoundTrip>,
@@ -192,45 +191,45 @@ pub enum Ending {
     Fin,
     /// A reset.
     Reset,
-    /// Before its time.
+    /// The stream ended before its end was sent.
     Truncated,
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
 }
 
-/// What a sender knows.
+/// A sender's counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sent {
-    /// Bytes that `write` accepted; with a program of others, bytes that its kernel sent.
+    /// Bytes that `write` accepted; with another program, bytes that its kernel sent.
     #[serde(rename = "written_bytes")]
     pub written: u64,
     /// From the first write to the last one's return.
     #[serde(rename = "writing_s", with = "seconds")]
     pub writing: Duration,
-    /// How far all of it came, in the words of `Delivery`.
+    /// How far all bytes are proven to have come, as `Delivery` prints it.
     pub level: String,
     /// Bytes that the receiver's kernel acknowledged.
     pub acked_bytes: Option<u64>,
-    /// Why less was proven than that the receiver's kernel has it all and ended too.
+    /// Why `Delivery::Closed` was not proven.
     pub failure: Option<String>,
     /// The congestion control in use, as read back.
     pub congestion: String,
     /// The send buffer as granted, the kernel's overhead included.
     pub send_buffer_bytes: Option<u32>,
-    /// Whether the send buffer was fixed, so that the kernel did not size it.
+    /// Whether the send buffer was fixed, so that the kernel did not autotune it.
     pub send_buffer_fixed: Option<bool>,
-    /// Bytes put on the wire, repetitions included.
+    /// Bytes sent, retransmissions included.
     pub sent_bytes: Option<u64>,
-    /// Repetitions among them.
+    /// Bytes retransmitted.
     pub resent_bytes: Option<u64>,
-    /// The smallest round trip that the sender's kernel saw.
-    #[serde(rename = "min_rtt_s", with = "seconds_or_none")]
+    /// The smallest round-trip time that the sender's kernel measured.
+    #[serde(rename = "min_rtt_s", with = "seconds::optional")]
     pub min_rtt: Option<Duration>,
     /// The share of time under each limit.
     #[serde(rename = "limited_share")]
     pub limited: Limited,
-    /// The kernel's view, every 100 ms.
+    /// Samples of `TCP_INFO`, every 100 ms.
     pub samples: Vec<Sample>,
 }
 
@@ -247,7 +246,7 @@ pub struct Limited {
     pub unknown: f64,
 }
 
-/// The kernel's view of a sending socket at one time.
+/// A sample of a sending socket's `TCP_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sample {
@@ -256,29 +255,29 @@ pub struct Sample {
     pub at: Duration,
     /// The congestion window.
     pub cwnd_bytes: u64,
-    /// In flight.
+    /// Bytes in flight.
     pub unacked_bytes: u64,
-    /// The smoothed round trip.
+    /// The smoothed round-trip time.
     pub rtt_us: u32,
     /// Written and not yet sent.
     pub notsent_bytes: Option<u32>,
-    /// The rate at which the kernel spaces packets out; `None` where nothing paces.
+    /// The pacing rate; `None` without pacing.
     pub pacing_bytes_per_s: Option<u64>,
-    /// The rate at which bytes were last delivered.
+    /// The kernel's delivery rate.
     pub delivery_bytes_per_s: Option<u64>,
-    /// Repetitions so far.
+    /// Bytes retransmitted so far.
     pub resent_bytes: Option<u64>,
-    /// The receiver's window.
+    /// The receive window.
     pub peer_window_bytes: Option<u32>,
-    /// What held the sender back most since the sample before.
-    pub limited_by: Option<LimitWord>,
+    /// What limited the sender for most of the time since the previous sample.
+    pub limited_by: Option<LimitKind>,
 }
 
-/// [`LimitedBy`], as it is written.
+/// [`LimitedBy`], with the names that records use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "as in `LimitedBy`")]
-pub enum LimitWord {
+pub enum LimitKind {
     Application,
     SendBuffer,
     ReceiveWindow,
@@ -287,61 +286,61 @@ pub enum LimitWord {
     Unknown,
 }
 
-/// Round trips while the load was on.
+/// Round-trip times while the load ran.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Latency {
-    /// Before the load: handshakes, and questions and answers.
-    #[serde(rename = "idle_s", with = "many_seconds")]
+    /// Before the load: handshakes, and requests with their responses.
+    #[serde(rename = "idle_s", with = "seconds::list")]
     pub idle: Vec<Duration>,
-    /// How long the load was on: until the first of its senders had written all of its part.
+    /// How long the load ran: until the first of its senders had written all of its part.
     #[serde(rename = "load_s", with = "seconds")]
     pub load: Duration,
     /// Handshakes of new connections.
     pub handshakes: Vec<RoundTrip>,
-    /// Question and answer on these new connections, beside the load.
+    /// Request and response on these new connections, beside the load.
     pub beside: Vec<RoundTrip>,
-    /// Question and answer on a connection that carries the load: through its send buffer too.
+    /// Request and response on a connection that carries the load, through its send buffer too.
     pub inside: Vec<RoundTrip>,
-    /// Connections that had no answer when the run ended, or for ten seconds.
+    /// Connections without a response when the run ended, or within ten seconds.
     pub unanswered: u32,
 }
 
-/// A round trip, and when it began.
+/// A round trip and its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundTrip {
     /// Since the load began.
     #[serde(rename = "at_s", with = "seconds")]
     pub at: Duration,
-    /// From the question to the answer.
+    /// From the request to the response.
     #[serde(rename = "took_s", with = "seconds")]
     pub took: Duration,
 }
 
-/// What a link did, and how true it was.
+/// A link's report of itself: its counts and its lateness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct LinkWords {
+pub struct LinkFigures {
     /// From the near host to the far one.
-    pub up: LinkWay,
+    pub up: LinkDirection,
     /// From the far host to the near one.
-    pub down: LinkWay,
-    /// Packets that the devices dropped unasked.
+    pub down: LinkDirection,
+    /// Packets that the devices dropped, which the scenario did not ask for.
     pub device_drops_packets: u64,
-    /// How late packets were delivered: half of them at most this.
+    /// How late packets were delivered: 50 % at most this.
     pub late_p50_ms: f64,
-    /// 99 of 100 at most this.
+    /// 99 % of packets were at most this late.
     pub late_p99_ms: f64,
-    /// The latest.
+    /// The latest packet.
     pub late_max_ms: f64,
     /// Processor time spent on carrying packets.
     pub cpu_s: f64,
 }
 
-/// What a link did in one direction, all as asked.
+/// A link's counts of one direction, all as the scenario asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "as in `lastbyte_link::DirectionReport`")]
-pub struct LinkWay {
+pub struct LinkDirection {
     #[serde(rename = "arrived_packets")]
     pub packets: u64,
     #[serde(rename = "arrived_bytes")]
@@ -354,19 +353,19 @@ pub struct LinkWay {
     pub queued_p99_ms: f64,
 }
 
-/// A run of one congestion control beside a flow of cubic, both over the whole time.
+/// A run of one subject beside a flow of cubic, both sending all the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Beside {
-    /// The place of the subject in the plan.
+    /// The index of the subject in the plan.
     pub subject: usize,
-    /// Which round, from 0.
+    /// Its round, counted from 0.
     pub round: u32,
-    /// The queue in multiples of the bandwidth-delay product; `None` where it is as it is.
+    /// The queue's length in bandwidth-delay products; `None` for the scenario's own.
     pub queue_bdp: Option<f64>,
-    /// What the subject's receiver got while both were there.
+    /// The subject's rate at the receiver while both sent.
     pub subject_bits_per_s: f64,
-    /// What cubic's receiver got meanwhile.
+    /// Cubic's rate at the receiver over the same time.
     pub cubic_bits_per_s: f64,
 }
 
@@ -378,7 +377,7 @@ impl Run {
         Way::BOTH.iter().filter_map(|way| self.received_bits_per_s_on(*way)).sum()
     }
 
-    /// The receivers' bytes over the receivers' time of one direction; `None` where it has no load.
+    /// The receivers' bytes over the receivers' time of one direction; `None` if it has no load.
     #[must_use]
     pub fn received_bits_per_s_on(&self, way: Way) -> Option<f64> {
         let received: Vec<&Received> = self.received_on(way).collect();
@@ -395,7 +394,7 @@ impl Run {
             .filter_map(|flow| flow.received.as_ref())
     }
 
-    /// What a sender that believes `write` would claim, in bit/s.
+    /// The rate by the sender's `write` calls, in bit/s: what a sender would claim.
     #[must_use]
     pub fn claimed_bits_per_s(&self) -> f64 {
         let claimed = |sent: &Sent| per_second(sent.written, sent.writing);
@@ -414,7 +413,7 @@ impl Run {
         self.flows.iter().filter_map(|flow| flow.sent.as_ref()).map(|sent| sent.written).sum()
     }
 
-    /// What the senders of the load know.
+    /// The senders' counts of the load.
     pub fn sent(&self) -> impl Iterator<Item = &Sent> {
         self.flows.iter().filter(|flow| !flow.aside).filter_map(|flow| flow.sent.as_ref())
     }
@@ -431,30 +430,29 @@ impl Run {
             .unwrap_or_default()
     }
 
-    /// Whether every byte written was received, on every connection, with a clean end and a proof
-    /// of it.
+    /// Whether every byte written was received, on every connection, with a FIN and a proof.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.flows.is_empty() && self.flows.iter().all(Flow::is_complete)
     }
 
-    /// The share of the bytes put on the wire that were repetitions, 0 to 1.
+    /// The share of retransmissions in the bytes sent, 0 to 1.
     #[must_use]
     pub fn resent_share(&self) -> Option<f64> {
         let (sent, resent) = self.sent_and_resent()?;
         Some(resent as f64 / sent.max(1) as f64)
     }
 
-    /// The share of the bytes put on the wire that were repeated although the link had dropped
-    /// nothing for it; `None` where nobody knows what the link dropped.
+    /// The share of the bytes sent that were retransmitted although the link had dropped no such
+    /// packet; `None` without the link's counts.
     #[must_use]
     pub fn resent_needlessly_share(&self) -> Option<f64> {
         let (sent, resent) = self.sent_and_resent()?;
         let link = self.link.as_ref()?;
         let loaded = |way| self.flows.iter().any(|flow| flow.way == way);
-        let dropped = |way: &LinkWay| {
+        let dropped = |way: &LinkDirection| {
             let packets = way.lost_packets + way.dropped_packets + way.policed_packets;
-            // Packets of the loaded direction are full ones but for a few.
+            // Nearly all packets of the loaded direction are full.
             packets as f64 * way.bytes as f64 / way.packets.max(1) as f64
         };
         let of = |way, link| if loaded(way) { dropped(link) } else { 0.0 };
@@ -468,7 +466,7 @@ impl Run {
         sum.flatten()
     }
 
-    /// The smallest round trip that a sender's kernel saw.
+    /// The smallest round-trip time that a sender's kernel measured.
     #[must_use]
     pub fn min_rtt(&self) -> Option<Duration> {
         self.sent().filter_map(|sent| sent.min_rtt).min()
@@ -476,7 +474,7 @@ impl Run {
 }
 
 impl Flow {
-    /// Whether every byte written was received, with a clean end and a proof of it.
+    /// Whether every byte written was received, with a FIN and a proof.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let (Some(received), Some(sent)) = (&self.received, &self.sent) else { return false };
@@ -484,25 +482,55 @@ impl Flow {
             && received.end == Some(Ending::Fin)
             && sent.failure.is_none()
     }
+
+    /// Whether figures of another host can be summed: none is so large that a sum would overflow.
+    #[must_use]
+    pub fn is_plausible(&self, streams: u32) -> bool {
+        const MAX_TIME: Duration = Duration::from_secs(1 << 20);
+        const MAX_BYTES: u64 = 1 << 50;
+        let time = |time: &Duration| *time <= MAX_TIME;
+        let received = self.received.as_ref().is_none_or(|received| {
+            time(&received.began)
+                && time(&received.time)
+                && received.bytes <= MAX_BYTES
+                && received.tenths.iter().all(|bytes| *bytes <= MAX_BYTES)
+                && received.answers.iter().all(|trip| time(&trip.at) && time(&trip.took))
+        });
+        let sent = self.sent.as_ref().is_none_or(|sent| {
+            let bytes = [Some(sent.written), sent.acked_bytes, sent.sent_bytes, sent.resent_bytes];
+            let shares = sent.limited.shares();
+            let bytes_of = |sample: &Sample| {
+                [sample.cwnd_bytes, sample.unacked_bytes, sample.resent_bytes.unwrap_or(0)]
+            };
+            time(&sent.writing)
+                && sent.min_rtt.as_ref().is_none_or(time)
+                && bytes.into_iter().flatten().all(|bytes| bytes <= MAX_BYTES)
+                && shares.iter().all(|(_, share)| (0.0..=1.001).contains(share))
+                && sent.samples.iter().all(|sample| {
+                    time(&sample.at) && bytes_of(sample).iter().all(|bytes| *bytes <= MAX_BYTES)
+                })
+        });
+        self.stream < streams && received && sent
+    }
 }
 
 impl Limited {
     /// The shares with their names.
     #[must_use]
-    pub fn shares(&self) -> [(LimitWord, f64); 6] {
+    pub fn shares(&self) -> [(LimitKind, f64); 6] {
         [
-            (LimitWord::Application, self.application),
-            (LimitWord::SendBuffer, self.send_buffer),
-            (LimitWord::ReceiveWindow, self.receive_window),
-            (LimitWord::CongestionWindow, self.congestion_window),
-            (LimitWord::Pacing, self.pacing),
-            (LimitWord::Unknown, self.unknown),
+            (LimitKind::Application, self.application),
+            (LimitKind::SendBuffer, self.send_buffer),
+            (LimitKind::ReceiveWindow, self.receive_window),
+            (LimitKind::CongestionWindow, self.congestion_window),
+            (LimitKind::Pacing, self.pacing),
+            (LimitKind::Unknown, self.unknown),
         ]
     }
 
     /// The limit with the largest share; `None` where nothing was sampled.
     #[must_use]
-    pub fn first(&self) -> Option<(LimitWord, f64)> {
+    pub fn first(&self) -> Option<(LimitKind, f64)> {
         let largest = self.shares().into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
         largest.filter(|(_, share)| *share > 0.0)
     }
@@ -523,7 +551,7 @@ impl Limited {
     }
 }
 
-impl From<LimitedBy> for LimitWord {
+impl From<LimitedBy> for LimitKind {
     fn from(limit: LimitedBy) -> Self {
         match limit {
             LimitedBy::Application => Self::Application,
@@ -536,8 +564,8 @@ impl From<LimitedBy> for LimitWord {
     }
 }
 
-impl LimitWord {
-    /// In the words of `ss -i`, which are short.
+impl LimitKind {
+    /// The short name, as `ss -i` has it.
     #[must_use]
     pub fn short(self) -> &'static str {
         match self {
@@ -554,60 +582,4 @@ impl LimitWord {
 fn per_second(bytes: u64, time: Duration) -> f64 {
     let seconds = time.as_secs_f64();
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
-}
-
-/// A time as seconds; anything that is none is refused.
-pub(crate) mod seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        time.as_secs_f64().serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        checked(f64::deserialize(from)?)
-    }
-
-    pub(super) fn checked<E: serde::de::Error>(seconds: f64) -> Result<Duration, E> {
-        Duration::try_from_secs_f64(seconds).map_err(E::custom)
-    }
-}
-
-/// A time that may be missing.
-pub(crate) mod seconds_or_none {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(
-        time: &Option<Duration>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        time.map(|time| time.as_secs_f64()).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        Option::<f64>::deserialize(from)?.map(super::seconds::checked).transpose()
-    }
-}
-
-/// Several times.
-pub(crate) mod many_seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(times: &[Duration], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(times.iter().map(Duration::as_secs_f64))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<Duration>, D::Error> {
-        Vec::<f64>::deserialize(from)?.into_iter().map(super::seconds::checked).collect()
-    }
 }

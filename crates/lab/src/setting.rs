@@ -1,4 +1,4 @@
-//! One setting under test.
+//! Settings under test.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,24 +8,24 @@ use lastbyte_socket::SocketOptions;
 use lastbyte_units::{BitRate, ByteSize};
 use serde::{Deserialize, Serialize};
 
-/// What a subject is, in words that can be kept and compared.
+/// What a subject is, in a form that can be stored and compared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
     /// Our own sender.
     Own(Settings),
-    /// A program of others.
+    /// Another program.
     Command(Command),
 }
 
-/// How our own sender and receiver are set.
+/// The settings of our own sender and receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Settings {
     /// The sender's congestion control, by name.
     pub congestion: String,
     /// The buffers of both sides.
     pub buffers: Buffers,
-    /// Which way the bytes go.
+    /// The direction of the bytes.
     pub direction: Direction,
     /// How many connections share the load.
     pub streams: u32,
@@ -37,7 +37,7 @@ pub struct Settings {
         skip_serializing_if = "Option::is_none"
     )]
     pub pacing: Option<BitRate>,
-    /// How much may be written and not yet sent (`TCP_NOTSENT_LOWAT`).
+    /// The limit of bytes written and not yet sent (`TCP_NOTSENT_LOWAT`).
     #[serde(
         rename = "notsent_lowat_bytes",
         with = "exact_size",
@@ -45,7 +45,7 @@ pub struct Settings {
         skip_serializing_if = "Option::is_none"
     )]
     pub notsent_lowat: Option<ByteSize>,
-    /// How fast the sending program has something to write.
+    /// The rate at which the sending program writes.
     #[serde(
         rename = "write_bits_per_s",
         with = "exact_rate",
@@ -53,7 +53,7 @@ pub struct Settings {
         skip_serializing_if = "Option::is_none"
     )]
     pub write_rate: Option<BitRate>,
-    /// How fast the receiving program reads.
+    /// The rate at which the receiving program reads.
     #[serde(
         rename = "read_bits_per_s",
         with = "exact_rate",
@@ -63,12 +63,12 @@ pub struct Settings {
     pub read_rate: Option<BitRate>,
 }
 
-/// A program of others, as it is started on the two hosts.
+/// Another program, by the commands that start it on the two hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Command {
-    /// On the near host: its end is the end of the run.
+    /// The command on the near host; the run ends with it.
     pub near: String,
-    /// On the far host, where it listens.
+    /// The command on the far host, a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far: Option<String>,
 }
@@ -128,7 +128,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What is not as usual is said, the rest is not.
+/// Prints what differs from the defaults.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.congestion, self.buffers)?;
@@ -152,7 +152,7 @@ impl fmt::Display for Settings {
     }
 }
 
-/// Which way the bytes of a run go.
+/// The direction of a run's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -161,12 +161,12 @@ pub enum Direction {
     Up,
     /// From the far host to the near one.
     Down,
-    /// Both at once, on connections of their own.
+    /// Both at the same time, on separate connections.
     Both,
 }
 
 impl Direction {
-    /// The single ways that it has.
+    /// The single directions in it.
     #[must_use]
     pub fn ways(self) -> &'static [Way] {
         match self {
@@ -187,7 +187,7 @@ impl fmt::Display for Direction {
     }
 }
 
-/// A direction that is not written as one.
+/// Text that is no direction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no direction: write up, down or both")]
 pub struct DirectionError(String);
@@ -208,15 +208,16 @@ impl FromStr for Direction {
 /// How buffers are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Buffers {
-    /// The kernel sizes them, within the machine's limits.
+    /// Autotuned by the kernel, within the machine's limits.
     Auto,
-    /// The kernel sizes them, up to this maximum (`net.ipv4.tcp_wmem` and `tcp_rmem` of the hosts).
+    /// Autotuned by the kernel up to this maximum (`net.ipv4.tcp_wmem` and `tcp_rmem` of the
+    /// hosts).
     AutoUpTo(ByteSize),
-    /// Fixed by hand: `SO_SNDBUF` at the sender, `SO_RCVBUF` at the receiver.
+    /// Fixed: `SO_SNDBUF` at the sender, `SO_RCVBUF` at the receiver.
     Fixed(ByteSize),
 }
 
-/// Buffers that are written in no known way.
+/// Text that is no buffer setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no buffer setting: write auto, auto:8MiB (the kernel sizes them up to that), or a \
@@ -253,7 +254,7 @@ impl fmt::Display for Buffers {
     }
 }
 
-/// As it is written: `auto`, `auto:8MiB`, `128KiB`.
+/// In the syntax of the option: `auto`, `auto:8MiB`, `128KiB`.
 impl Serialize for Buffers {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -272,7 +273,7 @@ impl<'de> Deserialize<'de> for Buffers {
     }
 }
 
-/// A rate as its number of bit/s: its text is rounded.
+/// A rate as its number of bit/s, because its text is rounded.
 mod exact_rate {
     use lastbyte_units::BitRate;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -292,7 +293,7 @@ mod exact_rate {
     }
 }
 
-/// A size as its number of bytes: its text is rounded.
+/// A size as its number of bytes, because its text is rounded.
 mod exact_size {
     use lastbyte_units::ByteSize;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,4 +1,4 @@
-//! What can be measured: our own sender, and whatever else moves bytes over a path.
+//! What can be measured: our own sender, and any program that moves bytes over a path.
 
 use std::fmt;
 use std::io::Write;
@@ -11,43 +11,43 @@ use lastbyte_socket::ConnectOptions;
 use lastbyte_socket::blocking::Stream;
 
 use crate::error::LabError;
-use crate::far::{Purpose, Task, Token};
-use crate::flow::{self, Reading, STALLED};
+use crate::flow::{self, ReceiveOptions, RequestSchedule, STALLED};
+use crate::load::Load;
 use crate::path::PathUp;
-use crate::plan::Load;
-use crate::probe::Prober;
+use crate::probe::{Echo, Prober};
 use crate::record::{Flow, Latency};
 use crate::setting::{Buffers, Setting, Settings};
+use crate::task::{Purpose, Task, Token};
 
 /// Something that moves bytes over a path.
 pub trait Subject: fmt::Debug + Send + Sync {
-    /// What it is, in words that can be kept and compared.
+    /// What it is, in a form that can be stored and compared.
     fn setting(&self) -> Setting;
 
-    /// Moves a load over a path that nothing else uses meanwhile, and says what came of it.
+    /// Moves a load over a path that nothing else uses at the same time, and returns the result.
     ///
     /// # Errors
-    /// When the run could not be made. A connection that was cut is no error: it is in the result.
-    fn run(&self, path: &PathUp, orders: &Orders) -> Result<Outcome, LabError>;
+    /// If the run failed. A connection that was reset is no error: it is in the result.
+    fn run(&self, path: &PathUp, options: &RunOptions) -> Result<Outcome, LabError>;
 }
 
-/// What a run is to be.
+/// How a run is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Orders {
+pub struct RunOptions {
     /// How much to send.
     pub load: Load,
-    /// Whether to probe round trips meanwhile.
+    /// Whether to probe round-trip times.
     pub latency: bool,
     /// The receiver's port; 0 lets the kernel choose.
     pub port: u16,
 }
 
-/// What a subject brought.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Its connections.
     pub flows: Vec<Flow>,
-    /// Round trips, where they were probed.
+    /// Round-trip times, if they were probed.
     pub latency: Option<Latency>,
 }
 
@@ -56,16 +56,16 @@ impl Subject for Settings {
         Setting::Own(self.clone())
     }
 
-    fn run(&self, path: &PathUp, orders: &Orders) -> Result<Outcome, LabError> {
+    fn run(&self, path: &PathUp, options: &RunOptions) -> Result<Outcome, LabError> {
         prepare(path, self)?;
-        let task = Task { settings: self.clone(), load: orders.load, latency: orders.latency };
-        let far = path.far(&task, orders.port)?;
+        let task = Task { settings: self.clone(), load: options.load, latency: options.latency };
+        let far = path.far(&task, options.port)?;
         let (address, token) = (far.address(), far.token());
-        let prober = match orders.latency {
-            true => Some(Prober::start(path, path.echo(address, &token))?),
+        let prober = match options.latency {
+            true => Some(Prober::start(path, Echo::of_run(path, address, &token))?),
             false => None,
         };
-        let peer = Peer { address, token, run_began: Instant::now() };
+        let peer = FarHost { address, token, run_began: Instant::now() };
         let threads: Vec<_> = self
             .direction
             .ways()
@@ -83,7 +83,7 @@ impl Subject for Settings {
     }
 }
 
-/// Sets the maxima of the kernel's own sizing where they are asked for.
+/// Sets the maxima of autotuning, if the settings have them.
 fn prepare(path: &PathUp, settings: &Settings) -> Result<(), LabError> {
     let Buffers::AutoUpTo(limit) = settings.buffers else { return Ok(()) };
     if path.link().is_none() {
@@ -101,14 +101,14 @@ fn prepare(path: &PathUp, settings: &Settings) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The least, the first and the greatest size of a buffer that the kernel sizes.
+/// The minimum, initial and maximum size of an autotuned buffer.
 fn sizes(first: u64, limit: u64) -> String {
     format!("{} {} {limit}", limit.min(4096), first.min(limit))
 }
 
 /// The far host of a run.
 #[derive(Clone, Copy)]
-struct Peer {
+struct FarHost {
     address: SocketAddr,
     token: Token,
     run_began: Instant,
@@ -121,7 +121,7 @@ fn start(
     path: &PathUp,
     (way, stream): (Way, u32),
     task: &Task,
-    peer: Peer,
+    peer: FarHost,
 ) -> Result<NearThread, LabError> {
     let task = task.clone();
     let name = match way {
@@ -135,7 +135,7 @@ fn start(
     Ok(path.spawn(Host::Near, name, work)?)
 }
 
-fn send(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
+fn send(peer: FarHost, number: u32, task: &Task) -> Result<Flow, LabError> {
     let settings = &task.settings;
     let stream = connect(peer, Purpose::Up(number), task)?;
     let load = task.load.share(number, settings.streams);
@@ -143,22 +143,22 @@ fn send(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
     Ok(Flow { way: Way::Up, stream: number, aside: false, received: None, sent: Some(sent) })
 }
 
-fn receive(peer: Peer, number: u32, task: &Task) -> Result<Flow, LabError> {
+fn receive(peer: FarHost, number: u32, task: &Task) -> Result<Flow, LabError> {
     let settings = &task.settings;
     let stream = connect(peer, Purpose::Down(number), task)?;
-    let reading = Reading {
+    let reading = ReceiveOptions {
         run_began: peer.run_began,
         rate: settings.read_rate,
-        asks: task.asks(number),
+        requests: RequestSchedule::of(task, number),
         most_bytes: task.load.share(number, settings.streams).bytes,
         until: flow::until(task.load),
-        given_up: None,
+        run: None,
     };
     let received = flow::receive(stream, &reading)?;
     Ok(Flow { way: Way::Down, stream: number, aside: false, received: Some(received), sent: None })
 }
 
-fn connect(peer: Peer, purpose: Purpose, task: &Task) -> Result<Stream, LabError> {
+fn connect(peer: FarHost, purpose: Purpose, task: &Task) -> Result<Stream, LabError> {
     let settings = &task.settings;
     let tune = match purpose {
         Purpose::Up(_) => settings.sender(),
@@ -178,11 +178,11 @@ fn joined(thread: NearThread) -> Result<Flow, LabError> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
 }
 
-/// Puts the two sides of each connection together.
+/// Joins the two hosts' records of each connection.
 fn merged(mut near: Vec<Flow>, far: Vec<Flow>) -> Vec<Flow> {
     for other in far {
         let same = |flow: &&mut Flow| (flow.way, flow.stream) == (other.way, other.stream);
-        // The near host knows all connections that there were.
+        // The near host has a record of every connection.
         if let Some(flow) = near.iter_mut().find(same) {
             flow.received = flow.received.take().or(other.received);
             flow.sent = flow.sent.take().or(other.sent);

@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lastbyte_lab::fairness::{Share, beside, fairness};
+use lastbyte_lab::fairness::{beside, fairness};
 use lastbyte_lab::{
-    Buffers, Direction, Event, Fairness, LabError, Load, Path, Plan, Rounds, Settings, Subject,
+    Buffers, Direction, Event, Fairness, LabError, Load, Path, Plan, Rounds, Settings, Share,
+    Subject,
 };
 use lastbyte_link::{LinkError, Scenario};
 

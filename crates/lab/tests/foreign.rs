@@ -111,7 +111,10 @@ fn repeated_bytes_are_counted_once_and_told_of() {
     server.join().unwrap();
     let pair = only(&foreign);
     assert_eq!((pair.up.received, pair.up.sent, pair.up.exact), (1_000_000, Some(1_000_000), true));
-    assert!(pair.up.sent_again.unwrap() > 0, "1 % of 700 segments is none by 1 in 1,000: {pair:?}");
+    assert!(
+        pair.up.retransmitted.unwrap() > 0,
+        "1 % of 700 segments is none by 1 in 1,000: {pair:?}"
+    );
     assert_eq!(pair.near.as_ref().unwrap().peer, address);
 }
 
@@ -390,7 +393,7 @@ fn iperf3_agrees_about_what_was_received() {
             bytes * 8e-6 / seconds,
             ours.received,
             ours.bulk_time,
-            foreign.connections.iter().map(|pair| pair.up.sent_again).collect::<Vec<_>>(),
+            foreign.connections.iter().map(|pair| pair.up.retransmitted).collect::<Vec<_>>(),
         );
         // A client that receives stops counting when its time is up, and its kernel does not.
         let room = if way == "up" { 0.01 } else { 0.03 };

@@ -77,7 +77,7 @@ fn it_says_what_was_found() {
     let order = [
         "arrived",
         "figures",
-        "held-back",
+        "limited-by",
         "over-time",
         "fairness",
         "path",
@@ -100,7 +100,7 @@ fn foreign_text_is_shown_and_does_nothing() {
     let mut experiment = experiment(&Made::default());
     let about = &mut experiment.about;
     about.path.name = hostile.to_owned();
-    about.path.words = hostile.to_owned();
+    about.path.description = hostile.to_owned();
     about.kernel = hostile.to_owned();
     about.version = hostile.to_owned();
     about.command = vec!["lastbyte".to_owned(), hostile.to_owned(), "a\nb".to_owned()];
@@ -109,7 +109,7 @@ fn foreign_text_is_shown_and_does_nothing() {
     }))
     .unwrap();
     experiment.void[0].why = hostile.to_owned();
-    experiment.ended.cut = Some(hostile.to_owned());
+    experiment.ended.interrupted = Some(hostile.to_owned());
     for run in &mut experiment.runs {
         for flow in &mut run.flows {
             flow.sent.as_mut().unwrap().failure = Some(hostile.to_owned());
@@ -118,7 +118,7 @@ fn foreign_text_is_shown_and_does_nothing() {
     let mut advice = advice();
     advice.conclusion[0] = hostile.to_owned();
     advice.warnings.push(hostile.to_owned());
-    advice.ways.push((hostile.to_owned(), vec![hostile.to_owned(), "one\nline".to_owned()]));
+    advice.methods.push((hostile.to_owned(), vec![hostile.to_owned(), "one\nline".to_owned()]));
     let page = page(&experiment, &Findings::of(&experiment), &advice);
     is_sound(&page);
     let escaped = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;'&amp;⟨U+202E⟩evil⟨U+001B⟩[31m⟨U+0000⟩&lt;/title&gt;";

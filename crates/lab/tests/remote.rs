@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use lastbyte_lab::record::{Ending, Flow};
 use lastbyte_lab::remote::protocol::{
-    Answer, Handshake, Hello, Key, PROOF, ProtocolError, Refusal, Request, Role, Session,
+    Handshake, Hello, Key, PROOF, ProtocolError, Refusal, Request, Response, Role, Session,
 };
-use lastbyte_lab::remote::{ChannelError, Limits, Note, Remote, RemoteError, Server};
+use lastbyte_lab::remote::{ChannelError, Limits, Remote, RemoteError, Server, ServerEvent};
 use lastbyte_lab::{
     Buffers, Direction, Event, Fairness, LabError, Load, Path, Plan, Rounds, Settings, Subject,
     Task,
@@ -59,7 +59,7 @@ impl Serving {
         let stop = Arc::new(AtomicBool::new(false));
         let notes = Arc::new(Mutex::new(Vec::new()));
         let (told, stopped) = (Arc::clone(&notes), Arc::clone(&stop));
-        let tell = move |note: Note<'_>| told.lock().unwrap().push(format!("{note:?}"));
+        let tell = move |note: ServerEvent<'_>| told.lock().unwrap().push(format!("{note:?}"));
         let thread = thread::spawn(move || server.serve(&stopped, &tell));
         Self { key, address, stop, notes, thread: Some(thread) }
     }
@@ -184,7 +184,11 @@ fn every_byte_arrives_up_down_and_both() {
     }
     let words = experiment.about.path;
     assert_eq!(words.name, "there");
-    assert!(words.words.contains("127.0.0.1") && words.words.contains("Linux"), "{}", words.words);
+    assert!(
+        words.description.contains("127.0.0.1") && words.description.contains("Linux"),
+        "{}",
+        words.description
+    );
     drop(plan);
     server.says("lost: None, received: 2000006, sent: 2000006");
 }
@@ -202,7 +206,7 @@ fn over_a_link_it_is_as_with_a_far_host_of_ones_own() {
     let (address, stop) = (server.local_addr(), Arc::new(AtomicBool::new(false)));
     let stopped = Arc::clone(&stop);
     let serving = link.far().spawn("server", move || {
-        server.serve(&stopped, &|_: Note<'_>| {});
+        server.serve(&stopped, &|_: ServerEvent<'_>| {});
     });
     let experiment = link.near().run(|| {
         let stream =
@@ -260,14 +264,16 @@ fn limits_hold_over_all_runs() {
     plan.rounds = Rounds::exactly(2);
     let experiment = experiment(&plan).unwrap();
     assert_eq!(experiment.runs.len(), 2);
-    let cut = experiment.ended.cut.unwrap();
+    let cut = experiment.ended.interrupted.unwrap();
     assert!(cut.contains("250000 bytes that may go down are used up"), "{cut}");
 
     // A near host that does not care meets the same limit there, whatever experiment it says it is.
     drop(plan);
     let mut liar = Liar::open(&server);
     match liar.run(&task(&json!({ "direction": "down" }), 100_000)) {
-        Answer::Refused(Refusal::Far(why)) => assert!(why.contains("50000 are left"), "{why}"),
+        Response::Refused(Refusal::Far(why)) => {
+            assert!(why.contains("leaves 50000 bytes"), "{why}");
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -400,7 +406,7 @@ fn a_lost_control_connection_is_made_anew() {
     };
     let experiment = lastbyte_lab::experiment(&plan, &mut watch).unwrap();
     assert_eq!((runs, experiment.ended.rounds), (2, 3));
-    assert_eq!(experiment.ended.cut, None);
+    assert_eq!(experiment.ended.interrupted, None);
     let [void] = &experiment.void[..] else { panic!("{:?}", experiment.void) };
     assert!(void.why.contains("the far host was lost"), "{}", void.why);
 }
@@ -420,8 +426,8 @@ fn a_far_host_that_is_gone_leaves_what_there_is() {
     };
     let experiment = lastbyte_lab::experiment(&plan, &mut watch).unwrap();
     assert_eq!(experiment.runs.len(), 2);
-    let cut = experiment.ended.cut.unwrap();
-    assert!(cut.contains("there is no far host any more"), "{cut}");
+    let cut = experiment.ended.interrupted.unwrap();
+    assert!(cut.contains("the far host is gone"), "{cut}");
 }
 
 #[test]
@@ -440,8 +446,8 @@ fn another_version_is_told_to_both() {
     stream.read_exact(&mut proof).unwrap();
     handshake.check(&proof).unwrap();
     let version = handshake.session().unwrap_err().to_string();
-    assert!(version.contains("protocol 1 is spoken there, and 7 here"), "{version}");
-    server.says("protocol 7 is spoken there, and 1 here");
+    assert!(version.contains("the peer speaks protocol 1, this host 7"), "{version}");
+    server.says("the peer speaks protocol 7, this host 1");
 }
 
 #[test]
@@ -585,8 +591,8 @@ impl Liar {
             let mut liar = Self::greet(server);
             liar.say(&open);
             match liar.hear() {
-                Some(Answer::Opened(_)) => return liar,
-                Some(Answer::Busy) if Instant::now() < end => thread::yield_now(),
+                Some(Response::Opened(_)) => return liar,
+                Some(Response::Busy) if Instant::now() < end => thread::yield_now(),
                 other => panic!("{other:?}"),
             }
         }
@@ -599,7 +605,7 @@ impl Liar {
     }
 
     /// The next answer; `None` where the connection ends.
-    fn hear(&mut self) -> Option<Answer> {
+    fn hear(&mut self) -> Option<Response> {
         let mut piece = [0; 4096];
         loop {
             if let Some(answer) = self.session.inbox.take().unwrap() {
@@ -614,7 +620,7 @@ impl Liar {
         }
     }
 
-    fn run(&mut self, task: &Value) -> Answer {
+    fn run(&mut self, task: &Value) -> Response {
         self.say(&json!({ "run": { "number": self.runs, "task": task } }));
         self.runs += 1;
         self.hear().unwrap()
@@ -650,7 +656,7 @@ fn numbers_without_sense_are_refused() {
         json!({ "buffers": "auto:8MiB" }),
     ] {
         let answer = liar.run(&task(&changes, 1000));
-        assert!(matches!(answer, Answer::Refused(_)), "{changes}: {answer:?}");
+        assert!(matches!(answer, Response::Refused(_)), "{changes}: {answer:?}");
     }
     // What is not even a number of its kind ends the session.
     for changes in [
@@ -705,7 +711,7 @@ fn repeated_and_reordered_messages_end_the_session() {
         }
         let mut pongs = 0;
         while let Some(answer) = liar.hear() {
-            assert_eq!(answer, Answer::Pong);
+            assert_eq!(answer, Response::Pong);
             pongs += 1;
         }
         assert_eq!(pongs, usize::from(order == [0, 0]), "{order:?}");
@@ -720,7 +726,7 @@ fn who_sends_more_than_it_said_is_not_read_on() {
     let server = Serving::start(limits());
     let mut liar = Liar::open(&server);
     let port = match liar.run(&task(&json!({}), 10_000)) {
-        Answer::Listening { port } => port,
+        Response::Listening { port } => port,
         other => panic!("{other:?}"),
     };
     let data = || TcpStream::connect((server.address.ip(), port)).unwrap();
@@ -748,7 +754,7 @@ fn who_sends_more_than_it_said_is_not_read_on() {
     stream.write_all(&preamble(token, 1)).unwrap();
     assert!(is_turned_away(&mut stream, 0));
     liar.say(&json!({ "end": { "number": 0 } }));
-    let Some(Answer::Done { flows }) = liar.hear() else { panic!("no end") };
+    let Some(Response::Done { flows }) = liar.hear() else { panic!("no end") };
     let received = flows[0].received.as_ref().unwrap();
     assert!((10_001..10_000 + (1 << 20)).contains(&received.bytes), "{}", received.bytes);
     assert_ne!(received.end, Some(Ending::Fin));
@@ -760,7 +766,7 @@ fn a_near_host_that_vanishes_mid_run_leaves_nothing() {
     let before = descriptors_at_rest();
     let mut liar = Liar::open(&server);
     let port = match liar.run(&task(&json!({ "direction": "down" }), 1 << 29)) {
-        Answer::Listening { port } => port,
+        Response::Listening { port } => port,
         other => panic!("{other:?}"),
     };
     let mut stream = TcpStream::connect((server.address.ip(), port)).unwrap();

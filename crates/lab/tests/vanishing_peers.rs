@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lastbyte_lab::Load;
-use lastbyte_lab::flow::{self, Reading};
+use lastbyte_lab::flow::{self, ReceiveOptions};
 use lastbyte_lab::record::Ending;
 use lastbyte_link::{FAR, Link, LinkError, Scenario};
 use lastbyte_socket::ConnectOptions;
@@ -51,13 +51,13 @@ fn a_receiver_whose_sender_resets_says_so() {
     let listener = loopback();
     let address = listener.local_addr().unwrap();
     let receiver = thread::spawn(move || {
-        let reading = Reading {
+        let reading = ReceiveOptions {
             run_began: Instant::now(),
             rate: None,
-            asks: None,
+            requests: None,
             most_bytes: None,
             until: None,
-            given_up: None,
+            run: None,
         };
         flow::receive(listener.accept().unwrap(), &reading).unwrap()
     });

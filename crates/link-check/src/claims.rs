@@ -73,3 +73,64 @@ pub(crate) fn measure_beside(check: &Check<'_>) -> Result<Attempt, LinkError> {
     attempt.runs.extend(delays.runs);
     Ok(attempt)
 }
+
+#[cfg(test)]
+mod tests {
+    use lastbyte_link::{Direction, Scenario, Spec, Way};
+
+    use super::*;
+    use crate::part::{Part, steady};
+
+    type Keep = fn(&Direction) -> Direction;
+
+    fn spec(toml: &str) -> Spec {
+        Scenario::parse("test", toml).unwrap().spec
+    }
+
+    fn left_out(spec: &Spec, keep: Keep) -> String {
+        Part::of(spec, keep).left_out(Way::Up).to_owned()
+    }
+
+    #[test]
+    fn what_is_left_out_is_named() {
+        let all = spec(
+            "rtt = '2ms'\njitter = '1ms'\nloss = '1%'\nlose_every = 7\ncorrupt = '1%'\n\
+             rate = '9mbit'\nmanagement = 'codel'\npolicer = { rate = '1mbit', burst = '9kB' }\n\
+             cuts = [{ at = '1s', lasting = '1s' }]",
+        );
+        assert_eq!(left_out(&all, Direction::clone), "");
+        assert_eq!(left_out(&all, steady), "cuts");
+        assert_eq!(left_out(&all, loss::part), "its losses, damage, cuts");
+        let left = "jitter, its losses, damage, CoDel, the policer, cuts";
+        assert_eq!(left_out(&all, rate::part), left);
+        let left = "jitter, its losses, damage, its rate, CoDel, cuts";
+        assert_eq!(left_out(&all, policer::part), left);
+    }
+
+    #[test]
+    fn every_part_is_a_path() {
+        let managed_rate = "rate = '9mbit'\nqueue = '50packets'\nmanagement = 'codel'\necn = true";
+        let text =
+            format!("rtt = '2ms'\nmtu = 1400\njitter = '1ms'\nduplicate = '1%'\n{managed_rate}");
+        let managed = spec(&text);
+        let plain = spec("rtt = '2ms'");
+        let parts: [Keep; 12] = [
+            steady,
+            loss::part,
+            burst_loss::part,
+            every_nth::part,
+            corruption::part,
+            rate::part,
+            recorded_rate::part,
+            recorded_rate::part_with_queue,
+            codel::part,
+            policer::part,
+            cuts::part,
+            changes::only_loss,
+        ];
+        for keep in parts {
+            assert_eq!(Part::of(&managed, keep).spec.check(), Ok(()));
+            assert_eq!(Part::of(&plain, keep).spec, plain);
+        }
+    }
+}

@@ -1,10 +1,10 @@
 use crate::summary::sorted;
 use crate::{Interval, quantile};
 
-/// The most resamples one interval may ask for: memory for 8 MB of medians.
+/// The most resamples of one interval: memory for 8 MB of medians.
 pub const MAX_RESAMPLES: usize = 1_000_000;
 
-/// Between which values the true median lies, with the given `confidence` (above 0, below 1).
+/// The confidence interval of the median, with the given `confidence` (above 0, below 1).
 ///
 /// The percentile bootstrap: as many samples as there are are drawn from them, with replacement;
 /// the median of such a set is taken `resamples` times (2000 is plenty); the interval holds the
@@ -12,8 +12,9 @@ pub const MAX_RESAMPLES: usize = 1_000_000;
 /// The Annals of Statistics 7 (1979), 1-26; Efron and Tibshirani, "An Introduction to the
 /// Bootstrap" (1993), chapter 13. The same seed gives the same interval.
 ///
-/// With few samples it is too narrow, as no resample reaches beyond the least and the greatest: of
-/// 5 samples, these two hold the true median in 94 % of cases (1 - 2 / 2^5), of 3 in 75 %.
+/// With few samples it is too narrow, as no resample reaches beyond the minimum and the maximum:
+/// with 5 samples, these two enclose the true median in 94 % of cases (1 - 2 / 2^5), with 3 in 75
+/// %.
 ///
 /// The result is in the unit of the samples. `None` for fewer than 2 samples or one that is not
 /// finite, for a confidence out of its bounds, and for no or more than [`MAX_RESAMPLES`] resamples.
@@ -29,17 +30,17 @@ pub fn bootstrap_interval(
     middle_of(confidence, resamples, || median_of_resample(&samples, &mut random))
 }
 
-/// Between which values the true ratio of the median of `a` to that of `b` lies, with the given
-/// `confidence` (above 0, below 1), where the samples of `a` have nothing to do with those of `b`.
+/// The confidence interval of the ratio of the median of `a` to that of `b`, with the given
+/// `confidence` (above 0, below 1), for independent samples.
 ///
 /// The percentile bootstrap, as in [`bootstrap_interval`], of the ratio of the medians of both
-/// sides, each drawn anew. Samples of the same rounds are better held against each other by
+/// sides, each resampled. Samples of the same rounds are better compared by
 /// [`paired_ratio_interval`](crate::paired_ratio_interval), which drift does not widen.
 ///
 /// Of 95 % intervals, simulated with log-normal noise, with 1 of 10 samples 30 % lower, and with
-/// every second 20 % lower, there held the true ratio: with 5 and 5 samples 97 %, with 10 and 10
-/// 95 to 97 %; but with 3 and 3 only 89 %. That is better than for one median, as both ends must
-/// be wrong at once.
+/// every second 20 % lower, these enclosed the true ratio: with 5 and 5 samples 97 %, with 10 and
+/// 10 95 to 97 %; but with 3 and 3 only 89 %. That is better than for one median, as both medians
+/// must be wrong together.
 ///
 /// The result is a pure number. `None` as there, and unless all samples of `a` are at least zero and
 /// all of `b` above it.
@@ -57,8 +58,8 @@ pub fn ratio_interval(
     (interval.low.is_finite() && interval.high.is_finite()).then_some(interval)
 }
 
-/// Between which values the true difference of the median of `a` less that of `b` lies: in all else
-/// as [`ratio_interval`], for samples of any sign.
+/// The confidence interval of the median of `a` minus that of `b`: otherwise as [`ratio_interval`],
+/// for samples of any sign.
 ///
 /// The result is in the unit of the samples.
 #[must_use]
@@ -88,7 +89,7 @@ fn of_both(
     })
 }
 
-/// The middle `confidence` of as many values as `resamples` says, each drawn by `draw`.
+/// The middle `confidence` of `resamples` values, each drawn by `draw`.
 fn middle_of(
     confidence: f64,
     resamples: usize,

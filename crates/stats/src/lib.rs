@@ -1,13 +1,12 @@
-//! Samples to conclusions: how large, how sure, and whether two sets of samples differ.
+//! From samples to conclusions: estimates, their intervals, and whether two sets of samples differ.
 //!
 //! This crate forbids a figure without its spread: a median comes with the least and the greatest
-//! sample, an estimate with its interval, and a comparison claims a difference only where the
-//! samples leave none of the usual doubts. It also forbids the clock and hidden chance: whatever
-//! draws at random takes a seed and gives the same answer for it on every machine.
+//! sample, an estimate with its interval, and a comparison claims a difference only if it is
+//! significant. It also forbids the clock and hidden chance: a function that draws at random takes
+//! a seed, and returns the same for it on every machine.
 //!
-//! It knows nothing of what was measured; every figure is in the unit of the samples. Samples are
-//! taken in any order; where one is missing, infinite or not a number, there is no answer (`None`)
-//! rather than a wrong one.
+//! Every figure is in the unit of the samples. Samples may be in any order; if one is missing,
+//! infinite or not a number, the result is `None`.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
@@ -28,6 +27,6 @@ pub use compare::{Comparison, MIN_SAMPLES, Verdict, compare, compare_at};
 pub use many::{Corrected, Metric, compare_many, holm};
 pub use pairs::{paired_p_value, paired_ratio_interval};
 pub use ranks::{EXACT_SAMPLES, p_value};
-pub use settle::{Decision, Place, Rule, Standing, settle};
+pub use settle::{Decision, Position, Rule, Standing, settle};
 pub use summary::{Interval, Summary, jain, quantile, trimmed_mean};
 pub use wilson::{Z_99, wilson, wilson_of_share};

@@ -18,20 +18,20 @@ pub struct Metric<'a> {
 pub struct Corrected<'a> {
     /// What was measured.
     pub name: &'a str,
-    /// What can be said of it. The p-value in it is the one of this metric alone; the verdict is by
-    /// the corrected one.
+    /// The comparison. Its p-value is that of this metric alone; its verdict follows the corrected
+    /// one.
     pub comparison: Comparison,
-    /// The p-value, corrected for all the metrics by [`holm`]. `None` where there is none.
+    /// The p-value, corrected for all the metrics by [`holm`]. `None` without one.
     pub p_value: Option<f64>,
 }
 
-/// Compares several metrics, in their order, so that the chance to claim a difference for any of
-/// those that are equal is at most `level` (0.05, say), however many there are.
+/// Compares several metrics, in their order, so that the probability of any false claim of a
+/// difference is at most `level` (for example 0.05), however many there are.
 ///
-/// A metric without a p-value (a side without samples, or one that is not finite) is not told and
-/// does not count. Claims are as [`compare_at`](crate::compare_at)'s, but by the p-value that [`holm`]
-/// corrected: with 10 metrics the first claim takes p = 0.005, which 5 and 5 samples (0.008 at
-/// best) never have, 6 and 6 may. So compare few metrics, or have more samples.
+/// A metric without a p-value (a side without samples, or one that is not finite) stays undecided
+/// and does not count. Claims are made as by [`compare_at`](crate::compare_at), but with the
+/// p-value that [`holm`] corrected: with 10 metrics the first claim needs p = 0.005, which 5 and 5
+/// samples (0.008 at best) never reach, 6 and 6 may. So compare few metrics, or take more samples.
 #[must_use]
 pub fn compare_many<'a>(metrics: &[Metric<'a>], level: f64) -> Vec<Corrected<'a>> {
     let comparisons: Vec<Comparison> = metrics.iter().map(|it| compare(it.a, it.b)).collect();
@@ -41,18 +41,19 @@ pub fn compare_many<'a>(metrics: &[Metric<'a>], level: f64) -> Vec<Corrected<'a>
         let p_value = comparison.p_value.and_then(|_| corrected.next());
         let certain = p_value.is_some_and(|p_value| p_value <= level);
         let side = || higher(metric.a, metric.b, &comparison);
-        let verdict = if certain { side() } else { Verdict::NotTold };
+        let verdict = if certain { side() } else { Verdict::Undecided };
         Corrected { name: metric.name, comparison: Comparison { verdict, ..comparison }, p_value }
     });
     joined.collect()
 }
 
-/// Corrects the p-values of several tests, in their order, so that the chance that any true
-/// hypothesis has one of at most `level` is at most `level`: Holm, "A Simple Sequentially Rejective
-/// Multiple Test Procedure", Scandinavian Journal of Statistics 6 (1979), 65-70.
+/// Corrects the p-values of several tests, in their order, so that the probability of rejecting any
+/// true hypothesis at `level` is at most `level`: Holm, "A Simple Sequentially Rejective Multiple
+/// Test Procedure", Scandinavian Journal of Statistics 6 (1979), 65-70.
 ///
-/// The least of `n` is taken `n` times, the next `n - 1` times, and so on; none is below the one
-/// before it nor above 1. The tests may depend on each other. One that is not a number counts as 1.
+/// The smallest of `n` is multiplied by `n`, the next by `n - 1`, and so on; none is below the one
+/// before it nor above 1. The tests may depend on each other. A p-value that is not a number counts
+/// as 1.
 #[must_use]
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let value = |place: usize| if p_values[place].is_nan() { 1.0 } else { p_values[place] };
@@ -105,7 +106,7 @@ mod tests {
         metrics.extend([equal("x"); 5]);
         assert_eq!(verdicts(&metrics)[0], Verdict::AHigher);
         metrics.push(equal("y"));
-        assert_eq!(verdicts(&metrics), [Verdict::NotTold; 7]);
+        assert_eq!(verdicts(&metrics), [Verdict::Undecided; 7]);
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! The normal distribution, of which the standard library has nothing.
+//! The normal distribution, which the standard library lacks.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// Where the power series gives way to the continued fraction: either is exact to about 11 digits
+/// Where the power series is replaced by the continued fraction: both are exact to about 11 digits
 /// there.
 const SERIES_LIMIT: f64 = 3.0;
 const SERIES_TERMS: u32 = 80;
 const FRACTION_TERMS: u32 = 80;
 
-/// The chance that a standard normal value lies at least `z` (not negative) from zero, on either
+/// The probability that a standard normal value is at least `z` (not negative) from zero, on either
 /// side.
 pub(crate) fn both_tails(z: f64) -> f64 {
     erfc(z * FRAC_1_SQRT_2).clamp(0.0, 1.0)

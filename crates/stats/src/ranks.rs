@@ -3,8 +3,8 @@ use crate::normal::both_tails;
 /// Up to how many samples on each side the rank test counts every arrangement.
 pub const EXACT_SAMPLES: usize = 10;
 
-/// How often chance alone would tell `a` and `b` apart at least as well as they are, if they came
-/// from the same source: the two-sided p-value of the rank test of Mann and Whitney, "On a Test of
+/// The probability that chance alone separates `a` and `b` at least as much, if they came from the
+/// same distribution: the two-sided p-value of the rank test of Mann and Whitney, "On a Test of
 /// Whether one of Two Random Variables is Stochastically Larger than the Other", The Annals of
 /// Mathematical Statistics 18 (1947), 50-60.
 ///
@@ -12,9 +12,9 @@ pub const EXACT_SAMPLES: usize = 10;
 /// equal samples) to the two sides are counted. With more it is the normal approximation, with the
 /// corrections for continuity and for equal samples.
 ///
-/// The least value it can take is 0.1 for 3 and 3 samples, 0.029 for 4 and 4, 0.008 for 5 and 5.
+/// Its smallest value is 0.1 for 3 and 3 samples, 0.029 for 4 and 4, 0.008 for 5 and 5.
 ///
-/// `None` where a side has no samples, or one that is not finite.
+/// `None` if a side has no samples, or one that is not finite.
 #[must_use]
 pub fn p_value(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() || !a.iter().chain(b).all(|sample| sample.is_finite()) {
@@ -46,7 +46,7 @@ impl Ranks {
         all.sort_by(|x, y| x.0.total_cmp(&y.0));
         let mut ranks =
             Self { doubled: Vec::with_capacity(all.len()), doubled_sum_a: 0, ties: 0.0 };
-        // Zero and minus zero are neighbours in the order and one group here, as `==` has it.
+        // Zero and minus zero are one group, as by `==`.
         for group in all.chunk_by(|x, y| x.0 == y.0) {
             // The mean of the ranks `before + 1` to `before + group.len()`, doubled.
             let before = ranks.doubled.len();

@@ -1,50 +1,49 @@
-//! When an experiment may stop: which subject is best, and who is told apart from it.
+//! When an experiment may stop: which subject is best, and which differ from it significantly.
 //!
-//! Several subjects run in turns, once a round each, all of a round under the same conditions. After
-//! each round, from [`Rule::least_rounds`] on, every subject whose place is open is held against the
-//! best, which is the one of highest median among those not told apart yet:
+//! Several subjects run in rounds, once each in a round, under the same conditions. After each
+//! round, from [`Rule::least_rounds`] on, every open subject is compared with the best, which is
+//! the one with the highest median among the open ones:
 //!
-//! - **Worse**: the samples are told apart for certain, and the difference is worth speaking of (at
-//!   least [`Rule::least`]). Certain is, after the corrections below, one of two tests. One is the
-//!   exact rank test ([`p_value`]), which stray runs do not trouble. The other is
-//!   Student's on the logarithms of the ratios by round
-//!   ([`paired_p_value`]), which drift does not trouble and which needs the
-//!   fewest rounds. As it takes noise for normal, it counts only where a test without assumptions
-//!   agrees, at a laxer level: the rank test or the sign test at `alpha` divided by the number of
-//!   rivals. Otherwise two kinds of runs, fast and slow, could by chance fall so that one subject
-//!   had only fast ones.
-//! - **Alike**: the interval of the ratio to the best
-//!   ([`paired_ratio_interval`]) lies within [`Rule::alike`] of 1. A
-//!   difference that is certain but below [`Rule::least`] ends here too: certain, and not worth it.
-//! - **Open**: neither. It runs on, and the best with it. The others need not: successive
+//! - **Worse**: the difference is significant, and large enough to matter (at least
+//!   [`Rule::least`]). It is significant if one of two tests says so after the corrections below.
+//!   One is the exact rank test ([`p_value`]), which is robust against outliers. The other is
+//!   Student's test of the logarithms of the ratios by round ([`paired_p_value`]), which is robust
+//!   against drift and needs the fewest rounds. As it assumes normal noise, it counts only if a
+//!   test without assumptions agrees at a laxer level: the rank test or the sign test at `alpha`
+//!   divided by the number of rivals. Otherwise, with two kinds of runs, fast and slow, one subject
+//!   could by chance have only fast ones.
+//! - **Alike**: the interval of the ratio to the best ([`paired_ratio_interval`]) lies within
+//!   [`Rule::alike`] of 1. A difference that is significant but below [`Rule::least`] ends here
+//!   too.
+//! - **Open**: neither. It runs again, and the best with it. The others do not: successive
 //!   elimination, as by Even-Dar, Mannor and Mansour, "Action Elimination and Stopping Conditions
 //!   for the Multi-Armed Bandit and Reinforcement Learning Problems", JMLR 7 (2006), 1079-1105.
 //!
-//! Looking often and at many subjects finds a difference by chance sooner or later, so `alpha`, the
-//! chance that an experiment claims any, is divided (Bonferroni):
+//! Many looks at many subjects find a difference by chance sooner or later, so `alpha`, the
+//! probability of any false claim, is divided (Bonferroni):
 //!
 //! - by the number of looks, one a round;
-//! - by the number of *pairs* of subjects not yet told worse. The best was chosen by looking at the
-//!   same samples, so comparing it with the rest is as good as comparing all with all. Whoever is
-//!   told worse leaves the count, the clearest first (step down: Holm, "A Simple Sequentially
-//!   Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6 (1979), 65-70;
-//!   Shaffer, "Modified Sequentially Rejective Multiple Test Procedures", JASA 81 (1986), 826-831);
+//! - by the number of *pairs* of subjects not yet found worse. The best was chosen from the same
+//!   samples, so comparing it with the rest amounts to comparing all with all. A subject found
+//!   worse leaves the count, the clearest first (step down: Holm, "A Simple Sequentially Rejective
+//!   Multiple Test Procedure", Scandinavian Journal of Statistics 6 (1979), 65-70; Shaffer,
+//!   "Modified Sequentially Rejective Multiple Test Procedures", JASA 81 (1986), 826-831);
 //! - by the two tests.
 //!
 //! Calling subjects alike is a second claim with an `alpha` of its own: two one-sided tests
 //! (Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987), 657-680), divided by the
 //! looks and by the rivals.
 //!
-//! With 5 rounds the rank test's p is at least 0.008, so that with many subjects it takes more rounds
-//! until something is claimed. That is meant.
+//! With 5 rounds the rank test's p is at least 0.008, so that with many subjects a claim needs more
+//! rounds. That is intended.
 //!
 //! Simulated with the default rule (`the_table_of_rates` below): of experiments with 2 or 9 equal
 //! subjects, at most 2.1 % claimed a difference, whether noise was 0.5, 2, 10 or 30 %, with drift,
-//! stray runs or two kinds of runs. One of two with 10 % more and noise up to 2 % was told in all of
-//! 2000, after 5.2 rounds on average; where 1 of 10 runs is 30 % lower, in 80 % (the rest end open
-//! after 10 rounds: allow more). With 10 % noise, 10 rounds tell 10 % in a quarter of cases, 30 % in
-//! 99 %. Equal subjects are told alike after 5 rounds with 0.5 % noise; two with 2 % noise after 6.3;
-//! with 10 % noise never.
+//! stray runs or two kinds of runs. One of two with 10 % more and noise up to 2 % was found in all
+//! of 2000, after 5.2 rounds on average; if 1 of 10 runs is 30 % lower, in 80 % (the rest end open
+//! after 10 rounds: allow more). With 10 % noise, 10 rounds detect 10 % in a quarter of cases, 30 %
+//! in 99 %. Equal subjects are found alike after 5 rounds with 0.5 % noise; two with 2 % noise
+//! after 6.3; with 10 % noise never.
 
 use crate::{Interval, p_value, paired_p_value, paired_ratio_interval, pairs::sign_p_value};
 use crate::{quantile, summary::sorted};
@@ -53,13 +52,13 @@ use crate::{quantile, summary::sorted};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// After how many rounds the first look is taken; at least 2. With fewer than 4 rounds nothing
-    /// is told worse at an `alpha` of 0.05, whatever the samples.
+    /// is found worse at an `alpha` of 0.05, whatever the samples.
     pub least_rounds: usize,
     /// After how many rounds the last look is taken; not below `least_rounds`. More possible looks
     /// make each of them stricter.
     pub most_rounds: usize,
-    /// The chance, above 0 and below 1, that an experiment with subjects that are all equal tells
-    /// any of them apart.
+    /// The probability, above 0 and below 1, of any claim of a difference between subjects that are
+    /// all equal.
     pub alpha: f64,
     /// How far from 1 a ratio may be to count as alike: above 0, below 1.
     pub alike: f64,
@@ -68,7 +67,8 @@ pub struct Rule {
 }
 
 impl Default for Rule {
-    /// 5 to 10 rounds; in 1 of 20 experiments a false claim; 5 % is alike, 2 % not worth it.
+    /// 5 to 10 rounds; a false claim in 1 of 20 experiments; within 5 % is alike, below 2 % does
+    /// not matter.
     fn default() -> Self {
         Self { least_rounds: 5, most_rounds: 10, alpha: 0.05, alike: 0.05, least: 0.02 }
     }
@@ -89,28 +89,31 @@ impl Rule {
     }
 }
 
-/// What is settled after some rounds.
+/// The decision after some rounds.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Decision {
-    /// How many rounds went into it.
+    /// How many rounds it is based on.
     pub rounds: usize,
-    /// The subject of highest median among those not told worse.
+    /// The subject with the highest median among those not found worse.
     pub best: usize,
-    /// How each subject stands, in their order.
+    /// The standing of each subject, in their order.
     pub standings: Vec<Standing>,
-    /// Whether no place is open.
+    /// Whether no subject is open.
     pub settled: bool,
-    /// Whether another round may settle more: not settled, and below [`Rule::most_rounds`].
+    /// Whether another round may decide more: not settled, and below [`Rule::most_rounds`].
     pub go_on: bool,
 }
 
 impl Decision {
-    /// The subjects whose place is open.
+    /// The open subjects.
     #[must_use]
     pub fn open(&self) -> Vec<usize> {
-        let places = self.standings.iter().enumerate();
-        places.filter(|(_, it)| it.place == Place::Open).map(|(subject, _)| subject).collect()
+        let positions = self.standings.iter().enumerate();
+        positions
+            .filter(|(_, it)| it.position == Position::Open)
+            .map(|(subject, _)| subject)
+            .collect()
     }
 
     /// The subjects that must run in the next round: the open ones and the best; none once there is
@@ -118,58 +121,58 @@ impl Decision {
     #[must_use]
     pub fn next(&self) -> Vec<usize> {
         let needed = |subject: &usize| {
-            *subject == self.best || self.standings[*subject].place == Place::Open
+            *subject == self.best || self.standings[*subject].position == Position::Open
         };
         if self.go_on { (0..self.standings.len()).filter(needed).collect() } else { Vec::new() }
     }
 }
 
-/// How one subject stands against the best.
+/// One subject compared with the best.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Standing {
-    /// What is told.
-    pub place: Place,
-    /// The subject it was last held against: itself for the best.
+    /// Its position.
+    pub position: Position,
+    /// The subject it was last compared with: itself for the best.
     pub against: usize,
-    /// After how many rounds its place was told. `None` for the best and for open ones.
+    /// After how many rounds its position was decided. `None` for the best and for open ones.
     pub since: Option<usize>,
     /// The median ratio by round of its sample to that of `against`, a pure number. `None` before
     /// the first look, for the best, and without a common round in which `against` is above zero.
     pub ratio: Option<f64>,
-    /// Between which ratios the true one lies, in all looks and for all rivals at once: it decides
-    /// what is alike. As that is the lesser claim, it may exclude 1 a little before worse is told.
+    /// The confidence interval of the ratio, over all looks and all rivals together: it decides
+    /// what is alike. As that is the weaker claim, it may exclude 1 a little before the subject is
+    /// found worse.
     pub interval: Option<Interval>,
     /// The p-value, corrected for looks, pairs and tests: to be compared with [`Rule::alpha`].
     pub p_value: Option<f64>,
 }
 
-/// What is told of a subject.
+/// A subject's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Place {
-    /// It has the highest median: the others are held against it.
+pub enum Position {
+    /// It has the highest median: the others are compared with it.
     Best,
-    /// It is lower than the best, for certain, by a difference worth speaking of.
+    /// It is significantly lower than the best, by a difference that matters.
     Worse,
-    /// It is as good as the best for all that matters.
+    /// It is as good as the best, within a difference that does not matter.
     Alike,
-    /// Not told yet.
+    /// Undecided.
     Open,
 }
 
 /// Decides from the samples of each subject, in the order of rounds, higher being better.
 ///
-/// `samples[subject][round]` is `None` where the subject did not run in that round or the run is
-/// void; a missing end means the same. What earlier looks told is found again by taking all looks
-/// anew, so that nothing but the samples needs to be kept. Rounds after [`Rule::most_rounds`] are
-/// left out.
+/// `samples[subject][round]` is `None` if the subject did not run in that round or the run is void;
+/// a missing end means the same. All earlier looks are repeated, so that only the samples need to
+/// be stored. Rounds after [`Rule::most_rounds`] are ignored.
 ///
-/// After each round from [`Rule::least_rounds`] on, each open subject is held against the best by the
-/// exact rank test and by Student's test of the ratios by round; what that claims is corrected for
+/// After each round from [`Rule::least_rounds`] on, each open subject is compared with the best by
+/// the exact rank test and by Student's test of the ratios by round; the p-values are corrected for
 /// all looks, all pairs of subjects and both tests.
 ///
-/// A subject told worse stays so. One told alike opens again if another becomes best and the two
+/// A subject found worse stays so. One found alike opens again if another becomes best and the two
 /// are not alike.
 ///
 /// `None` if there are no subjects, a sample is negative or not finite, or the rule is not sound.
@@ -186,7 +189,7 @@ pub fn settle(samples: &[Vec<Option<f64>>], rule: &Rule) -> Option<Decision> {
     for round in rule.least_rounds..=rounds {
         looks.look(round);
     }
-    let settled = looks.standings.iter().all(|standing| standing.place != Place::Open);
+    let settled = looks.standings.iter().all(|standing| standing.position != Position::Open);
     let go_on = !settled && rounds < rule.most_rounds;
     Some(Decision { rounds, best: looks.best, standings: looks.standings, settled, go_on })
 }
@@ -201,19 +204,21 @@ struct Looks<'a> {
 
 impl<'a> Looks<'a> {
     fn new(samples: &'a [Vec<Option<f64>>], rule: &'a Rule) -> Self {
-        let standings = (0..samples.len()).map(|subject| Standing::of(Place::Open, subject));
+        let standings = (0..samples.len()).map(|subject| Standing::of(Position::Open, subject));
         Self { samples, rule, best: 0, standings: standings.collect() }
     }
 
     fn look(&mut self, round: usize) {
         self.choose_best(round);
-        // The clearest first: each that is told worse makes it easier for the rest.
+        // The clearest first: each subject found worse weakens the correction for the rest.
         loop {
             let rivals = self.rivals();
-            let tested = self.open().map(|subject| (subject, self.hold(subject, round, rivals)));
+            let tested = self
+                .open()
+                .map(|subject| (subject, self.compare_with_best(subject, round, rivals)));
             let tested: Vec<(usize, Standing)> = tested.collect();
             let chance = |standing: &Standing| standing.p_value.unwrap_or(1.0);
-            let clear = tested.iter().filter(|(_, it)| it.place == Place::Worse);
+            let clear = tested.iter().filter(|(_, it)| it.position == Position::Worse);
             let clearest = clear.min_by(|x, y| chance(&x.1).total_cmp(&chance(&y.1)));
             if let Some((subject, standing)) = clearest {
                 self.standings[*subject] = *standing;
@@ -226,7 +231,7 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Chooses the best of those not told apart, after `round` rounds.
+    /// Chooses the best of the open subjects, after `round` rounds.
     fn choose_best(&mut self, round: usize) {
         let median = |subject: &usize| {
             let samples: Vec<f64> =
@@ -234,34 +239,35 @@ impl<'a> Looks<'a> {
             sorted(&samples).and_then(|sorted| quantile(&sorted, 0.5))
         };
         let candidates = (0..self.samples.len())
-            .filter(|it| matches!(self.standings[*it].place, Place::Open | Place::Best));
+            .filter(|it| matches!(self.standings[*it].position, Position::Open | Position::Best));
         let known = candidates.filter_map(|subject| Some((subject, median(&subject)?)));
         // The first of equal ones.
         let highest = known.reduce(|high, next| if next.1 > high.1 { next } else { high });
         let best = highest.map_or(self.best, |(subject, _)| subject);
         if best != self.best {
             for (subject, standing) in self.standings.iter_mut().enumerate() {
-                if standing.place != Place::Worse {
-                    *standing = Standing::of(Place::Open, subject);
+                if standing.position != Position::Worse {
+                    *standing = Standing::of(Position::Open, subject);
                 }
             }
         }
         self.best = best;
-        self.standings[best] = Standing::of(Place::Best, best);
+        self.standings[best] = Standing::of(Position::Best, best);
     }
 
     fn open(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.standings.len()).filter(|it| self.standings[*it].place == Place::Open)
+        (0..self.standings.len()).filter(|it| self.standings[*it].position == Position::Open)
     }
 
-    /// How many subjects besides the best are not told worse.
+    /// How many subjects besides the best are not found worse.
     fn rivals(&self) -> f64 {
-        let left = self.standings.iter().filter(|standing| standing.place != Place::Worse).count();
+        let left =
+            self.standings.iter().filter(|standing| standing.position != Position::Worse).count();
         (left - 1) as f64
     }
 
-    /// Holds an open subject against the best.
-    fn hold(&self, subject: usize, round: usize, rivals: f64) -> Standing {
+    /// Compares an open subject with the best.
+    fn compare_with_best(&self, subject: usize, round: usize, rivals: f64) -> Standing {
         let both = self.samples[subject].iter().zip(&self.samples[self.best]).take(round);
         let pairs: Vec<(f64, f64)> = both.filter_map(|(a, b)| a.zip(*b)).collect();
         let ratio = median_ratio(&pairs);
@@ -274,21 +280,21 @@ impl<'a> Looks<'a> {
             && ratio.is_some_and(|ratio| ratio < 1.0 && ratio <= 1.0 - self.rule.least);
         let (low, high) = (1.0 - self.rule.alike, 1.0 + self.rule.alike);
         let alike = interval.is_some_and(|it| low <= it.low && it.high <= high);
-        let place = match (worse, alike) {
-            (true, _) => Place::Worse,
-            (false, true) => Place::Alike,
-            (false, false) => Place::Open,
+        let position = match (worse, alike) {
+            (true, _) => Position::Worse,
+            (false, true) => Position::Alike,
+            (false, false) => Position::Open,
         };
-        let since = (place != Place::Open).then_some(round);
-        Standing { place, against: self.best, since, ratio, interval, p_value }
+        let since = (position != Position::Open).then_some(round);
+        Standing { position, against: self.best, since, ratio, interval, p_value }
     }
 }
 
 impl Standing {
-    /// How a subject stands before it is held against another.
-    fn of(place: Place, subject: usize) -> Self {
+    /// The standing of a subject before any comparison.
+    fn of(position: Position, subject: usize) -> Self {
         let (ratio, interval) = (None, None);
-        Self { place, against: subject, since: None, ratio, interval, p_value: None }
+        Self { position, against: subject, since: None, ratio, interval, p_value: None }
     }
 }
 
@@ -297,7 +303,7 @@ fn median_ratio(pairs: &[(f64, f64)]) -> Option<f64> {
     sorted(&ratios.collect::<Vec<f64>>()).and_then(|ratios| quantile(&ratios, 0.5))
 }
 
-/// The lesser p-value of the two tests that the first of each pair is lower, not corrected; 1 where
+/// The smaller p-value of the two tests that the first of each pair is lower, not corrected; 1 if
 /// it is not lower. `agree` is the level at which one of the tests without assumptions must agree
 /// with Student's.
 fn lower_p_value(pairs: &[(f64, f64)], agree: f64) -> Option<f64> {
@@ -308,7 +314,7 @@ fn lower_p_value(pairs: &[(f64, f64)], agree: f64) -> Option<f64> {
     let if_lower = |lower: bool, p: f64| if lower { p } else { 1.0 };
     let rank = if_lower(ranked > 0, p_value(&a, &b)?);
     let sign = if_lower(signed > 0, sign_p_value(pairs));
-    // Pairs with a zero have no logarithm: then the rank test stands alone.
+    // Pairs with a zero have no logarithm: then only the rank test applies.
     let student = paired_p_value(pairs).filter(|_| rank.min(sign) <= agree);
     let mean_lower = || pairs.iter().map(|(a, b)| (a / b).ln()).sum::<f64>() < 0.0;
     Some(student.filter(|_| mean_lower()).unwrap_or(1.0).min(rank))
@@ -398,18 +404,18 @@ mod tests {
             let one = 100.0 / experiments as f64;
             for _ in 0..experiments {
                 let (decision, runs) = self.experiment(&mut random, rule);
-                let told = |place| {
+                let decided = |position| {
                     let standings = decision.standings.iter().enumerate();
-                    standings.filter(move |(_, it)| it.place == place)
+                    standings.filter(move |(_, it)| it.position == position)
                 };
-                let false_worse =
-                    told(Place::Worse).any(|(it, told)| self.rates[it] >= self.rates[told.against]);
-                let false_alike = told(Place::Alike).any(|(it, told)| {
-                    (self.rates[it] / self.rates[told.against] - 1.0).abs() > rule.alike
+                let false_worse = decided(Position::Worse)
+                    .any(|(it, decided)| self.rates[it] >= self.rates[decided.against]);
+                let false_alike = decided(Position::Alike).any(|(it, decided)| {
+                    (self.rates[it] / self.rates[decided.against] - 1.0).abs() > rule.alike
                 });
-                let told_worse = |it: usize| decision.standings[it].place == Place::Worse;
+                let found_worse = |it: usize| decision.standings[it].position == Position::Worse;
                 let right =
-                    (0..self.rates.len()).all(|it| told_worse(it) == (self.rates[it] < top));
+                    (0..self.rates.len()).all(|it| found_worse(it) == (self.rates[it] < top));
                 ends.false_worse += if false_worse { one } else { 0.0 };
                 ends.false_alike += if false_alike { one } else { 0.0 };
                 ends.right += if right { one } else { 0.0 };
@@ -428,8 +434,8 @@ mod tests {
         samples.iter().map(|subject| subject.iter().copied().map(Some).collect()).collect()
     }
 
-    fn places(decision: &Decision) -> Vec<Place> {
-        decision.standings.iter().map(|standing| standing.place).collect()
+    fn positions(decision: &Decision) -> Vec<Position> {
+        decision.standings.iter().map(|standing| standing.position).collect()
     }
 
     const FAST: [f64; 6] = [110.0, 111.0, 109.0, 110.5, 109.5, 110.0];
@@ -440,11 +446,11 @@ mod tests {
     fn clear_differences_are_told_at_the_first_look() {
         let rule = Rule::default();
         let decision = settle(&of(&[&SLOW[..4], &FAST[..4], &MIDDLE[..4]]), &rule).unwrap();
-        assert_eq!(places(&decision), [Place::Open, Place::Best, Place::Open]);
+        assert_eq!(positions(&decision), [Position::Open, Position::Best, Position::Open]);
         assert_eq!((decision.settled, decision.go_on), (false, true));
         assert_eq!((decision.open(), decision.next()), (vec![0, 2], vec![0, 1, 2]));
         let decision = settle(&of(&[&SLOW[..5], &FAST[..5], &MIDDLE[..5]]), &rule).unwrap();
-        assert_eq!(places(&decision), [Place::Worse, Place::Best, Place::Alike]);
+        assert_eq!(positions(&decision), [Position::Worse, Position::Best, Position::Alike]);
         assert_eq!((decision.rounds, decision.best, decision.settled), (5, 1, true));
         assert_eq!((decision.go_on, decision.next()), (false, vec![]));
         let worse = decision.standings[0];
@@ -459,10 +465,10 @@ mod tests {
         let steady = [100.0, 100.1, 99.9, 100.2, 99.8];
         let samples = of(&[&steady, &steady.map(|sample| sample * 0.99 + 0.01)]);
         let decision = settle(&samples, &Rule::default()).unwrap();
-        assert_eq!(places(&decision), [Place::Best, Place::Alike]);
+        assert_eq!(positions(&decision), [Position::Best, Position::Alike]);
         assert!(decision.standings[1].p_value.unwrap() < 0.05);
         let rule = Rule { least: 0.0, ..Rule::default() };
-        assert_eq!(places(&settle(&samples, &rule).unwrap())[1], Place::Worse);
+        assert_eq!(positions(&settle(&samples, &rule).unwrap())[1], Position::Worse);
     }
 
     #[test]
@@ -487,9 +493,9 @@ mod tests {
         samples[1].truncate(5);
         let before: Vec<_> = samples.iter().map(|it| it[..5].to_vec()).collect();
         let decision = settle(&before, &rule).unwrap();
-        assert_eq!(places(&decision), [Place::Best, Place::Alike, Place::Open]);
+        assert_eq!(positions(&decision), [Position::Best, Position::Alike, Position::Open]);
         let decision = settle(&samples, &rule).unwrap();
-        assert_eq!((decision.best, decision.standings[1].place), (2, Place::Open));
+        assert_eq!((decision.best, decision.standings[1].position), (2, Position::Open));
         assert_eq!(decision.standings[1].against, 2);
     }
 
@@ -505,16 +511,19 @@ mod tests {
         assert!((standing.ratio.unwrap() - 0.911).abs() < 0.002, "{standing:?}");
         samples[1] = vec![None; 6];
         let decision = settle(&samples, &Rule::default()).unwrap();
-        assert_eq!((places(&decision), decision.go_on), (vec![Place::Best, Place::Open], true));
+        assert_eq!(
+            (positions(&decision), decision.go_on),
+            (vec![Position::Best, Position::Open], true)
+        );
         assert_eq!(decision.standings[1].p_value, None);
     }
 
     #[test]
     fn a_subject_that_gets_nothing_across_is_worse() {
         let decision = settle(&of(&[&[0.0; 8], &[5.0; 8]]), &Rule::default()).unwrap();
-        assert_eq!(places(&decision), [Place::Worse, Place::Best]);
+        assert_eq!(positions(&decision), [Position::Worse, Position::Best]);
         let decision = settle(&of(&[&[0.0; 12], &[0.0; 12]]), &Rule::default()).unwrap();
-        assert_eq!((places(&decision)[1], decision.rounds), (Place::Open, 10));
+        assert_eq!((positions(&decision)[1], decision.rounds), (Position::Open, 10));
         assert!(!decision.settled && !decision.go_on);
     }
 
@@ -600,15 +609,15 @@ mod tests {
         #[test]
         fn a_decision_is_of_one_piece(samples in any_samples()) {
             let decision = settle(&samples, &Rule::default()).unwrap();
-            let bests = places(&decision).iter().filter(|place| **place == Place::Best).count();
+            let bests = positions(&decision).iter().filter(|position| **position == Position::Best).count();
             prop_assert_eq!(bests, 1);
-            prop_assert_eq!(decision.standings[decision.best].place, Place::Best);
+            prop_assert_eq!(decision.standings[decision.best].position, Position::Best);
             prop_assert_eq!(decision.settled, decision.open().is_empty());
             prop_assert_eq!(decision.go_on, !decision.next().is_empty());
             for standing in &decision.standings {
-                let told = matches!(standing.place, Place::Worse | Place::Alike);
-                prop_assert_eq!(told, standing.since.is_some());
-                if standing.place == Place::Worse {
+                let decided = matches!(standing.position, Position::Worse | Position::Alike);
+                prop_assert_eq!(decided, standing.since.is_some());
+                if standing.position == Position::Worse {
                     prop_assert!(standing.p_value.unwrap() <= 0.05);
                     prop_assert!(standing.ratio.unwrap() <= 0.98);
                 }
@@ -622,7 +631,7 @@ mod tests {
             let before = settle(&before, &Rule::default()).unwrap();
             let after = settle(&samples, &Rule::default()).unwrap();
             for (before, after) in before.standings.iter().zip(&after.standings) {
-                prop_assert!(before.place != Place::Worse || before == after);
+                prop_assert!(before.position != Position::Worse || before == after);
             }
         }
 

@@ -1,18 +1,18 @@
-//! Student's distribution: how far the mean of a few samples strays from the true one.
+//! Student's distribution, of the mean of a few samples.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
-/// Beyond this share of both tails no bound is sought: nothing here asks for less.
+/// The smallest share of both tails for which a bound is searched.
 const LEAST_TAILS: f64 = 1e-14;
-/// How often the search for a bound halves its range: enough for every bit of it.
+/// How often the search for a bound halves its range: enough for every bit.
 const HALVINGS: u32 = 200;
 
-/// The chance that a value of Student's distribution with `freedom` (at least 1) degrees of freedom
-/// lies at least `t` (not negative) from zero, on either side.
+/// The probability that a value of Student's distribution with `freedom` (at least 1) degrees of
+/// freedom is at least `t` (not negative) from zero, on either side.
 ///
 /// The finite sums of Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3
-/// and 26.7.4. What they give is near 1 where the tails are thin: the result is exact to about
-/// 1e-15, not in proportion.
+/// and 26.7.4. They are near 1 for thin tails: the absolute error is about 1e-15, the relative one
+/// may be larger.
 pub(crate) fn both_tails(t: f64, freedom: usize) -> f64 {
     let angle = (t / (freedom as f64).sqrt()).atan().min(FRAC_PI_2);
     let (sin, cos) = angle.sin_cos();
@@ -29,9 +29,10 @@ pub(crate) fn both_tails(t: f64, freedom: usize) -> f64 {
     (1.0 - within).clamp(0.0, 1.0)
 }
 
-/// How far from zero, on either side, all but the share `tails` of Student's distribution lies.
+/// The distance from zero beyond which, on both sides together, the share `tails` of Student's
+/// distribution lies.
 ///
-/// `None` unless `tails` is below 1 and large enough to be computed, and there is freedom.
+/// `None` unless `tails` is below 1 and large enough to be computed, and `freedom` is above 0.
 pub(crate) fn bound(tails: f64, freedom: usize) -> Option<f64> {
     if freedom == 0 || !(LEAST_TAILS..1.0).contains(&tails) {
         return None;

@@ -1,13 +1,13 @@
-/// What is between the least and the greatest of a set of samples.
+/// The median and the range of a set of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// How many samples there are; at least 1.
     pub n: usize,
     /// The middle sample, or the mean of the two middle ones; in the unit of the samples.
     pub median: f64,
-    /// The least sample, in the unit of the samples.
+    /// The smallest sample, in the unit of the samples.
     pub min: f64,
-    /// The greatest sample, in the unit of the samples.
+    /// The largest sample, in the unit of the samples.
     pub max: f64,
 }
 
@@ -27,7 +27,7 @@ impl Summary {
     }
 }
 
-/// Two ends between which something lies, both included; in the unit of what lies between them.
+/// An interval that includes both its ends, in the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The lower end.
@@ -45,7 +45,7 @@ pub struct Interval {
 /// `sorted` must be sorted, least first. `None` if it is empty or `q` is not a share.
 ///
 /// # Panics
-/// Perhaps, if `sorted` is not sorted: that is the caller's mistake.
+/// In debug builds, if `sorted` is not sorted.
 #[must_use]
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     debug_assert!(sorted.is_sorted(), "quantile of samples that are not sorted");
@@ -68,14 +68,14 @@ pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
 ///
 /// The single-sided trimmed mean by which draft-ietf-ippm-responsiveness-08 ("Responsiveness under
 /// Working Conditions", 20 October 2025), section 5.3.1, sums up the times of its probes, with
-/// `TMP`, the Trimmed Mean Percentage, of 95 %. The draft does not say what becomes of a part of a
+/// `TMP`, the Trimmed Mean Percentage, of 95 %. The draft does not define how to count a part of a
 /// sample; here only whole samples are left out, so that all of fewer than 20 count with 95 %.
 ///
 /// `None` if there are no samples, one is not finite, the share is out of its bounds, or the sum is
 /// too large for a number.
 #[must_use]
 pub fn trimmed_mean(samples: &[f64], upper_quantile: f64) -> Option<f64> {
-    // 0.95 and its like have no exact form: what is a whole number but for that is one.
+    // 0.95 has no exact binary form: a number that is whole except for rounding counts as whole.
     const ROUNDING: f64 = 1e-9;
     if !(upper_quantile > 0.0 && upper_quantile <= 1.0) {
         return None;
@@ -88,8 +88,8 @@ pub fn trimmed_mean(samples: &[f64], upper_quantile: f64) -> Option<f64> {
     Some(mean).filter(|mean| mean.is_finite())
 }
 
-/// How evenly something is shared, a pure number: 1 if all have the same, `k / n` if `k` of `n`
-/// share it evenly and the rest have nothing.
+/// Jain's fairness index, a pure number: 1 if all shares are equal, `k / n` if `k` of `n` have
+/// equal shares and the rest none.
 ///
 /// The fairness index `(sum x)^2 / (n sum x^2)` of Jain, Chiu and Hawe, "A Quantitative Measure of
 /// Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC Research

@@ -1,4 +1,4 @@
-//! The interval of a share that was counted.
+//! Wilson's interval of a share.
 
 use crate::summary::Interval;
 
@@ -22,7 +22,7 @@ pub fn wilson_of_share(share: f64, n: f64, z: f64) -> Interval {
     let centre = share + z2 / (2.0 * n);
     let half = z * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
     let scale = 1.0 + z2 / n;
-    // At the ends rounding must not exclude what is certain to be possible.
+    // Rounding must not exclude 0 or 1 if the share is 0 or 1.
     let low = if share <= 0.0 { 0.0 } else { (centre - half) / scale };
     let high = if share >= 1.0 { 1.0 } else { (centre + half) / scale };
     Interval { low, high }

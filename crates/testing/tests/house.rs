@@ -5,6 +5,8 @@
 //! `make check` runs this. Each test collects every complaint before it fails, and each complaint
 //! says what to do.
 
+#[path = "house/modules.rs"]
+mod modules;
 #[path = "house/pages.rs"]
 mod pages;
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use lastbyte_socket::blocking::Stream;
 use lastbyte_units::grouped;
 
-use crate::bed::Bed;
 use crate::content::Content;
-use crate::end::{Ending, Seen};
+use crate::end::{Ending, Observed};
 use crate::script::{Meeting, Player, Role, Step};
+use crate::testbed::Testbed;
 
 /// Cases that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +29,7 @@ pub enum Group {
     Slow,
     /// Many connections at once.
     Many,
-    /// The upstream cannot be had.
+    /// The upstream cannot be connected to.
     Upstream,
     /// The proxy is told to stop.
     Stop,
@@ -56,15 +56,15 @@ impl fmt::Display for Group {
 pub struct Case {
     /// Its name, which begins with its group's.
     pub name: String,
-    /// What it belongs to.
+    /// Its group.
     pub group: Group,
     /// What is done, in a sentence.
     pub does: &'static str,
     /// Why plain TCP does what is expected.
     pub because: &'static str,
-    /// How often it is played, where nothing else is asked.
+    /// How often it is played by default.
     pub runs: u32,
-    /// Whether it takes long by itself, and is played only when asked.
+    /// Whether it takes long, and is played only with `--long`.
     pub long: bool,
     /// What is done at both ends.
     pub play: Play,
@@ -85,10 +85,10 @@ pub enum Play {
         server: Vec<Step>,
     },
     /// By a function of its own, which gets the number of the run.
-    By(fn(&Bed, u64) -> Outcome),
+    By(fn(&Testbed, u64) -> Outcome),
 }
 
-/// What an end has to see.
+/// What an end has to observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// How much of what the other end wrote.
@@ -96,37 +96,39 @@ pub struct Expected {
     /// One of these. None: any.
     pub endings: &'static [Ending],
     /// A write of its own has to fail.
-    pub told: bool,
+    pub write_error: bool,
 }
 
-/// How much of what the other end wrote has to come. What comes has to be right in every case.
+/// How much of what the other end wrote has to arrive. What arrives has to be right in every case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bytes {
     /// All of it.
     All,
     /// Any part from the beginning on.
     Part,
-    /// All of it where the end was a FIN, otherwise any part.
+    /// All of it if the stream ended by a FIN, otherwise any part.
     AllBeforeFin,
 }
 
 impl Expected {
-    /// Nothing is asked of this end.
-    pub const NOTHING: Self = Self { bytes: Bytes::Part, endings: &[], told: false };
+    /// Nothing is required of this end.
+    pub const NOTHING: Self = Self { bytes: Bytes::Part, endings: &[], write_error: false };
     /// All bytes, then a FIN.
-    pub const ALL_FIN: Self = Self { bytes: Bytes::All, endings: &[Ending::Fin], told: false };
+    pub const ALL_FIN: Self =
+        Self { bytes: Bytes::All, endings: &[Ending::Fin], write_error: false };
     /// All bytes, then a reset.
-    pub const ALL_RESET: Self = Self { bytes: Bytes::All, endings: &[Ending::Reset], told: false };
+    pub const ALL_RESET: Self =
+        Self { bytes: Bytes::All, endings: &[Ending::Reset], write_error: false };
     /// All bytes; how it ended is not seen.
-    pub const ALL: Self = Self { bytes: Bytes::All, endings: &[], told: false };
+    pub const ALL: Self = Self { bytes: Bytes::All, endings: &[], write_error: false };
     /// Part of the bytes, then a reset.
     pub const PART_RESET: Self =
-        Self { bytes: Bytes::Part, endings: &[Ending::Reset], told: false };
+        Self { bytes: Bytes::Part, endings: &[Ending::Reset], write_error: false };
 
     /// The same, and that a write has to fail.
     #[must_use]
     pub const fn and_told(self) -> Self {
-        Self { told: true, ..self }
+        Self { write_error: true, ..self }
     }
 }
 
@@ -144,11 +146,11 @@ impl fmt::Display for Expected {
         if !endings.is_empty() {
             write!(f, ", {}", endings.join(" or "))?;
         }
-        if self.told { f.write_str(", write failed") } else { Ok(()) }
+        if self.write_error { f.write_str(", write failed") } else { Ok(()) }
     }
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// Both ends of one connection.
@@ -163,30 +165,30 @@ pub enum Outcome {
         fault: Option<String>,
     },
     /// It could not be played.
-    NotAsked(&'static str),
+    NotPlayed(&'static str),
 }
 
 /// What both ends of one connection saw.
 #[derive(Clone, Debug, Default)]
 pub struct Pair {
     /// The client.
-    pub client: Seen,
+    pub client: Observed,
     /// The server.
-    pub server: Seen,
+    pub server: Observed,
     /// How long it took.
     pub took: Duration,
 }
 
 impl Case {
     /// Plays it once.
-    pub fn play_once(&self, bed: &Bed, run: u64) -> Outcome {
-        bed.clear();
+    pub fn play_once(&self, testbed: &Testbed, run: u64) -> Outcome {
+        testbed.clear();
         match &self.play {
             Play::Scripts { client, server } => {
-                let key = bed.asked().seed.wrapping_add(run);
-                Outcome::Pair(Box::new(play_scripts(bed, key, client, server)))
+                let key = testbed.setup().seed.wrapping_add(run);
+                Outcome::Pair(Box::new(play_scripts(testbed, key, client, server)))
             }
-            Play::By(function) => function(bed, run),
+            Play::By(function) => function(testbed, run),
         }
     }
 
@@ -203,7 +205,7 @@ impl Case {
         }
     }
 
-    /// What is wrong with what was seen. Nothing: it is good.
+    /// What is wrong with the result; empty for a good one.
     #[must_use]
     pub fn faults(&self, outcome: &Outcome) -> Vec<String> {
         match outcome {
@@ -211,17 +213,18 @@ impl Case {
             Outcome::Many { fault, good, of } if good < of => {
                 vec![fault.clone().unwrap_or_else(|| "not told why".to_owned())]
             }
-            Outcome::Many { .. } | Outcome::NotAsked(_) => Vec::new(),
+            Outcome::Many { .. } | Outcome::NotPlayed(_) => Vec::new(),
         }
     }
 }
 
 impl Case {
-    /// Whether both ends got all bytes that they had to, and no others, however it ended.
+    /// Whether both ends received all required bytes, and no others, however the connection ended.
     pub(crate) fn is_whole(&self, outcome: &Outcome) -> bool {
         let Outcome::Pair(pair) = outcome else { return self.faults(outcome).is_empty() };
-        let whole = |expected: Expected, seen: &Seen, other: &Seen| {
-            seen.wrong_at.is_none() && (expected.bytes != Bytes::All || seen.got >= other.owed())
+        let whole = |expected: Expected, seen: &Observed, other: &Observed| {
+            seen.wrong_at.is_none()
+                && (expected.bytes != Bytes::All || seen.got >= other.expected_bytes())
         };
         whole(self.client, &pair.client, &pair.server)
             && whole(self.server, &pair.server, &pair.client)
@@ -236,7 +239,7 @@ pub(crate) fn faults_of((client, server): (Expected, Expected), pair: &Pair) -> 
 }
 
 impl Expected {
-    fn faults(&self, role: Role, seen: &Seen, other: &Seen) -> Vec<String> {
+    fn faults(&self, role: Role, seen: &Observed, other: &Observed) -> Vec<String> {
         let who = role.name();
         let mut faults = Vec::new();
         if let Some(at) = seen.wrong_at {
@@ -247,13 +250,13 @@ impl Expected {
             Bytes::Part => false,
             Bytes::AllBeforeFin => seen.ending == Ending::Fin,
         };
-        if seen.got > other.wrote || whole && seen.got < other.owed() {
+        if seen.got > other.wrote || whole && seen.got < other.expected_bytes() {
             faults.push(format!("{who} got {}", seen.bytes(other)));
         }
         if !self.endings.is_empty() && !self.endings.contains(&seen.ending) {
             faults.push(format!("{who} saw {}", seen.ending));
         }
-        if self.told && seen.told.is_none() {
+        if self.write_error && seen.write_error.is_none() {
             faults.push(format!("{who}: no write failed"));
         }
         if let Some(step) = seen.stuck {
@@ -269,8 +272,8 @@ impl Expected {
     }
 }
 
-/// A later urgent byte takes the place of one that is not read yet, so that of those that follow each
-/// other closely only the last is known. The cases leave time between them.
+/// A later urgent byte replaces one that is not read yet, so that the kernel knows only the last of
+/// several in close succession. The cases leave time between them.
 fn lost_marks(who: &str, urgent: &[u64], marks: &[u64]) -> Option<String> {
     let list = |places: &[u64]| {
         let places: Vec<String> = places.iter().map(|place| grouped(*place)).collect();
@@ -284,16 +287,16 @@ fn lost_marks(who: &str, urgent: &[u64], marks: &[u64]) -> Option<String> {
 }
 
 /// Plays a script at each end of a new connection.
-pub(crate) fn play_scripts(bed: &Bed, key: u64, client: &[Step], server: &[Step]) -> Pair {
+pub(crate) fn play_scripts(testbed: &Testbed, key: u64, client: &[Step], server: &[Step]) -> Pair {
     let meeting = Meeting::default();
     let begun = Instant::now();
     let (client, server) = thread::scope(|scope| {
-        let server = scope.spawn(|| serve(bed, key, &meeting, server));
+        let server = scope.spawn(|| serve(testbed, key, &meeting, server));
         let client = {
             let _leaves = Leaves(&meeting, Role::Client);
-            match bed.connect() {
-                Ok(stream) => player(bed, key, &meeting, Role::Client).play(stream, client),
-                Err(_) => Seen { ending: Ending::Refused, ..Seen::default() },
+            match testbed.connect() {
+                Ok(stream) => player(testbed, key, &meeting, Role::Client).play(stream, client),
+                Err(_) => Observed { ending: Ending::Refused, ..Observed::default() },
             }
         };
         (client, server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -301,9 +304,9 @@ pub(crate) fn play_scripts(bed: &Bed, key: u64, client: &[Step], server: &[Step]
     Pair { client, server, took: begun.elapsed() }
 }
 
-/// The same over a connection that is there already.
+/// The same over an established connection.
 pub(crate) fn play_over(
-    bed: &Bed,
+    testbed: &Testbed,
     key: u64,
     (client, server): (Stream, Stream),
     steps: (&[Step], &[Step]),
@@ -312,7 +315,7 @@ pub(crate) fn play_over(
     let begun = Instant::now();
     let play = |role, stream, steps| {
         let _leaves = Leaves(&meeting, role);
-        player(bed, key, &meeting, role).play(stream, steps)
+        player(testbed, key, &meeting, role).play(stream, steps)
     };
     let (client, server) = thread::scope(|scope| {
         let server = scope.spawn(|| play(Role::Server, server, steps.1));
@@ -322,38 +325,43 @@ pub(crate) fn play_over(
     Pair { client, server, took: begun.elapsed() }
 }
 
-fn serve(bed: &Bed, key: u64, meeting: &Meeting, steps: &[Step]) -> Seen {
+fn serve(testbed: &Testbed, key: u64, meeting: &Meeting, steps: &[Step]) -> Observed {
     let _leaves = Leaves(meeting, Role::Server);
-    match accept(bed, meeting) {
-        Some(stream) => player(bed, key, meeting, Role::Server).play(stream, steps),
-        None => Seen { ending: Ending::Missing, ..Seen::default() },
+    match accept(testbed, meeting) {
+        Some(stream) => player(testbed, key, meeting, Role::Server).play(stream, steps),
+        None => Observed { ending: Ending::Missing, ..Observed::default() },
     }
 }
 
-/// The proxy's connection. Once the client has gone it comes soon, or never.
-fn accept(bed: &Bed, meeting: &Meeting) -> Option<Stream> {
+/// Waits for the proxy's connection. After the client has closed, it comes soon or never.
+fn accept(testbed: &Testbed, meeting: &Meeting) -> Option<Stream> {
     let begun = Instant::now();
-    let moment = bed.waits().moment;
+    let moment = testbed.waits().moment;
     let mut last_chances = 4;
-    while begun.elapsed() < bed.waits().deadline && last_chances > 0 {
+    while begun.elapsed() < testbed.waits().deadline && last_chances > 0 {
         if meeting.is_gone(Role::Client) {
             last_chances -= 1;
         }
-        if let Some(stream) = bed.accept_within(moment) {
+        if let Some(stream) = testbed.accept_within(moment) {
             return Some(stream);
         }
     }
     None
 }
 
-/// The end with this role, with keys of its own.
-pub(crate) fn player<'a>(bed: &Bed, key: u64, meeting: &'a Meeting, role: Role) -> Player<'a> {
+/// The end with this role, with its own content keys.
+pub(crate) fn player<'a>(
+    testbed: &Testbed,
+    key: u64,
+    meeting: &'a Meeting,
+    role: Role,
+) -> Player<'a> {
     let content = |role: Role| Content::new(key.wrapping_mul(2).wrapping_add(role as u64));
     let (out, expected) = (content(role), content(role.other()));
-    Player { role, waits: bed.waits(), meeting, out, expected }
+    Player { role, waits: testbed.waits(), meeting, out, expected }
 }
 
-/// Says that an end is gone, however its script ended.
+/// Marks an end as gone, however its script ended.
 struct Leaves<'a>(&'a Meeting, Role);
 
 impl Drop for Leaves<'_> {

@@ -33,7 +33,8 @@ pub fn all() -> Vec<Case> {
 const KIB: u64 = 1_024;
 const MIB: u64 = 1_024 * KIB;
 
-/// A case of one connection, in which one end acts and the other looks on; either may be the client.
+/// A case of one connection, in which one end acts and the other observes; either may be the
+/// client.
 struct Draft {
     group: Group,
     /// The name without the group's, and without the end that acts.
@@ -74,15 +75,15 @@ impl Draft {
     }
 }
 
-/// How often a case is played that has no chance of its own.
+/// How often a case without randomness is played.
 const USUAL_RUNS: u32 = 5;
 
-/// The same cases, played so often.
+/// The same cases, played `runs` times.
 fn times(runs: u32, cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(|case| Case { runs, ..case }).collect()
 }
 
-/// The same cases, once, and only when they are asked for.
+/// The same cases, played once, and only with `--long`.
 fn long(cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(|case| Case { runs: 1, long: true, ..case }).collect()
 }

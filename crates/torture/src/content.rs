@@ -1,7 +1,7 @@
-//! What is sent: bytes that can be told from each other at every position.
+//! The bytes that are sent: they differ at every position.
 
-/// A stream of bytes without end, the same for the same key. A reader that knows the key needs no
-/// copy and no digest: it sees the first byte that is wrong, lost, doubled or out of its place.
+/// An endless stream of bytes, the same for the same key. A reader that knows the key needs no copy
+/// and no digest: it detects the first byte that is wrong, lost, duplicated or out of order.
 #[derive(Clone, Copy, Debug)]
 pub struct Content {
     key: u64,
@@ -14,17 +14,17 @@ impl Content {
         Self { key: mixed(key) }
     }
 
-    /// Fills `room` with the bytes from position `at` on.
-    pub fn fill(&self, at: u64, room: &mut [u8]) {
+    /// Fills `buffer` with the bytes from position `at` on.
+    pub fn fill(&self, at: u64, buffer: &mut [u8]) {
         let mut at = at;
-        let mut room = room;
-        while !room.is_empty() {
+        let mut buffer = buffer;
+        while !buffer.is_empty() {
             let word = mixed(self.key.wrapping_add(at / WORD)).to_le_bytes();
             let word = word.get(within_word(at)..).unwrap_or_default();
-            let (now, later) = room.split_at_mut(word.len().min(room.len()));
+            let (now, later) = buffer.split_at_mut(word.len().min(buffer.len()));
             now.copy_from_slice(&word[..now.len()]);
             at += now.len() as u64;
-            room = later;
+            buffer = later;
         }
     }
 
@@ -38,7 +38,7 @@ impl Content {
     }
 }
 
-/// Bytes that one number gives.
+/// The bytes of one number.
 const WORD: u64 = 8;
 
 #[allow(clippy::cast_possible_truncation, reason = "less than a word")]
@@ -46,7 +46,8 @@ fn within_word(at: u64) -> usize {
     (at % WORD) as usize
 }
 
-/// The output function of `SplitMix64` (Steele, Lea, Flood 2014): neighbours have nothing in common.
+/// The output function of `SplitMix64` (Steele, Lea, Flood 2014): its outputs for neighbouring
+/// inputs are unrelated.
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -8,27 +8,27 @@ use lastbyte_units::grouped;
 /// How a connection ended for one end of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
-    /// It did not read to the end: nothing is asked of it.
+    /// It did not read to the end of the stream: none is required.
     #[default]
-    Unasked,
+    NotRequired,
     /// A FIN came after the last byte.
     Fin,
-    /// It was reset, or given up by the kernel.
+    /// It was reset, or the kernel gave it up.
     Reset,
-    /// Nothing more came until the deadline.
+    /// Nothing arrived until the deadline.
     Open,
     /// It could not connect.
     Refused,
-    /// It got no connection: the proxy made none.
+    /// The proxy made no connection to it.
     Missing,
-    /// An end that nobody can tell the kind of.
+    /// It ended, and the kernel does not show how.
     Unknown,
 }
 
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Unasked => "-",
+            Self::NotRequired => "-",
             Self::Fin => "FIN",
             Self::Reset => "RST",
             Self::Open => "no end",
@@ -41,10 +41,10 @@ impl fmt::Display for Ending {
 
 /// What one end of a connection did and saw.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// Bytes that its kernel took from it.
+pub struct Observed {
+    /// Bytes that its kernel accepted.
     pub wrote: u64,
-    /// Of these, bytes that it threw away itself, by closing before they were sent
+    /// Of these, bytes that it discarded itself, by closing before they were sent
     /// ([`Step::CloseEarly`](crate::Step::CloseEarly)).
     pub unsent: u64,
     /// Bytes that it read.
@@ -54,10 +54,10 @@ pub struct Seen {
     /// How the connection ended for its reads.
     pub ending: Ending,
     /// The error of the first write that failed.
-    pub told: Option<io::ErrorKind>,
+    pub write_error: Option<io::ErrorKind>,
     /// Positions of the urgent bytes that it sent.
     pub urgent: Vec<u64>,
-    /// Positions at which the kernel told it of an urgent byte.
+    /// Positions at which the kernel reported an urgent byte.
     pub marks: Vec<u64>,
     /// Bytes that it could write while the other end read nothing.
     pub pushed: Option<u64>,
@@ -65,18 +65,18 @@ pub struct Seen {
     pub stuck: Option<&'static str>,
 }
 
-impl Seen {
-    /// In some words, for a table: how much came of what the other end sent, and the end. Alike for
-    /// all runs that ended alike, so that figures are left out.
+impl Observed {
+    /// A short description for a table: how much of what the other end sent arrived, and how the
+    /// stream ended. It has no figures, so that runs of one kind have equal descriptions.
     #[must_use]
     pub fn kind(&self, other: &Self) -> String {
-        let told = if self.told.is_some() { ", write failed" } else { "" };
-        if matches!(self.ending, Ending::Unasked) && self.got == 0 {
-            return format!("-{told}");
+        let write_error = if self.write_error.is_some() { ", write failed" } else { "" };
+        if matches!(self.ending, Ending::NotRequired) && self.got == 0 {
+            return format!("-{write_error}");
         }
         let bytes = match self.got {
             _ if self.wrong_at.is_some() => "wrong bytes",
-            got if got >= other.owed() => "all",
+            got if got >= other.expected_bytes() => "all",
             0 => "none",
             _ => "part",
         };
@@ -85,18 +85,18 @@ impl Seen {
             true => ", mark kept",
             false => ", mark lost",
         };
-        format!("{bytes}{mark}, {}{told}", self.ending)
+        format!("{bytes}{mark}, {}{write_error}", self.ending)
     }
 
-    /// Bytes that the other end has to get from it.
+    /// Bytes that the other end has to receive.
     #[must_use]
-    pub fn owed(&self) -> u64 {
+    pub fn expected_bytes(&self) -> u64 {
         self.wrote - self.unsent
     }
 
-    /// The bytes that came, for a person.
+    /// The bytes received, for people.
     #[must_use]
     pub fn bytes(&self, other: &Self) -> String {
-        format!("{} of {} bytes", grouped(self.got), grouped(other.owed()))
+        format!("{} of {} bytes", grouped(self.got), grouped(other.expected_bytes()))
     }
 }

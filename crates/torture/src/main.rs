@@ -1,8 +1,8 @@
 //! The program `torture`: plays the cases of `lastbyte_torture` against a proxy and prints a table.
 //!
-//! This crate forbids decisions about what is right: those are in the library. stdout is the answer,
-//! stderr is the talk, the exit code is the verdict: 0 all as plain TCP does it, 1 not so, 2 misuse or
-//! failure.
+//! This crate forbids decisions about what is right: those are in the library. stdout is the
+//! result, stderr the diagnostics, the exit code the verdict: 0 if all is as over plain TCP, 1 if
+//! not, 2 for misuse or failure.
 
 #![forbid(unsafe_code)]
 
@@ -15,53 +15,54 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use lastbyte_link::Namespace;
 use lastbyte_torture::tally::{self, Row};
-use lastbyte_torture::{Asked, Bed, Case, cases};
+use lastbyte_torture::{Case, Setup, Testbed, cases};
 use lastbyte_units::Span;
 
-/// Plays every way to end a TCP connection through a proxy, and says what differs from plain TCP.
+/// Plays every way to end a TCP connection through a proxy, and reports what differs from plain
+/// TCP.
 ///
 /// The client connects to --proxy, the server listens on --upstream: the proxy has to connect there.
 /// With both the same it is plain TCP.
 #[derive(Debug, Parser)]
 #[command(name = "torture", max_term_width = 100)]
 struct Args {
-    /// Where the client connects to.
+    /// The proxy's address, which the client connects to.
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "list")]
     proxy: Option<SocketAddr>,
-    /// Where the server listens.
+    /// The address on which the server listens.
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "list")]
     upstream: Option<SocketAddr>,
     /// Only cases whose name begins with one of these.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Plays each case so often, instead of as often as it says itself.
+    /// How often each case is played, instead of its own number.
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
-    /// Plays the cases that take long, too.
+    /// Also plays the cases that take long.
     #[arg(long)]
     long: bool,
     /// Prints a line of JSON for each case, with every run.
     #[arg(long)]
     json: bool,
-    /// Lists the cases, and what is expected why.
+    /// Lists the cases with what is expected and why.
     #[arg(long)]
     list: bool,
-    /// How long an end waits for a byte or an end; the round trip comes on top.
+    /// How long an end waits for a byte or the end of the stream, beyond the round trip.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     deadline: Span,
-    /// What each wait for a signal is longer by than the round trip asks.
+    /// How much longer than the round trip each wait for a signal is.
     #[arg(long, value_name = "TIME", default_value = "0ms")]
     settle: Span,
     /// The seed of content and of random exchanges.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// A proxy whose upstream refuses; without it, ours does for a while.
+    /// A proxy whose upstream refuses connections; without it, our server does for a while.
     #[arg(long, value_name = "HOST:PORT")]
     refused: Option<SocketAddr>,
     /// A proxy whose upstream cannot be reached.
     #[arg(long, value_name = "HOST:PORT")]
     unreachable: Option<SocketAddr>,
-    /// A proxy whose upstream never answers; without it, ours does not for a while.
+    /// A proxy whose upstream never answers; without it, our server does not for a while.
     #[arg(long, value_name = "HOST:PORT")]
     timed_out: Option<SocketAddr>,
     /// A shell command that asks the proxy to stop, run in the middle of a transfer.
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            talk(&format!("torture: {error:#}"));
+            log(&format!("torture: {error:#}"));
             ExitCode::from(2)
         }
     }
@@ -97,13 +98,13 @@ fn run(args: &Args) -> Result<bool> {
         }
         return Ok(true);
     };
-    let bed = Bed::open(asked(args, proxy, upstream)?)?;
-    let round_trip = bed.waits().round_trip.as_secs_f64() * 1e3;
-    talk(&format!("torture: round trip {round_trip:.2} ms, seed {}", args.seed));
+    let testbed = Testbed::open(setup(args, proxy, upstream)?)?;
+    let round_trip = testbed.waits().round_trip.as_secs_f64() * 1e3;
+    log(&format!("torture: round trip {round_trip:.2} ms, seed {}", args.seed));
     let mut rows = Vec::new();
     for case in &cases {
-        let row = tally::row(&bed, case, args.runs);
-        talk(&format!("torture: {} {} of {}", row.case, row.good, row.of));
+        let row = tally::row(&testbed, case, args.runs);
+        log(&format!("torture: {} {} of {}", row.case, row.good, row.of));
         if args.json {
             say(&serde_json::to_string(&row)?)?;
         }
@@ -115,7 +116,7 @@ fn run(args: &Args) -> Result<bool> {
     Ok(rows.iter().all(Row::is_good))
 }
 
-/// The cases that were asked for.
+/// The selected cases.
 fn chosen(args: &Args) -> Result<Vec<Case>> {
     let named = |case: &Case, name: &str| case.name.starts_with(name);
     for name in &args.only {
@@ -130,9 +131,9 @@ fn chosen(args: &Args) -> Result<Vec<Case>> {
     Ok(cases::all().into_iter().filter(wanted).collect())
 }
 
-fn asked(args: &Args, proxy: SocketAddr, upstream: SocketAddr) -> Result<Asked> {
+fn setup(args: &Args, proxy: SocketAddr, upstream: SocketAddr) -> Result<Setup> {
     let open = |path: &Option<PathBuf>| path.as_deref().map(Namespace::open).transpose();
-    Ok(Asked {
+    Ok(Setup {
         proxy,
         upstream,
         proxy_namespace: open(&args.proxy_namespace)?,
@@ -185,12 +186,12 @@ fn table(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line of the answer.
+/// Prints a line of the result.
 fn say(line: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{}", line.trim_end())
 }
 
-/// Prints a line of talk. That nobody may hear it is no failure.
-fn talk(line: &str) {
+/// Prints a line of diagnostics. A closed stderr is no failure.
+fn log(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

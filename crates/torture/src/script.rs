@@ -1,4 +1,4 @@
-//! What an end does: steps, one after the other, and the end that takes them.
+//! The script of an end: steps, one after the other, and the end that executes them.
 
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -9,9 +9,9 @@ use lastbyte_socket::End;
 use lastbyte_socket::blocking::Stream;
 use lastbyte_sys::{poll, socket, tcp};
 
-use crate::bed::Waits;
 use crate::content::Content;
-use crate::end::{Ending, Seen};
+use crate::end::{Ending, Observed};
+use crate::testbed::Waits;
 
 /// Which end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Role {
         }
     }
 
-    /// The word for it.
+    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,83 +42,83 @@ impl Role {
     }
 }
 
-/// What an end does next. Each that waits has a deadline ([`Asked::deadline`](crate::Asked)), counted
-/// from the last byte that moved; when it has passed, the rest of the script is left out.
+/// A step of a script. Each that waits has a deadline ([`Setup::deadline`](crate::Setup)), counted
+/// from the last byte that moved; after it, the rest of the script is skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Writes, until it is done or a write fails.
+    /// Writes until all is written or a write fails.
     Write(Writing),
-    /// Writes until nothing more is taken for a while, or so many bytes are.
+    /// Writes until the kernel accepts nothing for a while, or a number of bytes is written.
     Fill(u64),
     /// Writes one urgent byte (`MSG_OOB`), in its place in the content.
     Urgent,
-    /// Reads so many bytes, counted from the beginning.
+    /// Reads up to a number of bytes, counted from the beginning.
     ReadTo(u64),
     /// Reads to the end.
     ReadToEnd,
-    /// Reads to the end, so many bytes at a time, and pauses after each time.
+    /// Reads to the end in small reads, with a pause after each.
     ReadSlowly(u64, Duration),
-    /// Waits until something has arrived that is not read.
+    /// Waits for unread bytes.
     AwaitUnread,
-    /// Waits until all that was written is acknowledged, a FIN too.
+    /// Waits until all that was written is acked, a FIN too.
     AwaitAcked,
-    /// Waits until the other end comes to its next such step as well.
+    /// Waits until the other end reaches its next such step.
     Meet,
-    /// Waits as long as two signals take over the path, and a little longer.
+    /// Waits a little longer than two signals take over the path.
     PauseAMoment,
-    /// Waits so long.
+    /// Waits for a time.
     Pause(Duration),
-    /// Ends its direction with a FIN; goes on reading.
+    /// Half-closes: sends a FIN and goes on reading.
     HalfClose,
     /// Closes as most programs do (`close(2)`).
     Close,
-    /// Closes while the other end still writes. That is a reset now or soon, and what is not sent yet is
-    /// gone: over a path with a round trip, what goes past the first congestion window. Nobody is
-    /// owed that.
+    /// Closes while the other end still writes. That causes a reset now or soon, and discards
+    /// unsent bytes: over a path with delay, those beyond the initial congestion window. They are
+    /// not expected at the other end.
     CloseEarly,
-    /// Closes with a reset (`SO_LINGER` of 0); what is not sent yet is gone.
+    /// Closes with a reset (`SO_LINGER` of 0), which discards unsent bytes.
     Reset,
 }
 
 /// How a [`Step::Write`] writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writing {
-    /// So many bytes. Without a number, until a write fails.
+    /// How many bytes; `None` until a write fails.
     bytes: Option<u64>,
-    /// In pieces of so many bytes at most.
+    /// The largest write, in bytes.
     piece: usize,
-    /// With a pause after each.
+    /// The pause after each write.
     pause: Duration,
-    /// Reads what comes meanwhile.
+    /// Whether to read at the same time.
     reading: bool,
 }
 
 impl Step {
-    /// Writes so many bytes, in pieces of 64 KiB.
+    /// Writes `bytes` in writes of 64 KiB.
     #[must_use]
     pub const fn write(bytes: u64) -> Self {
         Self::Write(Writing { bytes: Some(bytes), ..WRITING })
     }
 
-    /// Writes so many bytes, and reads meanwhile what comes.
+    /// Writes `bytes`, and reads at the same time.
     #[must_use]
     pub const fn write_reading(bytes: u64) -> Self {
         Self::Write(Writing { bytes: Some(bytes), reading: true, ..WRITING })
     }
 
-    /// Writes so many bytes in small pieces with a pause after each, and reads meanwhile what comes.
+    /// Writes `bytes` in small writes with a pause after each, and reads at the same time.
     #[must_use]
     pub const fn write_slowly(bytes: u64, piece: usize, pause: Duration) -> Self {
         Self::Write(Writing { bytes: Some(bytes), piece, pause, reading: true })
     }
 
-    /// Makes so many writes of so many bytes.
+    /// Makes a number of writes of equal size.
     #[must_use]
     pub const fn write_pieces(count: u64, piece: usize) -> Self {
         Self::Write(Writing { bytes: Some(count * piece as u64), piece, ..WRITING })
     }
 
-    /// Writes a little again and again until a write fails.
+    /// Makes small writes until one fails.
     #[must_use]
     pub const fn write_until_told() -> Self {
         let pause = Duration::from_millis(5);
@@ -147,7 +147,7 @@ const WRITING: Writing =
 /// Where the two ends of a connection wait for each other.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
-    /// How often each end has come to a [`Step::Meet`]; [`GONE`] once its script is over.
+    /// How many [`Step::Meet`]s each end has reached; [`GONE`] once its script is over.
     came: Mutex<[u64; 2]>,
     somebody_came: Condvar,
 }
@@ -155,7 +155,8 @@ pub(crate) struct Meeting {
 const GONE: u64 = u64::MAX;
 
 impl Meeting {
-    /// Comes, and waits for the other. Each other step has its deadline, so that it comes or is gone.
+    /// Waits for the other end. Each other step has a deadline, so that the other end arrives or is
+    /// gone.
     fn meet(&self, role: Role) {
         let mut came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
         came[role as usize] += 1;
@@ -166,7 +167,7 @@ impl Meeting {
         }
     }
 
-    /// Says that this end will not come any more.
+    /// Marks this end as gone.
     pub(crate) fn leave(&self, role: Role) {
         self.came.lock().unwrap_or_else(PoisonError::into_inner)[role as usize] = GONE;
         self.somebody_came.notify_all();
@@ -178,7 +179,7 @@ impl Meeting {
     }
 }
 
-/// An end that takes the steps of a script.
+/// An end that executes a script.
 #[derive(Debug)]
 pub(crate) struct Player<'a> {
     pub(crate) role: Role,
@@ -193,9 +194,9 @@ pub(crate) struct Player<'a> {
 struct Stuck;
 
 impl Player<'_> {
-    /// Takes all steps. The connection is closed when they are over.
-    pub(crate) fn play(&self, stream: Stream, steps: &[Step]) -> Seen {
-        let mut seen = Seen::default();
+    /// Executes all steps, then closes the connection.
+    pub(crate) fn play(&self, stream: Stream, steps: &[Step]) -> Observed {
+        let mut seen = Observed::default();
         let mut stream = Some(stream);
         for step in steps {
             let Some(open) = &mut stream else { break };
@@ -213,7 +214,7 @@ impl Player<'_> {
         seen
     }
 
-    fn take(&self, step: &Step, stream: &mut Stream, seen: &mut Seen) -> Result<(), Stuck> {
+    fn take(&self, step: &Step, stream: &mut Stream, seen: &mut Observed) -> Result<(), Stuck> {
         match step {
             Step::Write(writing) => self.write(*writing, stream, seen),
             Step::Fill(limit) => self.fill(*limit, stream, seen),
@@ -237,12 +238,12 @@ impl Player<'_> {
             }
             Step::HalfClose => {
                 if let Err(error) = stream.half_close() {
-                    seen.told.get_or_insert_with(|| io::Error::from(error).kind());
+                    seen.write_error.get_or_insert_with(|| io::Error::from(error).kind());
                 }
                 Ok(())
             }
             Step::CloseEarly => {
-                // Told just before: what is sent in between comes on top of what is owed.
+                // Counted just before the close: bytes sent in between may arrive in addition.
                 seen.unsent = tcp::unsent(stream).map_or(0, u64::from);
                 Ok(())
             }
@@ -251,12 +252,12 @@ impl Player<'_> {
         }
     }
 
-    fn write(&self, how: Writing, stream: &mut Stream, seen: &mut Seen) -> Result<(), Stuck> {
+    fn write(&self, how: Writing, stream: &mut Stream, seen: &mut Observed) -> Result<(), Stuck> {
         let begun = Instant::now();
         let mut last = begun;
         let goal = how.bytes.map_or(u64::MAX, |bytes| seen.wrote + bytes);
         let mut piece_end = seen.wrote;
-        while seen.wrote < goal && seen.told.is_none() {
+        while seen.wrote < goal && seen.write_error.is_none() {
             if seen.wrote == piece_end {
                 if seen.wrote > 0 {
                     pause(how.pause);
@@ -267,8 +268,8 @@ impl Player<'_> {
             let read = how.reading && self.read_some(READ_PIECE, stream, seen);
             if wrote || read {
                 last = Instant::now();
-            } else if seen.told.is_none() {
-                let reads = how.reading && seen.ending == Ending::Unasked;
+            } else if seen.write_error.is_none() {
+                let reads = how.reading && seen.ending == Ending::NotRequired;
                 self.wait(stream, (reads, true), last)?;
             }
             if how.bytes.is_none() && begun.elapsed() > self.waits.deadline {
@@ -278,10 +279,10 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn fill(&self, limit: u64, stream: &mut Stream, seen: &mut Seen) -> Result<(), Stuck> {
+    fn fill(&self, limit: u64, stream: &mut Stream, seen: &mut Observed) -> Result<(), Stuck> {
         let quiet = self.waits.moment * 4;
         let mut last = Instant::now();
-        while seen.wrote < limit && seen.told.is_none() && last.elapsed() < quiet {
+        while seen.wrote < limit && seen.write_error.is_none() && last.elapsed() < quiet {
             if self.write_some(limit, stream, seen) {
                 last = Instant::now();
             } else {
@@ -292,7 +293,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn urgent(&self, stream: &mut Stream, seen: &mut Seen) -> Result<(), Stuck> {
+    fn urgent(&self, stream: &mut Stream, seen: &mut Observed) -> Result<(), Stuck> {
         let mut byte = [0];
         self.out.fill(seen.wrote, &mut byte);
         let last = Instant::now();
@@ -303,7 +304,7 @@ impl Player<'_> {
                     self.wait(stream, (false, true), last)?;
                 }
                 Err(error) => {
-                    seen.told.get_or_insert_with(|| error.kind());
+                    seen.write_error.get_or_insert_with(|| error.kind());
                     return Ok(());
                 }
             }
@@ -313,9 +314,9 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn read_to(&self, goal: u64, stream: &mut Stream, seen: &mut Seen) -> Result<(), Stuck> {
+    fn read_to(&self, goal: u64, stream: &mut Stream, seen: &mut Observed) -> Result<(), Stuck> {
         let mut last = Instant::now();
-        while seen.got < goal && seen.ending == Ending::Unasked {
+        while seen.got < goal && seen.ending == Ending::NotRequired {
             if self.read_some(goal - seen.got, stream, seen) {
                 last = Instant::now();
             } else if self.wait(stream, (true, false), last).is_err() {
@@ -330,36 +331,37 @@ impl Player<'_> {
         &self,
         (piece, pause): (u64, Duration),
         stream: &mut Stream,
-        seen: &mut Seen,
+        seen: &mut Observed,
     ) -> Result<(), Stuck> {
-        while seen.ending == Ending::Unasked {
+        while seen.ending == Ending::NotRequired {
             self.read_to(seen.got.saturating_add(piece), stream, seen)?;
             thread::sleep(pause);
         }
         Ok(())
     }
 
-    /// One write that does not wait, up to position `until`. Whether it moved anything.
-    fn write_some(&self, until: u64, stream: &mut Stream, seen: &mut Seen) -> bool {
+    /// One non-blocking write, up to position `until`. Returns whether it wrote anything.
+    fn write_some(&self, until: u64, stream: &mut Stream, seen: &mut Observed) -> bool {
         let left = usize::try_from(until - seen.wrote).unwrap_or(usize::MAX);
-        let mut room = vec![0; left.min(WRITING.piece)];
-        self.out.fill(seen.wrote, &mut room);
-        match stream.write_now(&room) {
+        let mut buffer = vec![0; left.min(WRITING.piece)];
+        self.out.fill(seen.wrote, &mut buffer);
+        match stream.write_now(&buffer) {
             Ok(count) => {
                 seen.wrote += count as u64;
                 count > 0
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             Err(error) => {
-                seen.told.get_or_insert_with(|| error.kind());
+                seen.write_error.get_or_insert_with(|| error.kind());
                 false
             }
         }
     }
 
-    /// One read that does not wait, of `most` bytes at most. Whether it moved anything or met the end.
-    fn read_some(&self, most: u64, stream: &mut Stream, seen: &mut Seen) -> bool {
-        if seen.ending != Ending::Unasked {
+    /// One non-blocking read of at most `most` bytes. Returns whether it read anything or met the
+    /// end.
+    fn read_some(&self, most: u64, stream: &mut Stream, seen: &mut Observed) -> bool {
+        if seen.ending != Ending::NotRequired {
             return false;
         }
         // Looked for behind an empty queue, a mark could come between, and the read go past it.
@@ -372,9 +374,9 @@ impl Player<'_> {
         {
             seen.marks.push(seen.got);
         }
-        let room = usize::try_from(most.min(READ_PIECE)).unwrap_or(1);
-        let mut room = vec![0; room];
-        match stream.read_now(&mut room) {
+        let buffer = usize::try_from(most.min(READ_PIECE)).unwrap_or(1);
+        let mut buffer = vec![0; buffer];
+        match stream.read_now(&mut buffer) {
             Ok(0) => {
                 seen.ending = if stream.observed_end() == Some(End::Fin) {
                     Ending::Fin
@@ -383,7 +385,7 @@ impl Player<'_> {
                 };
             }
             Ok(count) => {
-                let wrong = self.expected.first_wrong(seen.got, &room[..count]);
+                let wrong = self.expected.first_wrong(seen.got, &buffer[..count]);
                 seen.wrong_at = seen.wrong_at.or(wrong);
                 seen.got += count as u64;
             }
@@ -393,15 +395,15 @@ impl Player<'_> {
         true
     }
 
-    /// Waits for room or something to read, until the deadline after `last`.
+    /// Waits until the socket is writable or readable, or the deadline after `last`.
     fn wait(&self, stream: &Stream, ways: (bool, bool), last: Instant) -> Result<(), Stuck> {
         let left = self.waits.deadline.checked_sub(last.elapsed()).ok_or(Stuck)?;
-        // What it cannot tell, the next read or write does.
+        // The next read or write reports an error.
         let _ = stream.wait(ways.0, ways.1, left);
         Ok(())
     }
 
-    /// Asks again and again until it is so, or cannot be any more.
+    /// Polls until the condition holds, or cannot hold any more.
     fn until(&self, is_so: impl Fn() -> io::Result<bool>) -> Result<(), Stuck> {
         let begun = Instant::now();
         while begun.elapsed() < self.waits.deadline {
@@ -424,6 +426,6 @@ fn pause(pause: Duration) {
 
 fn reset(stream: Option<Stream>) {
     let Some(stream) = stream else { return };
-    // Cannot fail for an open socket; a plain close would show in what the other end sees.
+    // Cannot fail for an open socket; otherwise the other end would observe a FIN.
     let _ = socket::set_linger(&stream, Some(Duration::ZERO));
 }

@@ -6,28 +6,28 @@ use std::time::Duration;
 use lastbyte_units::grouped;
 use serde::Serialize;
 
-use crate::bed::Bed;
 use crate::case::{Bytes, Case, Expected, Group, Outcome, Pair};
-use crate::end::Seen;
+use crate::end::Observed;
+use crate::testbed::Testbed;
 
-/// What came of a case.
+/// The results of a case.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Its name.
     pub case: String,
     /// What is done.
     pub does: &'static str,
-    /// What had to be seen.
+    /// What is expected.
     pub expected: String,
     /// Why plain TCP does so.
     pub because: &'static str,
-    /// What was seen, each kind once, with its count where there are several.
+    /// What was observed, each kind once, with its count if there are several.
     pub seen: String,
-    /// Runs in which it was as expected.
+    /// Runs that were as expected.
     pub good: u32,
     /// Runs that were played.
     pub of: u32,
-    /// Of those, runs in which both ends got all that they had to, and nothing else.
+    /// Of those, runs in which both ends received all required bytes, and no others.
     pub whole: u32,
     /// The first fault, and figures.
     pub note: String,
@@ -45,18 +45,18 @@ impl Row {
     }
 }
 
-/// One run, as it is kept.
+/// The record of one run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Run {
-    /// What was wrong. Nothing: it was good.
+    /// What was wrong; empty for a good run.
     pub faults: Vec<String>,
-    /// What was seen, in a few words.
+    /// A short description of what was observed.
     pub seen: String,
-    /// Bytes that the client's kernel took.
+    /// Bytes that the client's kernel accepted.
     pub client_wrote: u64,
     /// Bytes that the client read.
     pub client_got: u64,
-    /// Bytes that the server's kernel took.
+    /// Bytes that the server's kernel accepted.
     pub server_wrote: u64,
     /// Bytes that the server read.
     pub server_got: u64,
@@ -64,11 +64,11 @@ pub struct Run {
     pub took_ms: f64,
 }
 
-/// Plays a case so often, and sums it up. After some runs that waited to their deadline the others
-/// are left out: they would too.
+/// Plays a case several times and sums it up. After some runs that waited until their deadline the
+/// others are skipped, since they would too.
 ///
-/// `runs` is the case's own number where nothing is asked; a proxy is stopped once in any case.
-pub fn row(bed: &Bed, case: &Case, runs: Option<u32>) -> Row {
+/// Without `runs`, the case's own number applies; a case that stops the proxy is played once.
+pub fn row(testbed: &Testbed, case: &Case, runs: Option<u32>) -> Row {
     let runs = match case.group {
         Group::Stop => 1,
         _ => runs.unwrap_or(case.runs),
@@ -89,8 +89,8 @@ pub fn row(bed: &Bed, case: &Case, runs: Option<u32>) -> Row {
     let mut outcomes = Vec::new();
     let mut hung = 0;
     while row.of < runs && hung < HUNG {
-        let outcome = case.play_once(bed, row.of.into());
-        if let Outcome::NotAsked(why) = outcome {
+        let outcome = case.play_once(testbed, row.of.into());
+        if let Outcome::NotPlayed(why) = outcome {
             row.not_asked = Some(why);
             break;
         }
@@ -110,13 +110,13 @@ pub fn row(bed: &Bed, case: &Case, runs: Option<u32>) -> Row {
     row
 }
 
-/// So many runs may wait to their deadline.
+/// How many runs may wait until their deadline.
 const HUNG: u32 = 3;
 
 fn is_stuck(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Pair(pair) => pair.client.stuck.is_some() || pair.server.stuck.is_some(),
-        Outcome::Many { .. } | Outcome::NotAsked(_) => false,
+        Outcome::Many { .. } | Outcome::NotPlayed(_) => false,
     }
 }
 
@@ -138,12 +138,12 @@ fn run(case: &Case, outcome: &Outcome, faults: Vec<String>) -> Run {
             let seen = format!("{} of {}", grouped(*good), grouped(*of));
             Run { faults, seen, ..Run::default() }
         }
-        Outcome::NotAsked(_) => Run::default(),
+        Outcome::NotPlayed(_) => Run::default(),
     }
 }
 
 /// What an end saw that something was expected of.
-fn seen(case: &Case, client: &Seen, server: &Seen) -> String {
+fn seen(case: &Case, client: &Observed, server: &Observed) -> String {
     let client_saw = format!("client {}", client.kind(server));
     let server_saw = format!("server {}", server.kind(client));
     match (case.client == Expected::NOTHING, case.server == Expected::NOTHING) {
@@ -172,9 +172,9 @@ fn kinds(runs: &[Run]) -> String {
 
 fn note(case: &Case, row: &Row, outcomes: &[Outcome]) -> String {
     let fault = row.runs.iter().flat_map(|run| &run.faults).next().cloned();
-    let owed = [case.client.bytes, case.server.bytes].contains(&Bytes::All);
-    let whole =
-        (owed && !row.is_good()).then(|| format!("all bytes in {} of {}", row.whole, row.of));
+    let expected_bytes = [case.client.bytes, case.server.bytes].contains(&Bytes::All);
+    let whole = (expected_bytes && !row.is_good())
+        .then(|| format!("all bytes in {} of {}", row.whole, row.of));
     fault.into_iter().chain(whole).chain(figures(case, outcomes)).collect::<Vec<_>>().join("; ")
 }
 
@@ -200,8 +200,9 @@ fn figures(case: &Case, outcomes: &[Outcome]) -> Vec<String> {
             figures.push(format!("{what} {range}"));
         }
     };
-    let part =
-        |seen: &Seen, other: &Seen| (seen.got > 0 && seen.got < other.wrote).then_some(seen.got);
+    let part = |seen: &Observed, other: &Observed| {
+        (seen.got > 0 && seen.got < other.wrote).then_some(seen.got)
+    };
     figure("client pushed", &|pair| pair.client.pushed);
     figure("server pushed", &|pair| pair.server.pushed);
     if matches!(case.group, Group::Early | Group::Reset | Group::Stop) {

@@ -3,6 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
 mod over_link;
+mod program;
 mod suite;
 mod support;
-mod words;

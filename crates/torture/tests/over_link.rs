@@ -1,9 +1,9 @@
 //! Plain TCP over a link: waits follow the round trip, so that a slow path is no fault.
 
 use lastbyte_link::{Host, Link, LinkError, Scenario};
-use lastbyte_torture::{Asked, Bed, cases, tally};
+use lastbyte_torture::{Setup, Testbed, cases, tally};
 
-use crate::support::asked;
+use crate::support::setup;
 
 #[test]
 #[ignore = "a minute over a link of 50 ms"]
@@ -16,15 +16,15 @@ fn plain_tcp_holds_every_case_over_a_link() {
     };
     // A namespace of the link's own: its ports are free.
     let far = (Host::Far.address(), 7_000).into();
-    let asked = Asked {
+    let setup = Setup {
         proxy_namespace: Some(link.near().try_clone().unwrap()),
         upstream_namespace: Some(link.far().try_clone().unwrap()),
-        ..asked(far, far)
+        ..setup(far, far)
     };
-    let bed = Bed::open(asked).unwrap();
-    assert!(bed.waits().round_trip.as_millis() >= 50);
+    let testbed = Testbed::open(setup).unwrap();
+    assert!(testbed.waits().round_trip.as_millis() >= 50);
     for case in cases::all().into_iter().filter(|case| !case.long) {
-        let row = tally::row(&bed, &case, Some(1));
+        let row = tally::row(&testbed, &case, Some(1));
         assert!(row.is_good(), "{}: {}: {}", row.case, row.seen, row.note);
     }
 }

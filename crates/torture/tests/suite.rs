@@ -2,15 +2,15 @@
 //! out, in the rows where it is wrong and in no others.
 
 use lastbyte_torture::tally::{self, Row};
-use lastbyte_torture::{Bed, Group, cases};
+use lastbyte_torture::{Group, Testbed, cases};
 
-use crate::support::{WrongProxy, asked, free_address};
+use crate::support::{WrongProxy, free_address, setup};
 
 /// Each group by itself, so that they are played side by side.
 fn plain_tcp_holds(groups: &[Group]) {
     let address = free_address();
-    let bed = Bed::open(asked(address, address)).unwrap();
-    for row in rows(&bed, |_, group| groups.contains(&group)) {
+    let testbed = Testbed::open(setup(address, address)).unwrap();
+    for row in rows(&testbed, |_, group| groups.contains(&group)) {
         assert!(row.is_good(), "{}: {}: {}", row.case, row.seen, row.note);
     }
 }
@@ -45,7 +45,7 @@ fn plain_tcp_holds_many_connections_and_a_lost_upstream() {
 fn a_proxy_that_ends_both_directions_with_a_fin_is_found_out() {
     let (listen, upstream) = (free_address(), free_address());
     let _proxy = WrongProxy::start(listen, upstream);
-    let bed = Bed::open(asked(listen, upstream)).unwrap();
+    let testbed = Testbed::open(setup(listen, upstream)).unwrap();
     let wrong = [
         "half-close/then-answer",
         "half-close/server-first",
@@ -63,7 +63,7 @@ fn a_proxy_that_ends_both_directions_with_a_fin_is_found_out() {
     let right =
         ["small/pieces/client", "small/pieces/server", "small/connections", "small/empty/client"];
     let expected = |name: &str| wrong.contains(&name) || right.contains(&name);
-    let rows = rows(&bed, |name, _| expected(name));
+    let rows = rows(&testbed, |name, _| expected(name));
     assert_eq!(rows.len(), wrong.len() + right.len());
     for row in rows {
         let is_right = right.contains(&row.case.as_str());
@@ -73,8 +73,8 @@ fn a_proxy_that_ends_both_directions_with_a_fin_is_found_out() {
 }
 
 /// One run of each of these cases.
-fn rows(bed: &Bed, wanted: impl Fn(&str, Group) -> bool) -> Vec<Row> {
+fn rows(testbed: &Testbed, wanted: impl Fn(&str, Group) -> bool) -> Vec<Row> {
     let wanted =
         cases::all().into_iter().filter(|case| !case.long && wanted(&case.name, case.group));
-    wanted.map(|case| tally::row(bed, &case, Some(1))).collect()
+    wanted.map(|case| tally::row(testbed, &case, Some(1))).collect()
 }

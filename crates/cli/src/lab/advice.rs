@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use lastbyte_lab::fairness::Share;
+use lastbyte_lab::Share;
 use lastbyte_lab::{Buffers, Confidence, Direction, Findings, Recommendation, Row};
-use lastbyte_stats::Place;
+use lastbyte_stats::Position;
 use lastbyte_units::ByteSize;
 
 use crate::apply;
@@ -137,7 +137,7 @@ fn advise_congestion(
                         .to_owned(),
                 );
             }
-            if told.may_take {
+            if told.may_be_unfair {
                 advice.warnings.extend(what_it_takes(best, next, &told.shares));
             }
             if !told.is_withheld() && !little {
@@ -157,8 +157,9 @@ fn round_trips(findings: &Findings, best: &Row) -> Option<String> {
     /// A round trip that is so many times the other is worth a word.
     const WORTH: f64 = 1.5;
     let p95 = |row: &Row| row.latency.as_ref().map(|latency| latency.loaded_p95);
-    let alike =
-        |row: &&Row| row.standing.is_some_and(|it| matches!(it.place, Place::Alike | Place::Best));
+    let alike = |row: &&Row| {
+        row.standing.is_some_and(|it| matches!(it.position, Position::Alike | Position::Best))
+    };
     let rows = findings.rows.iter().filter(alike).filter_map(|row| Some((row, p95(row)?)));
     let (short, least) = rows.min_by(|a, b| a.1.total_cmp(&b.1))?;
     let (long, idle) = (p95(best)?, short.latency.as_ref()?.idle_p50);

@@ -1,8 +1,8 @@
 //! `lastbyte lab compare`.
 
 use anyhow::Result;
-use lastbyte_lab::compare::{Change, Changes, Measure, Told, changes};
-use lastbyte_lab::record;
+use lastbyte_lab::compare::{Change, Changes, Measure, Significance, changes};
+use lastbyte_lab::file;
 use serde::Serialize;
 
 use crate::lab::words::CompareArgs;
@@ -11,7 +11,7 @@ use crate::verdict::Verdict;
 
 /// Says what changed. The verdict: is nothing worse than before, beyond noise?
 pub(crate) fn run(args: &CompareArgs) -> Result<Verdict> {
-    let (before, after) = (record::read(&args.before)?, record::read(&args.after)?);
+    let (before, after) = (file::read(&args.before)?, file::read(&args.after)?);
     let changes = changes(&before, &after);
     if args.json {
         for changed in &changes.settings {
@@ -30,8 +30,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<Verdict> {
 
 fn is_worse(change: &Change) -> bool {
     match change.verdict {
-        Told::Noise => false,
-        told => (told == Told::More) != change.measure.more_is_better(),
+        Significance::Noise => false,
+        told => (told == Significance::More) != change.measure.more_is_better(),
     }
 }
 
@@ -66,10 +66,10 @@ fn tell(changes: &Changes) {
 }
 
 fn warn(changes: &Changes) {
-    for unlike in &changes.unlike {
-        talk(&format!("compare: not the same: {unlike}"));
+    for differences in &changes.differences {
+        talk(&format!("compare: not the same: {differences}"));
     }
-    for setting in &changes.alone {
+    for setting in &changes.unmatched {
         talk(&format!("compare: only in one of them: {setting}"));
     }
     if let Some(rounds) = changes.rounds_needed {
@@ -106,7 +106,7 @@ fn by(ratio: f64) -> String {
 fn verdict(change: &Change) -> String {
     let p = change.p_value.map(|p| format!(" (p {p:.3})")).unwrap_or_default();
     match (change.verdict, is_worse(change)) {
-        (Told::Noise, _) => format!("no more than noise{p}"),
+        (Significance::Noise, _) => format!("no more than noise{p}"),
         (_, true) => format!("worse{p}"),
         (_, false) => format!("better{p}"),
     }
@@ -143,7 +143,7 @@ impl<'a> ChangeLine<'a> {
             ratio_high: change.interval.map(|it| it.high),
             p_value: change.p_value,
             verdict: match (change.verdict, is_worse(change)) {
-                (Told::Noise, _) => "noise",
+                (Significance::Noise, _) => "noise",
                 (_, true) => "worse",
                 (_, false) => "better",
             },

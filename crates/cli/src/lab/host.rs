@@ -101,8 +101,8 @@ impl Far {
     /// Bounds each run so that all of them keep to the limits, says what may be sent, and asks.
     pub(crate) fn agree(&self, args: &HostArgs, plan: &mut Plan) -> Result<()> {
         plan.load = self.bounded(plan)?;
-        let words = plan.path.words();
-        talk(&format!("lab: {}, {}", in_one_line(&words.name), words.words));
+        let words = plan.path.description();
+        talk(&format!("lab: {}, {}", in_one_line(&words.name), words.description));
         let [up, down] = Way::BOTH.map(|way| bytes(plan, way));
         talk(&format!(
             "lab: at most {} bytes will go there, and {} come from there; clouds charge for such bytes",

@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use lastbyte_lab::record::{About, Line, SummaryLine};
+use lastbyte_lab::file::{Line, SummaryLine};
+use lastbyte_lab::record::About;
 use lastbyte_lab::{Event, Experiment, Findings};
 
 use crate::output::talk;

@@ -63,7 +63,7 @@ impl Running for KeptGuest {
         let Some(guest) = self.guest.take() else { unreachable!("ended once") };
         let code = if guest.has_ended() { guest.wait() } else { guest.end_as() };
         let code = code.map_err(|error| LaunchError::of(&self.command, format!("{error:#}")))?;
-        let said = |tail: Option<Tail>| tail.map(Tail::take).unwrap_or_default();
-        Ok(Exit { code, stdout: said(self.stdout.take()), stderr: said(self.stderr.take()) })
+        let output = |tail: Option<Tail>| tail.map(Tail::take).unwrap_or_default();
+        Ok(Exit { code, stdout: output(self.stdout.take()), stderr: output(self.stderr.take()) })
     }
 }

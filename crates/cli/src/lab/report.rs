@@ -42,7 +42,7 @@ pub(crate) fn write(
 ) -> Result<()> {
     let told = advice.map(|advice| page::Advice {
         conclusion: advice.sentences.clone(),
-        ways: advice.ways.iter().map(|way| (way.scope.to_owned(), way.lines.clone())).collect(),
+        methods: advice.ways.iter().map(|way| (way.scope.to_owned(), way.lines.clone())).collect(),
         warnings: advice.warnings.clone(),
     });
     let text = page(experiment, findings, &told.unwrap_or_default());

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use lastbyte_lab::Task;
 use lastbyte_lab::remote::protocol::{Key, Refusal};
-use lastbyte_lab::remote::{Limits, Note, Server};
+use lastbyte_lab::remote::{Limits, Server, ServerEvent};
 use lastbyte_socket::{ConnectOptions, source_of};
 use lastbyte_units::{ByteSize, Span, grouped};
 
@@ -156,21 +156,21 @@ fn listed_addresses() -> BTreeSet<IpAddr> {
 }
 
 /// Says what happens.
-fn tell(note: Note<'_>) {
+fn tell(note: ServerEvent<'_>) {
     let line = match note {
-        Note::Refused { peer, why, strangers: 1 } => format!("refused {peer}: {why}"),
-        Note::Refused { peer, why, strangers } => {
+        ServerEvent::Refused { peer, why, strangers: 1 } => format!("refused {peer}: {why}"),
+        ServerEvent::Refused { peer, why, strangers } => {
             format!("refused {peer}: {why} (and {} others)", strangers - 1)
         }
-        Note::Opened { peer, version, kernel } => {
+        ServerEvent::Opened { peer, version, kernel } => {
             format!("an experiment of {peer} (lastbyte {version}, Linux {kernel})")
         }
-        Note::Run { task } => run_line(task),
-        Note::RunRefused { why } => match why {
+        ServerEvent::Run { task } => run_line(task),
+        ServerEvent::RunRefused { why } => match why {
             Refusal::Congestion { name, why } => format!("refused a run: {name:?}: {why}"),
             Refusal::Unsuited(why) | Refusal::Far(why) => format!("refused a run: {why}"),
         },
-        Note::Closed { lost, received, sent } => {
+        ServerEvent::Closed { lost, received, sent } => {
             let why = lost.map_or_else(|| "is over".to_owned(), |why| format!("was lost: {why}"));
             let (received, sent) = (grouped(received), grouped(sent));
             format!("the experiment {why}; {received} bytes taken so far, {sent} sent")

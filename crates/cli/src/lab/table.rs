@@ -1,7 +1,7 @@
 //! The table of an experiment, and what explains it.
 
 use lastbyte_lab::{Experiment, Findings, Row};
-use lastbyte_stats::Place;
+use lastbyte_stats::Position;
 use lastbyte_units::grouped;
 
 use crate::output::{Align, Table, mbit, percent};
@@ -112,20 +112,20 @@ fn against_best(row: &Row) -> String {
         (low, high) => format!("{low} to {high} %"),
     };
     match (row.next, row.standing) {
-        (Some(next), _) => match (next.place, next.interval) {
-            (Place::Alike, _) => "best, with others".to_owned(),
+        (Some(next), _) => match (next.position, next.interval) {
+            (Position::Alike, _) => "best, with others".to_owned(),
             (_, Some(interval)) if interval.low > 0.0 => {
                 let ahead = spread(1.0 / interval.high, 1.0 / interval.low);
-                let open = if next.place == Place::Open { ", open" } else { "" };
+                let open = if next.position == Position::Open { ", open" } else { "" };
                 format!("ahead by {ahead}{open}")
             }
             _ => String::new(),
         },
         (None, Some(standing)) => {
             let interval = standing.interval.map(|it| spread(it.low, it.high));
-            let word = match standing.place {
-                Place::Alike => ", alike",
-                Place::Open => ", open",
+            let word = match standing.position {
+                Position::Alike => ", alike",
+                Position::Open => ", open",
                 _ => "",
             };
             interval.map(|interval| format!("{interval}{word}")).unwrap_or_default()

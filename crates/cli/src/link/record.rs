@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use lastbyte_record::{
     CONNECTS_PER_S, Figure, Method, Outcome, PROBES_PER_S, Plan, RecordError, Recorded, Target,
 };
-use lastbyte_units::{Unit, grouped};
+use lastbyte_units::{Unit, UtcTime, grouped};
 use serde_json::{Map, Value, json};
 
 use crate::args::LinkRecordArgs;
@@ -183,37 +183,14 @@ fn line(host: &str, figure: &Figure) -> Value {
     Value::Object(line)
 }
 
-/// The date and time of UTC, such as `2026-11-21 05:26 UTC` (days to a date: Hinnant, "chrono-
-/// Compatible Low-Level Date Algorithms", `civil_from_days`).
 fn date(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, minutes) = (seconds / 86_400, seconds / 60 % 1440);
-    // Years begin in March, so that a leap day is the last; eras have 400 years.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = (era * 400 + year + month / 10, (month + 2) % 12 + 1);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
+    UtcTime::of(time).map_or_else(|| "an unknown time".to_owned(), |time| time.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use lastbyte_record::Subject;
-
-    #[test]
-    fn dates_as_in_the_calendar() {
-        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(0), "1970-01-01 00:00 UTC");
-        assert_eq!(at(951_782_400), "2000-02-29 00:00 UTC");
-        assert_eq!(at(951_868_800), "2000-03-01 00:00 UTC");
-        assert_eq!(at(1_767_225_599), "2025-12-31 23:59 UTC");
-        assert_eq!(at(1_767_225_600), "2026-01-01 00:00 UTC");
-        assert_eq!(at(4_107_542_400), "2100-03-01 00:00 UTC");
-    }
 
     #[test]
     fn keys_carry_their_units() {

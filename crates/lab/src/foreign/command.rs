@@ -2,21 +2,21 @@
 
 use super::error::ForeignError;
 
-/// Programs to run over a path, each with its arguments.
+/// The programs to run over a path, each with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignCommand {
-    /// Runs on the near host, to its end.
+    /// Runs on the near host to its end.
     pub near: Vec<String>,
-    /// Runs on the far host meanwhile, and is ended after: usually a server.
+    /// Runs on the far host at the same time, usually a server; it is killed afterwards.
     pub far: Option<Vec<String>>,
 }
 
 impl ForeignCommand {
-    /// Splits commands into words as a POSIX shell does, with its quotes. Nothing else of a shell is
-    /// done: for variables, pipes and redirections run one, as in `sh -c '...'`.
+    /// Splits commands into arguments as a POSIX shell does, with quotes, and does nothing else of
+    /// a shell: for variables, pipes and redirections use `sh -c '...'`.
     ///
     /// # Errors
-    /// [`ForeignError::Command`] for a command without a word, or with a quote that does not end.
+    /// [`ForeignError::Command`] for an empty command, or one with an unterminated quote.
     pub fn parse(near: &str, far: Option<&str>) -> Result<Self, ForeignError> {
         Ok(Self { near: split(near)?, far: far.map(split).transpose()? })
     }
@@ -24,7 +24,7 @@ impl ForeignCommand {
 
 fn split(command: &str) -> Result<Vec<String>, ForeignError> {
     let wrong = |why| ForeignError::Command { command: command.to_owned(), why };
-    // No argument of a program can have one.
+    // An argument cannot contain one.
     if command.contains('\0') {
         return Err(wrong("has a zero byte in it"));
     }

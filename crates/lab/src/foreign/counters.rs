@@ -1,4 +1,4 @@
-//! Counters of a whole network namespace: how often the kernel reset or gave up a connection.
+//! Counters of a network namespace: how often the kernel reset or gave up a connection.
 
 use std::io;
 
@@ -9,19 +9,19 @@ use lastbyte_host::counters::{of_group, read};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// `Tcp: AttemptFails`: connections that were not made, at either side.
+    /// `Tcp: AttemptFails`: failed connection attempts, of either side.
     pub attempt_fails: u64,
     /// `Tcp: EstabResets`: connections that went from established, or from having the peer's FIN,
-    /// straight to closed: by a reset sent or received, or given up.
+    /// straight to closed: by a reset sent or received, or by giving up.
     pub estab_resets: u64,
-    /// `Tcp: OutRsts`: resets sent, also those to what no connection was there for.
+    /// `Tcp: OutRsts`: resets sent, also in answer to segments of no connection.
     pub out_rsts: u64,
     /// `TcpExt: TCPAbortOnData`: reset because data came after the program had closed, or closed with
     /// `SO_LINGER` of 0.
     pub abort_on_data: u64,
     /// `TcpExt: TCPAbortOnClose`: reset because the program closed with data unread.
     pub abort_on_close: u64,
-    /// `TcpExt: TCPAbortOnMemory`: given up for want of memory, or of room for orphans.
+    /// `TcpExt: TCPAbortOnMemory`: given up for lack of memory, or at the limit of orphans.
     pub abort_on_memory: u64,
     /// `TcpExt: TCPAbortOnTimeout`: given up because the peer was silent for too long.
     pub abort_on_timeout: u64,
@@ -33,7 +33,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Reads those of the calling thread's namespace.
+    /// Reads the counters of the calling thread's namespace.
     pub(super) fn read() -> io::Result<Self> {
         Ok(Self::parse(&read("snmp")?, &read("netstat")?))
     }
@@ -57,7 +57,7 @@ impl Counters {
         counters
     }
 
-    /// What was counted since `before`.
+    /// The difference from `before`.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             attempt_fails: self.attempt_fails.saturating_sub(before.attempt_fails),

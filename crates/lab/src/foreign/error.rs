@@ -1,4 +1,4 @@
-//! Why a program was not measured.
+//! Errors of measuring a program.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lastbyte_link::{Host, LinkError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForeignError {
-    /// A command that is none.
+    /// An invalid command.
     #[error("the command {command:?} {why}")]
     Command {
         /// As it was given.
@@ -20,12 +20,12 @@ pub enum ForeignError {
     /// A host could not be entered.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The kernel does not tell of sockets.
+    /// The kernel does not report sockets.
     #[error("watching the sockets of the {} host: {cause}", words(*host))]
     Watch {
         /// Where.
         host: Host,
-        /// The kernel's answer.
+        /// The kernel's error.
         cause: io::Error,
     },
     /// A program could not be started.
@@ -39,15 +39,15 @@ pub enum ForeignError {
     EndedEarly {
         /// Its exit code.
         code: u8,
-        /// The end of what it said.
+        /// The end of its output.
         output: String,
     },
     /// Nothing listened on the far host in time.
     #[error("nothing listened on the far host within {} s{output}", within.as_secs())]
     NothingListens {
-        /// For how long it was waited for.
+        /// How long the run waited.
         within: Duration,
-        /// The end of what the far program said.
+        /// The end of the far program's output.
         output: String,
     },
     /// No connection between the hosts carried a byte.
@@ -58,9 +58,9 @@ pub enum ForeignError {
     NoBytes {
         /// The near program's exit code.
         code: u8,
-        /// It was stopped, because its time was up.
+        /// Whether it was stopped at its time limit.
         timed_out: bool,
-        /// The end of what the programs said.
+        /// The end of the programs' output.
         output: String,
     },
 }
@@ -72,7 +72,7 @@ fn words(host: Host) -> &'static str {
     }
 }
 
-/// A program could not be started, or not be waited for.
+/// A program could not be started, or its exit status is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot run {program}: {cause}")]
 pub struct LaunchError {
@@ -83,7 +83,7 @@ pub struct LaunchError {
 }
 
 impl LaunchError {
-    /// Of a command whose first word is the program.
+    /// An error of a command whose first element is the program.
     pub fn of(
         command: &[String],
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -1,4 +1,4 @@
-//! How programs are started on a host, and what is kept of what they say.
+//! Starts programs on a host, and retains the end of their output.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -16,11 +16,11 @@ use super::error::LaunchError;
 
 /// Starts programs on the hosts of a path.
 pub trait Launch: Sync {
-    /// Starts `command`, its first word the program, on a host: with nothing to read, and what it
-    /// writes kept for [`Exit`]. It must not outlive the [`Running`].
+    /// Starts `command`, whose first element is the program, on a host: with an empty stdin, and
+    /// its output retained for [`Exit`]. It must not outlive the [`Running`].
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     fn launch(&self, host: &Namespace, command: &[String])
     -> Result<Box<dyn Running>, LaunchError>;
 }
@@ -30,10 +30,10 @@ pub trait Running: Send {
     /// Whether it has ended. Does not wait.
     fn has_ended(&mut self) -> bool;
 
-    /// Ends it, at once and with all that it started, if it has not ended; then says how it ended.
+    /// Kills it with all that it started, unless it has ended. Returns how it ended.
     ///
     /// # Errors
-    /// When that cannot be known.
+    /// If its exit status is unknown.
     fn end(self: Box<Self>) -> Result<Exit, LaunchError>;
 }
 
@@ -48,40 +48,40 @@ pub struct Exit {
     pub stderr: Output,
 }
 
-/// The end of what a program wrote.
+/// The end of a program's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// The last [`Tail::KEPT`] bytes at most; what is no UTF-8 is replaced.
+    /// The last [`Tail::CAPACITY`] bytes at most; what is no UTF-8 is replaced.
     pub text: String,
     /// Bytes before those.
     pub left_out: u64,
 }
 
-/// Keeps the end of what is written into a pipe. A thread reads it until its end.
+/// Retains the end of what is written into a pipe. A thread reads the pipe to its end.
 #[derive(Debug)]
 pub struct Tail {
-    kept: Arc<Mutex<Kept>>,
+    retained: Arc<Mutex<Retained>>,
     ended: Receiver<()>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Retained {
     bytes: VecDeque<u8>,
     left_out: u64,
 }
 
 impl Tail {
-    /// How much is kept, bytes.
-    pub const KEPT: usize = 64 * 1024;
+    /// How much is retained, in bytes.
+    pub const CAPACITY: usize = 64 * 1024;
 
-    /// Begins to read.
+    /// Starts to read.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If no thread can be started.
     pub fn of(mut pipe: impl Read + Send + 'static) -> io::Result<Self> {
-        let kept = Arc::new(Mutex::new(Kept::default()));
+        let retained = Arc::new(Mutex::new(Retained::default()));
         let (end, ended) = mpsc::channel();
-        let filled = Arc::clone(&kept);
+        let filled = Arc::clone(&retained);
         thread::Builder::new().name("output".to_owned()).spawn(move || {
             let mut chunk = vec![0; 16 * 1024];
             loop {
@@ -93,39 +93,38 @@ impl Tail {
             }
             drop(end);
         })?;
-        Ok(Self { kept, ended })
+        Ok(Self { retained, ended })
     }
 
-    /// What was written. Waits for the end of it, which comes with the last program that has the pipe
-    /// open, but not long: that may be one that goes on for ever.
+    /// Returns what was written. Waits a short time for the end of the pipe: a program that runs on
+    /// may have it open.
     #[must_use]
     pub fn take(self) -> Output {
-        const PATIENCE: Duration = Duration::from_secs(1);
-        let _ = self.ended.recv_timeout(PATIENCE);
-        let mut kept = lock(&self.kept);
-        let text = String::from_utf8_lossy(kept.bytes.make_contiguous()).into_owned();
-        Output { text, left_out: kept.left_out }
+        const TIMEOUT: Duration = Duration::from_secs(1);
+        let _ = self.ended.recv_timeout(TIMEOUT);
+        let mut retained = lock(&self.retained);
+        let text = String::from_utf8_lossy(retained.bytes.make_contiguous()).into_owned();
+        Output { text, left_out: retained.left_out }
     }
 }
 
-impl Kept {
+impl Retained {
     fn add(&mut self, chunk: &[u8]) {
         self.bytes.extend(chunk);
-        let beyond = self.bytes.len().saturating_sub(Tail::KEPT);
+        let beyond = self.bytes.len().saturating_sub(Tail::CAPACITY);
         self.bytes.drain(..beyond);
         self.left_out += beyond as u64;
     }
 }
 
-fn lock(kept: &Mutex<Kept>) -> std::sync::MutexGuard<'_, Kept> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(retained: &Mutex<Retained>) -> std::sync::MutexGuard<'_, Retained> {
+    retained.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts programs in a host's network namespace and nothing else: they see this machine's files and
-/// names. `LASTBYTE_NEAR` and `LASTBYTE_FAR` have the hosts' addresses.
+/// Starts programs in a host's network namespace, without further isolation: they see this
+/// machine's files and names. `LASTBYTE_NEAR` and `LASTBYTE_FAR` have the hosts' addresses.
 ///
-/// What a program itself starts is not ended with it: a command that is a shell's should end by
-/// `exec`.
+/// The children of a program are not killed with it: a shell command should end in `exec`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InNamespace;
 
@@ -144,7 +143,7 @@ impl Launch for InNamespace {
         process::die_with_parent(&mut program, process::SIGKILL);
 
         let (started, start) = mpsc::channel();
-        // The thread lives as long as the program, whose life is bound to it.
+        // The kernel kills the program with this thread, so the thread lives as long.
         let thread = host.spawn("program", move || {
             let mut child = program.spawn()?;
             let tails = tails_of(&mut child);
@@ -190,18 +189,18 @@ struct Program {
 }
 
 impl Program {
-    /// Ends it, if it has not ended.
+    /// Kills it, unless it has ended.
     fn kill(&self) {
         if self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
             && let Ok(pidfd) = process::pidfd_open(self.pid)
         {
-            // It may have ended meanwhile; a pidfd never means another process.
+            // It may have ended by now; a pidfd never refers to another process.
             let _ = process::pidfd_send_signal(&pidfd, process::SIGKILL);
         }
     }
 }
 
-/// Nothing outlives what went wrong.
+/// After an error, no program goes on.
 impl Drop for Program {
     fn drop(&mut self) {
         self.kill();
@@ -220,8 +219,12 @@ impl Running for Program {
         let status = status.map_err(|cause| LaunchError::of(&self.command, cause))?;
         let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
         let code = u8::try_from(code.unwrap_or(255)).unwrap_or(255);
-        let said = |tail: Option<Tail>| tail.map(Tail::take).unwrap_or_default();
-        Ok(Exit { code, stdout: said(self.stdout.take()), stderr: said(self.stderr.take()) })
+        let last_output = |tail: Option<Tail>| tail.map(Tail::take).unwrap_or_default();
+        Ok(Exit {
+            code,
+            stdout: last_output(self.stdout.take()),
+            stderr: last_output(self.stderr.take()),
+        })
     }
 }
 
@@ -238,10 +241,10 @@ mod tests {
 
     #[test]
     fn the_end_of_a_long_output_is_kept() {
-        let long = vec![b'a'; 3 * Tail::KEPT];
+        let long = vec![b'a'; 3 * Tail::CAPACITY];
         let output = Tail::of(io::Cursor::new([&long[..], b"end\xFF"].concat())).unwrap().take();
         assert!(output.text.ends_with("aend\u{FFFD}"));
-        assert_eq!(output.left_out, 2 * Tail::KEPT as u64 + 4);
+        assert_eq!(output.left_out, 2 * Tail::CAPACITY as u64 + 4);
         assert_eq!(Tail::of(io::empty()).unwrap().take(), Output::default());
     }
 }

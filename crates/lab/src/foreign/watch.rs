@@ -1,4 +1,4 @@
-//! All TCP connections of a host, watched by a thread of its own.
+//! Watches all TCP connections of a host, in a thread.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,47 +12,48 @@ use lastbyte_link::{LinkError, Namespace};
 use lastbyte_sys::sock_diag::{CONNECTED, Destroyed, LISTENING};
 use lastbyte_sys::{poll, process};
 
-use super::book::{Book, Connection, Pulse};
+use super::connections::{Activity, Connection, Connections};
 use super::counters::Counters;
 
 /// Watches the TCP connections of a host until it is stopped.
 ///
-/// It asks the kernel for all sockets four times per sample, and ten times while a connection is waited
-/// for or has carried nothing yet; and it is told of each that is destroyed with its last counts, also
-/// of those that came and went in between. UDP is not seen, nor is what stays inside the host.
+/// It scans all sockets four times for each sample, and ten times while no connection has carried
+/// anything; and the kernel reports each destroyed socket with its last counts, also one that no
+/// scan saw. UDP is not seen, nor are connections within the host.
 #[derive(Debug)]
 pub struct Watch {
-    thread: JoinHandle<Result<io::Result<Seen>, LinkError>>,
-    book: Arc<Mutex<Book>>,
+    thread: JoinHandle<Result<io::Result<Observed>, LinkError>>,
+    connections: Arc<Mutex<Connections>>,
     /// Closing it stops the thread.
-    bell: PipeWriter,
+    stop: PipeWriter,
 }
 
 /// What a watch saw.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Seen {
+pub struct Observed {
     /// Connections with other hosts, the earliest first.
     pub connections: Vec<Connection>,
-    /// What the whole host's kernel counted meanwhile.
+    /// What the host's kernel counted during the watch.
     pub counters: Counters,
-    /// How often the kernel had no room to tell of destroyed sockets, or could not list them all: some
-    /// connections may be missing, or not be known to their end.
+    /// How often the kernel's report of destroyed sockets overflowed, or a scan was incomplete:
+    /// some connections may be missing, or incomplete.
     pub overflows: u64,
-    /// Connections that there was no room for here.
+    /// Connections left out at the limit.
     pub left_out: u64,
 }
 
 impl Watch {
-    /// Begins to watch, with a sample of each connection every 100 ms and times that count from now.
+    /// Starts a watch, with a sample of each connection every 100 ms and times that count from now.
     ///
     /// # Errors
-    /// When the host cannot be entered, or its kernel does not tell of sockets.
+    /// If the host cannot be entered, or its kernel does not report sockets.
     pub fn start(host: &Namespace) -> Result<Self, WatchError> {
         Self::start_from(host, Instant::now(), Duration::from_millis(100))
     }
 
-    /// Begins to watch, with a sample of each connection so often, and times that count from `began`.
+    /// Starts a watch, with a sample of each connection `every` so often, and times that count from
+    /// `began`.
     ///
     /// # Errors
     /// As [`Watch::start`].
@@ -61,29 +62,29 @@ impl Watch {
         began: Instant,
         every: Duration,
     ) -> Result<Self, WatchError> {
-        let (stopped, bell) = io::pipe()?;
-        let book = Arc::new(Mutex::new(Book::new(every)));
-        let shared = Arc::clone(&book);
-        // Opened before this returns: what happens from then on is seen.
+        let (stopped, stop) = io::pipe()?;
+        let connections = Arc::new(Mutex::new(Connections::new(every)));
+        let shared = Arc::clone(&connections);
+        // Opened before this returns, so that nothing later is missed.
         let mut watcher = host.run(|| Watcher::open(began, every, shared))??;
-        watcher.look()?;
+        watcher.scan()?;
         let thread = host.spawn("watch", move || watcher.watch(&stopped))?;
-        Ok(Self { thread, book, bell })
+        Ok(Self { thread, connections, stop })
     }
 
-    /// Ends the watch and says what it saw. Sockets that are still there are counted as they are.
+    /// Ends the watch and returns what it observed. Open sockets are counted as they are.
     ///
     /// # Errors
-    /// When the kernel had stopped telling of sockets.
-    pub fn stop(self) -> Result<Seen, WatchError> {
-        drop(self.bell);
+    /// If the kernel stopped reporting sockets.
+    pub fn stop(self) -> Result<Observed, WatchError> {
+        drop(self.stop);
         let seen = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok(seen??)
     }
 
-    /// What there is to wait for.
-    pub(super) fn pulse(&self) -> Pulse {
-        lock(&self.book).pulse()
+    /// What a caller may wait for.
+    pub(super) fn activity(&self) -> Activity {
+        lock(&self.connections).activity()
     }
 }
 
@@ -94,17 +95,17 @@ pub enum WatchError {
     /// The host could not be entered.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The kernel does not tell of sockets.
+    /// The kernel does not report sockets.
     #[error("asking the kernel for its sockets: {0}")]
     Kernel(#[from] io::Error),
 }
 
-/// The thread's own.
+/// The state of the thread.
 struct Watcher {
     table: SocketTable,
     destroyed: Destroyed,
     sockets: Vec<Socket>,
-    book: Arc<Mutex<Book>>,
+    connections: Arc<Mutex<Connections>>,
     before: Counters,
     began: Instant,
     every: Duration,
@@ -113,14 +114,18 @@ struct Watcher {
 
 impl Watcher {
     /// In the calling thread's namespace.
-    fn open(began: Instant, every: Duration, book: Arc<Mutex<Book>>) -> io::Result<Self> {
-        /// Room for the ends of some ten thousand connections.
+    fn open(
+        began: Instant,
+        every: Duration,
+        connections: Arc<Mutex<Connections>>,
+    ) -> io::Result<Self> {
+        /// Space for the reports of some ten thousand sockets.
         const BUFFER: i32 = 16 << 20;
         Ok(Self {
             destroyed: Destroyed::open(BUFFER)?,
             table: SocketTable::open()?,
             sockets: Vec::new(),
-            book,
+            connections,
             before: Counters::read()?,
             began,
             every,
@@ -128,9 +133,9 @@ impl Watcher {
         })
     }
 
-    fn watch(mut self, stopped: &PipeReader) -> io::Result<Seen> {
-        /// It takes long with many sockets, or with a large table of them, which is that of the whole
-        /// machine: no more than a twentieth of a core.
+    fn watch(mut self, stopped: &PipeReader) -> io::Result<Observed> {
+        /// A scan is slow with many sockets, or with a large socket table of the machine: scans
+        /// take no more than a twentieth of a core.
         const COST: u32 = 20;
         let mut next = Instant::now();
         loop {
@@ -139,53 +144,56 @@ impl Watcher {
                 [(&self.destroyed, poll::READABLE), (stopped, poll::READABLE)];
             let ready = poll::wait(wanted, Some(wait))?;
             if ready[0] {
-                self.hear()?;
+                self.read_destroyed()?;
             }
             if ready[1] {
                 break;
             }
             if Instant::now() >= next {
-                next = Instant::now() + self.every / if lock(&self.book).awaits() { 10 } else { 4 };
-                // Processor time: having waited for a processor is no reason to look less often.
+                next = Instant::now()
+                    + self.every
+                        / if lock(&self.connections).expects_connection() { 10 } else { 4 };
+                // Processor time, so that waiting for a processor does not make scans rarer.
                 let before = process::thread_cpu_time()?;
-                self.look()?;
+                self.scan()?;
                 let cost = process::thread_cpu_time()?.saturating_sub(before);
                 next = next.max(Instant::now() + cost * COST);
             }
         }
-        self.look()?;
-        self.fence()?;
+        self.scan()?;
+        self.flush_destroyed()?;
         let counters = Counters::read()?.since(self.before);
-        let book = std::mem::replace(&mut *lock(&self.book), Book::new(self.every));
-        let (connections, left_out) = book.close();
-        Ok(Seen { connections, counters, overflows: self.overflows, left_out })
+        let connections =
+            std::mem::replace(&mut *lock(&self.connections), Connections::new(self.every));
+        let (connections, left_out) = connections.into_connections();
+        Ok(Observed { connections, counters, overflows: self.overflows, left_out })
     }
 
-    /// Asks for all sockets.
-    fn look(&mut self) -> io::Result<()> {
+    /// Scans all sockets.
+    fn scan(&mut self) -> io::Result<()> {
         const TRIES: u32 = 3;
         match self.table.list(CONNECTED | LISTENING, TRIES, &mut self.sockets) {
-            Ok(()) => lock(&self.book).look(&self.sockets, self.began.elapsed()),
-            // Too much came and went meanwhile.
+            Ok(()) => lock(&self.connections).scan(&self.sockets, self.began.elapsed()),
+            // The table changed too much during the scan.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.overflows += 1,
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Takes what was told of destroyed sockets, and the ports of these.
-    fn hear(&mut self) -> io::Result<Vec<u16>> {
+    /// Reads the reports of destroyed sockets. Returns their ports.
+    fn read_destroyed(&mut self) -> io::Result<Vec<u16>> {
         let mut sockets = std::mem::take(&mut self.sockets);
         sockets.clear();
-        let heard = self.destroyed.receive(&mut |body| sockets.extend(Socket::parse(body)));
+        let read = self.destroyed.receive(&mut |body| sockets.extend(Socket::parse(body)));
         let at = self.began.elapsed();
-        let mut book = lock(&self.book);
-        sockets.iter().for_each(|socket| book.destroyed(socket, at));
-        drop(book);
+        let mut connections = lock(&self.connections);
+        sockets.iter().for_each(|socket| connections.destroyed(socket, at));
+        drop(connections);
         let ports = sockets.iter().map(|socket| socket.local.port()).collect();
         self.sockets = sockets;
-        match heard {
-            // No room: the next ones are there already.
+        match read {
+            // An overflow: later reports are readable already.
             Err(error) if error.raw_os_error() == Some(NO_ROOM) => {
                 self.overflows += 1;
                 Ok(ports)
@@ -194,34 +202,34 @@ impl Watcher {
         }
     }
 
-    /// Waits until the kernel has told of what was destroyed before now. It does so a moment later,
-    /// from a queue of work that each processor has: sockets of our own, one destroyed on each, are
-    /// told of after the others.
-    fn fence(&mut self) -> io::Result<()> {
-        /// One of them may be what there was no room for.
-        const PATIENCE: Duration = Duration::from_secs(2);
+    /// Waits until the kernel has reported all sockets destroyed before now. Each processor reports
+    /// a moment later, from its work queue: so this destroys a socket of its own on each, whose
+    /// reports come after the others.
+    fn flush_destroyed(&mut self) -> io::Result<()> {
+        /// A time-out, since one of these reports may be lost in an overflow.
+        const TIMEOUT: Duration = Duration::from_secs(2);
         let mut own = destroy_on_each_processor()?;
         let began = Instant::now();
         while !own.is_empty() {
-            let left = PATIENCE.saturating_sub(began.elapsed());
+            let left = TIMEOUT.saturating_sub(began.elapsed());
             if left.is_zero() {
                 break;
             }
             poll::wait_for(&self.destroyed, poll::READABLE, left)?;
-            let heard = self.hear()?;
-            own.retain(|port| !heard.contains(port));
+            let read = self.read_destroyed()?;
+            own.retain(|port| !read.contains(port));
         }
         Ok(())
     }
 }
 
-/// Destroys a socket on each processor that this thread may use; it stays on the last. Returns their
-/// ports.
+/// Destroys a socket on each processor that this thread may use, and leaves the thread on the last.
+/// Returns their ports.
 fn destroy_on_each_processor() -> io::Result<Vec<u16>> {
-    const MOST: usize = 1024;
+    const MAX: usize = 1024;
     let mut sockets = vec![TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?];
     let mut ports = vec![sockets[0].local_addr()?.port()];
-    for number in 0..MOST {
+    for number in 0..MAX {
         if process::run_on_processor(number).is_err() {
             continue;
         }
@@ -235,6 +243,6 @@ fn destroy_on_each_processor() -> io::Result<Vec<u16>> {
 /// `ENOBUFS`.
 const NO_ROOM: i32 = 105;
 
-fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
 }

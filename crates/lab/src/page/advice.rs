@@ -1,4 +1,4 @@
-//! What to do, how to do it again, and how to read the page.
+//! The recommendation, the command to repeat the experiment, and how to read the page.
 
 use maud::{Markup, html};
 
@@ -20,8 +20,8 @@ fn recommendation(view: &View<'_>) -> Markup {
             h2 id="advice" { "What to do" }
             @for sentence in &advice.conclusion { p { bdi { (sentence) } } }
             @if advice.conclusion.is_empty() { p { "Nothing is advised: there was nothing to choose between." } }
-            @for warning in &advice.warnings { p.warn { b { "Before you do: " } bdi { (warning) } } }
-            @for (scope, lines) in &advice.ways {
+            @for warning in &advice.warnings { p.warn { b { "Note first: " } bdi { (warning) } } }
+            @for (scope, lines) in &advice.methods {
                 div.keep {
                     h3 { bdi { (scope) } }
                     pre { @for line in lines { (one_line(line)) "\n" } }
@@ -35,7 +35,7 @@ fn again(view: &View<'_>) -> Markup {
     let words = &view.experiment.about.command;
     html! {
         section aria-labelledby="again" {
-            h2 id="again" { "To do it again" }
+            h2 id="again" { "How to repeat it" }
             @if words.is_empty() {
                 p { "The command is not known." }
             } @else {
@@ -50,13 +50,13 @@ fn reading() -> Markup {
         section aria-labelledby="reading" {
             h2 id="reading" { "How to read this page" }
             dl.facts {
-                @for (word, means) in WORDS { dt { (word) } dd { (means) } }
+                @for (word, means) in TERMS { dt { (word) } dd { (means) } }
             }
         }
     }
 }
 
-const WORDS: [(&str, &str); 9] = [
+const TERMS: [(&str, &str); 9] = [
     (
         "received",
         "bytes that the receiver read, over the receiver's time, from its connection to its last byte: the only \
@@ -64,19 +64,19 @@ const WORDS: [(&str, &str); 9] = [
     ),
     (
         "claimed",
-        "bytes that write() took, over the time until its last return. They may still lie in the sender's buffer, \
-         so it may be more than what arrived",
+        "bytes that write() accepted, over the time until its last return. They may still be in the sender's buffer, \
+         so this may be more than what arrived",
     ),
     (
         "written",
-        "the local kernel accepted the byte: write() returned. It says nothing of the other side",
+        "the local kernel accepted the byte: write() returned. It says nothing about the peer",
     ),
     ("acked", "the peer's kernel acknowledged the byte"),
     (
         "closed",
-        "acked, and the peer's end came after. It does not say that its program read anything",
+        "acked, and the peer closed afterwards. It does not say that its program read anything",
     ),
-    ("complete", "every byte written was received, with a clean end and a proof of it"),
+    ("complete", "every byte written was received, with a FIN and a proof"),
     (
         "median",
         "the middle run: half were faster, half slower. Beside it are always the slowest and the fastest, and every \
@@ -84,8 +84,8 @@ const WORDS: [(&str, &str); 9] = [
     ),
     (
         "a difference",
-        "is called one only where chance would tell it in at most 1 of 20 experiments, however often and at however \
-         many subjects one looks; else two subjects are alike (within 5 %), or not told apart",
+        "is claimed only if chance alone shows it in at most 1 of 20 experiments, over all rounds and subjects \
+         together; otherwise two subjects are alike (within 5 %), or undecided",
     ),
     ("limit", "the most TCP payload that the path can carry after the headers of its packets"),
 ];

@@ -1,4 +1,4 @@
-//! The medians as bars, with every single run, what the path can carry, and what senders claimed.
+//! A bar for each median, with every run, the limit of the path and the senders' claims.
 
 use maud::{Markup, html};
 
@@ -6,13 +6,13 @@ use super::line::ticks;
 use super::text::{self, count};
 use super::{Role, Subject, View};
 
-/// How far beyond the limit and the best run a claim still stretches the scale.
+/// How far beyond the limit and the best run a claim may extend the scale.
 const STRETCH: f64 = 1.5;
 
 pub(super) fn section(view: &View<'_>) -> Markup {
     let Some(scale) = Scale::of(view) else {
         return html! {
-            section { h2 { "What arrived" } p { "No run counts. Why is said below." } }
+            section { h2 { "What arrived" } p { "No run counts; the reasons are below." } }
         };
     };
     html! {
@@ -31,7 +31,7 @@ pub(super) fn section(view: &View<'_>) -> Markup {
     }
 }
 
-/// What the width stands for; it begins at zero.
+/// The horizontal scale; it begins at zero.
 struct Scale {
     right: f64,
 }
@@ -47,12 +47,12 @@ impl Scale {
         let received = greatest(&mut received.into_iter());
         let claimed = greatest(&mut rows().map(|row| row.claimed));
         let right = if claimed <= received * STRETCH { received.max(claimed) } else { received };
-        // A scale from zero to zero has no places on it.
+        // A scale from zero to zero would divide by zero.
         let right = if right > 0.0 { right } else { 1.0 };
         (!view.subjects.is_empty()).then_some(Self { right: right * 1.02 })
     }
 
-    /// The place of a value, in percent of the width.
+    /// The position of a value, in percent of the width.
     fn place(&self, value: f64) -> String {
         let share = value / self.right;
         let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
@@ -138,7 +138,7 @@ fn row(view: &View<'_>, subject: &Subject<'_>, scale: &Scale) -> Markup {
     }
 }
 
-/// A tick through the bar, with a triangle on it.
+/// A line through the bar, with a triangle on top.
 fn claim_mark(x: &str) -> Markup {
     html! {
         svg x=(x) y="0" { path.claim d="M0 7L-4 1h8z" {} line.claim x1="0" x2="0" y1="4" y2="27" {} }

@@ -1,10 +1,10 @@
-//! Where it was measured, how true the links were, how the rounds ended, and what was left out.
+//! The path, the links' reports of themselves, how the rounds ended, and what was left out.
 
 use maud::{Markup, html};
 
 use super::View;
 use super::text::{self, count, duration, percent, rate, size, time};
-use crate::record::{LinkWords, PathWords, Void};
+use crate::record::{LinkFigures, PathDescription, Void};
 
 pub(super) fn section(view: &View<'_>) -> Markup {
     html! {
@@ -13,7 +13,7 @@ pub(super) fn section(view: &View<'_>) -> Markup {
             (path(&view.experiment.about.path))
         }
         section aria-labelledby="certificate" {
-            h2 id="certificate" { "Can it be believed?" }
+            h2 id="certificate" { "Is it reliable?" }
             (certificate(view))
             (rounds(view))
             (left_out(view))
@@ -21,7 +21,7 @@ pub(super) fn section(view: &View<'_>) -> Markup {
     }
 }
 
-fn path(path: &PathWords) -> Markup {
+fn path(path: &PathDescription) -> Markup {
     let either = |up: Option<String>, down: Option<String>| match (up, down) {
         (Some(up), Some(down)) if up == down => Some(format!("{up} each way")),
         (Some(up), Some(down)) => Some(format!("{up} up, {down} down")),
@@ -34,17 +34,16 @@ fn path(path: &PathWords) -> Markup {
         path.down_bits_per_s.map(|bits| rate(bits as f64)),
     );
     let limits = either(path.up_limit_bits_per_s.map(rate), path.down_limit_bits_per_s.map(rate));
-    let kind =
-        if path.emulated { "emulated on one machine, with real kernel TCP" } else { "as it is" };
+    let kind = if path.emulated { "emulated on one machine, with real kernel TCP" } else { "real" };
     let facts = [
         ("name", Some(path.name.clone())),
-        ("in words", Some(path.words.clone()).filter(|words| !words.is_empty())),
+        ("description", Some(path.description.clone()).filter(|words| !words.is_empty())),
         ("kind", Some(kind.to_owned())),
         ("round trip, empty queues", path.rtt.map(duration)),
         ("rate, IP bytes", rates),
         ("most TCP payload", limits),
-        ("queue on the way up", path.up_queue_bytes.map(|bytes| size(bytes as f64))),
-        ("lost on the way up", path.up_loss_share.map(percent)),
+        ("queue up", path.up_queue_bytes.map(|bytes| size(bytes as f64))),
+        ("loss up", path.up_loss_share.map(percent)),
     ];
     html! {
         dl.facts {
@@ -55,17 +54,17 @@ fn path(path: &PathWords) -> Markup {
     }
 }
 
-/// How true the links were; and where there were none, that nobody vouches for the path.
+/// The links' reports of themselves; for a path without links, that nothing vouches for it.
 fn certificate(view: &View<'_>) -> Markup {
-    let links: Vec<&LinkWords> =
+    let links: Vec<&LinkFigures> =
         view.experiment.runs.iter().filter_map(|run| run.link.as_ref()).collect();
     if links.is_empty() {
         return html! {
-            p { "The path was taken as it is: nobody vouches for what it did while a run was on it. Rounds in turn "
-                "spread what changes over all subjects." }
+            p { "The path was not emulated: nothing vouches for what it did during a run. Interleaved rounds "
+                "spread its changes over all subjects." }
         };
     }
-    let worst = |figure: fn(&LinkWords) -> f64| {
+    let worst = |figure: fn(&LinkFigures) -> f64| {
         let worst = links.iter().map(|link| figure(link)).fold(0.0, f64::max);
         time(worst / 1e3)
     };
@@ -76,7 +75,7 @@ fn certificate(view: &View<'_>) -> Markup {
     });
     html! {
         p {
-            "Each run had a link of its own, which counts how late it delivered every packet. A run whose link missed its "
+            "Each run had its own link, which measures how late it delivers every packet. A run whose link broke its "
             "promise is repeated alone, or does not count."
         }
         dl.facts {
@@ -100,19 +99,19 @@ fn rounds(view: &View<'_>) -> Markup {
     let (least, most) = (about.rounds.least_rounds, about.rounds.most_rounds);
     let planned = if least == most { most.to_string() } else { format!("{least} to {most}") };
     let settled = match ended.settled {
-        Some(true) => "yes: the place of each against the best is told",
-        Some(false) if ended.cut.is_some() => "no: it was cut short before",
+        Some(true) => "yes: each subject's comparison with the best is decided",
+        Some(false) if ended.interrupted.is_some() => "no: the experiment was interrupted before",
         Some(false) => "no: the most rounds allowed were not enough to tell the subjects apart",
-        None => "not asked: the number of rounds was given",
+        None => "not tested: the number of rounds was fixed",
     };
     html! {
         dl.facts {
-            dt { "rounds" } dd { (ended.rounds) " of " (planned) " planned; each subject once in each, in an order that turns" }
+            dt { "rounds" } dd { (ended.rounds) " of " (planned) " planned; each subject once in each, in rotating order" }
             @if !load.is_empty() { dt { "load of a run" } dd { (load) } }
             dt { "order settled" } dd { (settled) }
-            @if let Some(cut) = &ended.cut { dt { "cut short" } dd { bdi { (cut) } } }
-            dt { "at once" } dd { (count(about.parallel, "run")) @if about.parallel > 1 { ", each on a link of its own" } }
-            dt { "seed" } dd { (about.seed) ": it decides which packets are lost; all subjects of a round meet the same" }
+            @if let Some(cut) = &ended.interrupted { dt { "interrupted" } dd { bdi { (cut) } } }
+            dt { "at the same time" } dd { (count(about.parallel, "run")) @if about.parallel > 1 { ", each on its own link" } }
+            dt { "seed" } dd { (about.seed) ": it decides which packets are lost; all subjects of a round have the same" }
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What each congestion control leaves to a flow of cubic beside it.
+//! How each congestion control shares with a flow of cubic.
 
 use maud::{Markup, html};
 
 use super::View;
 use super::text::{count, number, percent};
-use crate::fairness::Share;
 use crate::findings::Row;
+use crate::share::Share;
 
 pub(super) fn section(view: &View<'_>) -> Markup {
     let is_share = |share: &f64| (0.0..=1.0).contains(share);
@@ -20,9 +20,9 @@ pub(super) fn section(view: &View<'_>) -> Markup {
         section aria-labelledby="fairness" {
             h2 id="fairness" { "Beside a flow of cubic" }
             p.note {
-                "Two flows over the same path for the same time: what each receiver got of what both got, the median "
-                "over the rounds, and least and most below it. The mark is at the fair share: as much for each "
-                "connection. A queue of 1 is one bandwidth-delay product, what the path holds without a queue."
+                "Two flows over the same path for the same time: each receiver's share of the bytes of both, the median "
+                "over the rounds, and the minimum and maximum below it. The mark is the fair share: as much for each "
+                "connection. A queue of 1 BDP is one bandwidth-delay product, what is in flight without a queue."
             }
             div.rows { @for (row, share) in shares { (bar(row, share)) } }
         }
@@ -65,6 +65,6 @@ fn queue(bdp: Option<f64>) -> String {
     match bdp {
         Some(bdp) if bdp.fract() == 0.0 && bdp.abs() < 1e6 => format!("queue of {bdp:.0} BDP"),
         Some(bdp) => format!("queue of {} BDP", number(bdp)),
-        None => "queue as it is".to_owned(),
+        None => "the path's own queue".to_owned(),
     }
 }

@@ -1,72 +1,72 @@
-//! What held each subject back: the share of time under each limit.
+//! What limited each subject: the share of time under each limit.
 
 use maud::{Markup, html};
 
 use super::text::percent;
 use super::{Subject, View};
-use crate::record::LimitWord;
+use crate::record::LimitKind;
 
 pub(super) fn section(view: &View<'_>) -> Markup {
     if view.subjects.is_empty() {
         return html! {};
     }
     html! {
-        section.held aria-labelledby="held-back" {
-            h2 id="held-back" { "What held it back" }
+        section.limited aria-labelledby="limited-by" {
+            h2 id="limited-by" { "What limited it" }
             p.note {
                 "The share of the sending time in which each limit kept the sender from sending more, as its "
-                "kernel tells it, over all runs. The largest share is the one to work on; shares under 0.5 % are not named."
+                "kernel reports it, over all runs. The largest share is the one to work on; shares under 0.5 % are not named."
             }
             @for subject in &view.subjects { (stack(subject)) }
             dl.facts.note {
-                @for word in WORDS { dt { (swatch(word)) (name(word)) } dd { (meaning(word)) } }
+                @for kind in KINDS { dt { (swatch(kind)) (name(kind)) } dd { (meaning(kind)) } }
             }
         }
     }
 }
 
-const WORDS: [LimitWord; 6] = [
-    LimitWord::Application,
-    LimitWord::SendBuffer,
-    LimitWord::ReceiveWindow,
-    LimitWord::CongestionWindow,
-    LimitWord::Pacing,
-    LimitWord::Unknown,
+const KINDS: [LimitKind; 6] = [
+    LimitKind::Application,
+    LimitKind::SendBuffer,
+    LimitKind::ReceiveWindow,
+    LimitKind::CongestionWindow,
+    LimitKind::Pacing,
+    LimitKind::Unknown,
 ];
 
-/// Smaller shares are in the bar and in its text alternative, and have no name below it.
+/// Smaller shares are in the bar and in its text alternative, but not named below it.
 const NAMED: f64 = 0.005;
 
-/// The bar, and under it each share by name: the bar has no text of its own.
+/// The bar, and below it the names of the shares, because the bar has no text.
 fn stack(subject: &Subject<'_>) -> Markup {
     let shares = subject.row.limited.shares();
-    let seen: Vec<(LimitWord, f64)> =
+    let seen: Vec<(LimitKind, f64)> =
         shares.into_iter().filter(|(_, share)| share.is_finite() && *share > 0.0).collect();
     let whole: f64 = seen.iter().map(|(_, share)| share).sum();
     let mut from = 0.0;
-    let parts = seen.iter().map(|(word, share)| {
-        let part = (*word, from, share / whole);
+    let parts = seen.iter().map(|(kind, share)| {
+        let part = (*kind, from, share / whole);
         from += share / whole;
         part
     });
-    let parts: Vec<(LimitWord, f64, f64)> = parts.collect();
+    let parts: Vec<(LimitKind, f64, f64)> = parts.collect();
     let place = |share: f64| format!("{:.2}%", share * 100.0);
     html! {
         div {
             h3 { bdi { (subject.name) } }
             @if parts.is_empty() {
-                p.note { "Not known: nothing looked at its sender." }
+                p.note { "Unknown: its sender was not sampled." }
             } @else {
                 svg.stack width="100%" height="20" role="img" {
                     title { (subject.name) ": " (in_words(&seen)) }
-                    @for (word, from, share) in &parts {
-                        rect class=(class(*word)) x=(place(*from)) width=(place(*share)) height="20" {}
-                        rect fill={ "url(#on-" (class(*word)) ")" } x=(place(*from)) width=(place(*share)) height="20" {}
+                    @for (kind, from, share) in &parts {
+                        rect class=(class(*kind)) x=(place(*from)) width=(place(*share)) height="20" {}
+                        rect fill={ "url(#on-" (class(*kind)) ")" } x=(place(*from)) width=(place(*share)) height="20" {}
                     }
                 }
                 ul.shares aria-hidden="true" {
-                    @for (word, share) in seen.iter().filter(|(_, share)| *share >= NAMED) {
-                        li { (swatch(*word)) span { (name(*word)) " " b { (percent(*share)) } } }
+                    @for (kind, share) in seen.iter().filter(|(_, share)| *share >= NAMED) {
+                        li { (swatch(*kind)) span { (name(*kind)) " " b { (percent(*share)) } } }
                     }
                 }
             }
@@ -74,22 +74,22 @@ fn stack(subject: &Subject<'_>) -> Markup {
     }
 }
 
-fn in_words(shares: &[(LimitWord, f64)]) -> String {
-    let each = shares.iter().map(|(word, share)| format!("{} {}", name(*word), percent(*share)));
+fn in_words(shares: &[(LimitKind, f64)]) -> String {
+    let each = shares.iter().map(|(kind, share)| format!("{} {}", name(*kind), percent(*share)));
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn swatch(word: LimitWord) -> Markup {
+fn swatch(kind: LimitKind) -> Markup {
     html! {
         svg width="16" height="12" aria-hidden="true" {
-            rect class=(class(word)) width="16" height="12" {}
-            rect fill={ "url(#on-" (class(word)) ")" } width="16" height="12" {}
+            rect class=(class(kind)) width="16" height="12" {}
+            rect fill={ "url(#on-" (class(kind)) ")" } width="16" height="12" {}
         }
     }
 }
 
-/// What lies on the colours, so that they are not told apart by colour alone: a plain one is the
-/// congestion window.
+/// Patterns over the colours, so that no meaning depends on colour alone: the congestion window has
+/// none.
 pub(super) fn patterns() -> Markup {
     let hatch = |id: &str, size: u32, lines: &str| {
         html! {
@@ -114,36 +114,40 @@ pub(super) fn patterns() -> Markup {
     }
 }
 
-/// The class of its colour.
-pub(super) fn class(word: LimitWord) -> &'static str {
-    match word {
-        LimitWord::Application => "application",
-        LimitWord::SendBuffer => "send-buffer",
-        LimitWord::ReceiveWindow => "receive-window",
-        LimitWord::CongestionWindow => "congestion-window",
-        LimitWord::Pacing => "pacing",
-        LimitWord::Unknown => "unknown",
+/// The CSS class of its colour.
+pub(super) fn class(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Application => "application",
+        LimitKind::SendBuffer => "send-buffer",
+        LimitKind::ReceiveWindow => "receive-window",
+        LimitKind::CongestionWindow => "congestion-window",
+        LimitKind::Pacing => "pacing",
+        LimitKind::Unknown => "unknown",
     }
 }
 
-pub(super) fn name(word: LimitWord) -> &'static str {
-    match word {
-        LimitWord::Application => "application",
-        LimitWord::SendBuffer => "send buffer",
-        LimitWord::ReceiveWindow => "receive window",
-        LimitWord::CongestionWindow => "congestion window",
-        LimitWord::Pacing => "pacing",
-        LimitWord::Unknown => "unknown",
+pub(super) fn name(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Application => "application",
+        LimitKind::SendBuffer => "send buffer",
+        LimitKind::ReceiveWindow => "receive window",
+        LimitKind::CongestionWindow => "congestion window",
+        LimitKind::Pacing => "pacing",
+        LimitKind::Unknown => "unknown",
     }
 }
 
-fn meaning(word: LimitWord) -> &'static str {
-    match word {
-        LimitWord::Application => "the program had nothing to send",
-        LimitWord::SendBuffer => "the sender's buffer was too small for what the path holds",
-        LimitWord::ReceiveWindow => "the receiver's buffer was, or its program read too slowly",
-        LimitWord::CongestionWindow => "the congestion control allowed no more in flight",
-        LimitWord::Pacing => "it allowed no higher rate",
-        LimitWord::Unknown => "the kernel did not tell",
+fn meaning(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Application => "the program had nothing to send",
+        LimitKind::SendBuffer => {
+            "the send buffer was too small for the path's bandwidth-delay product"
+        }
+        LimitKind::ReceiveWindow => {
+            "the receive buffer was too small, or the receiving program read too slowly"
+        }
+        LimitKind::CongestionWindow => "the congestion control allowed no more in flight",
+        LimitKind::Pacing => "the pacing rate was the limit",
+        LimitKind::Unknown => "the kernel did not report it",
     }
 }

@@ -1,6 +1,6 @@
-//! The colours and the sheet of the page.
+//! The colours and the style sheet of the page.
 
-/// The sheet, with the colours of light, dark and paper.
+/// The style sheet, with the colours of light, dark and paper.
 pub(super) fn sheet() -> String {
     let root = |colours: &dyn Fn(&Colour) -> &'static str| {
         let each = COLOURS.iter().map(|colour| format!("--{}:{};", colour.name, colours(colour)));
@@ -31,14 +31,14 @@ const COLOURS: [Colour; 19] = [
     colour("soft", "#545b63", "#a9b0b7"),
     colour("grid", "#dde1e5", "#333a41"),
     colour("border", "#c3c9cf", "#4a525a"),
-    // What was received.
+    // The bytes received.
     colour("bar", "#2b6cb0", "#6aa9ee"),
     colour("limit", "#16191d", "#e9e7e3"),
     colour("claim", "#b03a2e", "#f0876f"),
     colour("cwnd", "#2b6cb0", "#6aa9ee"),
     colour("flight", "#a85b00", "#eba447"),
     colour("rtt", "#7b4fa3", "#c6a2e6"),
-    // What held it back.
+    // The limits.
     colour("application", "#70777e", "#98a0a8"),
     colour("send-buffer", "#a85b00", "#eba447"),
     colour("receive-window", "#7b4fa3", "#c6a2e6"),

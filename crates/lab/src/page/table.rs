@@ -1,6 +1,6 @@
 //! The figures of every subject.
 
-use lastbyte_stats::Place;
+use lastbyte_stats::Position;
 use maud::{Markup, html};
 
 use super::text::{NONE, number, percent, time};
@@ -29,13 +29,13 @@ pub(super) fn section(view: &View<'_>) -> Markup {
                     "Of limit: the median's share of the most TCP payload that the path can carry. "
                 }
                 @if columns.against {
-                    "Against the best: between which bounds the true difference to the best lies, in all looks and "
-                    "for all rivals at once; for the best itself, its lead over the next best. "
+                    "Against the best: the confidence interval of the difference to the best, over all rounds and "
+                    "all subjects together; for the best itself, its lead over the next best. "
                 }
-                "Needlessly: resent although the link had dropped nothing for it. "
+                "Needlessly: resent although the link had dropped no such packet. "
                 @if columns.latency {
-                    "RTT loaded: round trips on new connections beside the load, at its end: half of them, and 95 "
-                    "of 100, took at most this. RPM: round trips per minute, more is better. "
+                    "RTT loaded: round trips on new connections beside the load, at its end: the median and the 95th "
+                    "percentile. RPM: round trips per minute, more is better. "
                 }
                 "Complete: every byte written was received, and the end was proven."
             }
@@ -107,7 +107,7 @@ impl Columns {
     }
 }
 
-/// The best against the next best, the others against the best.
+/// The best compared with the next best, the others compared with the best.
 fn against(row: &Row) -> Markup {
     let by = |ratio: f64| {
         let percent = (ratio - 1.0) * 100.0;
@@ -129,13 +129,13 @@ fn against(row: &Row) -> Markup {
         Some(it) if !is_best => Some(spread(it.low, it.high)),
         _ => None,
     };
-    let word = match (standing.place, is_best) {
-        (Place::Worse, true) => "ahead of the next",
-        (Place::Worse, false) => "worse",
-        (Place::Alike, true) => "best, with others",
-        (Place::Alike, false) => "alike",
-        (_, true) => "best, not told apart",
-        (_, false) => "not told apart",
+    let word = match (standing.position, is_best) {
+        (Position::Worse, true) => "ahead of the next",
+        (Position::Worse, false) => "worse",
+        (Position::Alike, true) => "best, with others",
+        (Position::Alike, false) => "alike",
+        (_, true) => "best, undecided",
+        (_, false) => "undecided",
     };
     html! { (interval.as_deref().unwrap_or(NONE)) small { (word) } }
 }
@@ -143,7 +143,7 @@ fn against(row: &Row) -> Markup {
 fn per_minute(latency: &Responsiveness) -> Markup {
     let word = match latency.confidence {
         Confidence::Low => "short\u{a0}load",
-        Confidence::Medium => "it\u{a0}varied",
+        Confidence::Medium => "varying",
         Confidence::High => "steady",
     };
     html! { (number(latency.rpm.median)) small { (word) } }

@@ -1,12 +1,12 @@
-//! Figures, times, commands and foreign text, as the page writes them.
+//! Figures, times, commands and text from outside, as the page prints them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What stands where there is no figure.
+/// Stands in place of a missing figure.
 pub(super) const NONE: &str = "–";
 
-/// A unit that all figures of one kind share, so that they can be compared at a glance.
+/// A unit that all figures of one kind share, so that they compare easily.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unit {
     per: f64,
@@ -52,13 +52,13 @@ impl Unit {
         self.name
     }
 
-    /// The figure alone.
+    /// The figure without its unit.
     pub(super) fn figure(&self, value: f64) -> String {
         let value = value / self.per;
         match value.abs() {
             _ if !value.is_finite() => NONE.to_owned(),
             huge if huge >= 1e9 => format!("{value:.2e}"),
-            // Else a small one among large ones would read as none.
+            // Otherwise a small value among large ones would print as zero.
             small if small > 0.0 && small < 0.5 * 0.1_f64.powi(self.places()) => {
                 format!("{value:.1e}")
             }
@@ -71,7 +71,7 @@ impl Unit {
         format!("{}\u{a0}{}", self.figure(value), self.name)
     }
 
-    /// A figure that stands by itself: three digits that matter, with the unit.
+    /// A figure with a unit chosen for it, to three significant digits.
     fn alone(&self, value: f64) -> String {
         let figure = number(value / self.per);
         let figure = match figure.contains('.') && !figure.contains('e') {
@@ -81,13 +81,13 @@ impl Unit {
         format!("{figure}\u{a0}{}", self.name)
     }
 
-    /// A figure on an axis: as many digits as it needs.
+    /// A figure on an axis, with as many digits as it needs.
     pub(super) fn tick(&self, value: f64) -> String {
         let value = value / self.per;
         match value.abs() {
             _ if !value.is_finite() => NONE.to_owned(),
             size if size >= 1e7 || (size > 0.0 && size < 1e-4) => format!("{value:e}"),
-            // Through decimals, for what a product of tenths leaves behind.
+            // Printed with six decimals, to drop the rounding error of multiples of a tenth.
             _ => format!("{value:.6}").trim_end_matches('0').trim_end_matches('.').to_owned(),
         }
     }
@@ -97,27 +97,27 @@ impl Unit {
     }
 }
 
-/// A rate by itself, in bit/s.
+/// A rate, given in bit/s, with its unit.
 pub(super) fn rate(bits_per_s: f64) -> String {
     Unit::of_rates(bits_per_s).alone(bits_per_s)
 }
 
-/// A size by itself, in bytes.
+/// A size, given in bytes, with its unit.
 pub(super) fn size(bytes: f64) -> String {
     Unit::of_sizes(bytes).alone(bytes)
 }
 
-/// A time by itself, in seconds.
+/// A time, given in seconds, with its unit.
 pub(super) fn time(seconds: f64) -> String {
     Unit::of_times(seconds).alone(seconds)
 }
 
-/// A time of this length by itself.
+/// A duration with its unit.
 pub(super) fn duration(time: Duration) -> String {
     self::time(time.as_secs_f64())
 }
 
-/// A share, 0 to 1, with two digits that matter.
+/// A share, 0 to 1, in percent, to two significant digits.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     let figure = match percent.abs() {
@@ -133,7 +133,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{figure}\u{a0}%")
 }
 
-/// A pure number, with three digits that matter.
+/// A number without unit, to three significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => NONE.to_owned(),
@@ -146,30 +146,12 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// So many of something: `1 run`, `3 runs`.
+/// A count with its noun: `1 run`, `3 runs`.
 pub(super) fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// The date and time of UTC (days to a date: Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `civil_from_days`); `None` beyond the year 9999.
-pub(super) fn date(unix_s: u64) -> Option<String> {
-    if unix_s >= 253_402_300_800 {
-        return None;
-    }
-    let (days, minutes) = (unix_s / 86_400, unix_s / 60 % 1440);
-    // Years begin in March, so that a leap day is the last; eras have 400 years.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = (era * 400 + year + month / 10, (month + 2) % 12 + 1);
-    Some(format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60))
-}
-
-/// The words of a command as bash reads them. What cannot be seen is written as its number, so that
+/// The arguments of a command, quoted for bash. Invisible characters are escaped by number, so that
 /// the line does what it shows.
 pub(super) fn command_line(words: &[String]) -> String {
     words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
@@ -198,13 +180,13 @@ fn shell_word(word: &str) -> String {
     quoted
 }
 
-/// One line, whatever is in it.
+/// The text as one line: newlines are shown by number.
 pub(super) fn one_line(text: &str) -> String {
     text.replace('\n', &name_of('\n'))
 }
 
-/// The page with every character by its number that would not be seen, or would turn the order of
-/// the others around: foreign text shows what it is.
+/// Shows each invisible character, and each that changes the direction of text, by number, so that
+/// text from outside cannot disguise itself.
 pub(super) fn made_visible(page: &str) -> String {
     let mut visible = String::with_capacity(page.len());
     for char in page.chars() {
@@ -221,8 +203,8 @@ fn name_of(char: char) -> String {
     format!("⟨U+{:04X}⟩", u32::from(char))
 }
 
-/// Control characters but for the end of a line; what directs the order of text (Unicode Standard
-/// Annex 9, section 2); what has no width; tags; what is no character.
+/// Control characters except the newline; directional formatting characters (Unicode Standard Annex
+/// 9, section 2); characters without width; tags; noncharacters.
 fn is_hidden(char: char) -> bool {
     let number = u32::from(char);
     (char.is_control() && char != '\n')
@@ -284,14 +266,6 @@ mod tests {
         assert_eq!(unit.tick(20e6), "20");
         assert_eq!(unit.tick(0.1e6 * 3.0), "0.3");
         assert_eq!(unit.tick(0.0), "0");
-    }
-
-    #[test]
-    fn dates_as_in_the_calendar() {
-        assert_eq!(date(0).as_deref(), Some("1970-01-01 00:00 UTC"));
-        assert_eq!(date(951_782_400).as_deref(), Some("2000-02-29 00:00 UTC"));
-        assert_eq!(date(253_402_300_799).as_deref(), Some("9999-12-31 23:59 UTC"));
-        assert_eq!(date(u64::MAX), None);
     }
 
     #[test]

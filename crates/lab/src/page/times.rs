@@ -1,4 +1,4 @@
-//! Each subject over time: throughput, round trip, window, and what held it back.
+//! Each subject over time: throughput, round-trip time, window, and what limited it.
 
 use lastbyte_link::Way;
 use maud::{Markup, html};
@@ -7,20 +7,20 @@ use super::limits;
 use super::line::{HEIGHT, Plane, WIDTH, ticks};
 use super::text::{self, NONE, Unit, count, percent};
 use super::{Role, Subject, View};
-use crate::record::{Flow, LimitWord, Received, Run, Sample};
+use crate::record::{Flow, LimitKind, Received, Run, Sample};
 
-/// How many points a line in front may have: two for each pixel.
+/// The most points of a front line: two for each pixel.
 const FRONT: usize = 1400;
-/// How many points all faint lines of the page may have together: under a megabyte.
+/// The most points of all faint lines of the page together: under a megabyte.
 const FAINT: usize = 120_000;
-/// A faint line with fewer points says nothing; rather are some left out.
+/// The fewest points of a faint line: rather than fewer points, there are fewer lines.
 const FAINT_LEAST: usize = 40;
-/// Runs in one table.
+/// The most runs in one table.
 const LISTED: usize = 200;
-/// Panels with faint lines.
+/// How many panels have faint lines.
 const PANELS: usize = 3;
 
-/// How long a bin of [`Received::tenths`] is.
+/// The length of a bin of [`Received::tenths`], in seconds.
 const BIN_S: f64 = 0.1;
 
 pub(super) fn section(view: &View<'_>) -> Markup {
@@ -32,11 +32,11 @@ pub(super) fn section(view: &View<'_>) -> Markup {
         section aria-labelledby="over-time" {
             h2 id="over-time" { "Over time" }
             p.note {
-                "In front the run whose rate is nearest to the median; faint, the others. Time, throughput and "
+                "In front is the run whose rate is nearest to the median; faint, the others. Time, throughput and "
                 "round trip have one scale for all subjects, windows have one for each."
                 @if scales.is_cut {
-                    " Throughput beyond the upper border is cut: when a hole is filled, the reader gets all that "
-                    "waited behind it at once."
+                    " Throughput beyond the upper border is clipped: when a lost packet arrives at last, the reader gets all that "
+                    "waited behind it at the same time."
                 }
             }
             @for subject in &view.subjects { (block(view, subject, &scales)) }
@@ -44,13 +44,13 @@ pub(super) fn section(view: &View<'_>) -> Markup {
     }
 }
 
-/// What all subjects share.
+/// The scales that all subjects share.
 struct Scales {
     seconds: f64,
     rate: f64,
     is_cut: bool,
     rtt_s: f64,
-    /// How many faint lines each panel may have, and how many points each of them.
+    /// The most faint lines of a panel, and the most points of each.
     faint: (usize, usize),
 }
 
@@ -84,7 +84,7 @@ impl Scales {
     }
 }
 
-/// A scale from zero to zero has no places on it.
+/// A scale from zero to zero would divide by zero.
 fn positive(value: f64) -> f64 {
     if value > 0.0 && value.is_finite() { value } else { 1.0 }
 }
@@ -125,14 +125,14 @@ fn block(view: &View<'_>, subject: &Subject<'_>, scales: &Scales) -> Markup {
                 (window_panel((front, &others), scales))
                 (limit_panel(front, scales))
             } @else {
-                p.note { "Nothing looked at its sender: round trip, window and limit are not known." }
+                p.note { "Its sender was not sampled: round trip, window and limit are unknown." }
             }
             (runs_table(view, subject, front))
         }
     }
 }
 
-/// The run in front, and those behind it.
+/// The run in front, and the faint ones.
 type Runs<'a> = (&'a Run, &'a [&'a Run]);
 
 fn rate_panel(view: &View<'_>, subject: &Subject<'_>, runs: Runs<'_>, scales: &Scales) -> Markup {
@@ -202,7 +202,7 @@ fn window_panel(runs: Runs<'_>, scales: &Scales) -> Markup {
     let in_flight = front().map(flight).fold(0.0, f64::max);
     let cwnds = || std::iter::once(&runs.0).chain(runs.1).filter_map(|run| samples(run)).flatten();
     let highest = cwnds().map(cwnd).fold(in_flight, f64::max);
-    // A window that nothing bounds says less than what was in flight.
+    // An unlimited window says less than the bytes in flight.
     let top = if in_flight > 0.0 { highest.min(in_flight * 2.5) } else { highest };
     let plane = Plane { right: scales.seconds, top: positive(top * 1.04) };
     let unit = Unit::of_sizes(plane.top);
@@ -234,7 +234,7 @@ fn key(class: &str) -> Markup {
     }
 }
 
-/// Panels of one plane, with its marks at the left and below.
+/// A plot, with ticks at the left and below.
 fn plot(title: &str, plane: Plane, unit: Unit, lines: &Markup) -> Markup {
     let down = |value: f64| format!("{:.2}%", (1.0 - value / plane.top) * 100.0);
     html! {
@@ -271,7 +271,7 @@ fn time_axis(seconds: f64) -> Markup {
     }
 }
 
-/// At the borders a text lies inside.
+/// A label at a border lies inside.
 fn anchor(share: f64) -> &'static str {
     match share {
         0.0 => "start",
@@ -280,17 +280,17 @@ fn anchor(share: f64) -> &'static str {
     }
 }
 
-/// One lane for each limit that occurred: its place tells it, not its colour.
+/// One lane for each limit that occurred, told apart by position, not colour.
 fn limit_panel(run: &Run, scales: &Scales) -> Markup {
     let plane = Plane { right: scales.seconds, top: 1.0 };
     let spans = spans(samples(run).unwrap_or_default());
-    let lanes: Vec<(LimitWord, String)> = LANES
+    let lanes: Vec<(LimitKind, String)> = LANES
         .into_iter()
-        .filter_map(|word| {
-            let spans = spans.iter().filter(|span| span.0 == word);
+        .filter_map(|kind| {
+            let spans = spans.iter().filter(|span| span.0 == kind);
             let lane: String =
                 spans.filter_map(|span| plane.span(span.1, span.2)).map(cell).collect();
-            (!lane.is_empty()).then_some((word, lane))
+            (!lane.is_empty()).then_some((kind, lane))
         })
         .collect();
     if lanes.is_empty() {
@@ -298,15 +298,15 @@ fn limit_panel(run: &Run, scales: &Scales) -> Markup {
     }
     html! {
         div.panel {
-            h4 { "Held back by " span { "the limit that held most in each tenth of a second" } }
+            h4 { "Limited by " span { "the limit that held longest in each tenth of a second" } }
             div.plot {
-                @for (word, lane) in &lanes {
+                @for (kind, lane) in &lanes {
                     svg height="15" role="img" {
-                        title { (limits::name(*word)) ": " (percent(share(&spans, *word))) " of the samples' time" }
+                        title { (limits::name(*kind)) ": " (percent(share(&spans, *kind))) " of the samples' time" }
                         rect.lane width="100%" height="12" {}
-                        text x="-7" y="6" dy=".34em" text-anchor="end" { (word.short()) }
+                        text x="-7" y="6" dy=".34em" text-anchor="end" { (kind.short()) }
                         svg width="100%" height="12" viewBox=(view_box()) preserveAspectRatio="none" {
-                            path class=(limits::class(*word)) d=(lane) {}
+                            path class=(limits::class(*kind)) d=(lane) {}
                         }
                     }
                 }
@@ -316,30 +316,30 @@ fn limit_panel(run: &Run, scales: &Scales) -> Markup {
     }
 }
 
-const LANES: [LimitWord; 6] = [
-    LimitWord::Application,
-    LimitWord::SendBuffer,
-    LimitWord::ReceiveWindow,
-    LimitWord::CongestionWindow,
-    LimitWord::Pacing,
-    LimitWord::Unknown,
+const LANES: [LimitKind; 6] = [
+    LimitKind::Application,
+    LimitKind::SendBuffer,
+    LimitKind::ReceiveWindow,
+    LimitKind::CongestionWindow,
+    LimitKind::Pacing,
+    LimitKind::Unknown,
 ];
 
 fn cell((from, length): (i32, i32)) -> String {
-    // What was there is seen, however short it was.
+    // Even a very short span is visible.
     format!("M{from} 0h{}v{HEIGHT}h-{}z", length.max(8), length.max(8))
 }
 
-/// From when to when each limit held; neighbours with the same one are one.
-fn spans(samples: &[Sample]) -> Vec<(LimitWord, f64, f64)> {
-    let mut spans: Vec<(LimitWord, f64, f64)> = Vec::new();
+/// The spans of each limit; neighbours with the same limit are merged.
+fn spans(samples: &[Sample]) -> Vec<(LimitKind, f64, f64)> {
+    let mut spans: Vec<(LimitKind, f64, f64)> = Vec::new();
     let mut before = 0.0;
     for sample in samples {
         let at = sample.at.as_secs_f64();
-        if let Some(word) = sample.limited_by {
+        if let Some(kind) = sample.limited_by {
             match spans.last_mut() {
-                Some(last) if last.0 == word && last.2 == before => last.2 = at,
-                _ => spans.push((word, before, at)),
+                Some(last) if last.0 == kind && last.2 == before => last.2 = at,
+                _ => spans.push((kind, before, at)),
             }
         }
         before = at;
@@ -347,19 +347,19 @@ fn spans(samples: &[Sample]) -> Vec<(LimitWord, f64, f64)> {
     spans
 }
 
-fn share(spans: &[(LimitWord, f64, f64)], word: LimitWord) -> f64 {
-    let time = |span: &(LimitWord, f64, f64)| (span.2 - span.1).max(0.0);
+fn share(spans: &[(LimitKind, f64, f64)], kind: LimitKind) -> f64 {
+    let time = |span: &(LimitKind, f64, f64)| (span.2 - span.1).max(0.0);
     let whole: f64 = spans.iter().map(time).sum();
-    spans.iter().filter(|span| span.0 == word).map(time).sum::<f64>() / whole
+    spans.iter().filter(|span| span.0 == kind).map(time).sum::<f64>() / whole
 }
 
-/// When the last write of a run had returned, in seconds.
+/// When the last write of a run returned, in seconds.
 fn writing_ended(run: &Run) -> Option<f64> {
     let ends = run.sent().map(|sent| sent.writing.as_secs_f64());
     ends.max_by(f64::total_cmp).filter(|end| *end > 0.0)
 }
 
-/// What the receivers got in each tenth of a second, in bit/s, at the middle of that tenth.
+/// The receivers' rate in each tenth of a second, in bit/s, at the middle of that tenth.
 fn throughput(run: &Run) -> Vec<(f64, f64)> {
     let received = || run.flows.iter().filter_map(|flow| flow.received.as_ref());
     let Some(began) = received().map(|one| one.began).min() else { return Vec::new() };
@@ -382,15 +382,15 @@ fn throughput(run: &Run) -> Vec<(f64, f64)> {
     sums.into_iter().enumerate().map(point).collect()
 }
 
-/// The samples of the connection that carried most, of those that have some: a program of others may
-/// have one that only talks.
+/// The samples of the connection that carried most, among those with samples: another program may
+/// have control connections.
 fn samples(run: &Run) -> Option<&[Sample]> {
     let sampled = run.flows.iter().filter_map(|flow| {
         let samples = flow.sent.as_ref()?.samples.as_slice();
         let bytes = flow.received.as_ref().map_or(0, |received| received.bytes);
         (!samples.is_empty()).then_some((bytes, samples))
     });
-    // Of those that are alike, the first.
+    // Of equal ones, the first.
     let most = sampled.reduce(|most, one| if one.0 > most.0 { one } else { most });
     most.map(|(_, samples)| samples)
 }
@@ -400,7 +400,7 @@ fn sampled(run: &Run, plane: &Plane, most: usize, figure: impl Fn(&Sample) -> f6
     plane.line(samples.map(|sample| (sample.at.as_secs_f64(), figure(sample))), most)
 }
 
-/// Every run, in figures: what the plots cannot say to who does not see them.
+/// A table of every run, for readers who cannot see the plots.
 fn runs_table(view: &View<'_>, subject: &Subject<'_>, front: &Run) -> Markup {
     let unit = view.unit;
     let left_out = subject.runs.len().saturating_sub(LISTED);
@@ -455,7 +455,7 @@ fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     lastbyte_stats::quantile(&values, 0.5)
 }
 
-/// How it ended: complete, or why not.
+/// How a run ended: complete, or why not.
 fn ending(run: &Run) -> String {
     if run.is_complete() {
         return "complete".to_owned();
@@ -467,8 +467,8 @@ fn ending(run: &Run) -> String {
         };
         let failure = flow.sent.as_ref().and_then(|sent| sent.failure.clone());
         let end = flow.received.as_ref().and_then(|received| received.end);
-        let word = failure.or_else(|| end.map(|end| format!("its end: {end:?}").to_lowercase()));
-        format!("{way}: {}", word.unwrap_or_else(|| "its receiver did not tell".to_owned()))
+        let kind = failure.or_else(|| end.map(|end| format!("its end: {end:?}").to_lowercase()));
+        format!("{way}: {}", kind.unwrap_or_else(|| "unknown at its receiver".to_owned()))
     };
     match run.flows.iter().find(|flow| !flow.is_complete()) {
         Some(flow) => format!("not complete; {}", why(flow)),

@@ -10,19 +10,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::protocol::{Handshake, Hello, Key, PROOF, ProtocolError, Role, Session};
-use crate::far::{Token, read_within};
+use crate::far::read_within;
+use crate::task::Token;
 
-/// The control connection broke off.
+/// The control connection failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The other side did not keep to the protocol.
+    /// The peer violated the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The other side closed the connection.
+    /// The peer closed the connection.
     #[error("the control connection was closed")]
     Closed,
-    /// No answer in time.
+    /// No response in time.
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
     /// The kernel's error.
@@ -30,16 +31,16 @@ pub enum ChannelError {
     Io(io::Error),
 }
 
-/// Between two looks whether it is still worth to wait.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A message that does not get on its way for so long ends the session.
+/// The time between two checks whether to go on waiting.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// A message that cannot be written for this long ends the session.
 const WRITE_WITHIN: Duration = Duration::from_secs(20);
-/// Read at once.
-const PIECE: usize = 64 << 10;
+/// The size of a read, in bytes.
+const READ_SIZE: usize = 64 << 10;
 
-/// The options of a control connection. A host that vanished is given up within about 20 s, by the
-/// kernel: silence is normal while a run is on.
-pub(crate) fn tune() -> SocketOptions {
+/// The options of a control connection. The kernel gives up a host that vanished within about 20 s:
+/// a time-out of our own would not do, because silence is normal during a run.
+pub(crate) fn socket_options() -> SocketOptions {
     SocketOptions::default().nodelay(true).user_timeout(WRITE_WITHIN).keepalive(Keepalive {
         idle: Duration::from_secs(5),
         interval: Duration::from_secs(5),
@@ -47,20 +48,20 @@ pub(crate) fn tune() -> SocketOptions {
     })
 }
 
-/// A control connection whose sides have proven to each other that they have the key.
+/// A control connection after its handshake: both hosts have proven that they have the key.
 #[derive(Debug)]
 pub(crate) struct Channel {
     stream: Stream,
     session: Session,
-    piece: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Channel {
-    /// Greets over a new connection.
+    /// Does the handshake over a new connection.
     ///
     /// # Errors
-    /// Where the other side is none, has another key, or speaks another version of the protocol.
-    pub(crate) fn greet(
+    /// If the peer is no lastbyte lab, has another key, or speaks another version of the protocol.
+    pub(crate) fn handshake(
         mut stream: Stream,
         key: &Key,
         role: Role,
@@ -68,7 +69,7 @@ impl Channel {
     ) -> Result<Self, ChannelError> {
         let until = Instant::now() + within;
         let left = || until.saturating_duration_since(Instant::now());
-        tune().apply_to(&stream).map_err(|error| ChannelError::Io(error.cause))?;
+        socket_options().apply_to(&stream).map_err(|error| ChannelError::Io(error.cause))?;
         let own = Hello::new().map_err(ChannelError::Io)?;
         let mut hello = [0; Hello::LENGTH];
         let mut proof = [0; PROOF];
@@ -84,7 +85,7 @@ impl Channel {
                 stream.write_all(&handshake.proof()).map_err(failed)?;
                 read_within(&mut stream, &mut proof, left()).map_err(|error| {
                     match failed(error) {
-                        // So it says that our proof was wrong.
+                        // The far host closes after a wrong proof.
                         ChannelError::Closed => ProtocolError::WrongKey.into(),
                         error => error,
                     }
@@ -99,23 +100,23 @@ impl Channel {
             }
         }
         let session = handshake.session()?;
-        stream.set_read_timeout(Some(LOOK_EVERY)).map_err(ChannelError::Io)?;
-        Ok(Self { stream, session, piece: vec![0; PIECE] })
+        stream.set_read_timeout(Some(POLL_EVERY)).map_err(ChannelError::Io)?;
+        Ok(Self { stream, session, buffer: vec![0; READ_SIZE] })
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// Where it does not get on its way.
+    /// If it cannot be written.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), ChannelError> {
         let bytes = self.session.outbox.seal(message)?;
         self.stream.write_all(&bytes).map_err(|error| ChannelError::of(error, WRITE_WITHIN))
     }
 
-    /// The next message; `None` when `goes_on` says that nobody waits for it any more.
+    /// Receives the next message; `None` once `goes_on` returns false.
     ///
     /// # Errors
-    /// Where the connection ended, or the message is none.
+    /// If the connection ended, or the message is invalid.
     pub(crate) fn receive<T: DeserializeOwned>(
         &mut self,
         mut goes_on: impl FnMut() -> bool,
@@ -127,19 +128,19 @@ impl Channel {
             if !goes_on() {
                 return Ok(None);
             }
-            match self.stream.read(&mut self.piece) {
+            match self.stream.read(&mut self.buffer) {
                 Ok(0) => return Err(ChannelError::Closed),
-                Ok(length) => self.session.inbox.put(&self.piece[..length]),
+                Ok(length) => self.session.inbox.put(&self.buffer[..length]),
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => return Err(ChannelError::of(error, WRITE_WITHIN)),
             }
         }
     }
 
-    /// The next message, within a time.
+    /// Receives the next message within a time.
     ///
     /// # Errors
-    /// As [`Channel::receive`], and where none came.
+    /// As [`Channel::receive`], and if none arrives in time.
     pub(crate) fn receive_within<T: DeserializeOwned>(
         &mut self,
         within: Duration,
@@ -149,7 +150,7 @@ impl Channel {
         message.ok_or(ChannelError::Late(within))
     }
 
-    /// What a connection of a run must show.
+    /// The token that a connection of a run must send.
     pub(crate) fn token(&self, run: u64) -> Token {
         self.session.token(run)
     }
@@ -158,7 +159,7 @@ impl Channel {
         &self.stream
     }
 
-    /// This host's address, as the other side knows it.
+    /// This host's address on the control connection.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         self.stream.local_addr().ok()
     }

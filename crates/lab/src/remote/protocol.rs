@@ -1,10 +1,9 @@
-//! What two hosts say to each other on the control connection of an experiment. Nothing here does
-//! I/O.
+//! The messages of two hosts on the control connection of an experiment. Nothing here does I/O.
 //!
 //! # Protocol 1
 //!
-//! The near host connects to the far one by TCP. Numbers are big-endian. First, in this form in every
-//! version of the protocol:
+//! The near host connects to the far host by TCP. Numbers are big-endian. The handshake has this
+//! form in every version of the protocol:
 //!
 //! ```text
 //! near -> far   hello: "lastbyte lab" (12 bytes), protocol (u32), nonce (32 bytes)
@@ -13,23 +12,23 @@
 //! far -> near   proof: HMAC-SHA256(key, "far proves" 0 near's hello, far's hello)
 //! ```
 //!
-//! The key is the text that `lab serve` prints, in small letters without dashes. It is never sent.
-//! Either side ends the connection at a wrong proof; the far one says nothing before a right one but
-//! its hello. Only then are the numbers of the protocol compared: both sides know both of them, and
-//! nobody else can have made them differ.
+//! The key is the text that `lab serve` prints, in lower case without dashes. It is never sent.
+//! Either host closes the connection at a wrong proof; before a valid proof the far host sends only
+//! its hello. Then the protocol numbers are compared: both hosts know both of them, and the proofs
+//! cover them.
 //!
-//! From then on messages, each with what proves it:
+//! Then come messages, each with its proof:
 //!
 //! ```text
 //! length (u32), JSON of so many bytes, HMAC-SHA256(direction's key, number (u64) length JSON)
 //! ```
 //!
 //! The number counts the messages of a direction from 0 and is not sent. The directions' keys are
-//! HMAC-SHA256(key, label 0 hellos) with the labels "near to far" and "far to near", so that a message
-//! that was repeated, reordered, left out, changed, or brought from another session or direction
-//! proves nothing, and ends the session. The near host asks ([`Request`], at most
-//! [`REQUEST_LIMIT`] bytes), the far host answers each ([`Answer`], at most [`ANSWER_LIMIT`]), in
-//! turn:
+//! HMAC-SHA256(key, label 0 hellos) with the labels "near to far" and "far to near", so that a
+//! message that was repeated, reordered, left out, changed, or copied from another session or
+//! direction has a wrong proof, and ends the session. The near host sends requests ([`Request`], at
+//! most [`REQUEST_LIMIT`] bytes), and the far host responds to each ([`Response`], at most
+//! [`RESPONSE_LIMIT`]), in turn:
 //!
 //! ```text
 //! open -> opened, or busy        first, and once
@@ -45,53 +44,51 @@
 //!
 //! # What is not protected
 //!
-//! Nothing is secret but the key: who listens on the way can read the messages and the load, which
-//! is made up. Who can change what is on the way can cut or slow connections, take over one that
-//! carries load, or claim one by its token before the host that it belongs to; that falsifies or
-//! ends the one run, within its limits. It cannot command a host.
+//! Only the key is secret: an eavesdropper on the path can read the messages and the load, which is
+//! generated. An attacker on the path can reset or slow connections, take over one that carries
+//! load, or claim one with its token before the near host does; that falsifies or ends one run,
+//! within its limits. It cannot command a host.
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use ring::hmac;
-use ring::rand::{SecureRandom, SystemRandom};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::far::{Task, Token};
-use crate::record::{Flow, Sample};
+use crate::record::Flow;
+use crate::task::{Task, Token, random};
 
-/// The version of the protocol that this program speaks.
+/// This program's version of the protocol.
 pub const PROTOCOL: u32 = 1;
-/// The most that the near host may say at once, in bytes of JSON.
+/// The longest request, in bytes of JSON.
 pub const REQUEST_LIMIT: usize = 64 << 10;
-/// The most that the far host may say at once, in bytes of JSON: the samples of a run.
-pub const ANSWER_LIMIT: usize = 64 << 20;
+/// The longest response, in bytes of JSON: it has the samples of a run.
+pub const RESPONSE_LIMIT: usize = 64 << 20;
 
-/// What the near host asks.
+/// A request of the near host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Begins an experiment, or goes on with one whose control connection was lost.
+    /// Opens an experiment, or resumes one whose control connection was lost.
     Open {
-        /// Drawn by the near host: who comes with the same goes on with the same experiment.
+        /// A random number of the near host: the same number resumes the same experiment.
         experiment: String,
         /// The near host's version of the program.
         version: String,
         /// The near host's kernel.
         kernel: String,
     },
-    /// Asks for an answer, and nothing else.
+    /// Requests a response and nothing else.
     Ping,
     /// Asks the far host to listen for a run.
     Run {
         /// Which run of this session, from 0.
         number: u64,
-        /// What it is.
+        /// The run's task.
         task: Task,
     },
-    /// The near host's part of the run is over.
+    /// The near host has ended its part of the run.
     End {
         /// Which run.
         number: u64,
@@ -100,110 +97,79 @@ pub enum Request {
     Bye,
 }
 
-/// What the far host answers.
+/// A response of the far host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Response {
     /// The experiment may begin.
     Opened(Opened),
-    /// Another experiment is on.
+    /// Another experiment is running.
     Busy,
     /// To [`Request::Ping`].
     Pong,
     /// The far host listens for the run.
     Listening {
-        /// On the address that the control connection goes to.
+        /// The port, at the address of the control connection.
         port: u16,
     },
-    /// The run cannot be, and others may.
+    /// The far host refuses this run; others may be possible.
     Refused(Refusal),
-    /// What the far host saw of the run.
+    /// The far host's results of the run.
     Done {
-        /// Flows of which it knows one side.
+        /// Flows, each with the far host's side only.
         flows: Vec<Flow>,
     },
-    /// The run came to nothing.
+    /// The run failed.
     Failed(Refusal),
 }
 
-/// What the far host is, and what it allows.
+/// The far host's version and limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     /// Its version of the program.
     pub version: String,
     /// Its kernel's release.
     pub kernel: String,
-    /// The congestion controls that it may use.
+    /// The congestion controls that it can use.
     pub congestion: Vec<String>,
-    /// What is left of the bytes that it takes, over all runs.
+    /// How many more bytes it will receive, over all runs.
     pub most_bytes_up: u64,
-    /// What is left of the bytes that it sends, over all runs.
+    /// How many more bytes it will send, over all runs.
     pub most_bytes_down: u64,
     /// The longest run.
     pub most_seconds: u64,
 }
 
-/// Why a run cannot be.
+/// Why the far host refuses a run, or a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// The far host may not use a congestion control.
+    /// The far host cannot use a congestion control.
     Congestion {
         /// Its name.
         name: String,
-        /// What to do about it.
+        /// The reason, and what to do about it.
         why: String,
     },
-    /// A real path cannot be set like that.
+    /// The settings do not suit a real path.
     Unsuited(String),
     /// Anything else.
     Far(String),
 }
 
-/// Whether figures of another host can be reckoned with: none is so large that a sum of them would
-/// not be a number.
-#[must_use]
-pub fn is_sane(flow: &Flow, streams: u32) -> bool {
-    const MOST_TIME: Duration = Duration::from_secs(1 << 20);
-    const MOST_BYTES: u64 = 1 << 50;
-    let time = |time: &Duration| *time <= MOST_TIME;
-    let received = flow.received.as_ref().is_none_or(|received| {
-        time(&received.began)
-            && time(&received.time)
-            && received.bytes <= MOST_BYTES
-            && received.tenths.iter().all(|bytes| *bytes <= MOST_BYTES)
-            && received.answers.iter().all(|trip| time(&trip.at) && time(&trip.took))
-    });
-    let sent = flow.sent.as_ref().is_none_or(|sent| {
-        let bytes = [Some(sent.written), sent.acked_bytes, sent.sent_bytes, sent.resent_bytes];
-        let shares = sent.limited.shares();
-        let bytes_of = |sample: &Sample| {
-            [sample.cwnd_bytes, sample.unacked_bytes, sample.resent_bytes.unwrap_or(0)]
-        };
-        time(&sent.writing)
-            && sent.min_rtt.as_ref().is_none_or(time)
-            && bytes.into_iter().flatten().all(|bytes| bytes <= MOST_BYTES)
-            && shares.iter().all(|(_, share)| (0.0..=1.001).contains(share))
-            && sent.samples.iter().all(|sample| {
-                time(&sample.at) && bytes_of(sample).iter().all(|bytes| *bytes <= MOST_BYTES)
-            })
-    });
-    flow.stream < streams && received && sent
-}
-
-/// The other side did not keep to the protocol.
+/// The peer violated the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
     /// The first bytes are not those of a hello.
-    #[error("what speaks there is no `lastbyte lab`")]
+    #[error("the peer is no `lastbyte lab`")]
     NoHello,
     /// A proof is not made with our key.
     #[error("the key is not the same on both hosts")]
     WrongKey,
     /// Both have the key, and speak different versions.
     #[error(
-        "protocol {theirs} is spoken there, and {ours} here: use the same version of lastbyte on \
+        "the peer speaks protocol {theirs}, this host {ours}: use the same version of lastbyte on \
          both hosts"
     )]
     Version {
@@ -220,38 +186,40 @@ pub enum ProtocolError {
         /// In bytes.
         limit: usize,
     },
-    /// A message does not prove itself.
-    #[error("a message was repeated, reordered, changed, or came from somebody else")]
+    /// A message has a wrong proof.
+    #[error(
+        "a message has a wrong proof: it was repeated, reordered, changed, or is not the peer's"
+    )]
     Forged,
-    /// A message that proves itself means nothing.
+    /// A message has a valid proof and cannot be parsed.
     #[error("a message cannot be read: {0}")]
     Malformed(String),
-    /// A message that means something, but not now.
-    #[error("a message came out of turn")]
-    OutOfTurn,
+    /// A valid message was not expected now.
+    #[error("a message was not expected now")]
+    UnexpectedMessage,
 }
 
-/// What both hosts know and never send: 28 letters and digits, 140 bits of chance.
+/// The secret that both hosts know and never send: 28 letters and digits, 140 random bits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(String);
 
-/// A key that is not written as one.
+/// Text that is no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("that is no key: it has 28 letters and digits, such as `lab serve` prints them")]
 pub struct KeyError;
 
-/// Letters and digits that are not taken for each other (Crockford's base 32): i and l are read as
-/// 1, o as 0.
+/// Letters and digits that are not easily confused (Crockford's base 32): i and l are read as 1, o
+/// as 0.
 const SYMBOLS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const KEY_SYMBOLS: usize = 28;
 
 impl Key {
-    /// A new one, that nobody can guess.
+    /// A new one, from the kernel's random source.
     ///
     /// # Errors
-    /// Without the kernel's source of chance.
+    /// If the kernel's random source fails.
     pub fn new() -> std::io::Result<Self> {
-        // 256 is a multiple of 32: each symbol is as likely as the others.
+        // 256 is a multiple of 32, so that all symbols are equally likely.
         let symbol = |byte: u8| char::from(SYMBOLS[usize::from(byte) % SYMBOLS.len()]);
         Ok(Self(random::<KEY_SYMBOLS>()?.map(symbol).iter().collect()))
     }
@@ -272,13 +240,13 @@ impl FromStr for Key {
                 c if c.is_ascii() && SYMBOLS.contains(&(c as u8)) => Ok(c),
                 _ => Err(KeyError),
             });
-        // A text without end is not read to its end.
+        // Stops at the first symbol too many, so that long text is not read to its end.
         let key = symbols.take(KEY_SYMBOLS + 1).collect::<Result<String, KeyError>>()?;
         if key.len() == KEY_SYMBOLS { Ok(Self(key)) } else { Err(KeyError) }
     }
 }
 
-/// As it is printed and typed: in groups of four.
+/// Prints the key in groups of four, as it is typed.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, symbol) in self.0.chars().enumerate() {
@@ -296,46 +264,37 @@ impl fmt::Debug for Key {
     }
 }
 
-/// So many bytes of chance.
-pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    SystemRandom::new()
-        .fill(&mut bytes)
-        .map_err(|_| std::io::Error::other("the kernel's source of chance does not answer"))?;
-    Ok(bytes)
-}
-
 /// A side of the control connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It connects and asks.
+    /// It connects and sends requests.
     Near,
-    /// It listens and answers.
+    /// It listens and responds.
     Far,
 }
 
-/// The first bytes of a side.
+/// The first message of each host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The version of the protocol that it speaks.
+    /// The host's version of the protocol.
     pub protocol: u32,
     nonce: [u8; 32],
 }
 
 impl Hello {
-    /// How many bytes it is.
+    /// Its length in bytes.
     pub const LENGTH: usize = 48;
     const MAGIC: &[u8; 12] = b"lastbyte lab";
 
-    /// Ours, with a nonce that was never there before.
+    /// Our hello, with a fresh nonce.
     ///
     /// # Errors
-    /// Without the kernel's source of chance.
+    /// If the kernel's random source fails.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self { protocol: PROTOCOL, nonce: random()? })
     }
 
-    /// As it is sent.
+    /// The hello as bytes to send.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -345,7 +304,7 @@ impl Hello {
         bytes
     }
 
-    /// As it came.
+    /// Parses a hello.
     ///
     /// # Errors
     /// [`ProtocolError::NoHello`].
@@ -363,10 +322,10 @@ impl Hello {
     }
 }
 
-/// How long a proof is, in bytes.
+/// The length of a proof, in bytes.
 pub const PROOF: usize = 32;
 
-/// Two hellos, and a key to prove that they are both sides' own.
+/// Two hellos, and the key that authenticates them.
 #[derive(Debug)]
 pub struct Handshake {
     key: hmac::Key,
@@ -377,7 +336,7 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// That of one side, with its own hello and the other's.
+    /// The handshake of one host, with its own hello and its peer's.
     #[must_use]
     pub fn new(key: &Key, role: Role, own: Hello, other: Hello) -> Self {
         let (near, far) = match role {
@@ -390,7 +349,7 @@ impl Handshake {
         Self { key: key.hmac(), role, hellos, theirs: other.protocol, ours: own.protocol }
     }
 
-    /// What proves to the other side that this one has the key.
+    /// Proves to the peer that this host has the key.
     #[must_use]
     pub fn proof(&self) -> [u8; PROOF] {
         let mut proof = [0; PROOF];
@@ -398,7 +357,7 @@ impl Handshake {
         proof
     }
 
-    /// Checks the other side's proof, in a time that does not depend on where it is wrong.
+    /// Checks the peer's proof, in constant time.
     ///
     /// # Errors
     /// [`ProtocolError::WrongKey`].
@@ -411,7 +370,7 @@ impl Handshake {
             .map_err(|_| ProtocolError::WrongKey)
     }
 
-    /// The session, once both proofs were right.
+    /// The session, after both proofs were checked.
     ///
     /// # Errors
     /// [`ProtocolError::Version`].
@@ -422,7 +381,7 @@ impl Handshake {
         let key = |label| hmac::Key::new(hmac::HMAC_SHA256, self.sign(label).as_ref());
         let (up, down) = (key("near to far"), key("far to near"));
         let (send, receive, limit) = match self.role {
-            Role::Near => (up, down, ANSWER_LIMIT),
+            Role::Near => (up, down, RESPONSE_LIMIT),
             Role::Far => (down, up, REQUEST_LIMIT),
         };
         Ok(Session {
@@ -443,24 +402,25 @@ impl Handshake {
         hmac::sign(&self.key, &self.labelled(label))
     }
 
-    /// No label has a zero in it, and the hellos have one length: no two of these are alike.
+    /// Labels contain no zero byte, and the length of hellos is fixed, so that no two inputs are
+    /// equal.
     fn labelled(&self, label: &str) -> Vec<u8> {
         [label.as_bytes(), &[0], &self.hellos].concat()
     }
 }
 
-/// What both sides have in common after the handshake.
+/// The state of a connection after the handshake.
 #[derive(Debug)]
 pub struct Session {
-    /// What this side says.
+    /// The messages to the peer.
     pub outbox: Outbox,
-    /// What the other side says.
+    /// The messages of the peer.
     pub inbox: Inbox,
     runs: hmac::Key,
 }
 
 impl Session {
-    /// What a connection of a run must show.
+    /// The token that a connection of a run must send.
     #[must_use]
     pub fn token(&self, run: u64) -> Token {
         let mut token = [0; 32];
@@ -469,29 +429,29 @@ impl Session {
     }
 }
 
-/// Seals messages of one direction.
+/// Adds proofs to the messages of one direction.
 #[derive(Debug)]
 pub struct Outbox {
     key: hmac::Key,
     count: u64,
 }
 
-/// What stands before the JSON of a message.
+/// The length of a message's length field, in bytes.
 const LENGTH: usize = 4;
 
 impl Outbox {
-    /// A message, as it is sent.
+    /// A message as bytes to send, with its proof.
     ///
     /// # Errors
-    /// [`ProtocolError::Malformed`] where it cannot be written as JSON, [`ProtocolError::TooLong`]
-    /// where it is longer than any may be.
+    /// [`ProtocolError::Malformed`] if it cannot be written as JSON, [`ProtocolError::TooLong`] if
+    /// it is longer than the limit.
     pub fn seal(&mut self, message: &impl Serialize) -> Result<Vec<u8>, ProtocolError> {
         let mut bytes = vec![0; LENGTH];
         serde_json::to_writer(&mut bytes, message)
             .map_err(|error| ProtocolError::Malformed(error.to_string()))?;
         let length = bytes.len() - LENGTH;
-        let too_long = ProtocolError::TooLong { length: length as u64, limit: ANSWER_LIMIT };
-        if length > ANSWER_LIMIT {
+        let too_long = ProtocolError::TooLong { length: length as u64, limit: RESPONSE_LIMIT };
+        if length > RESPONSE_LIMIT {
             return Err(too_long);
         }
         let length = u32::try_from(length).map_err(|_| too_long)?;
@@ -505,10 +465,10 @@ impl Outbox {
     }
 }
 
-/// Takes bytes of one direction, and opens the messages in them.
+/// Receives the bytes of one direction, and checks and parses the messages in them.
 ///
-/// It holds what came since the last whole message. Who asks [`Inbox::take`] after each piece that he
-/// puts in, and stops at an error, never holds more than one message and a piece.
+/// It buffers the bytes since the last whole message. A caller that calls [`Inbox::take`] after
+/// each [`Inbox::put`], and stops at an error, never buffers more than a message and a read.
 #[derive(Debug)]
 pub struct Inbox {
     key: hmac::Key,
@@ -519,17 +479,17 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Takes what came.
+    /// Adds received bytes.
     pub fn put(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
             self.bytes.extend_from_slice(bytes);
         }
     }
 
-    /// The next message; `None` until all of it is there.
+    /// Takes the next message; `None` until it has arrived completely.
     ///
     /// # Errors
-    /// What is wrong with it. After that nothing more is opened.
+    /// Why it is invalid. After an error no message is accepted.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ProtocolError> {
         match self.failed.clone().map_or_else(|| self.open(), Err) {
             Err(error) => {
@@ -554,7 +514,7 @@ impl Inbox {
             return Ok(None);
         }
         let (sealed, proof) = self.bytes[..whole].split_at(LENGTH + length);
-        // Two parts would need a copy to be checked; the number comes first in it.
+        // The proof covers the number and the bytes, and `verify` wants them in one slice.
         let numbered = [&self.count.to_be_bytes(), sealed].concat();
         hmac::verify(&self.key, &numbered, proof).map_err(|_| ProtocolError::Forged)?;
         let message = serde_json::from_slice(&sealed[LENGTH..])
@@ -633,7 +593,7 @@ mod tests {
         let version = |ours, theirs| ProtocolError::Version { ours, theirs };
         assert_eq!(at_near.session().unwrap_err(), version(PROTOCOL, 7));
         assert_eq!(at_far.session().unwrap_err(), version(7, PROTOCOL));
-        // Who changes a number on the way breaks the proofs.
+        // A number changed on the path makes the proofs wrong.
         let lied = Handshake::new(&key, Role::Near, near, Hello { protocol: PROTOCOL, ..far });
         assert_eq!(at_far.check(&lied.proof()), Err(ProtocolError::WrongKey));
     }
@@ -647,8 +607,8 @@ mod tests {
         for size in [1, 7, bytes.len()] {
             let mut inbox = Inbox { count: 0, bytes: Vec::new(), failed: None, ..far.inbox };
             let mut came = Vec::new();
-            for piece in bytes.chunks(size) {
-                inbox.put(piece);
+            for buffer in bytes.chunks(size) {
+                inbox.put(buffer);
                 while let Some(message) = inbox.take::<Request>().unwrap() {
                     came.push(message);
                 }
@@ -703,7 +663,7 @@ mod tests {
         let too_long = |limit| ProtocolError::TooLong { length: u32::MAX.into(), limit };
         assert_eq!(far.inbox.take::<Request>().unwrap_err(), too_long(REQUEST_LIMIT));
         near.inbox.put(&u32::MAX.to_be_bytes());
-        assert_eq!(near.inbox.take::<Answer>().unwrap_err(), too_long(ANSWER_LIMIT));
+        assert_eq!(near.inbox.take::<Response>().unwrap_err(), too_long(RESPONSE_LIMIT));
         assert_eq!(far.inbox.bytes.capacity(), 0);
     }
 

@@ -1,8 +1,8 @@
-//! `lab serve`: the far host's part of experiments that others ask for.
+//! `lab serve`: the far host's part of experiments.
 //!
-//! Whoever has the key may have this host send and receive made-up load, within [`Limits`], and
-//! nothing else. Whoever has not gets a nonce, and is cut after [`GREET_WITHIN`], or before that where
-//! too many wait.
+//! A peer with the key can make this host send and receive generated load, within [`Limits`], and
+//! nothing else. A peer without the key gets a nonce, and its connection is closed after
+//! [`HANDSHAKE_WITHIN`], or earlier if too many wait.
 
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -18,69 +18,73 @@ use lastbyte_socket::blocking::{Stream, TcpListener};
 use lastbyte_socket::{ListenOptions, SocketError, SocketOptions};
 
 use super::channel::{Channel, ChannelError};
-use super::plain;
-use super::protocol::{ANSWER_LIMIT, Answer, Key, Opened, ProtocolError, Refusal, Request, Role};
+use super::escaped;
+use super::protocol::{
+    Key, Opened, ProtocolError, RESPONSE_LIMIT, Refusal, Request, Response, Role,
+};
+use crate::admission::{Admission, Admitted};
 use crate::error::LabError;
-use crate::far::{self, Over, Task};
-use crate::guests::{Guest, Guests};
+use crate::far;
 use crate::record::Flow;
+use crate::run_state::RunState;
 use crate::setting::Buffers;
+use crate::task::Task;
 
-/// A server does not outlive a month.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The longest time to serve: a month.
+const MAX_SERVE_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How long a stranger may take to prove that it has the key, and then to say what it wants.
-const GREET_WITHIN: Duration = Duration::from_secs(5);
-/// Strangers at once: one more cuts the one that has waited longest.
-const MOST_WAITING: usize = 32;
-/// Control connections at once, whatever they are.
-const MOST_CONNECTIONS: usize = 64;
-/// Between two looks whether to end.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Between two words about refused strangers.
-const TELL_EVERY: Duration = Duration::from_secs(5);
-/// How long after the time of a run its last bytes may come.
+/// How long a peer may take to prove that it has the key, and then to send its first request.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+/// The most connections that have not proven the key: one more closes another.
+const MAX_UNPROVEN: usize = 32;
+/// The most control connections.
+const MAX_CONNECTIONS: usize = 64;
+/// The time between two checks whether to end.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// The time between two reports of refused peers.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// How long after the end of a run its last bytes may arrive.
 const DRAIN_WITHIN: Duration = Duration::from_secs(180);
-/// How long a server that serves one experiment waits for a near host that was lost.
+/// How long a server for one experiment waits for a lost near host to reconnect.
 const RETURN_WITHIN: Duration = Duration::from_secs(60);
-/// Connections that may share a load in each direction.
-const MOST_STREAMS: u32 = 64;
-/// Runs of one server.
-const MOST_RUNS: u64 = 10_000;
+/// The most connections of a run in each direction.
+const MAX_STREAMS: u32 = 64;
+/// The most runs of one server.
+const MAX_RUNS: u64 = 10_000;
 
-/// What a server does at most.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes that it takes, and bytes that it sends, over all experiments.
+    /// The most bytes to receive, and the most to send, over all experiments.
     pub most_bytes: u64,
-    /// The time that a run may send.
+    /// The longest load of a run.
     pub most_time: Duration,
-    /// How long it serves.
+    /// How long to serve.
     pub serve_for: Duration,
-    /// Whether it ends after one experiment.
+    /// Whether to end after one experiment.
     pub once: bool,
-    /// The port for what carries load; 0 lets the kernel choose one for each run.
+    /// The port for load; 0 lets the kernel choose one for each run.
     pub data_port: u16,
 }
 
-/// What happens at a server.
+/// An event of a server.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Note<'a> {
-    /// Strangers were turned away since the last such word.
+pub enum ServerEvent<'a> {
+    /// Peers were refused since the last such event.
     Refused {
-        /// The last of them.
+        /// The last peer refused.
         peer: IpAddr,
-        /// Why that one was.
+        /// Why it was refused.
         why: String,
-        /// How many there were.
+        /// How many peers were refused.
         strangers: u64,
     },
-    /// An experiment begins, or goes on over another control connection.
+    /// An experiment was opened, or resumed over another control connection.
     Opened {
         /// The near host.
         peer: IpAddr,
-        /// Its version of the program; what a terminal would obey is escaped.
+        /// Its version of the program, with control characters escaped.
         version: &'a str,
         /// Its kernel, likewise.
         kernel: &'a str,
@@ -90,16 +94,16 @@ pub enum Note<'a> {
         /// What it is.
         task: &'a Task,
     },
-    /// A run cannot be.
+    /// A run was refused.
     RunRefused {
         /// Why.
         why: &'a Refusal,
     },
-    /// An experiment has ended, or its control connection has.
+    /// An experiment ended, or its control connection was lost.
     Closed {
-        /// Why; `None` where the near host said that it is over.
+        /// Why the connection was lost; `None` if the near host ended the experiment.
         lost: Option<String>,
-        /// Bytes taken by this server so far.
+        /// Bytes received by this server so far.
         received: u64,
         /// Bytes sent by this server so far.
         sent: u64,
@@ -119,29 +123,29 @@ impl Server {
     /// Listens on an address; port 0 lets the kernel choose.
     ///
     /// # Errors
-    /// Where it cannot be had.
+    /// If the address cannot be bound.
     pub fn listen(address: SocketAddr, key: Key, limits: Limits) -> Result<Self, SocketError> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr().unwrap_or(address);
         Ok(Self { listener, address, key, limits })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`, or until its time or its one experiment is over. `tell` hears what
-    /// happens, from several threads.
-    pub fn serve(&self, stop: &AtomicBool, tell: &(dyn Fn(Note<'_>) + Sync)) {
-        let guests = Guests::new(MOST_WAITING, MOST_CONNECTIONS);
-        let house = House {
+    /// Serves until `stop`, or until its time or its one experiment is over. `report` receives
+    /// events from several threads.
+    pub fn serve(&self, stop: &AtomicBool, report: &(dyn Fn(ServerEvent<'_>) + Sync)) {
+        let admission = Admission::new(MAX_UNPROVEN, MAX_CONNECTIONS);
+        let service = Service {
             server: self,
-            until: Instant::now() + self.limits.serve_for.min(LONGEST),
+            until: Instant::now() + self.limits.serve_for.min(MAX_SERVE_TIME),
             stop,
-            tell,
-            book: Mutex::new(Book {
+            report,
+            usage: Mutex::new(Usage {
                 left: [self.limits.most_bytes; 2],
                 runs: 0,
                 used: [0; 2],
@@ -153,63 +157,64 @@ impl Server {
             refused: Mutex::default(),
         };
         thread::scope(|scope| {
-            while house.goes_on() {
-                let stream = match self.listener.accept_within(LOOK_EVERY) {
+            while service.goes_on() {
+                let stream = match self.listener.accept_within(POLL_EVERY) {
                     Ok(stream) => stream,
                     Err(error) => {
-                        // Without descriptors the connection waits on, and `accept` does not.
+                        // Without free descriptors, the connection stays queued and `accept`
+                        // returns at once.
                         if error.cause.kind() != io::ErrorKind::TimedOut {
-                            thread::sleep(LOOK_EVERY);
+                            thread::sleep(POLL_EVERY);
                         }
                         continue;
                     }
                 };
                 let peer = stream.peer_addr().ok().map(|peer| peer.ip().to_canonical());
-                let (Some(peer), Some(guest)) = (peer, guests.enter(&stream)) else {
-                    house.refuse(None, "too many at once");
+                let (Some(peer), Some(admitted)) = (peer, admission.admit(&stream)) else {
+                    service.refuse(None, "too many at once");
                     continue;
                 };
-                let house = &house;
-                let meet = move || house.meet(stream, peer, &guest);
-                // One too many for the machine is dropped.
-                let _ = thread::Builder::new().spawn_scoped(scope, meet);
+                let service = &service;
+                let accept = move || service.accept(stream, peer, &admitted);
+                // A connection for which no thread starts is closed.
+                let _ = thread::Builder::new().spawn_scoped(scope, accept);
             }
-            // Sessions see by themselves that it is over, and cut their runs.
-            guests.cut_waiting();
+            // Sessions notice the end themselves, and abort their runs.
+            admission.close_unproven();
         });
-        house.tell_refused();
+        service.report_refused();
     }
 }
 
-/// A server at work.
-struct House<'a> {
+/// A running server.
+struct Service<'a> {
     server: &'a Server,
     until: Instant,
     stop: &'a AtomicBool,
-    tell: &'a (dyn Fn(Note<'_>) + Sync),
-    book: Mutex<Book>,
+    report: &'a (dyn Fn(ServerEvent<'_>) + Sync),
+    usage: Mutex<Usage>,
     refused: Mutex<Refused>,
 }
 
-/// What has been served. Pairs are up and down, as the near host sees it.
-struct Book {
+/// What was served so far. Pairs are up and down, as the near host sees it.
+struct Usage {
     left: [u64; 2],
     used: [u64; 2],
     runs: u64,
-    /// The experiment that is on, and what cuts its control connection.
+    /// The open experiment, and a handle that closes its control connection.
     open: Option<(String, TcpStream)>,
-    /// The one experiment that is served.
+    /// The only experiment to serve.
     only: Option<String>,
-    /// When the near host of that was lost.
+    /// When its near host was lost.
     lost_at: Option<Instant>,
-    /// Whether that is over.
+    /// Whether it is over.
     done: bool,
 }
 
 #[derive(Default)]
 struct Refused {
-    told_at: Option<Instant>,
-    untold: u64,
+    reported_at: Option<Instant>,
+    unreported: u64,
     last: Option<(IpAddr, String)>,
 }
 
@@ -225,55 +230,56 @@ impl From<ChannelError> for Closing {
     }
 }
 
-impl House<'_> {
-    /// Hears what a connection wants.
-    fn meet(&self, stream: Stream, peer: IpAddr, guest: &Guest<'_>) {
+impl Service<'_> {
+    /// Does the handshake with a connection and serves its experiment.
+    fn accept(&self, stream: Stream, peer: IpAddr, admitted: &Admitted<'_>) {
         let key = &self.server.key;
         let opened =
-            Channel::greet(stream, key, Role::Far, GREET_WITHIN).and_then(|mut channel| {
-                // From here on it is nobody whom strangers could crowd out.
-                guest.is_known();
-                Ok((channel.receive_within::<Request>(GREET_WITHIN)?, channel))
+            Channel::handshake(stream, key, Role::Far, HANDSHAKE_WITHIN).and_then(|mut channel| {
+                // From here on, unproven connections cannot displace it.
+                admitted.set_proven();
+                Ok((channel.receive_within::<Request>(HANDSHAKE_WITHIN)?, channel))
             });
         match opened {
             Ok((Request::Open { experiment, version, kernel }, mut channel)) => {
-                if !self.take(&experiment, &channel) {
-                    let _ = channel.send(&Answer::Busy);
-                    self.refuse(Some(peer), "another experiment is on");
+                if !self.claim(&experiment, &channel) {
+                    let _ = channel.send(&Response::Busy);
+                    self.refuse(Some(peer), "another experiment is running");
                     return;
                 }
-                let (version, kernel) = (&plain(&version), &plain(&kernel));
-                (self.tell)(Note::Opened { peer, version, kernel });
+                let (version, kernel) = (&escaped(&version), &escaped(&kernel));
+                (self.report)(ServerEvent::Opened { peer, version, kernel });
                 let closing = match self.session(&mut channel) {
                     Ok(closing) | Err(closing) => closing,
                 };
-                self.give_back(closing);
+                self.release(closing);
             }
-            Ok(_) => self.refuse(Some(peer), &ProtocolError::OutOfTurn.to_string()),
-            Err(ChannelError::Closed) => self.refuse(Some(peer), "it did not show the key"),
+            Ok(_) => self.refuse(Some(peer), &ProtocolError::UnexpectedMessage.to_string()),
+            Err(ChannelError::Closed) => self.refuse(Some(peer), "it did not prove the key"),
             Err(error) => self.refuse(Some(peer), &error.to_string()),
         }
     }
 
-    /// Takes the one place for an experiment. Who comes back with the same takes it from itself.
-    fn take(&self, experiment: &str, channel: &Channel) -> bool {
+    /// Claims the server for an experiment. A near host that reconnects replaces its own old
+    /// connection.
+    fn claim(&self, experiment: &str, channel: &Channel) -> bool {
         let Ok(second) = channel.stream().as_fd().try_clone_to_owned().map(TcpStream::from) else {
             return false;
         };
-        let until = Instant::now() + GREET_WITHIN;
+        let until = Instant::now() + HANDSHAKE_WITHIN;
         loop {
-            let mut book = self.book();
+            let mut usage = self.usage();
             let another = |one: &String| one != experiment;
-            if book.only.as_ref().is_some_and(another) {
+            if usage.only.as_ref().is_some_and(another) {
                 return false;
             }
-            match &book.open {
+            match &usage.open {
                 None => {
                     if self.server.limits.once {
-                        book.only = Some(experiment.to_owned());
+                        usage.only = Some(experiment.to_owned());
                     }
-                    book.lost_at = None;
-                    book.open = Some((experiment.to_owned(), second));
+                    usage.lost_at = None;
+                    usage.open = Some((experiment.to_owned(), second));
                     return true;
                 }
                 Some((one, _)) if another(one) => return false,
@@ -281,59 +287,59 @@ impl House<'_> {
                     let _ = lost.shutdown(Shutdown::Both);
                 }
             }
-            drop(book);
+            drop(usage);
             if Instant::now() > until || !self.goes_on() {
                 return false;
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 
-    fn give_back(&self, closing: Closing) {
-        let mut book = self.book();
-        book.open = None;
-        let [received, sent] = book.used;
+    fn release(&self, closing: Closing) {
+        let mut usage = self.usage();
+        usage.open = None;
+        let [received, sent] = usage.used;
         let lost = match closing {
             Closing::Lost(why) => {
-                book.lost_at = Some(Instant::now());
+                usage.lost_at = Some(Instant::now());
                 Some(why)
             }
-            // Who thought better of it has left the place free.
-            Closing::Bye if book.runs == 0 => {
-                book.only = None;
+            // A near host that made no run leaves the server free for another.
+            Closing::Bye if usage.runs == 0 => {
+                usage.only = None;
                 None
             }
             Closing::Bye => {
-                book.done = true;
+                usage.done = true;
                 None
             }
         };
-        drop(book);
-        (self.tell)(Note::Closed { lost, received, sent });
+        drop(usage);
+        (self.report)(ServerEvent::Closed { lost, received, sent });
     }
 
-    /// Answers until the near host says that it is over.
+    /// Serves requests until the near host ends the experiment.
     fn session(&self, channel: &mut Channel) -> Result<Closing, Closing> {
-        channel.send(&Answer::Opened(self.about()))?;
+        channel.send(&Response::Opened(self.about()))?;
         let mut runs = 0;
         loop {
             let Some(request) = channel.receive(|| self.goes_on())? else {
                 return Ok(Closing::Lost("this server ends".to_owned()));
             };
             match request {
-                Request::Ping => channel.send(&Answer::Pong)?,
+                Request::Ping => channel.send(&Response::Pong)?,
                 Request::Bye => return Ok(Closing::Bye),
                 Request::Run { number, task } if number == runs => {
                     runs += 1;
                     self.run(channel, number, &task)?;
                 }
-                _ => return Err(ChannelError::from(ProtocolError::OutOfTurn).into()),
+                _ => return Err(ChannelError::from(ProtocolError::UnexpectedMessage).into()),
             }
         }
     }
 
     fn about(&self) -> Opened {
-        let [most_bytes_up, most_bytes_down] = self.book().left;
+        let [most_bytes_up, most_bytes_down] = self.usage().left;
         Opened {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kernel: Proc::default().kernel_release(),
@@ -348,33 +354,33 @@ impl House<'_> {
         let listener = match self.prepare(channel, task) {
             Ok(listener) => listener,
             Err(why) => {
-                (self.tell)(Note::RunRefused { why: &why });
-                return Ok(channel.send(&Answer::Refused(why))?);
+                (self.report)(ServerEvent::RunRefused { why: &why });
+                return Ok(channel.send(&Response::Refused(why))?);
             }
         };
-        (self.tell)(Note::Run { task });
+        (self.report)(ServerEvent::Run { task });
         let most_time = self.server.limits.most_time;
         let until = Instant::now() + task.load.time.unwrap_or(most_time) + DRAIN_WITHIN;
         let goes_on = || self.goes_on() && Instant::now() < until;
-        let (token, over) = (channel.token(number), Over::default());
+        let (token, state) = (channel.token(number), RunState::default());
         let served = thread::scope(|scope| {
-            let serving = scope.spawn(|| far::serve(&listener, task, &token, &over));
-            let ended = accompany(channel, (number, &listener), &goes_on, &over, &serving);
+            let serving = scope.spawn(|| far::serve(&listener, task, &token, &state));
+            let ended = supervise(channel, (number, &listener), &goes_on, &state, &serving);
             if ended.is_err() {
-                over.abort();
+                state.abort();
             }
             let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             ended.map(|()| served)
         })?;
         self.settle(task, served.as_deref().ok());
         let answer = match served {
-            Ok(flows) => Answer::Done { flows: fitting(flows) },
-            Err(error) => Answer::Failed(refusal_of(error)),
+            Ok(flows) => Response::Done { flows: fitting(flows) },
+            Err(error) => Response::Failed(refusal_of(error)),
         };
         Ok(channel.send(&answer)?)
     }
 
-    /// Checks what is asked for, takes its bytes from what is left, and listens for it.
+    /// Checks a task, reserves its bytes, and listens for its connections.
     fn prepare(&self, channel: &Channel, task: &Task) -> Result<TcpListener, Refusal> {
         let limits = &self.server.limits;
         check(task, limits)?;
@@ -383,7 +389,7 @@ impl House<'_> {
         };
         let address = match own.ip().to_canonical() {
             IpAddr::V4(own) => SocketAddr::new(own.into(), limits.data_port),
-            // With its scope.
+            // Keeps its scope.
             IpAddr::V6(_) => {
                 let mut address = own;
                 address.set_port(limits.data_port);
@@ -398,8 +404,8 @@ impl House<'_> {
         let congestion = SocketOptions::default().congestion(&settings.congestion);
         let set = congestion.apply_to(&listener);
         if settings.direction.ways().contains(&Way::Down) {
-            // What cannot be set is known before anything is sent. Who only receives may do without: but
-            // one that needs ECN (dctcp) gets it where both ends have it.
+            // A sender's option that cannot be set fails the run here. A receiver may go without,
+            // but a congestion control that needs ECN (dctcp) gets it only if both hosts set it.
             set.map_err(failed)?;
         }
         self.reserve(task)?;
@@ -407,69 +413,68 @@ impl House<'_> {
     }
 
     fn reserve(&self, task: &Task) -> Result<(), Refusal> {
-        let mut book = self.book();
+        let mut usage = self.usage();
         let bytes = task.load.bytes.unwrap_or(u64::MAX);
         for way in task.settings.direction.ways() {
-            let left = book.left[place(*way)];
+            let left = usage.left[place(*way)];
             if bytes > left {
-                let why =
-                    format!("of the bytes that it allows {way}, {left} are left (--max-bytes)");
+                let why = format!("its limit leaves {left} bytes {way} (--max-bytes)");
                 return Err(Refusal::Far(why));
             }
         }
-        if book.runs >= MOST_RUNS {
-            return Err(Refusal::Far(format!("it has made {MOST_RUNS} runs")));
+        if usage.runs >= MAX_RUNS {
+            return Err(Refusal::Far(format!("it has made {MAX_RUNS} runs")));
         }
-        book.runs += 1;
-        task.settings.direction.ways().iter().for_each(|way| book.left[place(*way)] -= bytes);
+        usage.runs += 1;
+        task.settings.direction.ways().iter().for_each(|way| usage.left[place(*way)] -= bytes);
         Ok(())
     }
 
-    /// Gives back what was not used. Of a run that failed nobody knows how much that was.
+    /// Returns the unused bytes of a reservation. A failed run may have used all of it.
     fn settle(&self, task: &Task, flows: Option<&[Flow]>) {
-        let mut book = self.book();
+        let mut usage = self.usage();
         let reserved = task.load.bytes.unwrap_or_default();
         for way in task.settings.direction.ways() {
             let of_way = |flow: &&Flow| flow.way == *way;
             let used = flows
                 .map_or(reserved, |flows| flows.iter().filter(of_way).map(own_bytes).sum::<u64>());
-            book.used[place(*way)] += used;
-            book.left[place(*way)] += reserved.saturating_sub(used);
+            usage.used[place(*way)] += used;
+            usage.left[place(*way)] += reserved.saturating_sub(used);
         }
     }
 
     fn refuse(&self, peer: Option<IpAddr>, why: &str) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.untold += 1;
+        refused.unreported += 1;
         let unknown = IpAddr::from([0, 0, 0, 0]);
         refused.last = Some((peer.unwrap_or(unknown), why.to_owned()));
-        if refused.told_at.is_none_or(|told_at| told_at.elapsed() >= TELL_EVERY) {
-            self.tell_of(&mut refused);
+        if refused.reported_at.is_none_or(|reported_at| reported_at.elapsed() >= REPORT_EVERY) {
+            self.report_last(&mut refused);
         }
     }
 
-    fn tell_refused(&self) {
-        self.tell_of(&mut self.refused.lock().unwrap_or_else(PoisonError::into_inner));
+    fn report_refused(&self) {
+        self.report_last(&mut self.refused.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn tell_of(&self, refused: &mut Refused) {
+    fn report_last(&self, refused: &mut Refused) {
         let Some((peer, why)) = refused.last.take() else { return };
-        let strangers = std::mem::take(&mut refused.untold);
-        refused.told_at = Some(Instant::now());
-        (self.tell)(Note::Refused { peer, why: plain(&why), strangers });
+        let strangers = std::mem::take(&mut refused.unreported);
+        refused.reported_at = Some(Instant::now());
+        (self.report)(ServerEvent::Refused { peer, why: escaped(&why), strangers });
     }
 
     fn goes_on(&self) -> bool {
         if self.stop.load(Ordering::Acquire) || Instant::now() >= self.until {
             return false;
         }
-        let book = self.book();
+        let usage = self.usage();
         let returns = |lost_at: Instant| lost_at.elapsed() < RETURN_WITHIN;
-        !self.server.limits.once || (!book.done && book.lost_at.is_none_or(returns))
+        !self.server.limits.once || (!usage.done && usage.lost_at.is_none_or(returns))
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -477,7 +482,7 @@ fn place(way: Way) -> usize {
     usize::from(way == Way::Down)
 }
 
-/// What this host received or sent.
+/// The bytes that this host received or sent.
 fn own_bytes(flow: &Flow) -> u64 {
     let received = flow.received.as_ref().map(|received| received.bytes);
     let sent = || flow.sent.as_ref().map(|sent| sent.written);
@@ -486,42 +491,42 @@ fn own_bytes(flow: &Flow) -> u64 {
 
 type Served<'scope> = ScopedJoinHandle<'scope, Result<Vec<Flow>, LabError>>;
 
-/// Tells the near host where a run is served, and watches the control connection until the run is
+/// Reports the run's port to the near host, and watches the control connection until the run is
 /// over.
-fn accompany(
+fn supervise(
     channel: &mut Channel,
     (number, listener): (u64, &TcpListener),
     goes_on: &dyn Fn() -> bool,
-    over: &Over,
+    state: &RunState,
     serving: &Served<'_>,
 ) -> Result<(), Closing> {
     let own = listener.local_addr().map_err(|error| Closing::Lost(error.to_string()))?;
-    channel.send(&Answer::Listening { port: own.port() })?;
+    channel.send(&Response::Listening { port: own.port() })?;
     let out_of_time = || Closing::Lost("the time for the run is over".to_owned());
     match channel.receive(goes_on)? {
-        Some(Request::End { number: ended }) if ended == number => over.end(),
-        Some(_) => return Err(ChannelError::from(ProtocolError::OutOfTurn).into()),
+        Some(Request::End { number: ended }) if ended == number => state.end(),
+        Some(_) => return Err(ChannelError::from(ProtocolError::UnexpectedMessage).into()),
         None => return Err(out_of_time()),
     }
-    // Nothing may come now; but that the near host is lost must be seen.
+    // No message is expected now, but a lost near host must be noticed.
     match channel.receive::<Request>(|| goes_on() && !serving.is_finished())? {
-        Some(_) => Err(ChannelError::from(ProtocolError::OutOfTurn).into()),
+        Some(_) => Err(ChannelError::from(ProtocolError::UnexpectedMessage).into()),
         None if serving.is_finished() => Ok(()),
         None => Err(out_of_time()),
     }
 }
 
-/// Whether a run may be. Numbers come from the other host.
+/// Checks a task. Its numbers come from the other host.
 fn check(task: &Task, limits: &Limits) -> Result<(), Refusal> {
     let settings = &task.settings;
     let far = |why: String| Err(Refusal::Far(why));
-    if !(1..=MOST_STREAMS).contains(&settings.streams) {
-        return far(format!("1 to {MOST_STREAMS} streams are allowed, not {}", settings.streams));
+    if !(1..=MAX_STREAMS).contains(&settings.streams) {
+        return far(format!("1 to {MAX_STREAMS} streams are allowed, not {}", settings.streams));
     }
     // TCP_CA_NAME_MAX of <net/tcp.h> is 16, the zero at the end included.
     let symbol = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !(1..16).contains(&settings.congestion.len()) || !settings.congestion.chars().all(symbol) {
-        return far("that is no name of a congestion control".to_owned());
+        return far("that is not a name of a congestion control".to_owned());
     }
     if matches!(settings.buffers, Buffers::AutoUpTo(_)) {
         let why =
@@ -538,11 +543,11 @@ fn check(task: &Task, limits: &Limits) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Flows whose samples fit into an answer.
+/// Thins the samples of flows until they fit into a response.
 fn fitting(mut flows: Vec<Flow>) -> Vec<Flow> {
     let length = |flows: &Vec<Flow>| serde_json::to_vec(flows).map_or(0, |json| json.len());
-    // Half as many samples tell the same; the sums are not made of them.
-    while length(&flows) > ANSWER_LIMIT - (1 << 10) {
+    // Dropping every other sample changes no sum: the totals are separate.
+    while length(&flows) > RESPONSE_LIMIT - (1 << 10) {
         for sent in flows.iter_mut().filter_map(|flow| flow.sent.as_mut()) {
             let mut odd = true;
             sent.samples.retain(|_| {
@@ -568,7 +573,7 @@ fn refusal_of(error: LabError) -> Refusal {
     }
 }
 
-/// The congestion controls that this process may use.
+/// The congestion controls that this process can use.
 fn congestion_controls() -> Vec<String> {
     let root = lastbyte_sys::process::effective_user() == 0;
     let which = if root { "available" } else { "allowed" };

@@ -53,7 +53,7 @@ pub(crate) fn advice() -> Advice {
             "bbr carried 57.0 Mbit/s, 2.2 times cubic.",
             "Leave the buffers to the kernel: 4 MiB made less than 10 % difference.",
         ]),
-        ways: vec![
+        methods: vec![
             ("this route".to_owned(), lines(&["ip route change 10.0.0.0/8 congctl bbr"])),
             (
                 "this machine, from now on".to_owned(),

@@ -1,4 +1,4 @@
-//! The server answers before it has read all, or the client closes before it has.
+//! The server responds before it has read all, or the client closes before it has.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::case::{Bytes, Case, Expected, Group};
 use crate::end::Ending;
 use crate::script::{Role, Step};
 
-/// As often as the peers were measured.
+/// As often as other proxies were measured.
 const RUNS: u32 = 30;
 
 pub(super) fn cases() -> Vec<Case> {
     times(RUNS, [answer(), big_answer(), slow_upload(), quiz()].concat())
 }
 
-/// The answers 401, 413, quota exceeded.
+/// The responses 401, 413, quota exceeded.
 fn answer() -> Vec<Case> {
     Draft {
         group: Group::Early,
@@ -59,10 +59,11 @@ fn big_answer() -> Vec<Case> {
     .by(Role::Server)
 }
 
-/// Where nothing is unread at the close, a FIN goes out, and only what follows is answered by a reset.
+/// If nothing is unread at the close, the kernel sends a FIN, and answers only later data with a
+/// reset.
 fn slow_upload() -> Vec<Case> {
     const ANSWERED: Expected =
-        Expected { bytes: Bytes::All, endings: &[Ending::Fin, Ending::Reset], told: true };
+        Expected { bytes: Bytes::All, endings: &[Ending::Fin, Ending::Reset], write_error: true };
     Draft {
         group: Group::Early,
         name: "answer-to-slow-upload",

@@ -1,4 +1,4 @@
-//! Many connections at once.
+//! Many connections at the same time.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -12,10 +12,10 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::{KIB, times};
-use crate::bed::Bed;
 use crate::case::{self, Case, Expected, Group, Outcome, Pair, Play};
 use crate::content::Content;
 use crate::script::{Role, Step};
+use crate::testbed::Testbed;
 
 pub(super) fn cases() -> Vec<Case> {
     let case = |name: &str, does, because, play| Case {
@@ -33,35 +33,38 @@ pub(super) fn cases() -> Vec<Case> {
         "at-once",
         "2,000 connections open at once, each with 1 KiB of its own each way.",
         "connections know nothing of each other.",
-        at_once as fn(&Bed, u64) -> Outcome,
+        at_once as fn(&Testbed, u64) -> Outcome,
     );
     let random = case(
         "random",
         "16 connections at once that write, pause and end by chance, in order or by a reset.",
         "each is one of the other cases.",
-        random as fn(&Bed, u64) -> Outcome,
+        random as fn(&Testbed, u64) -> Outcome,
     );
     [times(1, vec![at_once]), times(5, vec![random])].concat()
 }
 
-/// Threads for each side where connections are many: a wait of one does not hold the others up.
+/// How many threads each side has: one that waits does not block the others.
 pub(super) const THREADS: usize = 16;
 
-/// The next of so many numbers that nobody has taken.
+/// The next unclaimed number below a limit.
 pub(super) fn next_of(next: &AtomicU64, count: u64) -> Option<u64> {
     let number = next.fetch_add(1, Ordering::Relaxed);
     (number < count).then_some(number)
 }
 
-/// Why a connection is not counted, for a person.
+/// Why a connection is not counted, for people.
 #[derive(Debug)]
 pub(super) struct ShortRead(pub(super) String);
 
 /// Everything up to a FIN, and the stream, still open for writes.
-pub(super) fn read_to_fin(bed: &Bed, mut stream: Stream) -> Result<(Vec<u8>, Stream), ShortRead> {
+pub(super) fn read_to_fin(
+    testbed: &Testbed,
+    mut stream: Stream,
+) -> Result<(Vec<u8>, Stream), ShortRead> {
     let mut read = Vec::new();
     let result = stream
-        .set_read_timeout(Some(bed.waits().deadline))
+        .set_read_timeout(Some(testbed.waits().deadline))
         .and_then(|()| (&mut stream).take(MOST).read_to_end(&mut read));
     match result {
         Ok(_) => Ok((read, stream)),
@@ -72,11 +75,11 @@ pub(super) fn read_to_fin(bed: &Bed, mut stream: Stream) -> Result<(Vec<u8>, Str
 /// More than any of these connections carries.
 const MOST: u64 = 1_024 * KIB;
 
-/// Which of so many numbered connections have come as they should.
+/// Which numbered connections arrived correctly.
 #[derive(Debug)]
 pub(super) struct Arrived {
     count: u64,
-    /// Taken from the listener so far.
+    /// How many were accepted so far.
     accepted: AtomicU64,
     book: Mutex<Book>,
 }
@@ -92,14 +95,18 @@ impl Arrived {
         Self { count, accepted: AtomicU64::new(0), book: Mutex::default() }
     }
 
-    /// Takes connections until all are there or no more come, and has each read; `read` says its
-    /// number.
-    pub(super) fn accept_each(&self, bed: &Bed, read: impl Fn(Stream) -> Result<u64, ShortRead>) {
+    /// Accepts connections until all have arrived or no more come, and reads each; `read` returns
+    /// its number.
+    pub(super) fn accept_each(
+        &self,
+        testbed: &Testbed,
+        read: impl Fn(Stream) -> Result<u64, ShortRead>,
+    ) {
         let mut last = Instant::now();
         while self.accepted.load(Ordering::Relaxed) < self.count
-            && last.elapsed() < bed.waits().deadline
+            && last.elapsed() < testbed.waits().deadline
         {
-            let Some(stream) = bed.accept_within(bed.waits().moment) else { continue };
+            let Some(stream) = testbed.accept_within(testbed.waits().moment) else { continue };
             self.accepted.fetch_add(1, Ordering::Relaxed);
             last = Instant::now();
             self.note(read(stream));
@@ -127,9 +134,10 @@ impl Arrived {
 
 const AT_ONCE: u64 = 2_000;
 
-/// Everything is opened and asked before anything is answered, so that all are open together.
-fn at_once(bed: &Bed, run: u64) -> Outcome {
-    let key = bed.asked().seed.wrapping_add(run);
+/// All connections are opened and send their request before any response, so that all are open
+/// together.
+fn at_once(testbed: &Testbed, run: u64) -> Outcome {
+    let key = testbed.setup().seed.wrapping_add(run);
     let (next, answered) = (AtomicU64::new(0), Arrived::new(AT_ONCE));
     let clients = Mutex::new(Vec::new());
     let mut servers = Vec::new();
@@ -137,7 +145,7 @@ fn at_once(bed: &Bed, run: u64) -> Outcome {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 while let Some(number) = next_of(&next, AT_ONCE) {
-                    let asked = bed.connect().map_err(|error| ShortRead(error.to_string()));
+                    let asked = testbed.connect().map_err(|error| ShortRead(error.to_string()));
                     match asked.and_then(|stream| ask(stream, key, number)) {
                         Ok(stream) => {
                             let mut clients =
@@ -150,8 +158,8 @@ fn at_once(bed: &Bed, run: u64) -> Outcome {
             });
         }
         let mut last = Instant::now();
-        while (servers.len() as u64) < AT_ONCE && last.elapsed() < bed.waits().deadline {
-            if let Some(stream) = bed.accept_within(bed.waits().moment) {
+        while (servers.len() as u64) < AT_ONCE && last.elapsed() < testbed.waits().deadline {
+            if let Some(stream) = testbed.accept_within(testbed.waits().moment) {
                 servers.push(stream);
                 last = Instant::now();
             }
@@ -162,13 +170,13 @@ fn at_once(bed: &Bed, run: u64) -> Outcome {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 while let Some(stream) = taken_from(&servers) {
-                    // What is wrong shows at the client, which gets no answer.
-                    let _ = answer(bed, stream, key);
+                    // An error shows at the client, which gets no response.
+                    let _ = answer(testbed, stream, key);
                 }
             });
             scope.spawn(|| {
                 while let Some((number, stream)) = taken_from(&clients) {
-                    answered.note(hear(bed, stream, key, number));
+                    answered.note(hear(testbed, stream, key, number));
                 }
             });
         }
@@ -182,7 +190,7 @@ fn taken_from<T>(list: &Mutex<Vec<T>>) -> Option<T> {
 
 const LENGTH: usize = 1_024;
 
-/// The number, then content of its own. Questions and answers differ.
+/// The number, then content. Requests and responses differ.
 fn message(key: u64, number: u64, role: Role) -> Vec<u8> {
     let mut message = number.to_le_bytes().to_vec();
     message.resize(LENGTH, 0);
@@ -198,8 +206,8 @@ fn ask(mut stream: Stream, key: u64, number: u64) -> Result<Stream, ShortRead> {
     Ok(stream)
 }
 
-fn answer(bed: &Bed, stream: Stream, key: u64) -> Result<(), ShortRead> {
-    let (question, mut stream) = read_to_fin(bed, stream)?;
+fn answer(testbed: &Testbed, stream: Stream, key: u64) -> Result<(), ShortRead> {
+    let (question, mut stream) = read_to_fin(testbed, stream)?;
     let Some((number, _)) = question.split_first_chunk::<8>() else {
         return Err(ShortRead("no question".to_owned()));
     };
@@ -211,8 +219,8 @@ fn answer(bed: &Bed, stream: Stream, key: u64) -> Result<(), ShortRead> {
     stream.write_all(&message(key, number, Role::Server)).map_err(failed)
 }
 
-fn hear(bed: &Bed, stream: Stream, key: u64, number: u64) -> Result<u64, ShortRead> {
-    let (answer, _) = read_to_fin(bed, stream)?;
+fn hear(testbed: &Testbed, stream: Stream, key: u64, number: u64) -> Result<u64, ShortRead> {
+    let (answer, _) = read_to_fin(testbed, stream)?;
     if answer == message(key, number, Role::Server) {
         return Ok(number);
     }
@@ -221,12 +229,12 @@ fn hear(bed: &Bed, stream: Stream, key: u64, number: u64) -> Result<u64, ShortRe
 
 const EXCHANGES: u64 = 16;
 
-fn random(bed: &Bed, run: u64) -> Outcome {
-    let seed = bed.asked().seed.wrapping_add(run);
+fn random(testbed: &Testbed, run: u64) -> Outcome {
+    let seed = testbed.setup().seed.wrapping_add(run);
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut opened = Vec::new();
     for _ in 0..EXCHANGES {
-        match bed.pair() {
+        match testbed.pair() {
             Ok(streams) => opened.push((streams, Exchange::random(&mut random))),
             Err(error) => return failed(0, error.to_string()),
         }
@@ -235,7 +243,8 @@ fn random(bed: &Bed, run: u64) -> Outcome {
         let play = |(number, (streams, exchange)): (usize, ((Stream, Stream), Exchange))| {
             scope.spawn(move || {
                 let key = seed.wrapping_mul(EXCHANGES).wrapping_add(number as u64);
-                let pair = case::play_over(bed, key, streams, (&exchange.client, &exchange.server));
+                let pair =
+                    case::play_over(testbed, key, streams, (&exchange.client, &exchange.server));
                 exchange.faults(&pair)
             })
         };
@@ -265,7 +274,7 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Some writes at each end, during which it reads, and an end that one of the two decides.
+    /// Some writes at each end, which reads at the same time, and a close by one of the two.
     fn random(random: &mut Pcg64Mcg) -> Self {
         let (mut actor, written) = writes(random);
         let (mut other, other_written) = writes(random);
@@ -319,7 +328,7 @@ impl Exchange {
     }
 }
 
-/// Some steps that write, and how many bytes they do in all.
+/// Some steps that write, and how many bytes they write in all.
 fn writes(random: &mut Pcg64Mcg) -> (Vec<Step>, u64) {
     let mut written = 0;
     let mut steps = Vec::new();
@@ -336,7 +345,7 @@ fn writes(random: &mut Pcg64Mcg) -> (Vec<Step>, u64) {
     (steps, written)
 }
 
-/// A number below `limit`, by chance. The small preference for some is of no account here.
+/// A random number below `limit`. Its small bias does not matter here.
 fn below(random: &mut Pcg64Mcg, limit: u64) -> u64 {
     random.next_u64() % limit
 }

@@ -7,7 +7,7 @@ use crate::case::{Bytes, Case, Expected, Group};
 use crate::end::Ending;
 use crate::script::{Role, Step};
 
-/// What a reader of a reset may find: what had arrived, and never a clean end.
+/// What a reader may observe of a reset: the bytes that had arrived, and never a FIN.
 const BECAUSE: &str = "Linux gives what had arrived to the reader first, then the error.";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -26,8 +26,8 @@ pub(super) fn cases() -> Vec<Case> {
     .concat()
 }
 
-/// A client may be gone before the proxy connects: then the server sees no connection at all. A
-/// server's reset may come before the client's `connect` has returned, which fails then.
+/// A client may close before the proxy connects: then the server sees no connection. A server's
+/// reset may come before the client's `connect` has returned, which fails then.
 fn at_once(actor: Role) -> Vec<Case> {
     let (name, endings): (_, &[Ending]) = match actor {
         Role::Client => ("at-once/client", &[Ending::Reset, Ending::Missing]),
@@ -39,7 +39,7 @@ fn at_once(actor: Role) -> Vec<Case> {
         does: "One end resets as soon as it is connected.",
         because: BECAUSE,
         actor: (vec![Step::Reset], Expected::NOTHING),
-        other: (vec![Step::ReadToEnd], Expected { bytes: Bytes::All, endings, told: false }),
+        other: (vec![Step::ReadToEnd], Expected { bytes: Bytes::All, endings, write_error: false }),
     }
     .by(actor)
 }
@@ -169,5 +169,5 @@ fn right_after_fin() -> Vec<Case> {
     .by_either()
 }
 
-/// More than all buffers on the way hold.
+/// More than all buffers on the path can hold.
 const FILL: u64 = 64 * MIB;

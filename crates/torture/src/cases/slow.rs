@@ -6,8 +6,8 @@ use super::{Draft, KIB, MIB, times};
 use crate::case::{Case, Expected, Group};
 use crate::script::Step;
 
-/// A proxy that takes more than this from a writer whose reader does not read takes everything. Plain
-/// TCP holds `tcp_wmem` and `tcp_rmem` of one connection (10 MiB by default), a proxy of two.
+/// A proxy that accepts more than this while the reader does not read has no limit. Plain TCP
+/// buffers `tcp_wmem` and `tcp_rmem` of one connection (10 MiB by default), a proxy of two.
 const MOST: u64 = 64 * MIB;
 
 pub(super) fn cases() -> Vec<Case> {

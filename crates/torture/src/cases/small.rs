@@ -7,10 +7,10 @@ use lastbyte_socket::blocking::Stream;
 
 use super::many::{self, ShortRead};
 use super::{Draft, KIB, times};
-use crate::bed::Bed;
 use crate::case::{Case, Expected, Group, Outcome, Play};
 use crate::content::Content;
 use crate::script::{Role, Step};
+use crate::testbed::Testbed;
 
 pub(super) fn cases() -> Vec<Case> {
     [pieces(), times(2, vec![connections()]), empty(), answered(), simultaneous_close()].concat()
@@ -82,18 +82,18 @@ fn simultaneous_close() -> Vec<Case> {
 const PIECE: usize = 7;
 const CONNECTIONS: u64 = 1_000;
 
-/// Each has its number in its first bytes, so that one which comes twice or changed is known.
-fn many_connections(bed: &Bed, run: u64) -> Outcome {
-    let key = bed.asked().seed.wrapping_add(run);
+/// Each has its number in its first bytes, so that a duplicate or a changed one is detected.
+fn many_connections(testbed: &Testbed, run: u64) -> Outcome {
+    let key = testbed.setup().seed.wrapping_add(run);
     let arrived = many::Arrived::new(CONNECTIONS);
     let next = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..many::THREADS {
-            scope.spawn(|| arrived.accept_each(bed, |stream| read_piece(bed, stream, key)));
+            scope.spawn(|| arrived.accept_each(testbed, |stream| read_piece(testbed, stream, key)));
             scope.spawn(|| {
                 while let Some(number) = many::next_of(&next, CONNECTIONS) {
-                    if let Ok(mut client) = bed.connect() {
-                        // What fails shows at the server.
+                    if let Ok(mut client) = testbed.connect() {
+                        // A failure shows at the server.
                         let _ = std::io::Write::write_all(&mut client, &piece(key, number));
                     }
                 }
@@ -110,8 +110,8 @@ fn piece(key: u64, number: u64) -> [u8; PIECE] {
     [piece[0], piece[1], piece[2], piece[3], piece[4], low, high]
 }
 
-fn read_piece(bed: &Bed, stream: Stream, key: u64) -> Result<u64, ShortRead> {
-    let (read, _) = many::read_to_fin(bed, stream)?;
+fn read_piece(testbed: &Testbed, stream: Stream, key: u64) -> Result<u64, ShortRead> {
+    let (read, _) = many::read_to_fin(testbed, stream)?;
     let wrong = || ShortRead(format!("{} other bytes, FIN", read.len()));
     let [.., low, high] = *read.as_slice() else { return Err(wrong()) };
     let number = u64::from(u16::from_le_bytes([low, high]));

@@ -1,4 +1,4 @@
-//! The upstream cannot be had.
+//! The upstream cannot be connected to.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use lastbyte_sys::socket;
 
-use crate::bed::Bed;
 use crate::case::{self, Bytes, Case, Expected, Group, Outcome, Pair, Play};
-use crate::end::{Ending, Seen};
+use crate::end::{Ending, Observed};
 use crate::script::{Meeting, Role, Step};
+use crate::testbed::Testbed;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A clean end without a byte would be an empty answer.
+/// A FIN without a byte would be an empty response.
 const FAILS: &[Ending] = &[Ending::Refused, Ending::Reset];
 const FAILS_OR_WAITS: &[Ending] = &[Ending::Refused, Ending::Reset, Ending::Open];
 
@@ -29,7 +29,7 @@ fn case(
     name: &str,
     does: &'static str,
     endings: &'static [Ending],
-    play: fn(&Bed, u64) -> Outcome,
+    play: fn(&Testbed, u64) -> Outcome,
     runs: u32,
 ) -> Case {
     Case {
@@ -40,45 +40,45 @@ fn case(
         runs,
         long: false,
         play: Play::By(play),
-        client: Expected { bytes: Bytes::All, endings, told: false },
+        client: Expected { bytes: Bytes::All, endings, write_error: false },
         server: Expected::NOTHING,
     }
 }
 
-fn refused(bed: &Bed, _run: u64) -> Outcome {
-    if let Some(address) = bed.asked().refused {
-        return look(bed, address);
+fn refused(testbed: &Testbed, _run: u64) -> Outcome {
+    if let Some(address) = testbed.setup().refused {
+        return look(testbed, address);
     }
-    bed.stop_listening();
-    let outcome = look(bed, bed.asked().proxy);
-    listen_again(bed, outcome)
+    testbed.stop_listening();
+    let outcome = look(testbed, testbed.setup().proxy);
+    listen_again(testbed, outcome)
 }
 
-fn unreachable(bed: &Bed, _run: u64) -> Outcome {
-    match bed.asked().unreachable {
-        Some(address) => look(bed, address),
-        None => Outcome::NotAsked("--unreachable names no proxy"),
+fn unreachable(testbed: &Testbed, _run: u64) -> Outcome {
+    match testbed.setup().unreachable {
+        Some(address) => look(testbed, address),
+        None => Outcome::NotPlayed("--unreachable names no proxy"),
     }
 }
 
-fn timed_out(bed: &Bed, _run: u64) -> Outcome {
-    if let Some(address) = bed.asked().timed_out {
-        return look(bed, address);
+fn timed_out(testbed: &Testbed, _run: u64) -> Outcome {
+    if let Some(address) = testbed.setup().timed_out {
+        return look(testbed, address);
     }
-    bed.stop_listening();
-    let upstream = bed.asked().upstream;
-    let outcome = match bed.on_server_side(|| deaf_listener(upstream)) {
+    testbed.stop_listening();
+    let upstream = testbed.setup().upstream;
+    let outcome = match testbed.on_server_side(|| deaf_listener(upstream)) {
         Ok(Ok(_deaf)) => {
-            thread::sleep(bed.waits().moment);
-            look(bed, bed.asked().proxy)
+            thread::sleep(testbed.waits().moment);
+            look(testbed, testbed.setup().proxy)
         }
-        _ => Outcome::NotAsked("no listener could be made that does not answer"),
+        _ => Outcome::NotPlayed("no listener could be made that does not answer"),
     };
-    listen_again(bed, outcome)
+    listen_again(testbed, outcome)
 }
 
-/// A listener whose queue of connections is full, so that the kernel drops what else comes
-/// (`listen(2)`), and what fills it.
+/// A listener whose accept queue is full, so that the kernel drops further SYNs (`listen(2)`), and
+/// the connections that fill it.
 fn deaf_listener(address: SocketAddr) -> io::Result<Vec<OwnedFd>> {
     let listener = socket::open_tcp(address)?;
     socket::bind(&listener, address)?;
@@ -92,22 +92,22 @@ fn deaf_listener(address: SocketAddr) -> io::Result<Vec<OwnedFd>> {
     Ok(open)
 }
 
-fn listen_again(bed: &Bed, outcome: Outcome) -> Outcome {
-    match bed.listen() {
+fn listen_again(testbed: &Testbed, outcome: Outcome) -> Outcome {
+    match testbed.listen() {
         Ok(()) => outcome,
-        Err(_) => Outcome::NotAsked("our listener could not be opened again"),
+        Err(_) => Outcome::NotPlayed("our listener could not be opened again"),
     }
 }
 
-/// Connects, and looks how that ends.
-fn look(bed: &Bed, address: SocketAddr) -> Outcome {
+/// Connects, and observes how that ends.
+fn look(testbed: &Testbed, address: SocketAddr) -> Outcome {
     let begun = Instant::now();
-    let client = match bed.connect_to(address) {
+    let client = match testbed.connect_to(address) {
         Ok(stream) => {
             let meeting = Meeting::default();
-            case::player(bed, 0, &meeting, Role::Client).play(stream, &[Step::ReadToEnd])
+            case::player(testbed, 0, &meeting, Role::Client).play(stream, &[Step::ReadToEnd])
         }
-        Err(_) => Seen { ending: Ending::Refused, ..Seen::default() },
+        Err(_) => Observed { ending: Ending::Refused, ..Observed::default() },
     };
-    Outcome::Pair(Box::new(Pair { client, server: Seen::default(), took: begun.elapsed() }))
+    Outcome::Pair(Box::new(Pair { client, server: Observed::default(), took: begun.elapsed() }))
 }

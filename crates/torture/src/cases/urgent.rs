@@ -1,4 +1,5 @@
-//! Urgent data: every byte in its place, and the mark at the same byte (RFC 9293, section 3.8.5).
+//! Urgent data: every byte in order, and the urgent mark at the same byte (RFC 9293, section
+//! 3.8.5).
 
 use super::{Draft, KIB, MIB};
 use crate::case::{Case, Expected, Group};
@@ -29,7 +30,7 @@ fn urgent(name: &'static str, mut steps: Vec<Step>) -> Vec<Case> {
     .by_either()
 }
 
-/// The other end reads up to the first before the second is sent: the kernel knows of one at a time.
+/// The other end reads up to the first before the second is sent: the kernel knows one at a time.
 fn two() -> Vec<Case> {
     const BETWEEN: u64 = 10 * KIB;
     Draft {

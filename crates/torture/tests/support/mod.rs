@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lastbyte_torture::Asked;
+use lastbyte_torture::Setup;
 
 /// An address that nobody has: a host of its own on the loopback network. The kernel is not asked for a
 /// port: a listener that has just been closed may live on for a moment, in a program that another test
@@ -20,8 +20,8 @@ pub(crate) fn free_address() -> SocketAddr {
     (Ipv4Addr::from(host), 20_000 + number).into()
 }
 
-pub(crate) fn asked(proxy: SocketAddr, upstream: SocketAddr) -> Asked {
-    Asked {
+pub(crate) fn setup(proxy: SocketAddr, upstream: SocketAddr) -> Setup {
+    Setup {
         proxy,
         upstream,
         proxy_namespace: None,

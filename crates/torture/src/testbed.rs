@@ -1,4 +1,4 @@
-//! The proxy and the two sides of it: where the client connects to, and where the server waits.
+//! The proxy and its two sides: where the client connects, and where the server listens.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -10,12 +10,13 @@ use lastbyte_link::{LinkError, Namespace};
 use lastbyte_socket::blocking::{Stream, TcpListener};
 use lastbyte_socket::{ConnectOptions, SocketError};
 
-/// What is known before anything is tried.
+/// The setup of a testbed.
 #[derive(Debug)]
-pub struct Asked {
-    /// Where the client connects to.
+pub struct Setup {
+    /// The address that the client connects to.
     pub proxy: SocketAddr,
-    /// Where the server listens: the proxy has to connect there. The same as `proxy` is plain TCP.
+    /// The address on which the server listens: the proxy has to connect there. If it equals
+    /// `proxy`, the test is of plain TCP.
     pub upstream: SocketAddr,
     /// The network namespace that the client is in, if it is another one.
     pub proxy_namespace: Option<Namespace>,
@@ -27,9 +28,9 @@ pub struct Asked {
     pub unreachable: Option<SocketAddr>,
     /// A proxy's address whose upstream never answers; without one our own listener does not.
     pub timed_out: Option<SocketAddr>,
-    /// How long an end waits for a byte or an end before it gives up, the round trip not counted.
+    /// How long an end waits for a byte or the end of the stream, beyond the round trip.
     pub deadline: Duration,
-    /// What each wait for a signal is longer by than the round trip asks.
+    /// How much longer than the round trip each wait for a signal is.
     pub settle: Duration,
     /// The seed of content and of random exchanges.
     pub seed: u64,
@@ -39,84 +40,84 @@ pub struct Asked {
     pub kill: Option<String>,
 }
 
-/// Why nothing could be tried.
+/// Why the testbed does not work.
 #[derive(Debug, thiserror::Error)]
-pub enum BedError {
+pub enum TestbedError {
     /// A namespace cannot be entered.
     #[error(transparent)]
     Namespace(LinkError),
     /// The server cannot listen.
     #[error("cannot listen for the proxy: {0}")]
     Listen(#[source] SocketError),
-    /// Nobody takes connections where the proxy should be.
+    /// Nothing accepts connections at the proxy's address.
     #[error("cannot connect to the proxy: {0}")]
     Connect(#[source] SocketError),
-    /// The first connection did not come through.
+    /// The proxy did not connect to the upstream.
     #[error("the proxy at {proxy} took a connection, but made none to {upstream}: {cause}")]
     Through {
-        /// Where the client had connected to.
+        /// The address that the client connected to.
         proxy: SocketAddr,
-        /// Where the server waited.
+        /// The address on which the server listened.
         upstream: SocketAddr,
-        /// Why the wait was over.
+        /// Why the wait ended.
         #[source]
         cause: SocketError,
     },
-    /// A byte each way did not come through.
+    /// A byte did not pass in both directions.
     #[error("the proxy at {0} takes connections, but no byte comes through both ways")]
     NoRoundTrip(SocketAddr),
 }
 
-/// How long things take on this path.
+/// Times that follow from this path.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
-    /// A round trip of one byte through the proxy, the shortest of some.
+    /// The shortest of some round trips of one byte through the proxy.
     pub round_trip: Duration,
-    /// Long enough for a signal to have come to the other side, and its answer back.
+    /// Long enough for a FIN or reset to reach the other end, and its answer to come back.
     pub moment: Duration,
-    /// How long an end waits for a byte or an end before it gives up.
+    /// How long an end waits for a byte or the end of the stream.
     pub deadline: Duration,
 }
 
 /// The two sides of a proxy.
 #[derive(Debug)]
-pub struct Bed {
-    asked: Asked,
+pub struct Testbed {
+    setup: Setup,
     waits: Waits,
     listener: Mutex<Option<Arc<TcpListener>>>,
-    /// Held by who waits for a connection: of several, all but one would wait in vain.
+    /// Locked while a thread waits for a connection, since several would take each other's.
     accepting: Mutex<()>,
 }
 
-impl Bed {
-    /// Begins to listen, and measures the path with one connection.
+impl Testbed {
+    /// Listens, and measures the path with one connection.
     ///
     /// # Errors
-    /// When no connection comes through.
-    pub fn open(asked: Asked) -> Result<Self, BedError> {
-        let bed = Self {
+    /// If no connection passes the proxy.
+    pub fn open(setup: Setup) -> Result<Self, TestbedError> {
+        let testbed = Self {
             waits: Waits {
                 round_trip: Duration::ZERO,
                 moment: SHORTEST_MOMENT,
-                deadline: asked.deadline,
+                deadline: setup.deadline,
             },
             listener: Mutex::new(None),
             accepting: Mutex::new(()),
-            asked,
+            setup,
         };
-        bed.listen()?;
-        let round_trip = bed.measure()?;
-        let moment = SHORTEST_MOMENT + round_trip * 4 + bed.asked.settle;
-        let deadline = bed.asked.deadline + round_trip * 100 + bed.asked.settle * 10;
-        Ok(Self { waits: Waits { round_trip, moment, deadline }, ..bed })
+        testbed.listen()?;
+        let round_trip = testbed.measure()?;
+        let moment = SHORTEST_MOMENT + round_trip * 4 + testbed.setup.settle;
+        let deadline = testbed.setup.deadline + round_trip * 100 + testbed.setup.settle * 10;
+        Ok(Self { waits: Waits { round_trip, moment, deadline }, ..testbed })
     }
 
-    /// What was asked.
-    pub fn asked(&self) -> &Asked {
-        &self.asked
+    /// The setup.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
     }
 
-    /// How long things take here.
+    /// The times that follow from the path.
     pub fn waits(&self) -> Waits {
         self.waits
     }
@@ -124,56 +125,57 @@ impl Bed {
     /// Connects to the proxy.
     ///
     /// # Errors
-    /// Why there is no connection.
-    pub fn connect(&self) -> Result<Stream, BedError> {
-        self.connect_to(self.asked.proxy)
+    /// Why it could not connect.
+    pub fn connect(&self) -> Result<Stream, TestbedError> {
+        self.connect_to(self.setup.proxy)
     }
 
     /// Connects to another address on the client's side.
     ///
     /// # Errors
-    /// Why there is no connection.
-    pub fn connect_to(&self, address: SocketAddr) -> Result<Stream, BedError> {
+    /// Why it could not connect.
+    pub fn connect_to(&self, address: SocketAddr) -> Result<Stream, TestbedError> {
         let deadline = self.waits.deadline;
         let connect =
             move || Stream::connect_with(address, &ConnectOptions::default().within(deadline));
-        inside(self.asked.proxy_namespace.as_ref(), connect)?.map_err(BedError::Connect)
+        inside(self.setup.proxy_namespace.as_ref(), connect)?.map_err(TestbedError::Connect)
     }
 
-    /// Takes the proxy's next connection; `None` when none has come in time, or nobody listens.
+    /// Accepts the proxy's next connection; `None` if none comes in time, or the listener is
+    /// closed.
     pub fn accept_within(&self, timeout: Duration) -> Option<Stream> {
-        // Not held while it waits: the listener may be closed meanwhile.
+        // Not locked while it waits, so that the listener can be closed.
         let listener = self.locked().clone()?;
         let _alone = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
         listener.accept_within(timeout).ok()
     }
 
-    /// Connects, and takes what the proxy connects.
+    /// Connects, and accepts the proxy's connection.
     ///
     /// # Errors
-    /// When one of the two is not there in time.
-    pub fn pair(&self) -> Result<(Stream, Stream), BedError> {
+    /// If one of the two is not established in time.
+    pub fn pair(&self) -> Result<(Stream, Stream), TestbedError> {
         let listener = self.locked().clone();
         let client = self.connect()?;
         let Some(listener) = listener else {
-            return Err(BedError::NoRoundTrip(self.asked.proxy));
+            return Err(TestbedError::NoRoundTrip(self.setup.proxy));
         };
-        let failed = |cause| BedError::Through {
-            proxy: self.asked.proxy,
-            upstream: self.asked.upstream,
+        let failed = |cause| TestbedError::Through {
+            proxy: self.setup.proxy,
+            upstream: self.setup.upstream,
             cause,
         };
         Ok((client, listener.accept_within(self.waits.deadline).map_err(failed)?))
     }
 
-    /// Takes and resets connections that a former run left behind.
+    /// Accepts and closes connections that an earlier run left behind.
     pub fn clear(&self) {
         while let Some(stream) = self.accept_within(Duration::ZERO) {
             drop(stream);
         }
     }
 
-    /// Closes the server's listener: whoever connects from now on is refused.
+    /// Closes the server's listener: new connections are refused.
     pub fn stop_listening(&self) {
         self.locked().take();
     }
@@ -181,32 +183,35 @@ impl Bed {
     /// Listens again.
     ///
     /// # Errors
-    /// When the address cannot be had.
-    pub fn listen(&self) -> Result<(), BedError> {
-        let address = self.asked.upstream;
+    /// If the address cannot be bound.
+    pub fn listen(&self) -> Result<(), TestbedError> {
+        let address = self.setup.upstream;
         let listener = self.on_server_side(move || TcpListener::bind(address))?;
-        *self.locked() = Some(Arc::new(listener.map_err(BedError::Listen)?));
+        *self.locked() = Some(Arc::new(listener.map_err(TestbedError::Listen)?));
         Ok(())
     }
 
-    /// Does something on the server's side.
+    /// Runs `work` in the server's namespace.
     ///
     /// # Errors
-    /// When its namespace cannot be entered.
-    pub fn on_server_side<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, BedError> {
-        inside(self.asked.upstream_namespace.as_ref(), work)
+    /// If the namespace cannot be entered.
+    pub fn on_server_side<T: Send>(
+        &self,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, TestbedError> {
+        inside(self.setup.upstream_namespace.as_ref(), work)
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, Option<Arc<TcpListener>>> {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shortest of some round trips of a byte.
-    fn measure(&self) -> Result<Duration, BedError> {
+    /// Measures the shortest of some round trips of a byte.
+    fn measure(&self) -> Result<Duration, TestbedError> {
         let (mut client, mut server) = self.pair()?;
-        let patience = Some(self.waits.deadline);
+        let timeout = Some(self.waits.deadline);
         let echo = move || -> io::Result<()> {
-            server.set_read_timeout(patience)?;
+            server.set_read_timeout(timeout)?;
             let mut byte = [0];
             for _ in 0..ROUND_TRIPS {
                 server.read_exact(&mut byte)?;
@@ -215,7 +220,7 @@ impl Bed {
             Ok(())
         };
         let mut ask = || -> io::Result<Duration> {
-            client.set_read_timeout(patience)?;
+            client.set_read_timeout(timeout)?;
             let mut shortest = Duration::MAX;
             for _ in 0..ROUND_TRIPS {
                 let begun = Instant::now();
@@ -229,22 +234,22 @@ impl Bed {
             scope.spawn(echo);
             ask()
         })
-        .map_err(|_| BedError::NoRoundTrip(self.asked.proxy))
+        .map_err(|_| TestbedError::NoRoundTrip(self.setup.proxy))
     }
 }
 
-/// So many are timed at the beginning.
+/// How many round trips are timed.
 const ROUND_TRIPS: u64 = 10;
-/// What a busy machine may need to let the other side have its turn.
+/// What a busy machine may need to schedule the other end.
 const SHORTEST_MOMENT: Duration = Duration::from_millis(50);
 
-/// Does something in that namespace, or here. A socket stays where it was made.
+/// Runs `work` in a namespace, or here. A socket belongs to the namespace in which it was made.
 fn inside<T: Send>(
     namespace: Option<&Namespace>,
     work: impl FnOnce() -> T + Send,
-) -> Result<T, BedError> {
+) -> Result<T, TestbedError> {
     match namespace {
-        Some(namespace) => namespace.run(work).map_err(BedError::Namespace),
+        Some(namespace) => namespace.run(work).map_err(TestbedError::Namespace),
         None => Ok(work()),
     }
 }

@@ -1,45 +1,45 @@
-//! An experiment as JSON Lines: what was to be done, each run as it ended, how it all ended.
+//! An experiment as JSON Lines: the plan, each run as it ended, and how the rounds ended.
 //!
-//! A reader gets what is there: a file that was cut says so in [`Ended::cut`], and lines of kinds
-//! that it does not know are passed over.
+//! A truncated file is read as far as it goes, and [`Ended::interrupted`] says so. Lines of unknown
+//! types are skipped.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use lastbyte_stats::Place;
+use lastbyte_stats::Position;
 use serde::{Deserialize, Serialize};
 
-use crate::remote::protocol::is_sane;
-
-use super::{About, Beside, Ended, Experiment, Limited, LinkWay, LinkWords, Run, SCHEMA, Void};
 use crate::findings::Row;
+use crate::record::{
+    About, Beside, Ended, Experiment, Limited, LinkDirection, LinkFigures, Run, SCHEMA, Void,
+};
 use crate::setting::Buffers;
 
-/// The longest line that is read: a run of a thousand connections for an hour.
-const LONGEST_LINE: u64 = 1 << 30;
-/// More than a plan may ask for.
-const MOST_ROUNDS: u32 = 10_000;
+/// The longest line to read: enough for a run of a thousand connections for an hour.
+const MAX_LINE: u64 = 1 << 30;
+/// The most rounds that a plan can have.
+const MAX_ROUNDS: u32 = 10_000;
 
-/// One line, to be written.
+/// One line to write.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line<'a> {
-    /// What is to be done: the first line.
+    /// The plan: the first line.
     Plan(&'a About),
     /// A run that counts.
     Run(RunLine<'a>),
-    /// A run that does not.
+    /// A run that does not count.
     Void(&'a Void),
     /// A run beside a flow of cubic.
     Beside(&'a Beside),
-    /// How it ended: without this line it was cut.
+    /// How the rounds ended: without this line the file is truncated.
     Ended(&'a Ended),
-    /// What was found of a subject, for readers that compute nothing.
+    /// A subject's results, for readers that compute nothing.
     Summary(Box<SummaryLine<'a>>),
 }
 
-/// What was found of a subject.
+/// A subject's results.
 #[derive(Debug, Serialize)]
 pub struct SummaryLine<'a> {
     name: String,
@@ -67,7 +67,7 @@ pub struct SummaryLine<'a> {
     beside_cubic: Vec<BesideLine>,
 }
 
-/// A subject's part beside a flow of cubic.
+/// A subject's shares beside a flow of cubic.
 #[derive(Debug, Serialize)]
 struct BesideLine {
     queue_bdp: Option<f64>,
@@ -78,7 +78,7 @@ struct BesideLine {
 }
 
 impl<'a> SummaryLine<'a> {
-    /// Of a row of the table.
+    /// The line of a row of the table.
     #[must_use]
     pub fn of(row: &'a Row) -> Self {
         let latency = row.latency.as_ref();
@@ -95,10 +95,10 @@ impl<'a> SummaryLine<'a> {
             limit_bits_per_s: row.limit_bits_per_s,
             claimed_bits_per_s: row.claimed,
             best: row.next.is_some(),
-            place: row.standing.map(|standing| match standing.place {
-                Place::Best => "best",
-                Place::Worse => "worse",
-                Place::Alike => "alike",
+            place: row.standing.map(|standing| match standing.position {
+                Position::Best => "best",
+                Position::Worse => "worse",
+                Position::Alike => "alike",
                 _ => "open",
             }),
             against_best_low_ratio: interval.map(|it| it.low),
@@ -126,7 +126,7 @@ impl<'a> SummaryLine<'a> {
     }
 }
 
-/// A run, and what follows from it, for readers that compute nothing.
+/// A run with figures computed from it, for readers that compute nothing.
 #[derive(Debug, Serialize)]
 pub struct RunLine<'a> {
     name: String,
@@ -156,7 +156,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Writes it, with its end.
+    /// Writes the line and its newline.
     ///
     /// # Errors
     /// The writer's.
@@ -167,7 +167,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// One line, as read.
+/// One line read.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Known {
@@ -180,7 +180,7 @@ enum Known {
     Other,
 }
 
-/// Why a file is no experiment.
+/// Why a file could not be read as an experiment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -192,7 +192,7 @@ pub enum ReadError {
         /// Why.
         cause: io::Error,
     },
-    /// A line is not what it should be.
+    /// A line is invalid.
     #[error("{}, line {line}: {cause}", path.display())]
     Line {
         /// Which file.
@@ -202,13 +202,13 @@ pub enum ReadError {
         /// What is wrong with it.
         cause: String,
     },
-    /// It does not begin with what was to be done.
-    #[error("{}: no experiment of `lastbyte lab`, which begin with a line of type plan", path.display())]
+    /// The file does not begin with a plan.
+    #[error("{}: not an experiment of `lastbyte lab`: the first line has to be of type plan", path.display())]
     NoPlan {
         /// Which file.
         path: PathBuf,
     },
-    /// It is of another time.
+    /// The file has another schema.
     #[error(
         "{}: written by lastbyte {version} in schema {schema}; this one reads schema {SCHEMA}",
         path.display()
@@ -226,7 +226,7 @@ pub enum ReadError {
 /// Reads an experiment from a file of JSON Lines.
 ///
 /// # Errors
-/// When there is none in it. A file without its last lines is none: see [`Ended::cut`].
+/// If the file has no experiment. A truncated one is no error: see [`Ended::interrupted`].
 pub fn read(path: &Path) -> Result<Experiment, ReadError> {
     let failed = |cause| ReadError::File { path: path.to_owned(), cause };
     let mut from = BufReader::new(File::open(path).map_err(failed)?);
@@ -238,9 +238,9 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
     let mut ended = false;
     for line in 1.. {
         let mut bytes = Vec::new();
-        let length = io::Read::take(&mut *from, LONGEST_LINE).read_until(b'\n', &mut bytes);
+        let length = io::Read::take(&mut *from, MAX_LINE).read_until(b'\n', &mut bytes);
         let length = length.map_err(|cause| ReadError::File { path: path.to_owned(), cause })?;
-        // What a kill or a full disk left of a line is none.
+        // A line without newline was truncated, by a kill or a full disk.
         if length == 0 || bytes.last() != Some(&b'\n') {
             break;
         }
@@ -256,11 +256,11 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
             (Err(error), _) => return Err(error),
             (Ok(_), None) => return Err(no_plan()),
             (Ok(Known::Run(run)), Some(experiment)) => {
-                let link = run.link.iter().all(is_sane_link);
+                let link = run.link.iter().all(is_plausible_link);
                 let latency = run.latency.iter().all(|latency| latency.unanswered < 1 << 20);
-                let flows = run.flows.iter().all(|flow| is_sane(flow, u32::MAX));
-                if !(flows && link && latency && run.round <= MOST_ROUNDS) {
-                    let cause = "figures that no run has".to_owned();
+                let flows = run.flows.iter().all(|flow| flow.is_plausible(u32::MAX));
+                if !(flows && link && latency && run.round <= MAX_ROUNDS) {
+                    let cause = "impossible figures of a run".to_owned();
                     return Err(ReadError::Line { path: path.to_owned(), line, cause });
                 }
                 experiment.runs.push(*run);
@@ -279,27 +279,27 @@ fn read_lines(from: &mut impl BufRead, path: &Path) -> Result<Experiment, ReadEr
     experiment.void.retain(|void| void.subject < subjects);
     experiment.beside.retain(|beside| beside.subject < subjects);
     if !ended {
-        experiment.ended.cut = Some("the file ends before the experiment".to_owned());
+        experiment.ended.interrupted = Some("the file ends before the experiment".to_owned());
         experiment.ended.rounds =
             experiment.runs.iter().map(|run| run.round + 1).max().unwrap_or_default();
     }
     Ok(experiment)
 }
 
-/// Whether sums of such counts are counts.
-fn is_sane_link(link: &LinkWords) -> bool {
-    const MOST: u64 = 1 << 50;
-    let way = |way: &LinkWay| {
+/// Whether the counts can be summed without overflow.
+fn is_plausible_link(link: &LinkFigures) -> bool {
+    const MAX: u64 = 1 << 50;
+    let way = |way: &LinkDirection| {
         let packets = [way.lost_packets, way.dropped_packets, way.policed_packets];
-        way.packets <= MOST && way.bytes <= MOST && packets.iter().all(|count| *count <= MOST)
+        way.packets <= MAX && way.bytes <= MAX && packets.iter().all(|count| *count <= MAX)
     };
-    way(&link.up) && way(&link.down) && link.device_drops_packets <= MOST
+    way(&link.up) && way(&link.down) && link.device_drops_packets <= MAX
 }
 
 fn begun(about: About, path: &Path) -> Result<Experiment, ReadError> {
     let rounds = about.rounds;
-    if rounds.most_rounds > MOST_ROUNDS || rounds.least_rounds > rounds.most_rounds {
-        let cause = "a number of rounds that no plan has".to_owned();
+    if rounds.most_rounds > MAX_ROUNDS || rounds.least_rounds > rounds.most_rounds {
+        let cause = "an impossible number of rounds".to_owned();
         return Err(ReadError::Line { path: path.to_owned(), line: 1, cause });
     }
     if about.schema != SCHEMA {
@@ -318,8 +318,8 @@ fn begun(about: About, path: &Path) -> Result<Experiment, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Load, Rounds};
-    use crate::record::PathWords;
+    use crate::load::{Load, Rounds};
+    use crate::record::PathDescription;
     use crate::setting::{Buffers, Setting, Settings};
 
     fn about() -> About {
@@ -329,7 +329,7 @@ mod tests {
             kernel: "6".to_owned(),
             began_unix_s: 1,
             command: vec!["lastbyte".to_owned()],
-            path: PathWords::default(),
+            path: PathDescription::default(),
             subjects: vec![Setting::Own(Settings::new("cubic", Buffers::Auto))],
             load: Load::bytes(5),
             rounds: Rounds::exactly(2),
@@ -356,7 +356,7 @@ mod tests {
     fn what_is_written_is_read() {
         let (about, runs) = (about(), [run(0), run(1)]);
         let void = Void { subject: 0, round: 1, why: "late".to_owned(), beside: false };
-        let ended = Ended { rounds: 2, settled: Some(true), cut: None };
+        let ended = Ended { rounds: 2, settled: Some(true), interrupted: None };
         let bytes = written(&[
             Line::Plan(&about),
             Line::run(&runs[0], &about),
@@ -376,15 +376,15 @@ mod tests {
             written(&[Line::Plan(&about), Line::run(&one, &about), Line::run(&one, &about)]);
         let experiment = read_back(&bytes[..bytes.len() - 3]).unwrap();
         assert_eq!((experiment.runs.len(), experiment.ended.rounds), (1, 1));
-        assert!(experiment.ended.cut.is_some());
+        assert!(experiment.ended.interrupted.is_some());
     }
 
     #[test]
     fn what_is_no_experiment_is_refused_with_its_place() {
         let refused = |bytes: &[u8]| read_back(bytes).unwrap_err().to_string();
-        assert!(refused(b"").contains("no experiment"));
-        assert!(refused(b"hello\n").contains("no experiment"));
-        assert!(refused(b"{\"type\":\"ended\",\"rounds\":1}\n").contains("no experiment"));
+        assert!(refused(b"").contains("not an experiment"));
+        assert!(refused(b"hello\n").contains("not an experiment"));
+        assert!(refused(b"{\"type\":\"ended\",\"rounds\":1}\n").contains("not an experiment"));
         let plan = written(&[Line::Plan(&about())]);
         assert!(refused(&[&plan[..], b"{\"type\":\"run\"}\n"].concat()).contains("line 2"));
         let other = About { schema: 1, ..about() };

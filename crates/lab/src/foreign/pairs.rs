@@ -1,23 +1,23 @@
-//! The two ends of each connection side by side, and what follows from both. Pure.
+//! Pairs both hosts' records of each connection, and concludes from both. No I/O.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use lastbyte_link::Host;
 
-use super::book::Connection;
+use super::connections::Connection;
 use super::counters::Counters;
-use super::watch::Seen;
+use super::watch::Observed;
 
 /// A connection as both hosts' kernels saw it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Pair {
-    /// The near host's end; `None` where its kernel did not tell of it.
+    /// The near host's record; `None` if its kernel did not report it.
     pub near: Option<Connection>,
-    /// The far host's end.
+    /// The far host's record.
     pub far: Option<Connection>,
-    /// Which host asked for the connection, where that can be known.
+    /// Which host opened the connection, if known.
     pub dialled_by: Option<Host>,
     /// From near to far.
     pub up: Stream,
@@ -33,18 +33,18 @@ pub struct Pair {
 pub struct Stream {
     /// Received by the receiver's kernel, in order, without the FIN.
     pub received: u64,
-    /// Whether that is known to the byte: the receiver's kernel said it last when all was over, and
-    /// the FIN was told apart.
+    /// Whether that is known to the byte: the receiver's kernel reported it at the end, and whether
+    /// a FIN is included is known.
     pub exact: bool,
-    /// Of these, what the receiving program did not read.
+    /// Of these, bytes that the receiving program did not read.
     pub unread: u64,
-    /// What the sender's kernel put on the wire, each byte once.
+    /// What the sender's kernel sent, each byte counted once.
     pub sent: Option<u64>,
-    /// What it put there again, `tcpi_bytes_retrans`.
-    pub sent_again: Option<u64>,
-    /// What was acked to it.
+    /// What it retransmitted, `tcpi_bytes_retrans`.
+    pub retransmitted: Option<u64>,
+    /// What the receiver acked.
     pub acked: Option<u64>,
-    /// Whether the FIN arrived: after it nothing is missing.
+    /// Whether the FIN arrived: then all bytes before it did.
     pub fin: Option<bool>,
 }
 
@@ -52,38 +52,39 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ending {
-    /// By a FIN in both directions: each host had all that the other sent.
+    /// By a FIN in both directions: each host received all that the other sent.
     Orderly,
-    /// The program of this host reset it (`SO_LINGER` of 0), which its kernel told of.
+    /// The program of this host reset it (`SO_LINGER` of 0), as its kernel reported.
     AbortedBy(Host),
     /// A FIN is missing, and both kernels counted resets and no timeout: it was reset.
     Reset,
     /// A FIN is missing, and both kernels counted timeouts and no reset: the peer was silent.
     TimedOut,
-    /// A FIN is missing; why, the kernels' counts of all connections together do not tell.
-    Cut,
-    /// It was there until the end of the watch.
+    /// A FIN is missing; the kernels' counts, which are of all connections together, do not show
+    /// why.
+    Truncated,
+    /// It was open at the end of the watch.
     Open,
-    /// Not both ends were seen to their end.
+    /// A host's record is missing or incomplete.
     Unknown,
 }
 
 /// All payload of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Way {
-    /// Received by the kernel of the host at its end.
+pub struct Totals {
+    /// Received by the receiving host's kernel.
     pub received: u64,
     /// Whether that is known to the byte.
     pub exact: bool,
-    /// Of these, what the receiving program did not read.
+    /// Of these, bytes that the receiving program did not read.
     pub unread: u64,
     /// When the first byte was received.
     pub first_byte: Option<Duration>,
     /// When the last byte was received.
     pub last_byte: Option<Duration>,
-    /// What came over the connections that carried most: the largest ones, which together have 99 % of
-    /// the bytes. Others are there to talk about it (iperf3, FTP), before and after.
+    /// What the largest connections carried, which together have 99 % of the bytes. The others are
+    /// control connections (iperf3, FTP).
     pub bulk: u64,
     /// From the first to the last byte of those.
     pub bulk_time: Duration,
@@ -91,9 +92,8 @@ pub struct Way {
     pub tenths: Vec<u64>,
 }
 
-impl Way {
-    /// What the largest connections brought over the time that it took, in bit/s; `None` where all came
-    /// at once.
+impl Totals {
+    /// The rate of the largest connections, in bit/s; `None` if all arrived at the same time.
     #[must_use]
     pub fn bits_per_s(&self) -> Option<f64> {
         let seconds = self.bulk_time.as_secs_f64();
@@ -101,74 +101,74 @@ impl Way {
     }
 }
 
-/// Puts the ends together, by their addresses; where these were used again, in the order of time.
-pub(super) fn pairs(near: &mut Seen, far: &mut Seen) -> Vec<Pair> {
+/// Pairs the hosts' records by addresses; if addresses were reused, in the order of time.
+pub(super) fn pairs(near: &mut Observed, far: &mut Observed) -> Vec<Pair> {
     let counters = (near.counters, far.counters);
-    let mut theirs = Ends::of(std::mem::take(&mut far.connections));
+    let mut theirs = Unpaired::of(std::mem::take(&mut far.connections));
     let mut pairs: Vec<Pair> = std::mem::take(&mut near.connections)
         .into_iter()
         .map(|near| {
-            let far = theirs.take_other_end_of(&near);
+            let far = theirs.take_peer_of(&near);
             Pair::of(Some(near), far, counters)
         })
         .collect();
     pairs.extend(theirs.rest().map(|far| Pair::of(None, Some(far), counters)));
-    // An attempt that failed is no connection.
+    // A failed connection attempt is no connection.
     pairs.retain(|pair| !pair.is_nothing());
     pairs.sort_by_key(Pair::first_seen);
     pairs
 }
 
-/// What came over all connections at the end of one direction.
-pub(super) fn way(pairs: &[Pair], to: Host, complete: bool) -> Way {
-    let mut way = Way { exact: complete, ..Way::default() };
+/// Sums up what all connections carried in one direction.
+pub(super) fn totals(pairs: &[Pair], to: Host, complete: bool) -> Totals {
+    let mut totals = Totals { exact: complete, ..Totals::default() };
     let mut ends = Vec::new();
     for pair in pairs {
         let (stream, end) = match to {
             Host::Near => (&pair.down, &pair.near),
             Host::Far => (&pair.up, &pair.far),
         };
-        way.received += stream.received;
-        way.unread += stream.unread;
-        way.exact &= stream.exact;
+        totals.received += stream.received;
+        totals.unread += stream.unread;
+        totals.exact &= stream.exact;
         ends.extend(end);
     }
-    (way.first_byte, way.last_byte) = times(&ends);
+    (totals.first_byte, totals.last_byte) = times(&ends);
     for (tenth, bytes) in ends.iter().flat_map(|end| &end.tenths) {
-        if way.tenths.len() <= *tenth {
-            way.tenths.resize(tenth + 1, 0);
+        if totals.tenths.len() <= *tenth {
+            totals.tenths.resize(tenth + 1, 0);
         }
-        way.tenths[*tenth] += bytes;
+        totals.tenths[*tenth] += bytes;
     }
     ends.sort_by_key(|end| std::cmp::Reverse(end.received));
-    let enough = way.received - way.received / 100;
+    let enough = totals.received - totals.received / 100;
     let largest = ends.iter().take_while(|end| {
-        let wanted = way.bulk < enough;
-        way.bulk += if wanted { end.received } else { 0 };
+        let wanted = totals.bulk < enough;
+        totals.bulk += if wanted { end.received } else { 0 };
         wanted
     });
     let count = largest.count();
     let (first, last) = times(&ends[..count]);
-    way.bulk_time = last.unwrap_or_default().saturating_sub(first.unwrap_or_default());
-    way
+    totals.bulk_time = last.unwrap_or_default().saturating_sub(first.unwrap_or_default());
+    totals
 }
 
-/// When the first and the last byte came over these.
+/// When the first and the last byte arrived over these.
 fn times(ends: &[&Connection]) -> (Option<Duration>, Option<Duration>) {
     let first = ends.iter().filter_map(|end| end.first_byte).min();
     (first, ends.iter().filter_map(|end| end.last_byte).max())
 }
 
-/// Ends of connections, to be found by the other one.
-struct Ends {
+/// One host's records of connections, to be found by the other host's.
+struct Unpaired {
     ends: Vec<Option<Connection>>,
     by_addresses: HashMap<Key, VecDeque<usize>>,
 }
 
-/// This end's port and the other's: an aborted end has forgotten more than that.
+/// The local and the peer's port: an aborted socket has no more.
 type Key = (u16, Option<u16>);
 
-impl Ends {
+impl Unpaired {
     fn of(connections: Vec<Connection>) -> Self {
         let mut by_addresses: HashMap<Key, VecDeque<usize>> = HashMap::new();
         for (index, end) in connections.iter().enumerate() {
@@ -178,9 +178,9 @@ impl Ends {
         Self { ends: connections.into_iter().map(Some).collect(), by_addresses }
     }
 
-    fn take_other_end_of(&mut self, end: &Connection) -> Option<Connection> {
+    fn take_peer_of(&mut self, end: &Connection) -> Option<Connection> {
         if end.peer.port() == 0 {
-            // All that is known of it is its port and the other's address.
+            // Only its port and the peer's IP address are known.
             let own = end.local.port();
             let is_other =
                 |other: &Connection| other.peer.port() == own && other.local.ip() == end.peer.ip();
@@ -248,11 +248,11 @@ impl Pair {
         match (near.out_rsts + far.out_rsts, timeouts) {
             (1.., 0) => Ending::Reset,
             (0, 1..) => Ending::TimedOut,
-            _ => Ending::Cut,
+            _ => Ending::Truncated,
         }
     }
 
-    /// Whether it is an end alone, at which nothing was sent or received.
+    /// Whether only one host has a record, of nothing sent or received.
     fn is_nothing(&self) -> bool {
         match (&self.near, &self.far) {
             (Some(end), None) | (None, Some(end)) => {
@@ -267,8 +267,8 @@ impl Pair {
     }
 }
 
-/// What was acked beyond payload is the SYN, at the host that dialled, and the FIN: 2 are both, 0 is
-/// neither.
+/// The kernel counts as acked, beyond payload, the SYN at the host that connected, and the FIN: 2
+/// are both, 0 is neither.
 fn dialled_by(near: Option<&Connection>, far: Option<&Connection>) -> Option<Host> {
     for (end, host) in [(near, Host::Near), (far, Host::Far)] {
         let Some(end) = end else { continue };
@@ -285,23 +285,23 @@ fn dialled_by(near: Option<&Connection>, far: Option<&Connection>) -> Option<Hos
 }
 
 impl Stream {
-    /// Of what both ends know, the receiver's figures corrected by it. `acked_syn` is what the sender
-    /// was acked for its SYN, which a host that was dialled does not count.
+    /// Combines both hosts' records, and corrects the receiver's. `acked_syn` is what the sender's
+    /// kernel counts as acked for its SYN: nothing at the host that accepted.
     fn of(
         sender: Option<&Connection>,
         receiver: Option<&mut Connection>,
         acked_syn: Option<u64>,
     ) -> Self {
         let sent = sender.and_then(Connection::sent);
-        // What was sent in all, if that is known for good.
+        // What was sent in all, if that is final.
         let all = sent.filter(|_| sender.is_some_and(Connection::is_final));
         let counted = sender.and_then(|sender| sender.info?.bytes_acked);
         let acked = counted.zip(acked_syn).map(|(acked, syn)| acked.saturating_sub(syn));
         let fin_acked = acked.zip(all).and_then(|(acked, all)| (acked > all).then_some(true));
         let mut stream = Self {
             sent,
-            sent_again: sender.and_then(|sender| sender.info?.bytes_retrans),
-            // A FIN is acked after all else.
+            retransmitted: sender.and_then(|sender| sender.info?.bytes_retrans),
+            // A FIN is acked last.
             acked: acked.zip(sent).map(|(acked, sent)| acked.min(sent)),
             fin: fin_acked,
             ..Self::default()
@@ -310,8 +310,8 @@ impl Stream {
         if receiver.fin_received.is_none()
             && let Some(all) = all
         {
-            // A FIN is received after all that was sent, and makes one more of it.
-            receiver.settle_fin(receiver.received > all);
+            // A FIN is received last, and counts as one byte.
+            receiver.set_fin_received(receiver.received > all);
         }
         let plausible = all.is_none_or(|all| receiver.received <= all);
         stream.fin = fin_acked.or(receiver.fin_received);
@@ -328,7 +328,7 @@ impl Stream {
 mod tests {
     use lastbyte_core::diag::Socket;
 
-    use super::super::book::Book;
+    use super::super::connections::Connections;
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
@@ -357,21 +357,21 @@ mod tests {
     /// What both watches saw of one connection whose sockets were destroyed with these counts.
     fn seen(near: [u64; 4], far: [u64; 4]) -> Pair {
         let end = |host, counts| {
-            let mut book = Book::new(100 * MS);
-            book.look(&[], 10 * MS);
-            book.destroyed(&socket(host, CLOSE, counts), 30 * MS);
-            seen_by(book)
+            let mut connections = Connections::new(100 * MS);
+            connections.scan(&[], 10 * MS);
+            connections.destroyed(&socket(host, CLOSE, counts), 30 * MS);
+            seen_by(connections)
         };
         let resets = Counters { out_rsts: 1, ..Counters::default() };
-        let mut near = Seen { counters: resets, ..end(Host::Near, near) };
+        let mut near = Observed { counters: resets, ..end(Host::Near, near) };
         let mut pairs = pairs(&mut near, &mut end(Host::Far, far));
         assert_eq!(pairs.len(), 1);
         pairs.remove(0)
     }
 
-    fn seen_by(book: Book) -> Seen {
-        let (connections, left_out) = book.close();
-        Seen { connections, counters: Counters::default(), overflows: 0, left_out }
+    fn seen_by(connections: Connections) -> Observed {
+        let (connections, left_out) = connections.into_connections();
+        Observed { connections, counters: Counters::default(), overflows: 0, left_out }
     }
 
     /// As a kernel counts it: the near host asks for the connection; each direction has so many bytes
@@ -391,7 +391,7 @@ mod tests {
                 let told = |stream: Stream| (stream.sent, stream.received, stream.exact);
                 assert_eq!(told(pair.up), (Some(up.0), up.1, true), "{up:?} {down:?}");
                 assert_eq!(told(pair.down), (Some(down.0), down.1, true), "{up:?} {down:?}");
-                assert_eq!(pair.up.sent_again, Some(30));
+                assert_eq!(pair.up.retransmitted, Some(30));
                 // A host that is acked two more than it sent has asked for the connection.
                 let dialled = (up.1 == up.0 && up.2).then_some(Host::Near);
                 assert_eq!(pair.dialled_by, dialled, "{up:?} {down:?}");
@@ -414,24 +414,24 @@ mod tests {
 
     #[test]
     fn one_end_alone_is_not_known_to_the_byte() {
-        let mut book = Book::new(100 * MS);
-        book.destroyed(&socket(Host::Far, CLOSE, [5001, 0, 0, 0]), 30 * MS);
-        let pairs = pairs(&mut seen_by(Book::new(MS)), &mut seen_by(book));
-        let up = way(&pairs, Host::Far, true);
+        let mut connections = Connections::new(100 * MS);
+        connections.destroyed(&socket(Host::Far, CLOSE, [5001, 0, 0, 0]), 30 * MS);
+        let pairs = pairs(&mut seen_by(Connections::new(MS)), &mut seen_by(connections));
+        let up = totals(&pairs, Host::Far, true);
         assert_eq!((up.received, up.exact, pairs[0].ending), (5001, false, Ending::Unknown));
-        assert!(!way(&[], Host::Far, false).exact);
+        assert!(!totals(&[], Host::Far, false).exact);
     }
 
     #[test]
     fn addresses_used_again_are_matched_in_order_of_time() {
         let many = |host, counts: [[u64; 4]; 2]| {
-            let mut book = Book::new(100 * MS);
+            let mut connections = Connections::new(100 * MS);
             for (index, counts) in counts.into_iter().enumerate() {
                 let mut socket = socket(host, CLOSE, counts);
                 socket.cookie = index as u64 + 1;
-                book.destroyed(&socket, MS * u32::try_from(index + 1).unwrap());
+                connections.destroyed(&socket, MS * u32::try_from(index + 1).unwrap());
             }
-            seen_by(book)
+            seen_by(connections)
         };
         let mut near = many(Host::Near, [[0, 12, 10, 0], [0, 22, 20, 0]]);
         let mut far = many(Host::Far, [[11, 0, 0, 0], [21, 0, 0, 0]]);
@@ -442,42 +442,45 @@ mod tests {
 
     #[test]
     fn an_end_that_has_forgotten_its_address_is_found() {
-        let mut near = Book::new(100 * MS);
-        near.look(&[], MS);
+        let mut near = Connections::new(100 * MS);
+        near.scan(&[], MS);
         let mut forgotten = socket(Host::Near, CLOSE, [0; 4]);
         forgotten.local.set_ip("0.0.0.0".parse().unwrap());
         forgotten.peer.set_port(0);
         near.destroyed(&forgotten, 2 * MS);
-        let mut far = Book::new(100 * MS);
-        far.look(&[socket(Host::Far, ESTABLISHED, [9, 0, 0, 0])], MS);
+        let mut far = Connections::new(100 * MS);
+        far.scan(&[socket(Host::Far, ESTABLISHED, [9, 0, 0, 0])], MS);
         far.destroyed(&socket(Host::Far, CLOSE, [9, 0, 0, 0]), 2 * MS);
         let pairs = pairs(&mut seen_by(near), &mut seen_by(far));
         assert_eq!((pairs.len(), pairs[0].ending), (1, Ending::AbortedBy(Host::Near)));
         assert_eq!((pairs[0].up.received, pairs[0].up.exact), (9, true));
         // One that was never made is nothing.
-        let mut failed = Book::new(100 * MS);
+        let mut failed = Connections::new(100 * MS);
         failed.destroyed(&forgotten, 2 * MS);
-        assert_eq!(super::pairs(&mut seen_by(failed), &mut seen_by(Book::new(MS))), []);
+        assert_eq!(super::pairs(&mut seen_by(failed), &mut seen_by(Connections::new(MS))), []);
     }
 
     #[test]
     fn a_rate_is_that_of_the_connections_that_carry_most() {
         let end = |port: u8, bytes, from: u32, until: u32| {
-            let mut book = Book::new(100 * MS);
+            let mut connections = Connections::new(100 * MS);
             for (at, received) in [(from, 0), (from, 1), (until, bytes)] {
                 let mut socket = socket(Host::Far, ESTABLISHED, [received, 0, 0, 0]);
                 socket.peer.set_port(port.into());
                 socket.since_data_received = Some(Duration::ZERO);
-                book.look(&[socket], at * MS);
+                connections.scan(&[socket], at * MS);
             }
-            let mut connections = book.close().0;
+            let mut connections = connections.into_connections().0;
             Pair::of(None, Some(connections.remove(0)), <(Counters, Counters)>::default())
         };
         let pairs = [end(1, 400, 10, 2000), end(2, 600_000, 100, 1100), end(3, 600_000, 200, 1000)];
-        let way = way(&pairs, Host::Far, true);
-        assert_eq!((way.received, way.bulk, way.bulk_time), (1_200_400, 1_200_000, 1000 * MS));
-        assert_eq!(way.bits_per_s(), Some(9.6e6));
-        assert_eq!((way.first_byte, way.last_byte), (Some(10 * MS), Some(2000 * MS)));
-        assert_eq!(way.tenths.iter().sum::<u64>(), 1_200_400);
+        let totals = totals(&pairs, Host::Far, true);
+        assert_eq!(
+            (totals.received, totals.bulk, totals.bulk_time),
+            (1_200_400, 1_200_000, 1000 * MS)
+        );
+        assert_eq!(totals.bits_per_s(), Some(9.6e6));
+        assert_eq!((totals.first_byte, totals.last_byte), (Some(10 * MS), Some(2000 * MS)));
+        assert_eq!(totals.tenths.iter().sum::<u64>(), 1_200_400);
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of a host's connections, from what its kernel told at different times. Pure.
+//! A host's connections, from what its kernel reported at different times. No I/O.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -7,54 +7,55 @@ use std::time::Duration;
 use lastbyte_core::diag::{Memory, Socket};
 use lastbyte_core::sample::{Limits, Moment, State, TcpInfo};
 
-/// One connection, as the kernel of one of its hosts saw it. Times count from the beginning that the
-/// watch was given.
+/// One connection, as the kernel of one of its hosts saw it. Times count from the watch's
+/// beginning.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Connection {
-    /// This host's address; with only the port where [`Connection::aborted`] is all that was seen.
+    /// This host's address; only the port is set if [`Connection::aborted`] is all that was seen.
     pub local: SocketAddr,
-    /// The other host's; with only the address in that case.
+    /// The peer's address; only the IP address is set in that case.
     pub peer: SocketAddr,
-    /// When it was first seen: after its beginning by up to the time between two looks.
+    /// When it was first seen: up to one scan interval after its beginning.
     pub first_seen: Duration,
-    /// Whether this host asked for the connection, as far as was seen: it was on the way when it was
-    /// looked at (or not), or its port is one that something listens on.
+    /// Whether this host opened the connection, if known: a scan saw it in SYN-SENT (or
+    /// SYN-RECEIVED), or its local port has a listener.
     pub dialled: Option<bool>,
-    /// Payload that this host's kernel received in order, bytes. One too many where the peer's FIN is
-    /// counted in it and [`Connection::fin_received`] does not know.
+    /// Payload that this host's kernel received in order, in bytes. One too many if the peer's FIN
+    /// is counted in it and [`Connection::fin_received`] is `None`.
     pub received: u64,
-    /// Whether the peer's FIN was received. The kernel counts it as one byte received, and in its last
-    /// word about a socket does not say whether: it is known here where the socket was looked at
-    /// after its FIN, or after all else had come.
+    /// Whether the peer's FIN was received. The kernel counts it as one byte received, and its last
+    /// report of a socket does not say whether it did: this is known if a scan saw the socket after
+    /// its FIN, or after all other bytes.
     pub fin_received: Option<bool>,
-    /// Payload received that no program read before the socket was closed, or has not read yet.
+    /// Payload received that the program did not read before it closed, or has not read yet.
     pub unread: u64,
-    /// When the first payload was received, known to half of the time between two looks.
+    /// When the first payload was received, known to half a scan interval.
     pub first_byte: Option<Duration>,
     /// When the last payload was received, known to a tick of the kernel's clock (1 to 10 ms).
     pub last_byte: Option<Duration>,
-    /// Payload received in tenths of a second, those with none left out: which tenth, from 0, and
-    /// bytes.
+    /// Payload received in each tenth of a second, without empty ones: the tenth's index, from 0,
+    /// and bytes.
     pub tenths: Vec<(usize, u64)>,
-    /// The kernel's last word of the connection.
+    /// The kernel's last `TCP_INFO` of the connection.
     pub info: Option<TcpInfo>,
-    /// Its words on the way.
+    /// Its samples.
     pub samples: Vec<Sample>,
-    /// The congestion control; `None` where the connection was over before it was looked at.
+    /// The congestion control; `None` if no scan saw the connection.
     pub congestion: Option<String>,
-    /// The buffers as they were last; `None` in the same case.
+    /// The buffers at the last scan; `None` in the same case.
     pub memory: Option<Memory>,
-    /// When the socket was gone: over, and closed by the program. Only then the figures are final.
+    /// When the kernel destroyed the socket, after its end and the program's close. Only then are
+    /// the figures final.
     pub ended: Option<Duration>,
-    /// Whether this host's program reset it (`SO_LINGER` of 0) or the connection was never made. The
-    /// kernel then forgets what it had counted: the figures are those of the last look.
+    /// Whether this host's program reset it (`SO_LINGER` of 0), or it was never established. The
+    /// kernel then forgets its counts: the figures are those of the last scan.
     pub aborted: bool,
-    /// Whether it was there when the kernel was last asked.
+    /// Whether the last scan saw it.
     pub open: bool,
 }
 
-/// The kernel's word of a connection at one time.
+/// A sample of a connection's `TCP_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sample {
@@ -62,7 +63,7 @@ pub struct Sample {
     pub at: Duration,
     /// `struct tcp_info`.
     pub info: TcpInfo,
-    /// The buffers then.
+    /// The buffers at that time.
     pub memory: Option<Memory>,
 }
 
@@ -77,15 +78,15 @@ impl Sample {
 }
 
 impl Connection {
-    /// Payload that was put on the wire, each byte counted once.
+    /// Payload sent, each byte counted once.
     #[must_use]
     pub fn sent(&self) -> Option<u64> {
         let (sent, again) = self.info?.bytes_sent.zip(self.info?.bytes_retrans)?;
         Some(sent.saturating_sub(again))
     }
 
-    /// What held its sending back, from one sample to the next, as far as the fill of its buffers tells:
-    /// whether the program waited for room is not known to others.
+    /// What limited its sending, from one sample to the next, as far as the fill of its buffers
+    /// shows: whether the program waited for buffer space is not visible from outside.
     #[must_use]
     pub fn limits(&self) -> Limits {
         let mut limits = Limits::default();
@@ -96,27 +97,26 @@ impl Connection {
         limits
     }
 
-    /// Whether what it counts is the whole of it so far: the kernel said so at the end, or the last
-    /// time that it was asked.
+    /// Whether its counts are complete: reported at its end, or at the last scan if it is open.
     #[must_use]
     pub fn is_final(&self) -> bool {
         !self.aborted && (self.ended.is_some() || self.open)
     }
 
-    /// Takes what has been learnt about the peer's FIN.
-    pub(super) fn settle_fin(&mut self, received: bool) {
+    /// Records whether the peer's FIN was received.
+    pub(super) fn set_fin_received(&mut self, received: bool) {
         if self.fin_received.replace(received).is_some() || !received {
             return;
         }
         self.received = self.received.saturating_sub(1);
-        // The FIN is the last that comes.
+        // The FIN comes last.
         if let Some((_, bytes)) = self.tenths.last_mut() {
             *bytes -= 1;
             if *bytes == 0 {
                 self.tenths.pop();
             }
         }
-        // If it was not read, it was still in the queue.
+        // An unread FIN was still in the receive queue.
         self.unread = self.unread.saturating_sub(1);
         if self.received == 0 {
             (self.first_byte, self.last_byte) = (None, None);
@@ -124,33 +124,33 @@ impl Connection {
     }
 }
 
-/// What there is to wait for.
+/// What a caller may wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pulse {
-    /// Connections that are there.
+pub(super) struct Activity {
+    /// Open connections.
     pub(super) open: usize,
-    /// One of them has something that is not acked.
+    /// Whether one of them has unacked bytes.
     pub(super) queued: bool,
-    /// When something last changed.
-    pub(super) moved: Duration,
-    /// The largest smoothed round trip among them.
+    /// When a count last changed.
+    pub(super) last_change: Duration,
+    /// The largest smoothed round-trip time among them.
     pub(super) rtt: Duration,
-    /// When the kernel was last asked, and how often it was.
-    pub(super) looked: Duration,
-    pub(super) looks: u64,
+    /// When the last scan was made, and how many.
+    pub(super) last_scan: Duration,
+    pub(super) scans: u64,
 }
 
 /// The connections of a host.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct Connections {
     entries: HashMap<u64, Entry>,
     listening: HashSet<u16>,
     /// Between two samples of a connection.
     every: Duration,
-    /// How many dumps were made, and the time of the last one.
-    looks: u64,
-    looked: Duration,
-    moved: Duration,
+    /// How many scans were made, and the time of the last one.
+    scans: u64,
+    last_scan: Duration,
+    last_change: Duration,
     samples: usize,
     left_out: u64,
 }
@@ -158,43 +158,43 @@ pub(super) struct Book {
 #[derive(Debug)]
 struct Entry {
     connection: Connection,
-    /// `tcpi_bytes_received` when there was certainly no FIN in it.
+    /// `tcpi_bytes_received` when it certainly included no FIN.
     without_fin: Option<u64>,
     queued: bool,
-    look: u64,
+    scan: u64,
 }
 
-impl Book {
+impl Connections {
     pub(super) fn new(every: Duration) -> Self {
         Self {
             entries: HashMap::new(),
             listening: HashSet::new(),
             every,
-            looks: 0,
-            looked: Duration::ZERO,
-            moved: Duration::ZERO,
+            scans: 0,
+            last_scan: Duration::ZERO,
+            last_change: Duration::ZERO,
             samples: 0,
             left_out: 0,
         }
     }
 
-    /// A dump: all that is there, `at` a time.
-    pub(super) fn look(&mut self, sockets: &[Socket], at: Duration) {
-        self.looks += 1;
+    /// Adds a scan: all sockets at a time.
+    pub(super) fn scan(&mut self, sockets: &[Socket], at: Duration) {
+        self.scans += 1;
         for socket in sockets {
             if socket.state == State::Listen {
                 self.listening.insert(socket.local.port());
             } else if let Some(info) = socket.info {
-                self.see(socket, info, at);
+                self.update(socket, info, at);
             }
-            // What is in TIME_WAIT has no figures, and its connection has been told of.
+            // A socket in TIME-WAIT has no figures, and its connection was reported already.
         }
-        self.looked = at;
+        self.last_scan = at;
     }
 
-    /// A socket that was destroyed.
+    /// Adds the report of a destroyed socket.
     pub(super) fn destroyed(&mut self, socket: &Socket, at: Duration) {
-        // What was never connected has no peer.
+        // A socket that was never connected has no peer.
         let forgotten = socket.peer.port() == 0;
         if forgotten && socket.peer.ip().is_unspecified() {
             return;
@@ -202,41 +202,46 @@ impl Book {
         let Some(info) = socket.info.filter(|_| !forgotten) else {
             return self.aborted(socket, at);
         };
-        self.see(socket, info, at);
+        self.update(socket, info, at);
         if let Some(entry) = self.entries.get_mut(&socket.cookie) {
             entry.connection.ended = Some(at);
             entry.queued = false;
         }
     }
 
-    /// What there is to wait for.
-    pub(super) fn pulse(&self) -> Pulse {
-        let mut pulse =
-            Pulse { moved: self.moved, looked: self.looked, looks: self.looks, ..Pulse::default() };
+    /// What a caller may wait for.
+    pub(super) fn activity(&self) -> Activity {
+        let mut activity = Activity {
+            last_change: self.last_change,
+            last_scan: self.last_scan,
+            scans: self.scans,
+            ..Activity::default()
+        };
         for entry in self.entries.values().filter(|entry| self.is_open(entry)) {
-            pulse.open += 1;
-            pulse.queued |= entry.queued;
+            activity.open += 1;
+            activity.queued |= entry.queued;
             let rtt = entry.connection.info.map_or(0, |info| info.rtt_us);
-            pulse.rtt = pulse.rtt.max(Duration::from_micros(rtt.into()));
+            activity.rtt = activity.rtt.max(Duration::from_micros(rtt.into()));
         }
-        pulse
+        activity
     }
 
-    /// Whether something is about to begin: there is no connection, or one that has carried nothing.
-    pub(super) fn awaits(&self) -> bool {
+    /// Whether a connection is about to begin: there is none, or one that has carried nothing.
+    pub(super) fn expects_connection(&self) -> bool {
         let mut open = self.entries.values().filter(|entry| self.is_open(entry)).peekable();
         let carried = |end: &Connection| end.received + end.sent().unwrap_or(0);
         open.peek().is_none() || open.any(|entry| carried(&entry.connection) == 0)
     }
 
-    /// All connections with other hosts, the earliest first, and how many there was no room for.
-    pub(super) fn close(mut self) -> (Vec<Connection>, u64) {
-        let looks = self.looks;
+    /// All connections with other hosts, the earliest first, and how many were left out at the
+    /// limit.
+    pub(super) fn into_connections(mut self) -> (Vec<Connection>, u64) {
+        let scans = self.scans;
         let entries = std::mem::take(&mut self.entries);
         let mut connections: Vec<Connection> = entries
             .into_values()
             .map(|entry| Connection {
-                open: entry.look == looks && entry.connection.ended.is_none(),
+                open: entry.scan == scans && entry.connection.ended.is_none(),
                 dialled: entry.connection.dialled.or_else(|| {
                     self.listening.contains(&entry.connection.local.port()).then_some(false)
                 }),
@@ -244,23 +249,23 @@ impl Book {
             })
             .collect();
         let ends: HashSet<_> = connections.iter().map(|each| (each.local, each.peer)).collect();
-        // Both ends of it are here: it did not leave the host.
+        // A connection with both ends here did not leave the host.
         connections.retain(|each| !ends.contains(&(each.peer, each.local)));
         connections.sort_by_key(|each| (each.first_seen, each.local, each.peer));
         (connections, self.left_out)
     }
 
     fn is_open(&self, entry: &Entry) -> bool {
-        entry.look == self.looks && entry.connection.ended.is_none()
+        entry.scan == self.scans && entry.connection.ended.is_none()
     }
 
-    fn see(&mut self, socket: &Socket, info: TcpInfo, at: Duration) {
-        let (looked, every, looks) = (self.looked, self.every, self.looks);
-        let room = self.samples < MOST_SAMPLES;
+    fn update(&mut self, socket: &Socket, info: TcpInfo, at: Duration) {
+        let (last_scan, every, scans) = (self.last_scan, self.every, self.scans);
+        let room = self.samples < MAX_SAMPLES;
         let Some(entry) = self.entry(socket, at) else { return };
-        entry.look = looks;
+        entry.scan = scans;
         let before = entry.connection.info.replace(info);
-        entry.count(socket, info, (looked, at));
+        entry.count(socket, info, (last_scan, at));
         let connection = &mut entry.connection;
         connection.memory = socket.memory.or(connection.memory);
         if socket.congestion.is_some() {
@@ -274,26 +279,26 @@ impl Book {
         self.samples += usize::from(sampled);
         let counts = |info: TcpInfo| (info.bytes_received, info.bytes_acked, info.bytes_sent);
         if before.map(counts) != Some(counts(info)) || info.state == State::Close {
-            self.moved = at;
+            self.last_change = at;
         }
     }
 
-    /// The kernel has forgotten the connection, and even half of its addresses.
+    /// The kernel reports an aborted socket without counts and with half of its addresses.
     fn aborted(&mut self, socket: &Socket, at: Duration) {
         if let Some(entry) = self.entry(socket, at) {
             entry.connection.aborted = true;
             entry.connection.ended = Some(at);
             entry.queued = false;
-            self.moved = at;
+            self.last_change = at;
         }
     }
 
-    /// The entry of a socket; `None` for one whose peer is this host, or when there is no room.
+    /// The entry of a socket; `None` if its peer is this host, or at the limit.
     fn entry(&mut self, socket: &Socket, at: Duration) -> Option<&mut Entry> {
         if socket.peer.ip().is_loopback() || socket.peer.ip() == socket.local.ip() {
             return None;
         }
-        let full = self.entries.len() >= MOST_CONNECTIONS;
+        let full = self.entries.len() >= MAX_CONNECTIONS;
         if full && !self.entries.contains_key(&socket.cookie) {
             self.left_out += 1;
             return None;
@@ -320,20 +325,20 @@ impl Book {
             },
             without_fin: None,
             queued: false,
-            look: 0,
+            scan: 0,
         };
         Some(self.entries.entry(socket.cookie).or_insert_with(new))
     }
 }
 
-/// A host can have no more with one port of another.
-const MOST_CONNECTIONS: usize = 65_536;
+/// A host can have no more connections with one port of another.
+const MAX_CONNECTIONS: usize = 65_536;
 /// A sample has some 250 bytes.
-const MOST_SAMPLES: usize = 200_000;
+const MAX_SAMPLES: usize = 200_000;
 
 impl Entry {
     /// Takes the counts of a look or of the end, `at` a time, after the look before that.
-    fn count(&mut self, socket: &Socket, info: TcpInfo, (looked, at): (Duration, Duration)) {
+    fn count(&mut self, socket: &Socket, info: TcpInfo, (last_scan, at): (Duration, Duration)) {
         let counted = info.bytes_received.unwrap_or(0);
         let fin = match socket.state {
             State::CloseWait | State::LastAck | State::Closing => Some(true),
@@ -364,9 +369,9 @@ impl Entry {
         }
         // Of payload alone: where a FIN was all that came, it is a time long ago.
         let last = at.saturating_sub(socket.since_data_received.unwrap_or_default());
-        let came = last.max(looked);
+        let came = last.max(last_scan);
         connection.last_byte = Some(connection.last_byte.map_or(last, |before| before.max(last)));
-        connection.first_byte.get_or_insert_with(|| looked + (came - looked) / 2);
+        connection.first_byte.get_or_insert_with(|| last_scan + (came - last_scan) / 2);
         let tenth = usize::try_from(came.as_millis() / 100).unwrap_or(usize::MAX);
         match connection.tenths.last_mut() {
             Some((each, bytes)) if *each >= tenth => *bytes += grown,
@@ -400,25 +405,28 @@ mod tests {
         Socket::parse(&bytes).unwrap()
     }
 
-    fn one(book: Book) -> Connection {
-        let (mut connections, left_out) = book.close();
+    fn one(connections: Connections) -> Connection {
+        let (mut connections, left_out) = connections.into_connections();
         assert_eq!((connections.len(), left_out), (1, 0));
         connections.remove(0)
     }
 
     #[test]
     fn a_connection_is_followed_to_its_end() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[], 10 * MS);
-        book.look(&[socket(1, 1, 0, 4)], 20 * MS);
-        book.look(&[socket(1, 1, 3000, 4)], 40 * MS);
-        book.look(&[socket(1, 1, 5000, 0)], 130 * MS);
-        let pulse = book.pulse();
-        assert_eq!((pulse.open, pulse.moved, pulse.looked), (1, 130 * MS, 130 * MS));
-        book.look(&[socket(8, 1, 5001, 30)], 160 * MS);
-        book.destroyed(&socket(7, 1, 5001, 200), 330 * MS);
-        assert_eq!(book.pulse().open, 0);
-        let seen = one(book);
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[], 10 * MS);
+        connections.scan(&[socket(1, 1, 0, 4)], 20 * MS);
+        connections.scan(&[socket(1, 1, 3000, 4)], 40 * MS);
+        connections.scan(&[socket(1, 1, 5000, 0)], 130 * MS);
+        let activity = connections.activity();
+        assert_eq!(
+            (activity.open, activity.last_change, activity.last_scan),
+            (1, 130 * MS, 130 * MS)
+        );
+        connections.scan(&[socket(8, 1, 5001, 30)], 160 * MS);
+        connections.destroyed(&socket(7, 1, 5001, 200), 330 * MS);
+        assert_eq!(connections.activity().open, 0);
+        let seen = one(connections);
         assert_eq!((seen.received, seen.fin_received), (5000, Some(true)));
         assert_eq!((seen.first_byte, seen.last_byte), (Some(28 * MS), Some(130 * MS)));
         assert_eq!(seen.tenths, [(0, 3000), (1, 2000)]);
@@ -430,49 +438,49 @@ mod tests {
 
     #[test]
     fn an_end_that_nobody_saw_leaves_the_fin_open() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[], 100 * MS);
-        book.destroyed(&socket(7, 1, 701, 20), 190 * MS);
-        let mut seen = one(book);
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[], 100 * MS);
+        connections.destroyed(&socket(7, 1, 701, 20), 190 * MS);
+        let mut seen = one(connections);
         assert_eq!((seen.received, seen.fin_received), (701, None));
         assert_eq!((seen.first_byte, seen.last_byte), (Some(135 * MS), Some(170 * MS)));
-        seen.settle_fin(true);
-        seen.settle_fin(true);
+        seen.set_fin_received(true);
+        seen.set_fin_received(true);
         assert_eq!((seen.received, seen.tenths, seen.unread), (700, vec![(1, 700)], 0));
     }
 
     #[test]
     fn a_fin_alone_is_no_payload() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(1, 1, 0, 3)], 10 * MS);
-        book.destroyed(&socket(7, 1, 1, 90), 100 * MS);
-        let mut seen = one(book);
-        seen.settle_fin(true);
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(1, 1, 0, 3)], 10 * MS);
+        connections.destroyed(&socket(7, 1, 1, 90), 100 * MS);
+        let mut seen = one(connections);
+        seen.set_fin_received(true);
         assert_eq!((seen.received, seen.first_byte, seen.last_byte), (0, None, None));
         assert_eq!(seen.tenths, []);
         // One that was reset has the same count before and after.
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(1, 1, 9, 3)], 10 * MS);
-        book.destroyed(&socket(7, 1, 9, 90), 100 * MS);
-        assert_eq!(one(book).fin_received, Some(false));
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(1, 1, 9, 3)], 10 * MS);
+        connections.destroyed(&socket(7, 1, 9, 90), 100 * MS);
+        assert_eq!(one(connections).fin_received, Some(false));
     }
 
     #[test]
     fn what_an_aborted_socket_has_forgotten_is_kept() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(1, 1, 9, 3)], 10 * MS);
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(1, 1, 9, 3)], 10 * MS);
         let mut forgotten = socket(7, 1, 0, u32::MAX);
         forgotten.local.set_ip("0.0.0.0".parse().unwrap());
         forgotten.peer.set_port(0);
-        book.destroyed(&forgotten, 20 * MS);
-        let seen = one(book);
+        connections.destroyed(&forgotten, 20 * MS);
+        let seen = one(connections);
         assert_eq!((seen.received, seen.local.port(), seen.peer.port()), (9, 51_201, 5201));
         assert!(seen.aborted && !seen.is_final());
     }
 
     #[test]
     fn what_does_not_leave_the_host_is_not_counted() {
-        let mut book = Book::new(100 * MS);
+        let mut connections = Connections::new(100 * MS);
         let mut loopback = socket(1, 1, 9, 3);
         loopback.peer.set_ip("127.0.0.1".parse().unwrap());
         let mut own = socket(1, 2, 9, 3);
@@ -483,19 +491,19 @@ mod tests {
         (there.local, there.peer) = (here.peer, here.local);
         let mut never = socket(7, 5, 0, 3);
         never.peer = "0.0.0.0:0".parse().unwrap();
-        book.look(&[loopback, own, here, there], 10 * MS);
-        book.destroyed(&never, 20 * MS);
-        assert_eq!(book.close(), (Vec::new(), 0));
+        connections.scan(&[loopback, own, here, there], 10 * MS);
+        connections.destroyed(&never, 20 * MS);
+        assert_eq!(connections.into_connections(), (Vec::new(), 0));
     }
 
     #[test]
     fn a_port_that_listens_is_not_dialled_from() {
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(10, 1, 0, 0), socket(1, 1, 0, 0)], MS);
-        assert_eq!(one(book).dialled, Some(false));
-        let mut book = Book::new(100 * MS);
-        book.look(&[socket(2, 1, 0, 0)], MS);
-        book.look(&[socket(1, 1, 0, 0)], 2 * MS);
-        assert_eq!(one(book).dialled, Some(true));
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(10, 1, 0, 0), socket(1, 1, 0, 0)], MS);
+        assert_eq!(one(connections).dialled, Some(false));
+        let mut connections = Connections::new(100 * MS);
+        connections.scan(&[socket(2, 1, 0, 0)], MS);
+        connections.scan(&[socket(1, 1, 0, 0)], 2 * MS);
+        assert_eq!(one(connections).dialled, Some(true));
     }
 }
