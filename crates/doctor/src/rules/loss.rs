@@ -260,7 +260,10 @@ impl Ends {
                 return Some(cause);
             }
         }
-        self.grown.explain(book, known, cause);
+        // What nobody is told of here must not be taken for explained.
+        if book.wants_socket(id) || is_somebodys(book, id) {
+            self.grown.explain(book, known, cause);
+        }
         Some(cause)
     }
 
@@ -306,6 +309,12 @@ impl Ends {
             self.explained.remove(&first);
         }
     }
+}
+
+/// Whether a process is known to hold or have held one end of a connection.
+fn is_somebodys(book: &Book, id: SocketId) -> bool {
+    let is_held = |known: &Known| !known.holders.is_empty();
+    book.socket(id).is_some_and(is_held) || book.other_end(id).is_some_and(is_held)
 }
 
 /// Whether a socket is, or was when it ended, past its handshake; also where nothing is known of it.

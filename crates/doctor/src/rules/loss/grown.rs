@@ -90,6 +90,10 @@ impl Grown {
     /// What the counters of a socket's namespace say of its end, if they grew about then. Where both ends
     /// are on this machine, and both had input, the one that had bytes under way is taken for the one that
     /// closed: a program that is reset goes on to read what had come.
+    ///
+    /// An end with input and nothing unacked is not taken for the closer if the other end, on the same
+    /// machine, may have closed with bytes unacked: that loss would be counted as explained, and reported
+    /// as harmless.
     pub(super) fn cause(&mut self, known: &Known, other: Option<&Known>) -> Option<Cause> {
         /// The end of a socket may be seen so much later than it was counted.
         const BEFORE_NS: u64 = 300_000_000;
@@ -111,11 +115,18 @@ impl Grown {
         };
         let has_left = numbers.unacked > 0;
         let has_input = |numbers: &Numbers| numbers.unread.is_some_and(|unread| unread > 0);
-        let is_others = !has_left
-            && other
-                .and_then(Numbers::of)
-                .is_some_and(|other| has_input(&other) && other.unacked > 0);
-        if has_input(&numbers) && !is_others && take(|grown| &mut grown.aborts_on_close) {
+        let has_closed_with_loss = |other: &Known| {
+            let other = Numbers::of(other);
+            other.is_some_and(|other| has_input(&other) && other.unacked > 0)
+        };
+        let may_be_others = !has_left
+            && match other {
+                // Only its last numbers are as good as ours, if ours are that.
+                Some(other) if has_last_numbers(known) && !has_last_numbers(other) => true,
+                Some(other) => has_closed_with_loss(other),
+                None => is_on_one_host(known),
+            };
+        if has_input(&numbers) && !may_be_others && take(|grown| &mut grown.aborts_on_close) {
             return Some(Cause::Unread);
         }
         if has_left && take(|grown| &mut grown.aborts_on_timeout) {
@@ -186,6 +197,18 @@ impl Grown {
         };
         self.all.iter().filter(|(network, _)| is_asked(network)).filter_map(of).collect()
     }
+}
+
+/// Whether the numbers of a socket are those of its end, not of a look before it.
+fn has_last_numbers(known: &Known) -> bool {
+    let of_end = || known.sample.as_ref().is_some_and(|(_, sample)| sample.state == State::Close);
+    known.last().is_some() || of_end()
+}
+
+/// Whether both addresses of a connection are of this machine, as far as they say it themselves.
+fn is_on_one_host(known: &Known) -> bool {
+    let (local, peer) = (known.socket.local.ip(), known.socket.peer.ip());
+    local == peer || peer.is_loopback()
 }
 
 /// The namespaces that programs which are asked about are in; `None`: all.

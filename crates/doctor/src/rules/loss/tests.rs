@@ -685,6 +685,78 @@ fn an_end_that_nobody_was_seen_with_is_told_where_the_other_is_asked_about() {
     assert_eq!(found(8), []);
 }
 
+/// A program closes with unread input and unacked bytes, and the table never showed that end, or showed it
+/// only before it wrote. The other end, which was reset, has unread input too, and nothing unacked.
+#[test]
+fn a_reset_end_is_not_taken_for_the_closer_whose_loss_was_not_seen() {
+    const SAME_HOST: &str = "192.0.2.1:80";
+    let found = |closer: Option<(State, (u32, u32))>| {
+        let mut story = Story::of_tier(Tier::Procfs, Scope::Process(7)).process(7, "a");
+        if let Some((state, queues)) = closer {
+            story = story.socket(1, (HERE, SAME_HOST), 7).after(200).sample(1, state, queues, true);
+        }
+        let story = story.socket(2, (SAME_HOST, HERE), 7).after(50).gone(1);
+        let counted = Counters {
+            network: NETWORK,
+            aborts_on_close: 1,
+            established_resets: 2,
+            ..Counters::default()
+        };
+        let story = story.sample(2, Close, (900_000, 0), false).gone(2).after(900);
+        let found = story.with(What::Counters(counted)).after(500).findings();
+        found.iter().map(of_code).collect::<Vec<_>>()
+    };
+    assert_eq!(found(None), [(110, Class::Loss, false, None)]);
+    assert_eq!(found(Some((Established, (0, 0)))), [(110, Class::Loss, false, None)]);
+    // With its last numbers the closer is known by what it left unacked.
+    assert_eq!(found(Some((Close, (11, 1_000_000)))), [(101, Class::Loss, false, Some(1_000_000))]);
+}
+
+/// Of a program's connection it may not be known that it was the program's.
+#[test]
+fn an_end_of_which_no_holder_is_known_does_not_explain_a_counter() {
+    let counted = Counters { network: NETWORK, aborts_on_close: 1, ..Counters::default() };
+    let finding = Story::of_tier(Tier::Procfs, Scope::Process(7))
+        .process(7, "a")
+        .socket_of_nobody(1, (HERE, THERE))
+        .sample(1, Close, (11, 5_000), false)
+        .gone(1)
+        .after(900)
+        .with(What::Counters(counted))
+        .after(500)
+        .finding();
+    assert_eq!(of_code(&finding), (110, Class::Loss, false, None));
+}
+
+/// The end that closed is known, and nothing that it wrote was lost.
+#[test]
+fn a_close_with_unread_input_and_all_acked_is_harmless_by_its_last_numbers() {
+    let counted = |resets| Counters {
+        network: NETWORK,
+        aborts_on_close: 1,
+        established_resets: resets,
+        ..Counters::default()
+    };
+    assert_eq!(
+        of_code(&vanished(counted(1), Some((6, 0))).finding()),
+        (101, Class::Note, true, Some(0))
+    );
+    let finding = Story::of_tier(Tier::Procfs, Scope::Machine)
+        .process(7, "a")
+        .socket(1, (HERE, "192.0.2.1:80"), 7)
+        .socket(2, ("192.0.2.1:80", HERE), 7)
+        .after(200)
+        .sample(1, Close, (6, 0), false)
+        .gone(1)
+        .sample(2, Close, (0, 0), false)
+        .gone(2)
+        .after(900)
+        .with(What::Counters(counted(2)))
+        .after(500)
+        .finding();
+    assert_eq!(of_code(&finding), (101, Class::Note, true, Some(0)));
+}
+
 /// A look at a connection's beginning shows nothing of what it wrote until its end.
 #[test]
 fn a_connection_looked_at_only_when_it_had_just_begun_is_not_called_harmless() {
