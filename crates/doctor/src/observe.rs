@@ -1,18 +1,18 @@
 //! Watching: from the highest tier that the rights and the kernel allow, down to tables of sockets.
 
 mod counters;
+mod idle;
 #[cfg(feature = "bpf")]
 mod kernel;
 #[cfg(not(feature = "bpf"))]
 #[path = "observe/kernel/without.rs"]
 mod kernel;
-mod ladder;
 mod networks;
-mod pace;
 mod processes;
-mod quiet;
 mod rows;
 mod tables;
+mod throttle;
+mod tiers;
 mod tracefs;
 
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ use lastbyte_host::Proc;
 use lastbyte_sys::{poll, process};
 
 use crate::event::{Began, Event, Scope, SocketId, Tier, What};
-use tables::{Tables, Tells};
+use tables::{Reports, Tables};
 
 /// What is to be watched, and how.
 #[derive(Clone, Debug)]
@@ -163,7 +163,7 @@ pub struct Observer {
     /// What is to be handed out next, or once nothing from before it can come any more.
     waiting: Vec<Event>,
     /// Room for the events of a turn, kept from one to the next.
-    room: Vec<Event>,
+    batch: Vec<Event>,
     /// Those that the source has told to be such; the tables do not say it.
     subflows: HashSet<SocketId>,
     tick_ns: u64,
@@ -188,14 +188,14 @@ impl Observer {
         // No source tells of anything earlier.
         let now_ns = process::monotonic_ns();
         let mut shortfalls = Vec::new();
-        let (tier, source) = ladder::climb_down(plan, roots, &mut shortfalls)?;
+        let (tier, source) = tiers::start_best(plan, roots, &mut shortfalls)?;
         if let Scope::Process(pid) = plan.scope
             && tier < Tier::Bpf
         {
             visible(pid, roots)?;
         }
-        let tells = Tells { changes: source.is_none(), ends: tier < Tier::Bpf };
-        let tables = Tables::start(plan, roots.proc(), tells)?;
+        let reports = Reports { changes: source.is_none(), ends: tier < Tier::Bpf };
+        let tables = Tables::start(plan, roots.proc(), reports)?;
         let began = Began {
             tier,
             kernel: roots.proc().kernel_release(),
@@ -214,7 +214,7 @@ impl Observer {
             tables,
             source,
             waiting: vec![Event { at_ns: now_ns, what: What::Began(began) }],
-            room: Vec::new(),
+            batch: Vec::new(),
             subflows: HashSet::new(),
             tick_ns: now_ns,
             window_ns: now_ns,
@@ -260,7 +260,10 @@ impl Observer {
     /// How often was looked so far.
     #[must_use]
     pub fn intervals(&self) -> Intervals {
-        Intervals { tables: self.tables.pace.interval(), holders: self.tables.holders.interval() }
+        Intervals {
+            tables: self.tables.throttle.interval(),
+            holders: self.tables.holders.interval(),
+        }
     }
 
     /// How many looks at tables of sockets there were.
@@ -282,12 +285,12 @@ impl Observer {
         self.wait(wait)?;
         let now_ns = process::monotonic_ns();
         let is_tick = now_ns >= self.tick_ns;
-        let mut events = std::mem::take(&mut self.room);
+        let mut events = std::mem::take(&mut self.batch);
         events.append(&mut self.waiting);
         if is_tick {
-            self.tables.look(now_ns, &mut |event| events.push(event));
+            self.tables.scan(now_ns, &mut |event| events.push(event));
         }
-        self.take_after_look(events, (now_ns, is_tick), each)
+        self.take_after_scan(events, (now_ns, is_tick), each)
     }
 
     /// Looks once more before the end of the watch, at everything and at once, and hands out all that came
@@ -298,21 +301,21 @@ impl Observer {
     pub fn take_last(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), ObserveError> {
         let now_ns = process::monotonic_ns();
         let mut events = std::mem::take(&mut self.waiting);
-        self.tables.look_last(now_ns, &mut |event| events.push(event));
-        let taken = self.take_after_look(events, (now_ns, true), each);
+        self.tables.scan_last(now_ns, &mut |event| events.push(event));
+        let taken = self.take_after_scan(events, (now_ns, true), each);
         self.waiting.drain(..).for_each(&mut *each);
-        self.tables.processes().tell_used(process::monotonic_ns(), each);
+        self.tables.processes().report_used(process::monotonic_ns(), each);
         taken
     }
 
-    fn take_after_look(
+    fn take_after_scan(
         &mut self,
         mut events: Vec<Event>,
         (now_ns, is_tick): (u64, bool),
         each: &mut dyn FnMut(Event),
     ) -> Result<(), ObserveError> {
-        /// More room than this, events, is given back.
-        const ROOM: usize = 4096;
+        /// More batch than this, events, is given back.
+        const MAX_BATCH: usize = 4096;
         let mut taken = Ok(());
         if let Some(source) = &mut self.source {
             // After the tables: all that came before what they say is there by now.
@@ -320,7 +323,7 @@ impl Observer {
         }
         self.mark_subflows(&mut events);
         if self.tier == Tier::Tracefs {
-            introduce_first(&mut events);
+            put_introductions_first(&mut events);
         }
         if self.source.is_some() {
             events.sort_by_key(|event| event.at_ns);
@@ -337,8 +340,8 @@ impl Observer {
                 self.waiting.push(event);
             }
         }
-        if events.capacity() <= ROOM {
-            self.room = events;
+        if events.capacity() <= MAX_BATCH {
+            self.batch = events;
         }
         taken
     }
@@ -346,12 +349,12 @@ impl Observer {
     /// What the source knows of a socket is said by the tables too.
     fn mark_subflows(&mut self, events: &mut [Event]) {
         /// So many are remembered; then those that are told anew.
-        const MOST: usize = 65_536;
+        const MAX_SUBFLOWS: usize = 65_536;
         for event in &*events {
             if let What::Socket(socket) = &event.what
                 && socket.subflow
             {
-                if self.subflows.len() >= MOST {
+                if self.subflows.len() >= MAX_SUBFLOWS {
                     self.subflows.clear();
                 }
                 self.subflows.insert(socket.id);
@@ -430,7 +433,7 @@ fn visible(pid: u32, roots: &Roots) -> Result<(), ObserveError> {
 }
 
 /// The tables know who is who only when they are looked at: after what was traced since the last time.
-fn introduce_first(events: &mut [Event]) {
+fn put_introductions_first(events: &mut [Event]) {
     let first = events.iter().map(|event| event.at_ns).min().unwrap_or_default();
     for event in events {
         if matches!(event.what, What::Process(_) | What::Socket(_) | What::Holds { .. }) {

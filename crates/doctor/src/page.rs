@@ -7,7 +7,7 @@ use crate::event::Scope;
 use crate::explain::explain;
 use crate::finding::{Class, Evidence, Finding};
 use crate::summary::Summary;
-use crate::words::{bytes, count, served};
+use crate::text::{bytes, count};
 
 /// The page. It stands alone: write it to a file that ends in `.html`. Names that programs gave
 /// themselves are shown without what would turn text around.
@@ -178,7 +178,7 @@ fn servers(summary: &Summary) -> Markup {
         @if !summary.served.is_empty() {
             h2 { "Servers" }
             @for one in &summary.served {
-                p { bdi { (one.name) } " [" (one.pid) "] " (served(one)) }
+                p { bdi { (one.name) } " [" (one.pid) "] " (one.sentence()) }
             }
         }
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::book::Served;
 use crate::event::{Precision, Scope, Tier};
+use crate::facts::Served;
 use crate::finding::{Class, Finding};
 use crate::rules::Doctor;
 
@@ -72,33 +72,33 @@ impl Summary {
         let times = |one: &Finding| one.times;
         let of_class =
             |class: Class| sum(&|one: &Finding| one.class == class && !one.harmless, &times);
-        let book = doctor.book();
+        let facts = doctor.facts();
         let losses = findings.iter().filter(|one| one.class == Class::Loss && !one.harmless);
         let precision = losses.map(Finding::precision).reduce(Precision::and).unwrap_or_default();
         let bytes_lost_precision = match precision {
             // What was not seen may be more.
-            Precision::Exact if !book.sees_each_loss() => Precision::AtLeast,
+            Precision::Exact if !facts.sees_each_loss() => Precision::AtLeast,
             precision => precision,
         };
         Self {
-            tier: book.tier(),
-            scope: book.scope(),
-            kernel: book.kernel().to_owned(),
+            tier: facts.tier(),
+            scope: facts.scope(),
+            kernel: facts.kernel().to_owned(),
             watched_s: watched.as_secs_f64(),
-            sockets: book.sockets().count() as u64,
+            sockets: facts.sockets().count() as u64,
             loss: of_class(Class::Loss),
             bytes_lost: sum(&|one| one.class == Class::Loss, &|one| one.bytes.unwrap_or(0)),
             bytes_lost_precision,
-            sees_each_loss: book.sees_each_loss(),
+            sees_each_loss: facts.sees_each_loss(),
             slow: of_class(Class::Slow),
             cpu: of_class(Class::Cpu),
             connect: of_class(Class::Connect),
             harmless: sum(&|one| one.harmless || one.class == Class::Note, &times),
-            dropped: book.dropped(),
+            dropped: facts.dropped(),
             looks: None,
-            unseen_connections: book.unseen_connections(),
+            unseen_connections: facts.unseen_connections(),
             looks_per_s: None,
-            served: book.served(),
+            served: facts.served(),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Summary {
 mod tests {
     use super::*;
     use crate::event::{Actor, Precision, What};
-    use crate::rules::story::Story;
+    use crate::story::Story;
 
     #[test]
     fn numbers_of_a_hostile_recording_do_not_overflow() {

@@ -179,10 +179,10 @@ impl Source for KernelSource {
             }
         }
         translator.end_unread(each);
-        translator.tell_exits(now_ns, sockets, each);
+        translator.report_exits(now_ns, sockets, each);
         if let Some(calls) = self.calls.as_mut().filter(|calls| calls.is_due(now_ns)) {
-            let room = &mut self.of_calls;
-            calls.fetch(now_ns, &mut |event| room.push(event));
+            let events = &mut self.of_calls;
+            calls.fetch(now_ns, &mut |event| events.push(event));
         }
         for mut event in self.of_calls.drain(..) {
             if let What::Ready(ready) = &mut event.what {
@@ -217,8 +217,8 @@ impl Source for KernelSource {
         let Some(calls) = &mut self.calls else { return };
         let now_ns = process::monotonic_ns();
         if calls.is_on() && !is_open {
-            let room = &mut self.of_calls;
-            calls.fetch(now_ns, &mut |event| room.push(event));
+            let events = &mut self.of_calls;
+            calls.fetch(now_ns, &mut |event| events.push(event));
         }
         if let Err(why) = calls.turn(is_open, now_ns) {
             self.lacks.push(why);
@@ -350,7 +350,7 @@ fn known_to(kernel: &Kernel, given: &Given) -> (Vec<Program>, Vec<(Program, Stri
     for program in SOCKETS {
         if kernel.arguments_at(program.1).is_none() {
             left.push((*program, format!("this kernel has no tracepoint {}", program.1)));
-        } else if program.1 == UNIX_TRACEPOINT && !given.knows_closes() {
+        } else if program.1 == UNIX_TRACEPOINT && !given.recognises_closes() {
             let why = "this kernel does not say which packets are thrown away by a close";
             left.push((*program, why.to_owned()));
         } else {
@@ -410,14 +410,14 @@ fn load_calls(
     roots: &Roots,
     lacks: &mut Vec<String>,
 ) -> Option<CallSource> {
-    let everybody = match plan.traced {
+    let all_processes = match plan.traced {
         Traced::Never => return None,
         Traced::Watched => false,
         Traced::Windows { .. } => true,
     };
     let loaded =
-        CallSource::load((objects, kernel), sockets, everybody, roots).and_then(|mut calls| {
-            if !everybody {
+        CallSource::load((objects, kernel), sockets, all_processes, roots).and_then(|mut calls| {
+            if !all_processes {
                 calls.turn(true, process::monotonic_ns())?;
             }
             Ok(calls)
@@ -459,7 +459,7 @@ impl Given {
     }
 
     /// Whether a packet that is thrown away with its socket can be told from others.
-    fn knows_closes(&self) -> bool {
+    fn recognises_closes(&self) -> bool {
         self.socket_close.is_some() || self.unix_release.is_some()
     }
 
@@ -540,7 +540,7 @@ impl Translator {
         }
         // Nobody is asked about a process that has only just ended.
         if record.pid() != 0 && record.names_process() {
-            self.programs.tell(record, sockets, each);
+            self.programs.report(record, sockets, each);
         }
         let Some(what) = self.what(record, sockets, each) else { return };
         each(Event { at_ns, what });
@@ -549,7 +549,7 @@ impl Translator {
     fn what(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) -> Option<What> {
         let (at_ns, socket) = (record.at_ns(), SocketId(record.socket()));
         Some(match record.kind() {
-            record::SOCKET => What::Socket(told_socket(record)?),
+            record::SOCKET => What::Socket(socket_of(record)?),
             record::HOLDS if self.is_port => {
                 // Whoever holds such a socket is asked about.
                 let _ = sockets.write("watched", &record.pid().to_ne_bytes(), &[1]);
@@ -587,7 +587,7 @@ impl Translator {
                 return None;
             }
             record::FORK | record::EXEC => {
-                self.programs.tell_new(record, sockets, each);
+                self.programs.report_new(record, sockets, each);
                 return None;
             }
             record::EXIT => {
@@ -637,7 +637,7 @@ impl Translator {
     }
 
     /// Tells of processes that have ended, if anything was told of them before.
-    fn tell_exits(&mut self, now_ns: u64, sockets: &Loaded, each: Each<'_>) {
+    fn report_exits(&mut self, now_ns: u64, sockets: &Loaded, each: Each<'_>) {
         while let Some((at_ns, pid, ending)) = self.exits.front().copied() {
             if at_ns + EXIT_DELAY_NS > now_ns {
                 return;
@@ -652,7 +652,7 @@ impl Translator {
     }
 }
 
-fn told_socket(record: &Record<'_>) -> Option<Socket> {
+fn socket_of(record: &Record<'_>) -> Option<Socket> {
     let (local, peer, mapped) = record.addresses()?;
     Some(Socket {
         id: SocketId(record.socket()),
@@ -697,7 +697,7 @@ mod tests {
             reset_has_reason: true,
             unix_release: None,
         };
-        assert!(new.knows_closes() && new.lack().is_none());
+        assert!(new.recognises_closes() && new.lack().is_none());
         let words = |given: &Given| {
             let bytes = given.bytes();
             let number = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|next| bytes[at + next]));
@@ -707,8 +707,8 @@ mod tests {
         // As Linux 6.1.
         let code = Some(0x4000..0x4123);
         let old = Given { socket_close: None, reset_has_reason: false, unix_release: code, ..new };
-        assert!(old.knows_closes() && old.lack().unwrap().contains("Linux 6.10"));
+        assert!(old.recognises_closes() && old.lack().unwrap().contains("Linux 6.10"));
         assert_eq!(words(&old), [2, 443, u32::MAX, 0, 0x4000, 0x123]);
-        assert!(!Given { unix_release: None, ..old }.knows_closes());
+        assert!(!Given { unix_release: None, ..old }.recognises_closes());
     }
 }

@@ -11,13 +11,13 @@ use lastbyte_host::namespace::named;
 use lastbyte_sys::sock_diag::{Destroyed, Dump};
 
 use super::counters;
-use super::quiet::Quiet;
+use super::idle::IdleCheck;
 use crate::event::{self, Counters};
 
 /// So many namespaces are looked into, at most.
-const MOST: usize = 256;
+const MAX_OPEN: usize = 256;
 /// What a buffer for sockets that end may hold, bytes.
-const BUFFER: i32 = 1 << 20;
+const RECEIVE_BUFFER: i32 = 1 << 20;
 
 /// The namespaces that are looked into, by their inode numbers.
 #[derive(Debug, Default)]
@@ -26,11 +26,11 @@ pub(super) struct Networks {
     /// Such that cannot be, and why.
     pub(super) refused: BTreeMap<u64, String>,
     /// Of those the counters, which anybody may read through a process that is in there.
-    from_outside: BTreeMap<u64, Counting>,
+    from_outside: BTreeMap<u64, CounterFiles>,
     /// What the counters of those say that are not looked into any more, and that nobody was told of yet.
-    parting: Vec<Counters>,
+    departed: Vec<Counters>,
     /// Those that were opened, or are counted from outside, and are not told of yet.
-    fresh: Vec<event::Network>,
+    opened: Vec<event::Network>,
     /// Those that there were when the observer began: what a later one has counted, it has since.
     before: BTreeSet<u64>,
     /// Where `run/netns` lies.
@@ -44,16 +44,16 @@ pub(super) struct Network {
     pub(super) dump: Dump,
     /// Is told of sockets that end, where that is allowed.
     pub(super) destroyed: Option<Destroyed>,
-    may_hear: bool,
-    counting: Option<Counting>,
-    pub(super) quiet: Quiet,
+    may_receive_ends: bool,
+    counter_files: Option<CounterFiles>,
+    pub(super) idle_check: IdleCheck,
     /// It is the observer's own, which stays.
     is_own: bool,
 }
 
 /// The counters of one, as they were when they were read last.
 #[derive(Debug)]
-struct Counting {
+struct CounterFiles {
     inode: u64,
     /// `netstat` and `snmp`.
     files: [File; 2],
@@ -70,32 +70,32 @@ impl Networks {
     ///
     /// # Errors
     /// As [`Dump::open`].
-    pub(super) fn open_own(&mut self, hears_ends: bool) -> io::Result<()> {
-        let network = Network::open(NetworkNamespace::current()?, hears_ends)?;
+    pub(super) fn open_own(&mut self, receives_ends: bool) -> io::Result<()> {
+        let network = Network::open(NetworkNamespace::current()?, receives_ends)?;
         let inode = network.namespace.inode();
-        self.note_fresh(inode, &named(&self.root), true);
+        self.note_opened(inode, &named(&self.root), true);
         self.open.insert(inode, Network { is_own: true, ..network });
         Ok(())
     }
 
     /// Whether the kernel does not tell us of sockets that end.
-    pub(super) fn are_deaf(&self) -> bool {
-        self.open.values().any(|network| !network.may_hear)
+    pub(super) fn miss_ends(&self) -> bool {
+        self.open.values().any(|network| !network.may_receive_ends)
     }
 
     /// Those that were opened since the last call.
-    pub(super) fn take_fresh(&mut self) -> Vec<event::Network> {
-        std::mem::take(&mut self.fresh)
+    pub(super) fn take_opened(&mut self) -> Vec<event::Network> {
+        std::mem::take(&mut self.opened)
     }
 
-    fn note_fresh(&mut self, inode: u64, named: &BTreeMap<u64, PathBuf>, is_own: bool) {
+    fn note_opened(&mut self, inode: u64, named: &BTreeMap<u64, PathBuf>, is_own: bool) {
         let name = named.get(&inode).and_then(|path| path.file_name());
         let name = name.map(|name| name.to_string_lossy().into_owned());
-        self.fresh.push(event::Network { inode, name, is_own });
+        self.opened.push(event::Network { inode, name, is_own });
     }
 
     /// Looks into those that are `wanted`, by the file that stands for each, and no more into others.
-    pub(super) fn want(&mut self, wanted: &BTreeMap<u64, PathBuf>, hears_ends: bool) {
+    pub(super) fn open_wanted(&mut self, wanted: &BTreeMap<u64, PathBuf>, receives_ends: bool) {
         self.leave(wanted);
         let is_known =
             |inode: &u64| self.open.contains_key(inode) || self.refused.contains_key(inode);
@@ -107,17 +107,18 @@ impl Networks {
             if self.open.contains_key(inode) || self.refused.contains_key(inode) {
                 continue;
             }
-            if self.open.len() + self.from_outside.len() >= MOST {
-                let why = format!("more than {MOST} network namespaces are not looked into");
+            if self.open.len() + self.from_outside.len() >= MAX_OPEN {
+                let why = format!("more than {MAX_OPEN} network namespaces are not looked into");
                 self.refused.insert(*inode, why);
                 continue;
             }
             let opened = NetworkNamespace::open(path);
-            match opened.and_then(|namespace| Network::open(namespace, hears_ends)) {
+            match opened.and_then(|namespace| Network::open(namespace, receives_ends)) {
                 Ok(mut network) => {
                     let inode = network.namespace.inode();
-                    self.note_fresh(inode, &named, false);
-                    network.counting = network.counting.map(|counting| self.whole(counting));
+                    self.note_opened(inode, &named, false);
+                    network.counter_files =
+                        network.counter_files.map(|counter_files| self.since_start(counter_files));
                     self.open.insert(inode, network);
                 }
                 // It has gone meanwhile, with its process.
@@ -134,10 +135,10 @@ impl Networks {
         (path, named): (&Path, &BTreeMap<u64, PathBuf>),
         error: &io::Error,
     ) {
-        let left = match counting_of(inode, path) {
-            Some(Ok(counting)) => {
-                self.note_fresh(inode, named, false);
-                self.from_outside.insert(inode, self.whole(counting));
+        let left = match counter_files_of(inode, path) {
+            Some(Ok(counter_files)) => {
+                self.note_opened(inode, named, false);
+                self.from_outside.insert(inode, self.since_start(counter_files));
                 "of it only the counters are read"
             }
             // Who was in there has gone meanwhile: the next look may have another one.
@@ -149,13 +150,14 @@ impl Networks {
     }
 
     /// With all that was counted since the observer began.
-    fn whole(&self, counting: Counting) -> Counting {
-        let inode = counting.inode;
+    fn since_start(&self, counter_files: CounterFiles) -> CounterFiles {
+        let inode = counter_files.inode;
         match self.before.contains(&inode) {
-            true => counting,
-            false => {
-                Counting { last: Counters { network: inode, ..Counters::default() }, ..counting }
-            }
+            true => counter_files,
+            false => CounterFiles {
+                last: Counters { network: inode, ..Counters::default() },
+                ..counter_files
+            },
         }
     }
 
@@ -167,45 +169,45 @@ impl Networks {
         let left: Vec<u64> =
             known.filter(is_left).filter(|inode| !is_own(inode)).copied().collect();
         for inode in left {
-            let network = self.open.remove(&inode).and_then(|network| network.counting);
-            let counting = network.or_else(|| self.from_outside.remove(&inode));
-            self.parting.extend(counting.and_then(|mut counting| counting.grown()));
+            let network = self.open.remove(&inode).and_then(|network| network.counter_files);
+            let counter_files = network.or_else(|| self.from_outside.remove(&inode));
+            self.departed.extend(counter_files.and_then(|mut counter_files| counter_files.grown()));
             self.refused.remove(&inode);
         }
     }
 
     /// By how much the counters of each have grown since they were read last.
     pub(super) fn counters(&mut self) -> Vec<Counters> {
-        let open = self.open.values_mut().filter_map(|network| network.counting.as_mut());
-        open.chain(self.from_outside.values_mut()).filter_map(Counting::grown).collect()
+        let open = self.open.values_mut().filter_map(|network| network.counter_files.as_mut());
+        open.chain(self.from_outside.values_mut()).filter_map(CounterFiles::grown).collect()
     }
 
     /// What those have counted that were left since the last call.
-    pub(super) fn take_parting(&mut self) -> Vec<Counters> {
-        std::mem::take(&mut self.parting)
+    pub(super) fn take_departed(&mut self) -> Vec<Counters> {
+        std::mem::take(&mut self.departed)
     }
 }
 
 /// The counters of the namespace of a process or thread, by its `ns/net`; `None` for another file, such as those
 /// that have a name.
-fn counting_of(inode: u64, path: &Path) -> Option<io::Result<Counting>> {
+fn counter_files_of(inode: u64, path: &Path) -> Option<io::Result<CounterFiles>> {
     let of_whom = path.parent().filter(|_| path.ends_with("ns/net"))?;
-    Some(Counting::open(inode, &of_whom.with_file_name("net")))
+    Some(CounterFiles::open(inode, &of_whom.with_file_name("net")))
 }
 
 impl Network {
     /// Opens from within what is asked in there.
-    fn open(namespace: NetworkNamespace, hears_ends: bool) -> io::Result<Self> {
+    fn open(namespace: NetworkNamespace, receives_ends: bool) -> io::Result<Self> {
         let inode = namespace.inode();
         let open = || -> io::Result<_> {
-            let destroyed = if hears_ends { Destroyed::open(BUFFER).ok() } else { None };
-            let counting = Counting::open(inode, Path::new(OF_THIS_THREAD)).ok();
-            Ok((Dump::open()?, destroyed, counting, Quiet::open()))
+            let destroyed = if receives_ends { Destroyed::open(RECEIVE_BUFFER).ok() } else { None };
+            let counter_files = CounterFiles::open(inode, Path::new(OF_THIS_THREAD)).ok();
+            Ok((Dump::open()?, destroyed, counter_files, IdleCheck::open()))
         };
-        let (dump, destroyed, counting, quiet) = namespace.run(open)??;
-        let may_hear = destroyed.is_some() || !hears_ends;
+        let (dump, destroyed, counter_files, idle_check) = namespace.run(open)??;
+        let may_receive_ends = destroyed.is_some() || !receives_ends;
         let is_own = false;
-        Ok(Self { namespace, dump, destroyed, may_hear, counting, quiet, is_own })
+        Ok(Self { namespace, dump, destroyed, may_receive_ends, counter_files, idle_check, is_own })
     }
 
     /// Does something in it.
@@ -215,17 +217,17 @@ impl Network {
     }
 
     /// Listens to ends again, after that was given up.
-    pub(super) fn hear_ends(&mut self) {
-        if self.destroyed.is_none() && self.may_hear {
+    pub(super) fn receive_ends(&mut self) {
+        if self.destroyed.is_none() && self.may_receive_ends {
             let destroyed =
-                self.namespace.run(|| Destroyed::open(BUFFER)).and_then(|opened| opened);
-            self.may_hear = destroyed.is_ok();
+                self.namespace.run(|| Destroyed::open(RECEIVE_BUFFER)).and_then(|opened| opened);
+            self.may_receive_ends = destroyed.is_ok();
             self.destroyed = destroyed.ok();
         }
     }
 }
 
-impl Counting {
+impl CounterFiles {
     /// Begins to count. `net`: the folder of a process or thread that is in the namespace (`proc_pid_net(5)`).
     fn open(inode: u64, net: &Path) -> io::Result<Self> {
         let files = [open(net, "netstat")?, open(net, "snmp")?];

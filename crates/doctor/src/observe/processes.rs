@@ -19,28 +19,28 @@ const BUSY_PERCENT: u64 = 20;
 /// A tick of `/proc`'s clock (`USER_HZ`), nanoseconds.
 const TICK_NS: u64 = 10_000_000;
 /// So many threads of one process are looked at, at most.
-const MOST_THREADS: usize = 256;
+const MAX_THREADS: usize = 256;
 /// So many bytes of a command line are told, at most.
-const LONGEST_COMMAND: usize = 256;
+const MAX_COMMAND_BYTES: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Processes {
     proc: Proc,
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, KnownProcess>,
     /// Watched ones that were lately found to have ended.
-    ended: BTreeMap<u32, Past>,
+    ended: BTreeMap<u32, EndedProcess>,
     /// Whether ends are told of; otherwise a higher tier does.
-    tells_ends: bool,
+    reports_ends: bool,
     sees_all: bool,
     second_ns: u64,
 }
 
 /// A watched process that has ended.
 #[derive(Debug)]
-struct Past {
+struct EndedProcess {
     /// When that was found, and as of when it was told.
     found_ns: u64,
-    told_ns: u64,
+    reported_ns: u64,
     ending: Ending,
     /// As last told.
     process: Process,
@@ -49,7 +49,7 @@ struct Past {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownProcess {
     /// As last told.
     process: Process,
     stat: Stat,
@@ -62,21 +62,21 @@ struct Known {
     /// Of its processor time, what was before it was watched or is told of: outside and in the kernel.
     used: (u64, u64),
     /// Whether it was told that this is measured, even if it is nothing yet.
-    is_reckoned: bool,
+    is_measured: bool,
     /// Of the second before: when, and of each thread its processor time.
     at_ns: u64,
     threads: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Processes {
-    pub(super) fn new(proc: Proc, tells_ends: bool) -> Self {
+    pub(super) fn new(proc: Proc, reports_ends: bool) -> Self {
         let has = process::effective_capabilities().unwrap_or_default();
         let sees_all = has & CAP_SYS_PTRACE != 0;
         Self {
             proc,
             known: BTreeMap::new(),
             ended: BTreeMap::new(),
-            tells_ends,
+            reports_ends,
             sees_all,
             second_ns: 0,
         }
@@ -84,7 +84,7 @@ impl Processes {
 
     /// Tells of a process and follows what it starts.
     pub(super) fn watch(&mut self, pid: u32, now_ns: u64, each: Each<'_>) {
-        if self.tell(pid, now_ns, each)
+        if self.report(pid, now_ns, each)
             && let Some(known) = self.known.get_mut(&pid)
         {
             known.is_watched = true;
@@ -103,9 +103,9 @@ impl Processes {
         let network = parent.and_then(|parent| parent.network);
         let process = Process { network, ..process };
         each(Event { at_ns: now_ns, what: What::Process(process.clone()) });
-        let past = Past {
+        let past = EndedProcess {
             found_ns: process::monotonic_ns(),
-            told_ns: u64::MAX,
+            reported_ns: u64::MAX,
             ending: Ending::Unknown,
             process,
             is_over: false,
@@ -116,7 +116,7 @@ impl Processes {
     /// By this name a process has ended: it may have run other programs since it was looked at.
     pub(super) fn name_at_end(&mut self, pid: u32, name: &str, at_ns: u64, each: Each<'_>) {
         let known = self.known.get_mut(&pid).map(|known| &mut known.process);
-        let past = self.ended.get_mut(&pid).filter(|past| at_ns <= past.told_ns);
+        let past = self.ended.get_mut(&pid).filter(|past| at_ns <= past.reported_ns);
         let (known, is_over) = match (known, past) {
             (Some(known), _) => (known, None),
             (None, Some(past)) => (&mut past.process, Some(&mut past.is_over)),
@@ -128,26 +128,26 @@ impl Processes {
         }
         if let Some(is_over) = is_over
             && !std::mem::replace(is_over, true)
-            && self.tells_ends
+            && self.reports_ends
         {
             each(Event { at_ns, what: What::Exited { pid, ending: Ending::Unknown } });
         }
     }
 
     /// Tells of a process, unless that was done. Returns whether it was told of.
-    pub(super) fn tell(&mut self, pid: u32, now_ns: u64, each: Each<'_>) -> bool {
+    pub(super) fn report(&mut self, pid: u32, now_ns: u64, each: Each<'_>) -> bool {
         if self.known.contains_key(&pid) {
             return true;
         }
         // A watched one was told of, though it has ended since.
         let Some(stat) = self.proc.stat(pid) else { return self.ended.contains_key(&pid) };
         let process = process_of(&self.proc, pid, &stat);
-        let known = Known {
+        let known = KnownProcess {
             process: process.clone(),
             since_ns: now_ns,
             networks: process.network.map(|network| (network, pid)).into_iter().collect(),
             used: (stat.user, stat.system),
-            is_reckoned: false,
+            is_measured: false,
             stat,
             is_watched: false,
             at_ns: 0,
@@ -199,7 +199,7 @@ impl Processes {
     }
 
     /// Looks who has ended, who runs another program, and whom the watched ones have started.
-    pub(super) fn look(&mut self, now_ns: u64, each: Each<'_>) {
+    pub(super) fn scan(&mut self, now_ns: u64, each: Each<'_>) {
         let is_second = now_ns >= self.second_ns + SECOND_NS;
         if is_second {
             self.second_ns = now_ns;
@@ -208,14 +208,14 @@ impl Processes {
         let pids: Vec<u32> = self.known.keys().copied().collect();
         for pid in pids {
             let is_watched = self.is_watched(pid);
-            let is_there = !(is_watched || is_second) || self.look_at(pid, now_ns, each);
+            let is_there = !(is_watched || is_second) || self.scan_process(pid, now_ns, each);
             if is_second && is_there {
                 self.measure(pid, now_ns, each);
             }
             if is_there && (is_second || self.is_young(pid, now_ns)) {
                 self.find_networks(pid);
                 if let Some(known) = self.known.get_mut(&pid) {
-                    known.tell_used(pid, now_ns, each);
+                    known.report_used(pid, now_ns, each);
                 }
             }
             if is_watched {
@@ -225,16 +225,16 @@ impl Processes {
     }
 
     /// Tells what all of them have used until now.
-    pub(super) fn tell_used(&mut self, now_ns: u64, each: Each<'_>) {
+    pub(super) fn report_used(&mut self, now_ns: u64, each: Each<'_>) {
         for (pid, known) in &mut self.known {
             let stat = self.proc.stat(*pid).filter(|stat| stat.start == known.stat.start);
             known.stat = stat.unwrap_or_else(|| known.stat.clone());
-            known.tell_used(*pid, now_ns, each);
+            known.report_used(*pid, now_ns, each);
         }
     }
 
     /// Returns whether it is still there.
-    fn look_at(&mut self, pid: u32, now_ns: u64, each: Each<'_>) -> bool {
+    fn scan_process(&mut self, pid: u32, now_ns: u64, each: Each<'_>) -> bool {
         let stat = self.proc.stat(pid);
         let Some(known) = self.known.get_mut(&pid) else { return false };
         let is_same = stat.as_ref().is_some_and(|stat| stat.start == known.stat.start);
@@ -253,14 +253,14 @@ impl Processes {
                 let ending = ended.as_ref().map_or(Ending::Unknown, |stat| ending(stat, own));
                 // One that nobody has waited for still says what it used in all.
                 known.stat = ended.unwrap_or_else(|| known.stat.clone());
-                known.tell_used(pid, now_ns, each);
+                known.report_used(pid, now_ns, each);
                 if let Some(known) = self.known.remove(&pid).filter(|known| known.is_watched) {
-                    let (found_ns, told_ns) = (process::monotonic_ns(), now_ns);
+                    let (found_ns, reported_ns) = (process::monotonic_ns(), now_ns);
                     let (process, is_over) = (known.process, true);
-                    let past = Past { found_ns, told_ns, ending, process, is_over };
+                    let past = EndedProcess { found_ns, reported_ns, ending, process, is_over };
                     self.ended.insert(pid, past);
                 }
-                if self.tells_ends {
+                if self.reports_ends {
                     each(Event { at_ns: now_ns, what: What::Exited { pid, ending } });
                 }
                 false
@@ -286,7 +286,7 @@ impl Processes {
 
     /// Watches what a watched process has started.
     fn follow(&mut self, pid: u32, is_second: bool, now_ns: u64, each: Each<'_>) {
-        let most = if is_second { MOST_THREADS } else { THREADS_AT_ONCE };
+        let most = if is_second { MAX_THREADS } else { THREADS_AT_ONCE };
         let threads = self.proc.threads(pid);
         let mut says = threads.is_empty();
         for tid in threads.into_iter().take(most) {
@@ -335,7 +335,7 @@ impl Processes {
             return;
         }
         let mut threads = BTreeMap::from([(0, whole)]);
-        for tid in self.proc.threads(pid).into_iter().take(MOST_THREADS) {
+        for tid in self.proc.threads(pid).into_iter().take(MAX_THREADS) {
             let Some(stat) = self.proc.thread_stat(pid, tid) else { continue };
             threads.insert(tid, (stat.user, stat.system));
             let Some(before) = known.threads.get(&tid) else { continue };
@@ -351,14 +351,14 @@ impl Processes {
     }
 }
 
-impl Known {
+impl KnownProcess {
     /// Tells what it has used since that was told last, by its last `stat`.
-    fn tell_used(&mut self, pid: u32, at_ns: u64, each: Each<'_>) {
+    fn report_used(&mut self, pid: u32, at_ns: u64, each: Each<'_>) {
         let now = (self.stat.user, self.stat.system);
         let before = std::mem::replace(&mut self.used, now);
         let user_ns = now.0.saturating_sub(before.0) * TICK_NS;
         let system_ns = now.1.saturating_sub(before.1) * TICK_NS;
-        let is_first = !std::mem::replace(&mut self.is_reckoned, true);
+        let is_first = !std::mem::replace(&mut self.is_measured, true);
         if is_first || user_ns + system_ns > 0 {
             each(Event { at_ns, what: What::Used(Used { pid, user_ns, system_ns }) });
         }
@@ -373,7 +373,7 @@ pub(super) fn process_of(proc: &Proc, pid: u32, stat: &Stat) -> Process {
         pid,
         parent: stat.parent,
         name: stat.name.clone(),
-        command: proc.command(pid, LONGEST_COMMAND),
+        command: proc.command(pid, MAX_COMMAND_BYTES),
         user: proc.user(pid),
         network: proc.network(pid, pid).ok(),
         container: container.map(|container| container.id),

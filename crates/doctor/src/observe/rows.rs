@@ -6,29 +6,29 @@ use std::net::SocketAddr;
 use lastbyte_core::diag;
 use lastbyte_core::sample::{Progress, State};
 
+use crate::address_pair::AddressPair;
 use crate::event::{Info, Role, Sample, Socket, SocketId};
-use crate::pair::Pair;
 
 /// So many sockets at most; of others nothing is told but that they are there.
-const MOST: usize = 200_000;
+const MAX_ROWS: usize = 200_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     /// In boxes: half of the map's places are empty.
     pub(super) all: HashMap<SocketId, Box<Row>>,
     by_inode: HashMap<u32, SocketId>,
-    by_addresses: HashMap<Pair, SocketId>,
+    by_addresses: HashMap<AddressPair, SocketId>,
     /// Listening ones, by their port.
     listening: HashMap<u16, Vec<SocketId>>,
     /// Whether there is one that a program has, it is not known which.
     pub(super) has_unsearched: bool,
     /// Those that went at the last look or the one before, for whoever hears of them later.
-    pub(super) buried: HashMap<(SocketAddr, SocketAddr), Buried>,
+    pub(super) removed: HashMap<(SocketAddr, SocketAddr), RemovedRow>,
 }
 
 /// One that is gone.
 #[derive(Debug)]
-pub(super) struct Buried {
+pub(super) struct RemovedRow {
     pub(super) row: Box<Row>,
     /// Its last numbers, if they are still to be told.
     pub(super) last: Option<Sample>,
@@ -44,7 +44,7 @@ pub(super) struct Row {
     /// The look that saw it last.
     pub(super) round: u32,
     /// What it is asked about.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
     pub(super) holders: Vec<(u32, Option<i32>)>,
     pub(super) moved: Moved,
     pub(super) sampled_ns: u64,
@@ -84,7 +84,7 @@ impl Moved {
 
 impl Rows {
     pub(super) fn is_full(&self) -> bool {
-        self.all.len() >= MOST
+        self.all.len() >= MAX_ROWS
     }
 
     pub(super) fn add(&mut self, row: Row) {
@@ -96,7 +96,7 @@ impl Rows {
         if row.state == State::Listen {
             self.listening.entry(row.socket.local.port()).or_default().push(id);
         } else {
-            self.by_addresses.insert(Pair::of(row.socket.local, row.socket.peer), id);
+            self.by_addresses.insert(AddressPair::of(row.socket.local, row.socket.peer), id);
         }
         self.all.insert(id, Box::new(row));
     }
@@ -106,7 +106,7 @@ impl Rows {
         if self.by_inode.get(&row.inode) == Some(&id) {
             self.by_inode.remove(&row.inode);
         }
-        let addresses = Pair::of(row.socket.local, row.socket.peer);
+        let addresses = AddressPair::of(row.socket.local, row.socket.peer);
         if self.by_addresses.get(&addresses) == Some(&id) {
             self.by_addresses.remove(&addresses);
         }
@@ -137,7 +137,7 @@ impl Rows {
     }
 
     pub(super) fn at(&self, local: SocketAddr, peer: SocketAddr) -> Option<SocketId> {
-        self.by_addresses.get(&Pair::of(local, peer)).copied()
+        self.by_addresses.get(&AddressPair::of(local, peer)).copied()
     }
 
     pub(super) fn other_end(&self, socket: &Socket) -> Option<&Row> {

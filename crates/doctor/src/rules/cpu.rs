@@ -9,11 +9,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Rule, say};
-use crate::book::Book;
+use super::{Rule, figures};
 use crate::event::{Calls, Event, Io, Ready, SocketId, What};
+use crate::facts::Facts;
 use crate::finding::{Class, Code, Evidence, Finding};
-use crate::words;
+use crate::text;
 
 /// Calls that came to nothing, a second: a loop that waits for nothing does 100,000 and more, one that
 /// is told of each packet too early some hundreds.
@@ -57,8 +57,8 @@ struct Cpu {
 }
 
 impl Rule for Cpu {
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
-        let now = Now { at_ns: event.at_ns, book };
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>) {
+        let now = Now { at_ns: event.at_ns, facts };
         match &event.what {
             What::Ready(ready) => found.extend(self.ready(&now, ready)),
             What::Calls(calls) => found.extend(self.calls(&now, calls)),
@@ -83,9 +83,9 @@ impl Cpu {
         self.spells.remove(&other);
         let spell =
             self.follow(now, what, Round { count, over_ns: ready.over_ns, least: OFTEN })?;
-        let (call, rate) = (&ready.call, say::about(spell.rate()));
-        let (long, on) = (words::time(spell.over_ns), descriptor(ready.fd));
-        let moved = words::count(spell.moved);
+        let (call, rate) = (&ready.call, figures::rounded(spell.rate()));
+        let (long, on) = (text::time(spell.over_ns), descriptor(ready.fd));
+        let moved = text::count(spell.moved);
         let (sentence, fix) = if hung_up {
             let how = hang_up(ready.ready);
             (
@@ -135,8 +135,8 @@ impl Cpu {
         let spell = self.follow(now, what, round)?;
         let sentence = format!(
             "the program asked {} times a second for {} how much of {} is unacked (ioctl SIOCOUTQ)",
-            say::about(spell.rate()),
-            words::time(spell.over_ns),
+            figures::rounded(spell.rate()),
+            text::time(spell.over_ns),
             descriptor(calls.fd),
         );
         let fix = "Ask once a round trip, or shut down writing and wait for the end of the peer: its \
@@ -150,7 +150,7 @@ impl Cpu {
     fn selects(&mut self, now: &Now<'_>, calls: &Calls) -> Option<Finding> {
         /// `FD_SETSIZE`.
         const ROOM: u64 = 1_024;
-        let wanted = now.book.wants_process(calls.pid);
+        let wanted = now.facts.process_in_scope(calls.pid);
         if calls.highest <= ROOM || !wanted || self.too_high.len() >= MOST {
             return None;
         }
@@ -161,11 +161,11 @@ impl Cpu {
             "{} was given descriptors up to {}, and an fd_set of the C library has room for those \
              below 1024: FD_SET with a higher one writes beside it",
             calls.call,
-            words::count(calls.highest - 1),
+            text::count(calls.highest - 1),
         );
         let fix = "Use poll or epoll, which know no such limit; it is harmless only if the program \
                    makes room for its sets itself.";
-        let evidence = say::evidence([
+        let evidence = figures::evidence([
             ("highest_descriptor", (calls.highest - 1).into()),
             ("room_descriptors", ROOM.into()),
             ("call", calls.call.as_str().into()),
@@ -194,8 +194,8 @@ impl Cpu {
             "{} failed with {errno} {} times a second for {}: the program has reached {limit}, and the \
              connection that waits makes it ready again at once",
             calls.call,
-            say::about(spell.rate()),
-            words::time(spell.over_ns),
+            figures::rounded(spell.rate()),
+            text::time(spell.over_ns),
         );
         let fix = "Raise the limit (LimitNOFILE=, ulimit -n), close what is done with, and stop \
                    accepting for a while after this error.";
@@ -219,8 +219,8 @@ impl Cpu {
              the program read on",
             calls.call,
             descriptor(calls.fd),
-            say::about(spell.rate()),
-            words::time(spell.over_ns),
+            figures::rounded(spell.rate()),
+            text::time(spell.over_ns),
         );
         let fix = "Take a read of 0 bytes for the end: close the descriptor, or take it out of the \
                    set that is waited for.";
@@ -248,9 +248,9 @@ impl Cpu {
             "the program tried {} times a second for {} to read or write where there was nothing to \
              read or no room (errno {EAGAIN}, EAGAIN), and all of its sockets moved {} bytes in that \
              time",
-            say::about(spell.rate()),
-            words::time(spell.over_ns),
-            words::count(spell.moved),
+            figures::rounded(spell.rate()),
+            text::time(spell.over_ns),
+            text::count(spell.moved),
         );
         let fix =
             "After EAGAIN wait in poll or epoll until the kernel says that it is worth trying.";
@@ -264,11 +264,11 @@ impl Cpu {
         if round.over_ns < SHORTEST_NS {
             return None;
         }
-        if say::per_second(round.count, round.over_ns) < round.least {
+        if figures::per_second(round.count, round.over_ns) < round.least {
             self.spells.remove(&what);
             return None;
         }
-        if !now.book.wants_process(what.pid) {
+        if !now.facts.process_in_scope(what.pid) {
             return None;
         }
         let moved = self.moved.get(&what.pid).copied().unwrap_or_default();
@@ -279,10 +279,10 @@ impl Cpu {
         spell.count = spell.count.saturating_add(round.count);
         spell.over_ns = spell.over_ns.saturating_add(round.over_ns);
         spell.moved = moved.saturating_sub(spell.before);
-        if spell.told || spell.over_ns < LONG_NS {
+        if spell.reported || spell.over_ns < LONG_NS {
             return None;
         }
-        spell.told = true;
+        spell.reported = true;
         Some(*spell)
     }
 
@@ -326,7 +326,7 @@ struct Spell {
     /// What the process had moved before it began, and since then.
     before: u64,
     moved: u64,
-    told: bool,
+    reported: bool,
 }
 
 impl Spell {
@@ -336,11 +336,11 @@ impl Spell {
     }
 
     fn rate(&self) -> f64 {
-        say::per_second(self.count, self.over_ns)
+        figures::per_second(self.count, self.over_ns)
     }
 
     fn evidence(&self, what: &str) -> BTreeMap<String, Evidence> {
-        let mut evidence = say::evidence([
+        let mut evidence = figures::evidence([
             ("over_seconds", (self.over_ns as f64 / 1e9).into()),
             ("moved_bytes", self.moved.into()),
         ]);
@@ -360,7 +360,7 @@ struct Subject {
 /// The moment at which something is found.
 struct Now<'a> {
     at_ns: u64,
-    book: &'a Book,
+    facts: &'a Facts,
 }
 
 impl Now<'_> {
@@ -371,10 +371,10 @@ impl Now<'_> {
         (sentence, fix): (String, String),
         evidence: BTreeMap<String, Evidence>,
     ) -> Finding {
-        let socket = subject.socket.filter(|id| self.book.socket(*id).is_some());
+        let socket = subject.socket.filter(|id| self.facts.socket(*id).is_some());
         let about = match socket {
-            Some(id) => self.book.about(id, Some(subject.pid)),
-            None => self.book.about_process(subject.pid),
+            Some(id) => self.facts.about(id, Some(subject.pid)),
+            None => self.facts.about_process(subject.pid),
         };
         Finding {
             code: Code(code),
@@ -383,7 +383,7 @@ impl Now<'_> {
             bytes: None,
             at_ns: self.at_ns,
             times: 1,
-            sentence: format!("{}: {sentence}.", words::who(&about)),
+            sentence: format!("{}: {sentence}.", text::who(&about)),
             about,
             fix,
             heal: None,

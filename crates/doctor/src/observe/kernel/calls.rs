@@ -43,7 +43,7 @@ impl CallSource {
     pub(super) fn load(
         (objects, kernel): (Objects, &Kernel),
         sockets: &Loaded,
-        everybody: bool,
+        all_processes: bool,
         roots: &Roots,
     ) -> Result<Self, String> {
         if kernel.arguments_at("sys_enter").is_none() || kernel.arguments_at("sys_exit").is_none() {
@@ -52,7 +52,7 @@ impl CallSource {
             );
         }
         let mut object = Object::open("lb_calls", image(objects, "calls")?).map_err(sentence)?;
-        object.give(".rodata.given", &given(everybody)).map_err(sentence)?;
+        object.give(".rodata.given", &given(all_processes)).map_err(sentence)?;
         object.give(".rodata.numbering", &numbering(roots)).map_err(sentence)?;
         for map in ["watched", "records", "dropped"] {
             object.share(map, sockets).map_err(sentence)?;
@@ -88,25 +88,25 @@ impl CallSource {
     pub(super) fn fetch(&mut self, now_ns: u64, each: Each<'_>) {
         let over_ns = now_ns.saturating_sub(self.fetched_ns);
         self.fetched_ns = now_ns;
-        let mut told = Vec::new();
+        let mut fetched = Vec::new();
         // What cannot be fetched now is there the next time.
         let _ = self.loaded.empty("calls", &mut |key, counts| {
-            told.push(What::Calls(calls(&Key::read(key), counts, over_ns)));
+            fetched.push(What::Calls(calls(&Key::read(key), counts, over_ns)));
         });
         let mut epolls = Epolls { proc: &self.proc, known: BTreeMap::new() };
         let _ = self.loaded.empty("ready", &mut |key, counts| {
-            told.push(What::Ready(ready(&Key::read(key), counts, over_ns, &mut epolls)));
+            fetched.push(What::Ready(ready(&Key::read(key), counts, over_ns, &mut epolls)));
         });
-        told.into_iter().for_each(|what| each(Event { at_ns: now_ns, what }));
+        fetched.into_iter().for_each(|what| each(Event { at_ns: now_ns, what }));
     }
 }
 
 /// `struct given` of `bpf/calls.bpf.c`.
-fn given(everybody: bool) -> Vec<u8> {
+fn given(all_processes: bool) -> Vec<u8> {
     // The structure is packed on x86-64 alone (epoll_ctl(2)).
     let epoll_data: u32 = if cfg!(target_arch = "x86_64") { 4 } else { 8 };
     let mut given = Vec::with_capacity(8 + MOST_CALLS);
-    given.extend(u32::from(everybody).to_ne_bytes());
+    given.extend(u32::from(all_processes).to_ne_bytes());
     given.extend(epoll_data.to_ne_bytes());
     let mut kinds = [0; MOST_CALLS];
     for (name, number) in CALLS {

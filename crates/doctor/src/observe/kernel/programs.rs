@@ -12,29 +12,29 @@ use crate::observe::Each;
 use crate::observe::processes::process_of;
 
 /// So many are remembered as told; then all are told again.
-const MOST: usize = 32_768;
+const MAX_REPORTED: usize = 32_768;
 
 /// Who was told of.
 pub(super) struct Programs {
     proc: Proc,
     /// By number, with the name that it had then.
-    told: HashMap<u32, [u8; 16]>,
+    reported: HashMap<u32, [u8; 16]>,
 }
 
 impl Programs {
     pub(super) fn new(proc: Proc) -> Self {
-        Self { proc, told: HashMap::new() }
+        Self { proc, reported: HashMap::new() }
     }
 
     /// Tells of the process that a record is about, unless that was done.
-    pub(super) fn tell(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
+    pub(super) fn report(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
         let comm = record.comm();
-        let is_told = match self.told.get(&record.pid()) {
+        let is_reported = match self.reported.get(&record.pid()) {
             // A record that says no name is about one that was named before.
             Some(known) => *known == comm || comm[0] == 0,
             None => false,
         };
-        if !is_told {
+        if !is_reported {
             let process = self.process(record.pid(), comm, sockets);
             self.note(record.pid(), comm);
             each(Event { at_ns: record.at_ns(), what: What::Process(process) });
@@ -42,7 +42,7 @@ impl Programs {
     }
 
     /// Tells of a child, or of another program that a process runs now.
-    pub(super) fn tell_new(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
+    pub(super) fn report_new(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
         let (pid, comm) = (record.pid(), record.comm());
         let parent = u32::try_from(record.number()).unwrap_or_default();
         let mut process = self.process(pid, comm, sockets);
@@ -63,14 +63,14 @@ impl Programs {
 
     /// Returns whether it had been told of.
     pub(super) fn forget(&mut self, pid: u32) -> bool {
-        self.told.remove(&pid).is_some()
+        self.reported.remove(&pid).is_some()
     }
 
     fn note(&mut self, pid: u32, comm: [u8; 16]) {
-        if self.told.len() >= MOST {
-            self.told.clear();
+        if self.reported.len() >= MAX_REPORTED {
+            self.reported.clear();
         }
-        self.told.insert(pid, comm);
+        self.reported.insert(pid, comm);
     }
 
     fn process(&self, pid: u32, comm: [u8; 16], sockets: &Loaded) -> Process {
@@ -84,7 +84,7 @@ impl Programs {
             }
         }
         let kept = sockets.read("commands", &pid.to_ne_bytes()).ok().flatten();
-        let kept = kept.map(|kept| self.contained(&Kept(&kept), pid));
+        let kept = kept.map(|kept| self.contained(&KeptCommand(&kept), pid));
         match (kept, stat) {
             (Some(kept), _) if kept.name == name => kept,
             (_, Some(stat)) => Process { name, ..process_of(&self.proc, pid, &stat) },
@@ -94,7 +94,7 @@ impl Programs {
     }
 
     /// A process that is gone, with the container that it was in.
-    fn contained(&self, kept: &Kept<'_>, pid: u32) -> Process {
+    fn contained(&self, kept: &KeptCommand<'_>, pid: u32) -> Process {
         let process = kept.process(pid);
         // Nobody leaves the container of their parent. On top is also who is in groups of version 1 alone.
         let container = match kept.control_group() {
@@ -108,9 +108,9 @@ impl Programs {
 }
 
 /// `struct command` of `bpf/sockets.bpf.c`.
-struct Kept<'a>(&'a [u8]);
+struct KeptCommand<'a>(&'a [u8]);
 
-impl Kept<'_> {
+impl KeptCommand<'_> {
     /// Where the command line begins, and what is kept of it.
     const LINE: usize = 28;
     const LONGEST: usize = 256;
@@ -155,14 +155,14 @@ mod tests {
 
     #[test]
     fn a_control_group_is_kept_from_the_inside_out() {
-        let mut bytes = vec![0xFF; Kept::LINE + Kept::LONGEST];
+        let mut bytes = vec![0xFF; KeptCommand::LINE + KeptCommand::LONGEST];
         let long = "x".repeat(95);
         for step in ["init", &long, ""] {
             let mut field = [0; 96];
             field[..step.len()].copy_from_slice(step.as_bytes());
             bytes.extend(field);
         }
-        assert_eq!(Kept(&bytes).control_group(), format!("{long}/init"));
-        assert_eq!(Kept(&bytes[..300]).control_group(), "");
+        assert_eq!(KeptCommand(&bytes).control_group(), format!("{long}/init"));
+        assert_eq!(KeptCommand(&bytes[..300]).control_group(), "");
     }
 }

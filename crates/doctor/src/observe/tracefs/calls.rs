@@ -8,9 +8,9 @@ use lastbyte_sys::calls::CALLS;
 
 use super::super::Each;
 use super::super::tables::Tables;
+use super::directory::TracingDirectory;
 use super::instance::Instance;
 use super::line::{Fields, Line};
-use super::place::Place;
 use crate::event::{Calls as CallsEvent, Event, Ready, What};
 
 /// Lines that are read at a time; the kernel drops what comes faster, and it is told how many.
@@ -18,8 +18,8 @@ const LINES: usize = 50_000;
 /// What was counted is told so often.
 const EVERY_NS: u64 = 1_000_000_000;
 /// So many threads, and so many calls and descriptors of each, at most.
-const MOST_THREADS: usize = 4096;
-const MOST_CALLS: usize = 1024;
+const MAX_THREADS: usize = 4096;
+const MAX_CALLS: usize = 1024;
 /// A waiting call that takes no longer did not wait.
 const AT_ONCE_NS: u64 = 50_000;
 
@@ -49,7 +49,7 @@ struct Entered {
 }
 
 impl Calls {
-    pub(super) fn start(tracing: &Place, proc: &Proc) -> io::Result<Self> {
+    pub(super) fn start(tracing: &TracingDirectory, proc: &Proc) -> io::Result<Self> {
         let instance = Instance::make(tracing, proc, "-calls")?;
         // What the watched ones start is watched too; Linux 4.7.
         instance.set("options/event-fork", "1")?;
@@ -71,7 +71,7 @@ impl Calls {
         let threads = &mut self.threads;
         let mut on = |text: &str| {
             let Some(line) = Line::parse(text) else { return };
-            if threads.len() >= MOST_THREADS && !threads.contains_key(&line.tid) {
+            if threads.len() >= MAX_THREADS && !threads.contains_key(&line.tid) {
                 return;
             }
             let thread = threads.entry(line.tid).or_default();
@@ -91,7 +91,7 @@ impl Calls {
         if over_ns >= EVERY_NS {
             self.since_ns = now_ns;
             for (tid, thread) in &mut self.threads {
-                thread.tell(*tid, (now_ns, over_ns), tables, each);
+                thread.report(*tid, (now_ns, over_ns), tables, each);
             }
             self.threads.retain(|_, thread| thread.entered.is_some());
         }
@@ -130,7 +130,7 @@ impl Thread {
         // `poll` and `select` have no descriptor as their first argument.
         let fd = i32::try_from(entered.first).ok().filter(|_| has_descriptor(name));
         let key = (called(name, entered.second), fd);
-        if self.calls.len() >= MOST_CALLS && !self.calls.contains_key(&key) {
+        if self.calls.len() >= MAX_CALLS && !self.calls.contains_key(&key) {
             return;
         }
         let calls = self.calls.entry(key).or_default();
@@ -154,7 +154,7 @@ impl Thread {
         }
     }
 
-    fn tell(&mut self, tid: u32, (at_ns, over_ns): (u64, u64), tables: &Tables, each: Each<'_>) {
+    fn report(&mut self, tid: u32, (at_ns, over_ns): (u64, u64), tables: &Tables, each: Each<'_>) {
         let pid = self.pid;
         for ((call, fd), calls) in std::mem::take(&mut self.calls) {
             let socket = fd.and_then(|fd| tables.held_by(pid, fd));

@@ -8,30 +8,30 @@ use lastbyte_host::Proc;
 use lastbyte_sys::file;
 
 use super::super::Each;
+use super::directory::TracingDirectory;
 use super::line::lost;
-use super::place::Place;
 use crate::event::{Event, What};
 
 /// How the names of ours begin; the process and its start follow.
 const NAME: &str = "lastbyte-doctor-";
 /// What is kept of a line that is not whole.
-const LONGEST: usize = 8192;
+const MAX_PARTIAL_LINE: usize = 8192;
 
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
     /// What the path leads through.
-    _place: Place,
+    _directory: TracingDirectory,
     /// Closed before the folder is removed, which is busy until then.
     pipe: Option<File>,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     /// The beginning of a line.
     rest: Vec<u8>,
 }
 
 impl Instance {
     /// Makes one, empty and with the clock that everybody else here has.
-    pub(super) fn make(tracing: &Place, proc: &Proc, suffix: &str) -> io::Result<Self> {
+    pub(super) fn make(tracing: &TracingDirectory, proc: &Proc, suffix: &str) -> io::Result<Self> {
         let pid = Proc::default().own_stat()?.pid;
         let start = proc.stat(pid).map_or(0, |stat| stat.start);
         /// Several observers in one process.
@@ -39,8 +39,8 @@ impl Instance {
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = tracing.path.join(format!("instances/{NAME}{pid}-{start}-{count}{suffix}"));
         fs::create_dir(&path)?;
-        let (room, rest, _place) = (vec![0; 64 * 1024], Vec::new(), tracing.clone());
-        let mut instance = Self { path, _place, pipe: None, room, rest };
+        let (buffer, rest, _directory) = (vec![0; 64 * 1024], Vec::new(), tracing.clone());
+        let mut instance = Self { path, _directory, pipe: None, buffer, rest };
         instance.set("trace_clock", "mono")?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // For each of them.
@@ -88,14 +88,14 @@ impl Instance {
         let Some(pipe) = &mut self.pipe else { return Ok(false) };
         let mut lines = 0;
         while lines < most {
-            let length = match pipe.read(&mut self.room) {
+            let length = match pipe.read(&mut self.buffer) {
                 Ok(0) => return Ok(false),
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            self.rest.extend_from_slice(&self.room[..length]);
+            self.rest.extend_from_slice(&self.buffer[..length]);
             let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             for line in self.rest[..whole].split(|byte| *byte == b'\n') {
                 lines += 1;
@@ -106,7 +106,7 @@ impl Instance {
                 }
             }
             self.rest.drain(..whole);
-            if self.rest.len() > LONGEST {
+            if self.rest.len() > MAX_PARTIAL_LINE {
                 self.rest.clear();
             }
         }

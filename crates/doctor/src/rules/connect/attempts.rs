@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 
 use lastbyte_core::sample::State;
 
-use crate::book::Book;
 use crate::event::{Again, Changed, Event, SocketId, What};
+use crate::facts::Facts;
 use crate::finding::{About, Class, Code, Finding};
 use crate::rules::Rule;
-use crate::rules::say::evidence;
-use crate::words::{time, who};
+use crate::rules::figures::evidence;
+use crate::text::{time, who};
 
 /// A first address that has not answered for so long is slow: a program that does as RFC 8305 section 8
 /// says loses 250 ms, or 300 as browsers do, and there is nothing to be mended in it.
@@ -55,10 +55,10 @@ struct Attempt {
 }
 
 impl Rule for Attempts {
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>) {
         let at_ns = event.at_ns;
         match &event.what {
-            What::Changed(changed) => self.on_change(at_ns, changed, book, found),
+            What::Changed(changed) => self.on_change(at_ns, changed, facts, found),
             What::Retransmitted { socket, why: Again::Syn, segments } => {
                 if let Some(attempt) = self.open.get_mut(socket) {
                     attempt.syns_again = attempt.syns_again.saturating_add(*segments);
@@ -83,25 +83,31 @@ impl Rule for Attempts {
                     self.fail(Attempt { ended_ns: at_ns, ..attempt });
                 }
             }
-            What::Tick => self.tell_alone(book, ALONE_NS, found),
+            What::Tick => self.report_unanswered(facts, ALONE_NS, found),
             _ => {}
         }
     }
 
-    fn at_end(&mut self, book: &Book, found: &mut Vec<Finding>) {
-        let now_ns = book.now_ns();
+    fn at_end(&mut self, facts: &Facts, found: &mut Vec<Finding>) {
+        let now_ns = facts.now_ns();
         for attempt in std::mem::take(&mut self.open).into_values() {
             self.fail(Attempt { ended_ns: now_ns, ..attempt });
         }
-        self.tell_alone(book, 0, found);
+        self.report_unanswered(facts, 0, found);
     }
 }
 
 impl Attempts {
-    fn on_change(&mut self, at_ns: u64, changed: &Changed, book: &Book, found: &mut Vec<Finding>) {
+    fn on_change(
+        &mut self,
+        at_ns: u64,
+        changed: &Changed,
+        facts: &Facts,
+        found: &mut Vec<Finding>,
+    ) {
         let id = changed.socket;
         if changed.to == State::SynSent {
-            let Some(known) = book.socket(id) else { return };
+            let Some(known) = facts.socket(id) else { return };
             let holder = known.holders.last().map(|(pid, _)| *pid);
             let Some(pid) = changed.by.map(|by| by.pid).or(holder) else { return };
             let attempt = Attempt {
@@ -121,14 +127,14 @@ impl Attempts {
         let Some(mut attempt) = self.open.remove(&id) else { return };
         attempt.ended_ns = at_ns;
         // The address may have come to be known after the change.
-        attempt.peer = book.socket(id).map_or(attempt.peer, |known| known.socket.peer);
+        attempt.peer = facts.socket(id).map_or(attempt.peer, |known| known.socket.peer);
         if changed.to == State::Close {
             if changed.errno != 0 {
                 attempt.errno = changed.errno;
             }
             self.fail(attempt);
         } else {
-            self.succeed(attempt, book, found);
+            self.succeed(attempt, facts, found);
         }
     }
 
@@ -141,8 +147,8 @@ impl Attempts {
         self.failed_count += 1;
     }
 
-    fn succeed(&mut self, attempt: Attempt, book: &Book, found: &mut Vec<Finding>) {
-        let wanted = attempt.socket.is_some_and(|id| book.wants_socket(id));
+    fn succeed(&mut self, attempt: Attempt, facts: &Facts, found: &mut Vec<Finding>) {
+        let wanted = attempt.socket.is_some_and(|id| facts.socket_in_scope(id));
         let before = self.before(attempt);
         if !wanted {
             return;
@@ -155,10 +161,10 @@ impl Attempts {
             .filter(|one| one.errno != 0 && !(is_other(one) && is_slow(one)))
             .copied()
             .collect();
-        found.extend(slow_family(book, attempt, &slow));
-        found.extend(dead_first(book, attempt, &dead));
+        found.extend(slow_family(facts, attempt, &slow));
+        found.extend(dead_first(facts, attempt, &dead));
         if attempt.is_syn_lost() {
-            found.push(syn_lost(book, attempt, true));
+            found.push(syn_lost(facts, attempt, true));
         }
     }
 
@@ -191,8 +197,8 @@ impl Attempts {
     }
 
     /// Tells of attempts that failed for want of an answer, if no success to another address followed.
-    fn tell_alone(&mut self, book: &Book, age_ns: u64, found: &mut Vec<Finding>) {
-        let now_ns = book.now_ns();
+    fn report_unanswered(&mut self, facts: &Facts, age_ns: u64, found: &mut Vec<Finding>) {
+        let now_ns = facts.now_ns();
         let count = &mut self.failed_count;
         self.failed.retain(|_, row| {
             while let Some(one) = row.front().copied() {
@@ -201,9 +207,9 @@ impl Attempts {
                 }
                 row.pop_front();
                 *count = count.saturating_sub(1);
-                let wanted = one.socket.is_some_and(|id| book.wants_socket(id));
+                let wanted = one.socket.is_some_and(|id| facts.socket_in_scope(id));
                 if wanted && one.is_syn_lost() {
-                    found.push(syn_lost(book, one, false));
+                    found.push(syn_lost(facts, one, false));
                 }
             }
             !row.is_empty()
@@ -222,11 +228,11 @@ impl Attempt {
 }
 
 /// LB401.
-fn slow_family(book: &Book, success: Attempt, slow: &[Attempt]) -> Option<Finding> {
+fn slow_family(facts: &Facts, success: Attempt, slow: &[Attempt]) -> Option<Finding> {
     let first = slow.iter().min_by_key(|one| one.began_ns)?;
     let cost_ns = success.began_ns.saturating_sub(first.began_ns);
     let (dead, live) = if success.peer.is_ipv4() { ("IPv6", "IPv4") } else { ("IPv4", "IPv6") };
-    let about = about(book, success);
+    let about = about(facts, success);
     if cost_ns < NOTICED_NS {
         return None;
     }
@@ -235,7 +241,7 @@ fn slow_family(book: &Book, success: Attempt, slow: &[Attempt]) -> Option<Findin
             "{} tried {} over {dead} first, which {}, and lost {} before it connected to {} over {live}.",
             who(&about),
             first.peer,
-            failed_words(*first),
+            failed_phrase(*first),
             time(cost_ns),
             success.peer
         ),
@@ -254,10 +260,10 @@ fn slow_family(book: &Book, success: Attempt, slow: &[Attempt]) -> Option<Findin
 }
 
 /// LB403.
-fn dead_first(book: &Book, success: Attempt, dead: &[Attempt]) -> Option<Finding> {
+fn dead_first(facts: &Facts, success: Attempt, dead: &[Attempt]) -> Option<Finding> {
     let first = dead.iter().min_by_key(|one| one.began_ns)?;
     let cost_ns = success.began_ns.saturating_sub(first.began_ns);
-    let about = about(book, success);
+    let about = about(facts, success);
     let is_worth = cost_ns >= NOTICED_NS || dead.len() >= MANY_DEAD;
     let addresses = if dead.len() == 1 { "address" } else { "addresses" };
     let class = if is_worth { Class::Connect } else { Class::Note };
@@ -269,7 +275,7 @@ fn dead_first(book: &Book, success: Attempt, dead: &[Attempt]) -> Option<Finding
             dead.len(),
             success.peer,
             first.peer,
-            failed_words(*first),
+            failed_phrase(*first),
             time(cost_ns)
         ),
         fix: "Take the dead addresses from the name, or start what listens there; a program remembers \
@@ -286,8 +292,8 @@ fn dead_first(book: &Book, success: Attempt, dead: &[Attempt]) -> Option<Finding
 }
 
 /// LB402.
-fn syn_lost(book: &Book, attempt: Attempt, connected: bool) -> Finding {
-    let about = about(book, attempt);
+fn syn_lost(facts: &Facts, attempt: Attempt, connected: bool) -> Finding {
+    let about = about(facts, attempt);
     let again = match attempt.syns_again {
         0 => "at least once more".to_owned(),
         1 => "once more".to_owned(),
@@ -338,14 +344,14 @@ fn finding(code: u16, class: Class, attempt: Attempt, about: About) -> Finding {
     }
 }
 
-fn about(book: &Book, attempt: Attempt) -> About {
+fn about(facts: &Facts, attempt: Attempt) -> About {
     match attempt.socket {
-        Some(id) if book.socket(id).is_some() => book.about(id, Some(attempt.pid)),
-        _ => About { peer: Some(attempt.peer), ..book.about_process(attempt.pid) },
+        Some(id) if facts.socket(id).is_some() => facts.about(id, Some(attempt.pid)),
+        _ => About { peer: Some(attempt.peer), ..facts.about_process(attempt.pid) },
     }
 }
 
-fn failed_words(attempt: Attempt) -> String {
+fn failed_phrase(attempt: Attempt) -> String {
     let took = time(attempt.took_ns());
     match attempt.errno {
         111 => format!("refused after {took}"),

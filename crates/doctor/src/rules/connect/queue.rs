@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use lastbyte_core::sample::State;
 
-use crate::book::Book;
 use crate::event::{Counters, Event, Sample, SocketId, What};
+use crate::facts::Facts;
 use crate::finding::{About, Class, Code, Finding};
 use crate::rules::Rule;
-use crate::rules::say::evidence;
-use crate::words::{count, who};
+use crate::rules::figures::evidence;
+use crate::text::{count, who};
 
 /// A full queue is told of again after this.
 const AGAIN_NS: u64 = 10_000_000_000;
@@ -28,19 +28,19 @@ pub(super) struct ListenQueue {
 #[derive(Clone, Copy, Debug)]
 struct Full {
     seen_ns: u64,
-    told_ns: Option<u64>,
+    reported_ns: Option<u64>,
     queue: u32,
     limit: u32,
 }
 
 impl Rule for ListenQueue {
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>) {
         match &event.what {
             What::Sample(sample) if sample.state == State::Listen => {
-                self.on_sample(event.at_ns, sample, book, found);
+                self.on_sample(event.at_ns, sample, facts, found);
             }
             What::Counters(counters) if counters.listen_overflows > 0 => {
-                self.on_counters(event.at_ns, counters, book, found);
+                self.on_counters(event.at_ns, counters, facts, found);
             }
             What::Gone { socket, .. } => drop(self.full.remove(socket)),
             _ => {}
@@ -49,18 +49,19 @@ impl Rule for ListenQueue {
 }
 
 impl ListenQueue {
-    fn on_sample(&mut self, at_ns: u64, sample: &Sample, book: &Book, found: &mut Vec<Finding>) {
+    fn on_sample(&mut self, at_ns: u64, sample: &Sample, facts: &Facts, found: &mut Vec<Finding>) {
         let (queue, limit) = (sample.receive_queue, sample.send_queue);
         // The kernel takes one more than the limit.
-        if queue <= limit || !book.wants_socket(sample.socket) || self.full.len() >= MOST {
+        if queue <= limit || !facts.socket_in_scope(sample.socket) || self.full.len() >= MOST {
             return;
         }
-        let fresh = Full { seen_ns: at_ns, told_ns: None, queue, limit };
+        let fresh = Full { seen_ns: at_ns, reported_ns: None, queue, limit };
         let full = self.full.entry(sample.socket).or_insert(fresh);
         (full.seen_ns, full.queue, full.limit) = (at_ns, queue, limit);
-        if full.told_ns.is_none_or(|told_ns| at_ns.saturating_sub(told_ns) >= AGAIN_NS) {
-            full.told_ns = Some(at_ns);
-            found.push(finding(book, at_ns, sample.socket, *full, 0));
+        if full.reported_ns.is_none_or(|reported_ns| at_ns.saturating_sub(reported_ns) >= AGAIN_NS)
+        {
+            full.reported_ns = Some(at_ns);
+            found.push(finding(facts, at_ns, sample.socket, *full, 0));
         }
     }
 
@@ -69,36 +70,36 @@ impl ListenQueue {
         &mut self,
         at_ns: u64,
         counters: &Counters,
-        book: &Book,
+        facts: &Facts,
         found: &mut Vec<Finding>,
     ) {
         let is_here = |id: &SocketId| {
-            book.socket(*id).is_some_and(|known| {
+            facts.socket(*id).is_some_and(|known| {
                 known.socket.network.is_none_or(|network| network == counters.network)
             })
         };
         let is_fresh = |full: &Full| at_ns.saturating_sub(full.seen_ns) <= FRESH_NS;
         let seen = self.full.iter_mut().filter(|(id, full)| is_here(id) && is_fresh(full));
         if let Some((id, full)) = seen.max_by_key(|(_, full)| full.queue) {
-            full.told_ns = Some(at_ns);
-            found.push(finding(book, at_ns, *id, *full, counters.listen_overflows));
+            full.reported_ns = Some(at_ns);
+            found.push(finding(facts, at_ns, *id, *full, counters.listen_overflows));
             return;
         }
-        let mut all = book.sockets().filter(|(id, known)| {
-            known.listens() && known.gone_ns.is_none() && is_here(id) && book.wants_socket(**id)
+        let mut all = facts.sockets().filter(|(id, known)| {
+            known.listens() && known.gone_ns.is_none() && is_here(id) && facts.socket_in_scope(**id)
         });
         if let (Some((id, known)), None) = (all.next(), all.next()) {
             let sample = known.sample.as_ref().map(|(_, sample)| sample);
             let (queue, limit) =
                 sample.map_or((0, 0), |sample| (sample.receive_queue, sample.send_queue));
-            let full = Full { seen_ns: at_ns, told_ns: None, queue, limit };
-            found.push(finding(book, at_ns, *id, full, counters.listen_overflows));
+            let full = Full { seen_ns: at_ns, reported_ns: None, queue, limit };
+            found.push(finding(facts, at_ns, *id, full, counters.listen_overflows));
         }
     }
 }
 
-fn finding(book: &Book, at_ns: u64, id: SocketId, full: Full, overflows: u64) -> Finding {
-    let about: About = book.about(id, None);
+fn finding(facts: &Facts, at_ns: u64, id: SocketId, full: Full, overflows: u64) -> Finding {
+    let about: About = facts.about(id, None);
     let local = about.local.map_or_else(|| "?".to_owned(), |local| local.to_string());
     let met = match overflows {
         0 => "new ones find no room and must try again after 1 s and more".to_owned(),

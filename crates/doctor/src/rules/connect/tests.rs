@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use crate::event::{Again, Calls, Counters, Event, Role, Scope, Socket, SocketId, What};
 use crate::finding::{Class, Code, Finding};
 use crate::rules::Doctor;
-use crate::rules::story::{NETWORK, Story, address};
+use crate::story::{NETWORK, Story, address};
 
 const HERE6: &str = "[2001:db8::1]:40000";
 const THERE6: &str = "[2001:db8::7]:443";

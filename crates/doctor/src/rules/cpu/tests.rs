@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::story::Story;
 use super::*;
 use crate::event::Scope;
 use crate::finding::Finding;
+use crate::story::Story;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -166,7 +166,7 @@ fn only_those_that_are_asked_about_are_told() {
 
 #[test]
 fn what_is_followed_is_bounded_and_forgotten() {
-    let book = Book::new();
+    let facts = Facts::new();
     let mut cpu = Cpu::default();
     let mut found = Vec::new();
     let many = 0..3 * u32::try_from(MOST).unwrap();
@@ -177,13 +177,13 @@ fn what_is_followed_is_bounded_and_forgotten() {
                 What::Io(io) => What::Io(Io { pid, ..io }),
                 other => other,
             };
-            cpu.on(&Event { at_ns: 1, what }, &book, &mut found);
+            cpu.on(&Event { at_ns: 1, what }, &facts, &mut found);
         }
     }
     assert!(cpu.spells.len() <= MOST && cpu.moved.len() <= MOST);
     for pid in many {
         let what = What::Exited { pid, ending: crate::event::Ending::Unknown };
-        cpu.on(&Event { at_ns: 2, what }, &book, &mut found);
+        cpu.on(&Event { at_ns: 2, what }, &facts, &mut found);
     }
     assert!(cpu.spells.is_empty() && cpu.moved.is_empty() && found.is_empty());
 }

@@ -8,7 +8,7 @@ use crate::event::{
 };
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::rules::Doctor;
-use crate::rules::story::{NETWORK, Story, counts};
+use crate::story::{NETWORK, Story, counts};
 
 const HERE: &str = "192.0.2.1:40000";
 const THERE: &str = "198.51.100.7:80";
@@ -287,11 +287,11 @@ fn left_answer(asked: u64, rest: u32) -> Story {
 
 #[test]
 fn lb104_is_a_note_for_who_asked_and_does_not_want_the_rest_of_a_short_answer() {
-    let told = |asked, rest| of_code(&left_answer(asked, rest).finding());
-    assert_eq!(told(101, 335), (104, Class::Note, true, Some(335)));
+    let reported = |asked, rest| of_code(&left_answer(asked, rest).finding());
+    assert_eq!(reported(101, 335), (104, Class::Note, true, Some(335)));
     // A long one, and one that came unasked: its SYN and its FIN are acked.
-    assert_eq!(told(101, 100_000), (104, Class::Loss, false, Some(100_000)));
-    assert_eq!(told(2, 335), (104, Class::Loss, false, Some(335)));
+    assert_eq!(reported(101, 100_000), (104, Class::Loss, false, Some(100_000)));
+    assert_eq!(reported(2, 335), (104, Class::Loss, false, Some(335)));
     let sentence = left_answer(101, 335).finding().sentence;
     assert!(sentence.contains("335 bytes of the peer's were thrown away"), "{sentence}");
 }
@@ -327,8 +327,8 @@ fn lb104_is_known_without_reasons_by_what_answers() {
             .gone(1)
     };
     let acked = counts(0, [101, 101, 101, 50, 50]);
-    let told = closed(acked).after(5).answers_unsaid(1, true).after(500).finding();
-    assert_eq!(of_code(&told), (104, Class::Note, true, Some(0)));
+    let reported = closed(acked).after(5).answers_unsaid(1, true).after(500).finding();
+    assert_eq!(of_code(&reported), (104, Class::Note, true, Some(0)));
     let many =
         closed(acked).answers_unsaid(1, true).answers_unsaid(1, false).answers_unsaid(1, false);
     assert_eq!(of_code(&many.after(500).finding()), (104, Class::Loss, false, None));
@@ -944,8 +944,8 @@ fn each_count_explains_one_end_whenever_it_is_judged() {
     // The count of this end comes before a second one, and the end is judged after that.
     let story = vanished(grown(1), Some((6, 5_000)));
     let found = story.with(What::Counters(grown(2))).after(2_000).findings();
-    let told: Vec<_> = found.iter().map(|one| (one.code.0, one.times)).collect();
-    assert_eq!(told, [(101, 1), (110, 2)], "{found:#?}");
+    let reported: Vec<_> = found.iter().map(|one| (one.code.0, one.times)).collect();
+    assert_eq!(reported, [(101, 1), (110, 2)], "{found:#?}");
 }
 
 #[test]
@@ -1028,14 +1028,14 @@ proptest! {
         let known = both(scope);
         let stories = [tail_loss(scope), closed_with_unread(both(scope), start, 20_000)];
         let all: Vec<Event> = stories.iter().flat_map(|story| story.events.clone()).collect();
-        let mut told = known.events.clone();
+        let mut reported = known.events.clone();
         let mut at_ns = 2_000_000_000;
         for (index, later_ms) in order {
             at_ns += later_ms * 1_000_000;
-            told.push(Event { at_ns, what: index.get(&all).what.clone() });
+            reported.push(Event { at_ns, what: index.get(&all).what.clone() });
         }
         let mut doctor = Doctor::new();
-        for event in &told {
+        for event in &reported {
             doctor.take(event);
         }
         doctor.end();
@@ -1045,11 +1045,11 @@ proptest! {
                 What::Changed(changed) => changed.to == Close,
                 _ => false,
             };
-            prop_assert!(told.iter().any(is_sign), "{finding:?}");
+            prop_assert!(reported.iter().any(is_sign), "{finding:?}");
         }
     }
 
-    /// Whatever part of an orderly end is told, in whatever order and however often: no loss.
+    /// Whatever part of an orderly end is reported, in whatever order and however often: no loss.
     #[test]
     fn no_part_of_an_orderly_end_is_a_loss(
         start: u32,

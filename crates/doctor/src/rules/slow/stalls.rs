@@ -1,13 +1,13 @@
 //! Standing still: Nagle against delayed acknowledgements as samples show it (LB205), time-outs (LB207),
 //! and beginning anew after a pause (LB209).
 
-use super::super::say;
-use super::Told;
+use super::super::figures;
+use super::Draft;
 use super::window::{Seen, Window};
-use crate::words;
+use crate::text;
 
 /// LB205 where calls are not counted: small segments are seen waiting for late acknowledgements.
-pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Told> {
+pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Draft> {
     /// A stall of 40 ms is met by a sample each 100 ms two times of five, where one follows the other.
     const SHARE: f64 = 0.2;
     const FEWEST: u32 = 5;
@@ -20,23 +20,23 @@ pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Told> {
         "in {} of the looks within {} less than a segment waited for an acknowledgement that was late, \
          at a round trip of {}: this is how Nagle's algorithm and delayed acknowledgements wait for \
          each other",
-        say::percent(share),
-        words::time(window.ns),
-        say::microseconds(rtt),
+        figures::percent(share),
+        text::time(window.ns),
+        figures::microseconds(rtt),
     );
-    let evidence = say::evidence([
+    let evidence = figures::evidence([
         ("late_looks", window.late_ack_in.into()),
         ("looks", window.intervals.into()),
         ("over_seconds", (window.ns as f64 / 1e9).into()),
         ("min_rtt_us", rtt.into()),
     ]);
-    Some(Told { evidence, ..nagle_told(sentence) })
+    Some(Draft { evidence, ..nagle_draft(sentence) })
 }
 
 /// LB205, without its evidence.
-pub(super) fn nagle_told(sentence: String) -> Told {
+pub(super) fn nagle_draft(sentence: String) -> Draft {
     let fix = "Write a whole message with one call (writev, a buffer), or set TCP_NODELAY.";
-    Told {
+    Draft {
         code: 205,
         sentence,
         fix: fix.to_owned(),
@@ -53,7 +53,7 @@ pub(super) struct Timeouts {
     since_ns: u64,
     /// How often it ran out, as the socket says, and as was told by events.
     seen: u64,
-    told: u64,
+    reported: u64,
     /// For how long nothing was acked around these, nanoseconds.
     still_ns: u64,
     /// For how long nothing is acked now, and whether the timer has run out in that time.
@@ -63,13 +63,13 @@ pub(super) struct Timeouts {
 
 impl Timeouts {
     /// An event said that segments were sent again for a time-out.
-    pub(super) fn told(&mut self, segments: u32) {
-        self.told = self.told.saturating_add(segments.into());
+    pub(super) fn add_reported(&mut self, segments: u32) {
+        self.reported = self.reported.saturating_add(segments.into());
         self.ran_out = true;
     }
 
     /// Looks at the time between two samples.
-    pub(super) fn add(&mut self, before: &Seen, after: &Seen) -> Option<Told> {
+    pub(super) fn add(&mut self, before: &Seen, after: &Seen) -> Option<Draft> {
         /// So much is one story, nanoseconds; the count begins anew after it.
         const STORY_NS: u64 = 30_000_000_000;
         if self.since_ns == 0 || after.at_ns.saturating_sub(self.since_ns) > STORY_NS {
@@ -85,7 +85,7 @@ impl Timeouts {
         let is_still = to.unacked_segments > 0 && from.bytes_acked == to.bytes_acked;
         if after.is_shut_out() || to.snd_wnd == Some(0) {
             // The peer has no room: these are probes of its window (RFC 9293 section 3.8.6.1).
-            (self.seen, self.told, self.ran_out) = (0, 0, false);
+            (self.seen, self.reported, self.ran_out) = (0, 0, false);
             return None;
         }
         if !is_still {
@@ -101,12 +101,12 @@ impl Timeouts {
         self.judge(after)
     }
 
-    fn judge(&self, now: &Seen) -> Option<Told> {
+    fn judge(&self, now: &Seen) -> Option<Draft> {
         /// One is how the end of a burst that was lost is found.
         const FEWEST: u64 = 2;
         /// Shorter than this nobody notices, nanoseconds.
         const STILL_NS: u64 = 1_000_000_000;
-        let count = self.seen.max(self.told);
+        let count = self.seen.max(self.reported);
         if count < FEWEST || self.still_ns < STILL_NS {
             return None;
         }
@@ -114,20 +114,20 @@ impl Timeouts {
         let sentence = format!(
             "the retransmission timer ran out {} times in {}, and nothing was acked for {} of it: so \
              many packets are lost on this path, or in bursts, that no acknowledgement tells of them",
-            words::count(count),
-            words::time(over_ns),
-            words::time(self.still_ns),
+            text::count(count),
+            text::time(over_ns),
+            text::time(self.still_ns),
         );
         let fix = "Look for the loss (ip -s link, a mobile or wireless path, a policer, a broken path \
                    MTU): no setting of this socket mends it.";
-        let evidence = say::evidence([
+        let evidence = figures::evidence([
             ("timeouts", count.into()),
             ("still_seconds", (self.still_ns as f64 / 1e9).into()),
             ("over_seconds", (over_ns as f64 / 1e9).into()),
             ("rtt_us", now.info().rtt_us.into()),
             ("retransmitted_segments", now.info().total_retrans_segments.into()),
         ]);
-        Some(Told { code: 207, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
+        Some(Draft { code: 207, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
     }
 }
 
@@ -153,7 +153,7 @@ struct Pause {
 
 impl Restarts {
     /// Looks at the time between two samples.
-    pub(super) fn add(&mut self, before: &Seen, after: &Seen, name: Option<&str>) -> Option<Told> {
+    pub(super) fn add(&mut self, before: &Seen, after: &Seen, name: Option<&str>) -> Option<Draft> {
         let (from, to) = (before.info(), after.info());
         if before.rests() {
             let (window, again) = (from.cwnd_segments, from.total_retrans_segments);
@@ -177,7 +177,7 @@ impl Restarts {
         self.judge(after)
     }
 
-    fn judge(&self, now: &Seen) -> Option<Told> {
+    fn judge(&self, now: &Seen) -> Option<Draft> {
         const FEWEST: u32 = 3;
         /// On a shorter path the window is soon as wide again, microseconds.
         const SHORTEST_US: u32 = 20_000;
@@ -190,20 +190,20 @@ impl Restarts {
             "the congestion window fell after a pause {} times, at last from {} to {} segments, and had \
              to grow again while bytes waited: about {} for it so far, at a round trip of {}",
             self.count,
-            words::count(self.from.into()),
-            words::count(self.to.into()),
-            say::microseconds(lost_us),
-            say::microseconds(rtt),
+            text::count(self.from.into()),
+            text::count(self.to.into()),
+            figures::microseconds(lost_us),
+            figures::microseconds(rtt),
         );
         let fix = "Set net.ipv4.tcp_slow_start_after_idle to 0 at the sender, or use bbr, which goes on \
                    at the rate that it knew.";
-        let evidence = say::evidence([
+        let evidence = figures::evidence([
             ("restarts", self.count.into()),
             ("window_before_segments", self.from.into()),
             ("window_after_segments", self.to.into()),
             ("lost_round_trips", self.trips.into()),
             ("rtt_us", rtt.into()),
         ]);
-        Some(Told { code: 209, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
+        Some(Draft { code: 209, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
     }
 }

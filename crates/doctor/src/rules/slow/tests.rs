@@ -3,10 +3,10 @@
 
 use proptest::prelude::*;
 
-use super::super::story::Story;
 use super::*;
 use crate::event::{Info, Io, Scope};
 use crate::finding::Finding;
+use crate::story::Story;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -393,10 +393,10 @@ fn only_sockets_that_are_asked_about_are_told() {
 #[test]
 fn what_is_gone_is_forgotten() {
     let mut slow = Slow::default();
-    let mut book = Book::new();
+    let mut facts = Facts::new();
     for event in flow(5, Look::fixed(), nothing).with(io(10, 0, 0)).gone(1).events {
-        book.note(&event);
-        slow.on(&event, &book, &mut Vec::new());
+        facts.note(&event);
+        slow.on(&event, &facts, &mut Vec::new());
     }
     assert!(slow.flows.is_empty() && slow.writes.is_empty());
 }

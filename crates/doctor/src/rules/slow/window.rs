@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lastbyte_core::sample::{Limits, Moment, TcpInfo};
 
-use super::super::say;
-use crate::book::round_trip_us;
+use super::super::figures;
 use crate::event::Sample;
+use crate::facts::round_trip_us;
 
 /// So long is looked at before anything is said, nanoseconds. A slow start over 200 ms takes about as
 /// long; what is over sooner nobody waits for.
@@ -234,12 +234,12 @@ impl Window {
 
     /// Bytes acked a second.
     pub(super) fn rate(&self) -> f64 {
-        say::per_second(self.acked, self.ns)
+        figures::per_second(self.acked, self.ns)
     }
 
     /// Bytes received a second.
     pub(super) fn receive_rate(&self) -> f64 {
-        say::per_second(self.received, self.ns)
+        figures::per_second(self.received, self.ns)
     }
 
     fn count(&mut self, grown: &Grown, before: &Seen, after: &Seen) {

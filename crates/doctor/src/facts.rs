@@ -8,41 +8,41 @@ use std::net::SocketAddr;
 
 use lastbyte_core::sample::{State, TcpInfo};
 
-use self::served::{Ledger, Watch};
+use self::served::{Coverage, Servers};
 pub use self::served::{Served, TopCall};
+use crate::address_pair::AddressPair;
 use crate::event::{
     Changed, Counters, Counts, Ending, Event, Info, Network, Process, Role, Sample, Scope, Socket,
     SocketId, Tier, What, distance,
 };
 use crate::finding::About;
-use crate::pair::Pair;
 
 /// How long a socket or process is remembered after its end, nanoseconds: an answer to its last packet
 /// may come later, and so may its peer's side of the story.
 const KEEP_NS: u64 = 10_000_000_000;
 /// So many ended ones at most, the longest ended go first.
-const MOST_ENDED: usize = 20_000;
+const MAX_ENDED: usize = 20_000;
 /// So many sockets at most, about half a kilobyte each. Beyond that those go of which nothing was heard for the
 /// longest: where events are dropped ends are among them, and what is open is sampled once a second.
-const MOST_SOCKETS: usize = 40_000;
+const MAX_SOCKETS: usize = 40_000;
 /// So many names of network namespaces at most.
-const MOST_NETWORKS: usize = 1_024;
+const MAX_NETWORKS: usize = 1_024;
 /// So many holders of one socket at most: a listening socket may have a worker for each processor, and a
 /// descriptor may go from hand to hand for ever.
-const MOST_HOLDERS: usize = 64;
+const MAX_HOLDERS: usize = 64;
 
 /// What is known.
 #[derive(Debug)]
-pub struct Book {
+pub struct Facts {
     began: Option<crate::event::Began>,
     now_ns: u64,
-    processes: BTreeMap<u32, Patient>,
+    processes: BTreeMap<u32, KnownProcess>,
     /// In boxes: a node of the map has room for twice as many as are in it.
-    sockets: BTreeMap<SocketId, Box<Known>>,
+    sockets: BTreeMap<SocketId, Box<KnownSocket>>,
     /// By both addresses, as seen from the socket: the newest of that name.
-    by_addresses: BTreeMap<Pair, SocketId>,
+    by_addresses: BTreeMap<AddressPair, SocketId>,
     /// The sockets that name a process as a holder.
-    held: BTreeMap<u32, BTreeSet<SocketId>>,
+    sockets_of: BTreeMap<u32, BTreeSet<SocketId>>,
     /// Who holds or has held a socket of the port that is asked about.
     of_port: BTreeSet<u32>,
     ended: VecDeque<(u64, Ended)>,
@@ -57,7 +57,7 @@ pub struct Book {
     opened: BTreeMap<u64, u64>,
     /// Such ends that were told of.
     seen: u64,
-    ledger: Ledger,
+    servers: Servers,
     began_ns: u64,
 }
 
@@ -69,7 +69,7 @@ enum Ended {
 
 /// A process and what became of it.
 #[derive(Clone, Debug, Default)]
-pub struct Patient {
+pub struct KnownProcess {
     /// As last told.
     pub process: Process,
     /// How it ended, if it has.
@@ -77,12 +77,12 @@ pub struct Patient {
     /// Whether it is asked about: it is, or descends from, the process of the scope.
     pub is_watched: bool,
     /// Whether it is remembered only as the last holder of sockets that are not over.
-    is_kept: bool,
+    is_retained: bool,
 }
 
 /// A socket and what became of it. There may be very many: what few of them have lies in boxes.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct KnownSocket {
     /// As last told.
     pub socket: Socket,
     /// Who holds or has held it, the first first, with the descriptor where known: those that are
@@ -110,17 +110,17 @@ pub struct Known {
     changed: Option<Box<(u64, Changed)>>,
     closed: Option<Box<(u64, Changed)>>,
     fin_received: Option<Box<(u64, Option<Counts>)>>,
-    last: Option<Box<Last>>,
+    final_counts: Option<Box<FinalCounts>>,
     /// Whether it is counted as accepted by its first holder.
-    is_reckoned: bool,
+    is_counted: bool,
     /// Whether a process that is asked about has held it: that outlives the process, whose bytes the
     /// kernel may send, and lose, for minutes.
-    is_wanted: bool,
+    is_in_scope: bool,
 }
 
 /// The numbers of a connection when it ended. What it says counts data alone, without SYN and FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Last {
+pub struct FinalCounts {
     /// When.
     pub at_ns: u64,
     /// As TCP has them.
@@ -131,7 +131,7 @@ pub struct Last {
     pub fin_received: bool,
 }
 
-impl Last {
+impl FinalCounts {
     /// Bytes written and not acked.
     #[must_use]
     pub fn unacked(&self) -> u32 {
@@ -176,13 +176,13 @@ impl Last {
     }
 }
 
-impl Default for Book {
+impl Default for Facts {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Book {
+impl Facts {
     /// Nothing is known.
     #[must_use]
     pub fn new() -> Self {
@@ -192,7 +192,7 @@ impl Book {
             processes: BTreeMap::new(),
             sockets: BTreeMap::new(),
             by_addresses: BTreeMap::new(),
-            held: BTreeMap::new(),
+            sockets_of: BTreeMap::new(),
             of_port: BTreeSet::new(),
             ended: VecDeque::new(),
             dropped: 0,
@@ -201,7 +201,7 @@ impl Book {
             networks_of_threads: BTreeSet::new(),
             opened: BTreeMap::new(),
             seen: 0,
-            ledger: Ledger::default(),
+            servers: Servers::default(),
             began_ns: 0,
         }
     }
@@ -213,30 +213,30 @@ impl Book {
             What::Began(began) => (self.began_ns, self.began) = (event.at_ns, Some(began.clone())),
             What::Process(process) => self.note_process(process),
             What::Exited { pid, ending } => {
-                if let Some(patient) = self.processes.get_mut(pid) {
-                    patient.ending = Some(*ending);
+                if let Some(known) = self.processes.get_mut(pid) {
+                    known.ending = Some(*ending);
                     self.ended.push_back((event.at_ns, Ended::Process(*pid)));
                 }
             }
             What::Counters(counters) => self.note_counters(counters),
             What::Socket(socket) => {
                 self.note_socket(event.at_ns, socket);
-                self.reckon(socket.id);
+                self.count_accepted(socket.id);
             }
             What::Holds { socket, pid, fd } => {
                 self.note_holder(*socket, *pid, *fd);
-                self.reckon(*socket);
+                self.count_accepted(*socket);
             }
             What::Changed(changed) => self.note_change(event.at_ns, changed),
             What::ResetSent(reset) => {
                 if let Some(id) = reset.socket {
                     self.note_counts(event.at_ns, id, reset.counts);
-                    self.note_last(event.at_ns, id, reset.counts);
+                    self.note_final_counts(event.at_ns, id, reset.counts);
                 }
             }
             What::ResetReceived { socket, counts } => {
                 self.note_counts(event.at_ns, *socket, *counts);
-                self.note_last(event.at_ns, *socket, *counts);
+                self.note_final_counts(event.at_ns, *socket, *counts);
             }
             What::Sample(sample) => {
                 if let Some(known) = self.sockets.get_mut(&sample.socket) {
@@ -252,20 +252,20 @@ impl Book {
             }
             What::Io(io) => {
                 self.note_holder(io.socket, io.pid, None);
-                self.reckon(io.socket);
+                self.count_accepted(io.socket);
                 let role = self.sockets.get(&io.socket).map(|known| known.socket.role);
-                if role == Some(Role::Accepted) && self.wants_process(io.pid) {
-                    self.ledger.exchanged(io.pid, io.turns);
+                if role == Some(Role::Accepted) && self.process_in_scope(io.pid) {
+                    self.servers.exchanged(io.pid, io.turns);
                 }
             }
             What::Calls(calls) => {
-                self.ledger.traced(event.at_ns, calls.over_ns);
-                if self.wants_process(calls.pid) {
-                    self.ledger.called(calls);
+                self.servers.traced(event.at_ns, calls.over_ns);
+                if self.process_in_scope(calls.pid) {
+                    self.servers.called(calls);
                 }
             }
-            What::Used(used) if self.wants_process(used.pid) => {
-                self.ledger.used(used, name_of(&self.processes, used.pid));
+            What::Used(used) if self.process_in_scope(used.pid) => {
+                self.servers.used(used, name_of(&self.processes, used.pid));
             }
             What::Network(network) => self.note_network(network),
             What::Dropped { events } => self.dropped = self.dropped.saturating_add(*events),
@@ -316,16 +316,15 @@ impl Book {
     /// own for a process of which that is not known.
     #[must_use]
     pub fn networks_watched(&self) -> BTreeSet<u64> {
-        let watched = self.processes.values().filter(|patient| patient.is_watched);
-        let of_processes =
-            watched.filter_map(|patient| patient.process.network.or(self.own_network));
+        let watched = self.processes.values().filter(|known| known.is_watched);
+        let of_processes = watched.filter_map(|known| known.process.network.or(self.own_network));
         of_processes.chain(self.networks_of_threads.iter().copied()).collect()
     }
 
     /// Whether a socket that is asked about has bytes in it that are not acked, and nobody that holds it.
     #[must_use]
     pub fn has_orphans(&self) -> bool {
-        let is_orphan = |known: &Known| {
+        let is_orphan = |known: &KnownSocket| {
             let counts = known.counts.map(|(at_ns, counts)| (at_ns, counts.unacked()));
             let sample = known.sample.as_ref().map(|(at_ns, sample)| (*at_ns, sample.send_queue));
             let unacked = counts.max(sample).map_or(0, |(_, unacked)| unacked);
@@ -335,35 +334,35 @@ impl Book {
                 && unacked > 0
                 && !known.holders.iter().any(|(pid, _)| is_alive(&self.processes, *pid))
         };
-        self.sockets.iter().any(|(id, known)| is_orphan(known) && self.wants_socket(*id))
+        self.sockets.iter().any(|(id, known)| is_orphan(known) && self.socket_in_scope(*id))
     }
 
     /// A process, for as long as it is remembered.
     #[must_use]
-    pub fn process(&self, pid: u32) -> Option<&Patient> {
+    pub fn process(&self, pid: u32) -> Option<&KnownProcess> {
         self.processes.get(&pid)
     }
 
     /// A socket, for as long as it is remembered.
     #[must_use]
-    pub fn socket(&self, id: SocketId) -> Option<&Known> {
+    pub fn socket(&self, id: SocketId) -> Option<&KnownSocket> {
         self.sockets.get(&id).map(|known| &**known)
     }
 
     /// All sockets that are remembered.
-    pub fn sockets(&self) -> impl Iterator<Item = (&SocketId, &Known)> {
+    pub fn sockets(&self) -> impl Iterator<Item = (&SocketId, &KnownSocket)> {
         self.sockets.iter().map(|(id, known)| (id, &**known))
     }
 
     /// The newest socket of these addresses, its own first.
     #[must_use]
     pub fn socket_at(&self, local: SocketAddr, peer: SocketAddr) -> Option<SocketId> {
-        self.by_addresses.get(&Pair::of(local, peer)).copied()
+        self.by_addresses.get(&AddressPair::of(local, peer)).copied()
     }
 
     /// The other end of a connection, if it is on this machine too, in whatever namespace.
     #[must_use]
-    pub fn other_end(&self, id: SocketId) -> Option<&Known> {
+    pub fn other_end(&self, id: SocketId) -> Option<&KnownSocket> {
         let socket = &self.sockets.get(&id)?.socket;
         let other = self.socket_at(socket.peer, socket.local)?;
         // A socket can be connected to itself.
@@ -372,7 +371,7 @@ impl Book {
 
     /// Whether findings about a process are asked for.
     #[must_use]
-    pub fn wants_process(&self, pid: u32) -> bool {
+    pub fn process_in_scope(&self, pid: u32) -> bool {
         match self.scope() {
             Scope::Process(_) => self.processes.get(&pid).is_some_and(|one| one.is_watched),
             Scope::Machine => true,
@@ -382,16 +381,16 @@ impl Book {
 
     /// Whether findings about a socket are asked for.
     #[must_use]
-    pub fn wants_socket(&self, id: SocketId) -> bool {
+    pub fn socket_in_scope(&self, id: SocketId) -> bool {
         let Some(known) = self.sockets.get(&id) else { return false };
         match self.scope() {
             Scope::Machine => true,
             Scope::Port(port) => has_port(&known.socket, port),
             // Its program may have ended before anybody saw what it held; who had the other end was seen.
-            Scope::Process(_) if known.holders.is_empty() && !known.is_wanted => {
-                self.other_end(id).is_some_and(|other| other.is_wanted)
+            Scope::Process(_) if known.holders.is_empty() && !known.is_in_scope => {
+                self.other_end(id).is_some_and(|other| other.is_in_scope)
             }
-            Scope::Process(_) => known.is_wanted,
+            Scope::Process(_) => known.is_in_scope,
         }
     }
 
@@ -400,7 +399,7 @@ impl Book {
     #[must_use]
     pub fn about(&self, id: SocketId, by: Option<u32>) -> About {
         let Some(known) = self.sockets.get(&id) else { return About::default() };
-        let watched = known.holders.iter().map(|one| one.0).find(|pid| self.wants_process(*pid));
+        let watched = known.holders.iter().map(|one| one.0).find(|pid| self.process_in_scope(*pid));
         let pid = by.or(watched).or_else(|| known.holders.first().map(|one| one.0));
         let about = pid.map(|pid| self.about_process(pid)).unwrap_or_default();
         let about = match known.socket.network {
@@ -418,7 +417,7 @@ impl Book {
     /// Whom a finding about a process is about.
     #[must_use]
     pub fn about_process(&self, pid: u32) -> About {
-        let process = self.processes.get(&pid).map(|patient| &patient.process);
+        let process = self.processes.get(&pid).map(|known| &known.process);
         let about = About {
             pid: Some(pid),
             name: process.map(|process| process.name.clone()),
@@ -451,7 +450,7 @@ impl Book {
         if network.is_own {
             self.own_network = Some(network.inode);
         } else if matches!(self.scope(), Scope::Process(_))
-            && self.networks_of_threads.len() < MOST_NETWORKS
+            && self.networks_of_threads.len() < MAX_NETWORKS
         {
             // Of a process none is looked into but those that its threads are in.
             self.networks_of_threads.insert(network.inode);
@@ -459,7 +458,7 @@ impl Book {
         // A number may be given again, to one without a name.
         self.network_names.remove(&network.inode);
         if let Some(name) = &network.name {
-            if self.network_names.len() >= MOST_NETWORKS {
+            if self.network_names.len() >= MAX_NETWORKS {
                 self.network_names.clear();
             }
             self.network_names.insert(network.inode, name.clone());
@@ -468,7 +467,7 @@ impl Book {
 
     fn note_counters(&mut self, counters: &Counters) {
         let network = counters.network;
-        if self.opened.len() < MOST_NETWORKS || self.opened.contains_key(&network) {
+        if self.opened.len() < MAX_NETWORKS || self.opened.contains_key(&network) {
             let opened = self.opened.entry(network).or_default();
             let more = counters.active_opens.saturating_add(counters.passive_opens);
             *opened = opened.saturating_add(more);
@@ -498,26 +497,26 @@ impl Book {
     pub fn served(&self) -> Vec<Served> {
         let is_whole = self.tier() == Tier::Bpf && self.scope() != Scope::Machine;
         let is_by_tables = self.tier() == Tier::Procfs && self.unseen_connections() == Some(0);
-        self.ledger.served(Watch {
+        self.servers.served(Coverage {
             calls: self.began.as_ref().map_or(Some(false), |began| began.calls),
-            tells_each_socket: is_whole || is_by_tables,
-            tells_io: is_whole,
+            reports_each_socket: is_whole || is_by_tables,
+            reports_io: is_whole,
             has_dropped: self.dropped > 0,
             watched_ns: self.now_ns.saturating_sub(self.began_ns),
         })
     }
 
     /// Counts a socket as accepted by the first that held it, once both are known.
-    fn reckon(&mut self, id: SocketId) {
+    fn count_accepted(&mut self, id: SocketId) {
         let Some(known) = self.sockets.get(&id) else { return };
         let socket = &known.socket;
-        let is_new = socket.role == Role::Accepted && !socket.earlier && !known.is_reckoned;
+        let is_new = socket.role == Role::Accepted && !socket.earlier && !known.is_counted;
         let Some(pid) = known.holders.first().map(|one| one.0).filter(|_| is_new) else { return };
         if let Some(known) = self.sockets.get_mut(&id) {
-            known.is_reckoned = true;
+            known.is_counted = true;
         }
-        if self.wants_process(pid) {
-            self.ledger.accepted(pid, name_of(&self.processes, pid));
+        if self.process_in_scope(pid) {
+            self.servers.accepted(pid, name_of(&self.processes, pid));
         }
     }
 
@@ -530,18 +529,18 @@ impl Book {
         }
         if former.is_some_and(|one| one.ending.is_some()) {
             // The number was given again: what the former held is not this one's.
-            self.ledger.close(pid);
+            self.servers.close(pid);
             self.drop_holder(pid);
         }
         let is_root = self.scope() == Scope::Process(pid);
         let of_parent = self.processes.get(&process.parent).is_some_and(|one| one.is_watched);
-        let patient = self.processes.entry(pid).or_default();
-        patient.process = process.clone();
-        if (is_root || of_parent) && !patient.is_watched {
-            patient.is_watched = true;
-            for id in self.held.get(&pid).into_iter().flatten() {
+        let known = self.processes.entry(pid).or_default();
+        known.process = process.clone();
+        if (is_root || of_parent) && !known.is_watched {
+            known.is_watched = true;
+            for id in self.sockets_of.get(&pid).into_iter().flatten() {
                 if let Some(known) = self.sockets.get_mut(id) {
-                    known.is_wanted = true;
+                    known.is_in_scope = true;
                 }
             }
         }
@@ -561,21 +560,22 @@ impl Book {
             }
             self.forget_name(&former);
         } else {
-            self.sockets.insert(socket.id, Box::new(Known::new(at_ns, socket)));
+            self.sockets.insert(socket.id, Box::new(KnownSocket::new(at_ns, socket)));
             self.seen += u64::from(matches!(socket.role, Role::Connected | Role::Accepted));
         }
-        self.by_addresses.insert(Pair::of(socket.local, socket.peer), socket.id);
-        if self.sockets.len() > MOST_SOCKETS {
-            self.forget_silent();
+        self.by_addresses.insert(AddressPair::of(socket.local, socket.peer), socket.id);
+        if self.sockets.len() > MAX_SOCKETS {
+            self.forget_quietest();
         }
     }
 
     /// Forgets a quarter of all sockets.
-    fn forget_silent(&mut self) {
-        const QUARTER: usize = MOST_SOCKETS / 4;
-        let mut heard: Vec<u64> = self.sockets.values().map(|known| known.heard_ns()).collect();
+    fn forget_quietest(&mut self) {
+        const QUARTER: usize = MAX_SOCKETS / 4;
+        let mut heard: Vec<u64> =
+            self.sockets.values().map(|known| known.last_event_ns()).collect();
         let (_, &mut latest, _) = heard.select_nth_unstable(QUARTER);
-        let is_silent = |(_, known): &(&SocketId, &Known)| known.heard_ns() <= latest;
+        let is_silent = |(_, known): &(&SocketId, &KnownSocket)| known.last_event_ns() <= latest;
         let silent = self.sockets().filter(is_silent).map(|(id, _)| *id);
         let silent: Vec<SocketId> = silent.take(QUARTER).collect();
         silent.into_iter().for_each(|id| self.forget_socket(id));
@@ -585,7 +585,7 @@ impl Book {
         let scope = self.scope();
         let Some(known) = self.sockets.get_mut(&id) else { return };
         let processes = &self.processes;
-        known.is_wanted |= processes.get(&pid).is_some_and(|one| one.is_watched);
+        known.is_in_scope |= processes.get(&pid).is_some_and(|one| one.is_watched);
         if matches!(scope, Scope::Port(port) if has_port(&known.socket, port)) {
             self.of_port.insert(pid);
         }
@@ -593,18 +593,18 @@ impl Book {
             holder.1 = fd.or(holder.1);
             return;
         }
-        if known.holders.len() >= MOST_HOLDERS {
+        if known.holders.len() >= MAX_HOLDERS {
             let Some(at) = known.holders.iter().position(|one| !is_alive(processes, one.0)) else {
                 return;
             };
             let (former, _) = known.holders.remove(at);
-            self.forget_held(former, id);
+            self.forget_holding(former, id);
         }
         if let Some(known) = self.sockets.get_mut(&id) {
             // Most have one for ever.
             known.holders.reserve_exact(1);
             known.holders.push((pid, fd));
-            self.held.entry(pid).or_default().insert(id);
+            self.sockets_of.entry(pid).or_default().insert(id);
         }
     }
 
@@ -613,7 +613,7 @@ impl Book {
         let Some(known) = self.sockets.get_mut(&changed.socket) else { return };
         if changed.to == State::SynSent {
             // A socket that is connected again.
-            (known.fin_sent, known.fin_received, known.closed, known.last) =
+            (known.fin_sent, known.fin_received, known.closed, known.final_counts) =
                 (false, None, None, None);
         }
         known.state = Some(changed.to);
@@ -630,17 +630,17 @@ impl Book {
         }
         known.fin_sent |= has_sent_fin(changed.from);
         if changed.to == State::Close {
-            self.note_last(at_ns, changed.socket, changed.counts);
+            self.note_final_counts(at_ns, changed.socket, changed.counts);
         } else {
             known.fin_sent |= has_sent_fin(changed.to);
         }
     }
 
-    fn note_last(&mut self, at_ns: u64, id: SocketId, counts: Option<Counts>) {
+    fn note_final_counts(&mut self, at_ns: u64, id: SocketId, counts: Option<Counts>) {
         if let (Some(known), Some(counts)) = (self.sockets.get_mut(&id), counts) {
             let (fin_sent, fin_received) = (known.fin_sent, known.fin_received.is_some());
-            let last = || Box::new(Last { at_ns, counts, fin_sent, fin_received });
-            known.last.get_or_insert_with(last);
+            let counts = || Box::new(FinalCounts { at_ns, counts, fin_sent, fin_received });
+            known.final_counts.get_or_insert_with(counts);
         }
     }
 
@@ -652,7 +652,7 @@ impl Book {
 
     fn forget(&mut self) {
         while let Some((at_ns, ended)) = self.ended.front().copied() {
-            if at_ns.saturating_add(KEEP_NS) > self.now_ns && self.ended.len() <= MOST_ENDED {
+            if at_ns.saturating_add(KEEP_NS) > self.now_ns && self.ended.len() <= MAX_ENDED {
                 return;
             }
             self.ended.pop_front();
@@ -670,24 +670,24 @@ impl Book {
         if self.processes.get(&pid).is_none_or(|one| one.ending.is_none()) {
             return;
         }
-        self.ledger.close(pid);
-        let held = self.held.get(&pid).cloned().unwrap_or_default();
+        self.servers.close(pid);
+        let held = self.sockets_of.get(&pid).cloned().unwrap_or_default();
         for id in &held {
             let Some(known) = self.sockets.get_mut(id) else { continue };
             if known.holders.iter().any(|one| is_alive(&self.processes, one.0)) {
                 known.holders.retain(|one| one.0 != pid);
-                self.forget_held(pid, *id);
+                self.forget_holding(pid, *id);
             }
         }
         match self.processes.get_mut(&pid) {
-            Some(patient) if self.held.contains_key(&pid) => patient.is_kept = true,
+            Some(known) if self.sockets_of.contains_key(&pid) => known.is_retained = true,
             _ => self.drop_holder(pid),
         }
     }
 
     /// Forgets a process, and that it held anything.
     fn drop_holder(&mut self, pid: u32) {
-        for id in self.held.remove(&pid).unwrap_or_default() {
+        for id in self.sockets_of.remove(&pid).unwrap_or_default() {
             if let Some(known) = self.sockets.get_mut(&id) {
                 known.holders.retain(|one| one.0 != pid);
             }
@@ -697,12 +697,12 @@ impl Book {
     }
 
     /// A socket does not name a process any more.
-    fn forget_held(&mut self, pid: u32, id: SocketId) {
-        let Some(held) = self.held.get_mut(&pid) else { return };
+    fn forget_holding(&mut self, pid: u32, id: SocketId) {
+        let Some(held) = self.sockets_of.get_mut(&pid) else { return };
         held.remove(&id);
         if held.is_empty() {
-            self.held.remove(&pid);
-            if self.processes.get(&pid).is_none_or(|one| one.is_kept) {
+            self.sockets_of.remove(&pid);
+            if self.processes.get(&pid).is_none_or(|one| one.is_retained) {
                 self.drop_holder(pid);
             }
         }
@@ -711,20 +711,20 @@ impl Book {
     fn forget_socket(&mut self, id: SocketId) {
         let Some(known) = self.sockets.remove(&id) else { return };
         for (pid, _) in &known.holders {
-            self.forget_held(*pid, id);
+            self.forget_holding(*pid, id);
         }
         self.forget_name(&known.socket);
     }
 
     fn forget_name(&mut self, socket: &Socket) {
-        let names = Pair::of(socket.local, socket.peer);
+        let names = AddressPair::of(socket.local, socket.peer);
         if self.by_addresses.get(&names) == Some(&socket.id) {
             self.by_addresses.remove(&names);
         }
     }
 }
 
-impl Known {
+impl KnownSocket {
     /// The last change, and when.
     #[must_use]
     pub fn changed(&self) -> Option<&(u64, Changed)> {
@@ -746,12 +746,12 @@ impl Known {
 
     /// The numbers when the connection ended: at a reset, or at CLOSED, whichever was first.
     #[must_use]
-    pub fn last(&self) -> Option<Last> {
-        self.last.as_deref().copied()
+    pub fn final_counts(&self) -> Option<FinalCounts> {
+        self.final_counts.as_deref().copied()
     }
 
     /// When it was last told of, nanoseconds.
-    fn heard_ns(&self) -> u64 {
+    fn last_event_ns(&self) -> u64 {
         let changed = self.changed.as_deref().map(|(at_ns, _)| *at_ns);
         let counts = self.counts.map(|(at_ns, _)| at_ns);
         let sample = self.sample.as_ref().map(|(at_ns, _)| *at_ns);
@@ -789,14 +789,14 @@ impl Known {
             closed: None,
             fin_sent: false,
             fin_received: None,
-            last: None,
+            final_counts: None,
             counts: None,
             sample: None,
             round_trip_us: None,
             carried: None,
             gone_ns: None,
-            is_reckoned: false,
-            is_wanted: false,
+            is_counted: false,
+            is_in_scope: false,
         }
     }
 }
@@ -818,12 +818,12 @@ pub(crate) fn got_fin(state: State) -> bool {
     matches!(state, State::CloseWait | State::Closing | State::LastAck | State::TimeWait)
 }
 
-fn is_alive(processes: &BTreeMap<u32, Patient>, pid: u32) -> bool {
+fn is_alive(processes: &BTreeMap<u32, KnownProcess>, pid: u32) -> bool {
     processes.get(&pid).is_some_and(|one| one.ending.is_none())
 }
 
-fn name_of(processes: &BTreeMap<u32, Patient>, pid: u32) -> &str {
-    processes.get(&pid).map_or("", |patient| &patient.process.name)
+fn name_of(processes: &BTreeMap<u32, KnownProcess>, pid: u32) -> &str {
+    processes.get(&pid).map_or("", |known| &known.process.name)
 }
 
 fn has_port(socket: &Socket, port: u16) -> bool {
@@ -833,15 +833,15 @@ fn has_port(socket: &Socket, port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::story::{Story, counts};
+    use crate::story::{Story, counts};
 
     const HERE: &str = "192.0.2.1:40000";
     const THERE: &str = "198.51.100.7:80";
 
-    fn book(story: &Story) -> Book {
-        let mut book = Book::new();
-        story.events.iter().for_each(|event| book.note(event));
-        book
+    fn facts(story: &Story) -> Facts {
+        let mut facts = Facts::new();
+        story.events.iter().for_each(|event| facts.note(event));
+        facts
     }
 
     #[test]
@@ -853,15 +853,17 @@ mod tests {
             .change(1, (State::Established, State::FinWait1), Some(left))
             .exited(7, Ending::Exit(0))
             .after(100_000);
-        let kept = book(&story);
-        assert!(kept.has_orphans() && kept.wants_socket(SocketId(1)) && kept.wants_process(7));
+        let kept = facts(&story);
+        assert!(
+            kept.has_orphans() && kept.socket_in_scope(SocketId(1)) && kept.process_in_scope(7)
+        );
         assert_eq!(kept.about(SocketId(1), None).name.as_deref(), Some("sender"));
         // A process that has the number now is another.
-        let again = book(&story.clone().process(7, "other").after(100));
-        assert!(again.has_orphans() && again.wants_socket(SocketId(1)));
+        let again = facts(&story.clone().process(7, "other").after(100));
+        assert!(again.has_orphans() && again.socket_in_scope(SocketId(1)));
         assert_eq!(again.about(SocketId(1), None).pid, None);
-        let gone = book(&story.gone(1).after(20_000));
-        assert!(gone.process(7).is_none() && gone.held.is_empty() && gone.sockets.is_empty());
+        let gone = facts(&story.gone(1).after(20_000));
+        assert!(gone.process(7).is_none() && gone.sockets_of.is_empty() && gone.sockets.is_empty());
     }
 
     #[test]
@@ -870,15 +872,15 @@ mod tests {
             Story::new(Scope::Port(80)).process(7, "server").socket(1, (THERE, HERE), 7);
         for pid in 100..300 {
             story = story.process(pid, "child").holds(1, pid);
-            assert!(book(&story).sockets[&SocketId(1)].holders.len() <= MOST_HOLDERS);
+            assert!(facts(&story).sockets[&SocketId(1)].holders.len() <= MAX_HOLDERS);
         }
         for pid in 100..300 {
             story = story.exited(pid, Ending::Exit(0));
         }
-        let book = book(&story.after(20_000));
-        assert_eq!(book.sockets[&SocketId(1)].holders, [(7, Some(3))]);
-        assert!(book.wants_process(7) && !book.wants_process(100));
-        assert_eq!((book.processes.len(), book.held.len(), book.of_port.len()), (1, 1, 1));
+        let facts = facts(&story.after(20_000));
+        assert_eq!(facts.sockets[&SocketId(1)].holders, [(7, Some(3))]);
+        assert!(facts.process_in_scope(7) && !facts.process_in_scope(100));
+        assert_eq!((facts.processes.len(), facts.sockets_of.len(), facts.of_port.len()), (1, 1, 1));
     }
 
     #[test]
@@ -888,9 +890,9 @@ mod tests {
             ("0.0.0.0:0", "0.0.0.0:0"),
             7,
         );
-        assert!(!book(&story).wants_process(7));
-        let known = book(&story.socket(1, (HERE, THERE), 7));
-        assert!(known.wants_process(7));
+        assert!(!facts(&story).process_in_scope(7));
+        let known = facts(&story.socket(1, (HERE, THERE), 7));
+        assert!(known.process_in_scope(7));
         assert_eq!(known.by_addresses.len(), 1);
     }
 
@@ -903,13 +905,13 @@ mod tests {
         let story = |tier, scope| {
             let story = Story::of_tier(tier, scope).process(7, "a");
             let story = story.socket(1, ("192.0.2.1:40000", "192.0.2.2:80"), 7);
-            let mut story = story.with(opened(crate::rules::story::NETWORK)).with(opened(1));
+            let mut story = story.with(opened(crate::story::NETWORK)).with(opened(1));
             for event in &mut story.events {
                 if let What::Socket(socket) = &mut event.what {
                     socket.role = Role::Connected;
                 }
             }
-            book(&story).unseen_connections()
+            facts(&story).unseen_connections()
         };
         assert_eq!(story(Tier::Procfs, Scope::Process(7)), Some(4));
         assert_eq!(story(Tier::Procfs, Scope::Machine), Some(9));
@@ -930,18 +932,18 @@ mod tests {
             ..Process::default()
         };
         let story = Story::new(Scope::Machine).process(7, "sender").socket(1, (HERE, THERE), 7);
-        let own = book(&story).about(SocketId(1), None).network.unwrap();
+        let own = facts(&story).about(SocketId(1), None).network.unwrap();
         let story = story.with(network(own, Some("mine"), true)).with(What::Process(boxed));
-        let known = book(&story);
+        let known = facts(&story);
         let here = known.about(SocketId(1), None);
         assert_eq!((here.pid, here.network, here.place()), (Some(7), None, None));
-        let place = |book: &Book| book.about_process(8).place().unwrap();
+        let place = |facts: &Facts| facts.about_process(8).place().unwrap();
         assert_eq!(place(&known), "in web (0123456789ab), netns 2");
         let story = story.with(network(2, Some("lab"), false));
-        assert_eq!(place(&book(&story)), "in web (0123456789ab), netns lab");
+        assert_eq!(place(&facts(&story)), "in web (0123456789ab), netns lab");
         // The number was given again.
         let story = story.with(network(2, None, false));
-        assert_eq!(place(&book(&story)), "in web (0123456789ab), netns 2");
+        assert_eq!(place(&facts(&story)), "in web (0123456789ab), netns 2");
     }
 
     #[test]
@@ -951,14 +953,16 @@ mod tests {
             .socket(1, (HERE, THERE), 7)
             .change(1, (State::SynSent, State::Established), Some(counts(0, [1, 1, 1, 1, 1])))
             .sample(1, State::Established, (0, 0), true);
-        let book = book(&story);
-        let known = &book.sockets[&SocketId(1)];
-        assert!(known.closed.is_none() && known.fin_received.is_none() && known.last.is_none());
+        let facts = facts(&story);
+        let known = &facts.sockets[&SocketId(1)];
+        assert!(
+            known.closed.is_none() && known.fin_received.is_none() && known.final_counts.is_none()
+        );
         let sample = &known.sample.as_ref().unwrap().1;
         // No heap of its own beside its box.
         assert!(sample.congestion.is_none() && sample.info == Info::default());
         let boxes = [
-            size_of::<Known>(),
+            size_of::<KnownSocket>(),
             size_of_val(&**known.changed.as_ref().unwrap()),
             size_of_val(&**sample),
             known.holders.capacity() * size_of_val(&known.holders[0]),
@@ -969,7 +973,7 @@ mod tests {
 
     #[test]
     fn sockets_whose_end_was_never_told_are_bounded() {
-        let mut book = Book::new();
+        let mut facts = Facts::new();
         let at = |id: u64| SocketAddr::from(([127, 0, 0, 1], u16::try_from(id % 60_000).unwrap()));
         let socket = |id: u64| Socket {
             id: SocketId(id),
@@ -983,7 +987,7 @@ mod tests {
         };
         let first = SocketId(0);
         for id in 0..200_000 {
-            book.note(&Event { at_ns: id, what: What::Socket(socket(id)) });
+            facts.note(&Event { at_ns: id, what: What::Socket(socket(id)) });
             if id % 1000 == 0 {
                 let opened = What::Changed(Changed {
                     socket: first,
@@ -994,12 +998,12 @@ mod tests {
                     errno: 0,
                     held: None,
                 });
-                book.note(&Event { at_ns: id, what: opened });
+                facts.note(&Event { at_ns: id, what: opened });
             }
-            assert!(book.sockets.len() <= MOST_SOCKETS);
+            assert!(facts.sockets.len() <= MAX_SOCKETS);
         }
-        assert!(book.by_addresses.len() <= MOST_SOCKETS);
+        assert!(facts.by_addresses.len() <= MAX_SOCKETS);
         // Of this one something was heard all the time.
-        assert!(book.socket(first).is_some() && book.socket(SocketId(199_999)).is_some());
+        assert!(facts.socket(first).is_some() && facts.socket(SocketId(199_999)).is_some());
     }
 }

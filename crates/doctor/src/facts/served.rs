@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Calls, Precision, Used};
+use crate::text::{count, few_digits};
 
 /// So many processes are reckoned with, at most: beyond that none that is new.
-const MOST: usize = 4_096;
+const MAX_PROCESSES: usize = 4_096;
 /// So many kinds of calls of each, at most.
-const MOST_CALLS: usize = 64;
+const MAX_CALLS: usize = 64;
 /// So many servers are told of, those that used the most processor time first.
-const MOST_TOLD: usize = 32;
+const MAX_SERVERS: usize = 32;
 /// So many of its calls, the most frequent first.
 const TOP: usize = 3;
 /// The clock of `/proc` goes by hundredths of a second: of less than ten of them a tenth may be wrong.
@@ -49,6 +50,36 @@ pub struct Served {
     pub top_calls: Option<Vec<TopCall>>,
 }
 
+impl Served {
+    /// What the server used, to follow its name: `accepted 4 connections; processor time for each 0.2 ms`.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let number = count(self.connections);
+        let many = if self.connections == 1 { "connection" } else { "connections" };
+        let mut sentence =
+            format!("accepted {}{number} {many}", self.connections_precision.prefix());
+        if let Some(ms) = self.cpu_ms_per_connection {
+            sentence += &format!(
+                "; processor time for each {}{} ms",
+                self.cpu_precision.prefix(),
+                few_digits(ms)
+            );
+        }
+        if let (Some(exchanges), Some(ms)) = (self.exchanges, self.cpu_ms_per_exchange) {
+            let many = if exchanges == 1 { "exchange" } else { "exchanges" };
+            sentence += &format!(", for each of {} {many} {} ms", count(exchanges), few_digits(ms));
+        }
+        if let (Some(calls), Some(top)) = (self.calls_per_connection, &self.top_calls) {
+            let top: Vec<String> = top
+                .iter()
+                .map(|top| format!("{} {}", top.call, few_digits(top.per_connection)))
+                .collect();
+            sentence += &format!("; calls for each {}: {}", few_digits(calls), top.join(", "));
+        }
+        sentence
+    }
+}
+
 /// A system call that is made often.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopCall {
@@ -60,17 +91,17 @@ pub struct TopCall {
 
 /// Who accepted what, and what it took.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    accounts: BTreeMap<u32, Account>,
+pub(super) struct Servers {
+    usages: BTreeMap<u32, Usage>,
     /// Of those whose number was given again.
-    former: Vec<(u32, Account)>,
+    former: Vec<(u32, Usage)>,
     /// For so long calls were traced, and up to when that is counted.
     traced_ns: u64,
     traced_to_ns: u64,
 }
 
 #[derive(Debug, Default)]
-struct Account {
+struct Usage {
     name: String,
     /// Sockets that it was seen to have accepted.
     sockets: u64,
@@ -83,42 +114,42 @@ struct Account {
 
 /// How the watch was, which says what numbers mean.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Watch {
+pub(super) struct Coverage {
     /// Whether calls are traced all the time (`Some`), never, or in windows (`None`).
     pub(super) calls: Option<bool>,
     /// Every socket of the processes that are asked about is told of.
-    pub(super) tells_each_socket: bool,
+    pub(super) reports_each_socket: bool,
     /// And what was read and written on it.
-    pub(super) tells_io: bool,
+    pub(super) reports_io: bool,
     pub(super) has_dropped: bool,
     pub(super) watched_ns: u64,
 }
 
-impl Ledger {
+impl Servers {
     /// A process that is asked about accepted a connection.
     pub(super) fn accepted(&mut self, pid: u32, name: &str) {
-        let Some(account) = self.account(pid) else { return };
-        account.sockets = account.sockets.saturating_add(1);
-        account.rename(name);
+        let Some(usage) = self.usage(pid) else { return };
+        usage.sockets = usage.sockets.saturating_add(1);
+        usage.rename(name);
     }
 
     pub(super) fn used(&mut self, used: &Used, name: &str) {
-        let Some(account) = self.account(used.pid) else { return };
-        let (user, system) = account.used.unwrap_or_default();
-        account.used =
+        let Some(usage) = self.usage(used.pid) else { return };
+        let (user, system) = usage.used.unwrap_or_default();
+        usage.used =
             Some((user.saturating_add(used.user_ns), system.saturating_add(used.system_ns)));
-        account.rename(name);
+        usage.rename(name);
     }
 
     /// Calls of a process that is asked about.
     pub(super) fn called(&mut self, calls: &Calls) {
-        let Some(account) = self.account(calls.pid) else { return };
+        let Some(usage) = self.usage(calls.pid) else { return };
         if matches!(calls.call.as_str(), "accept" | "accept4") {
             let failed = calls.errors.iter().fold(0_u64, |sum, one| sum.saturating_add(one.1));
-            account.accepts = account.accepts.saturating_add(calls.count.saturating_sub(failed));
+            usage.accepts = usage.accepts.saturating_add(calls.count.saturating_sub(failed));
         }
-        if account.calls.len() < MOST_CALLS || account.calls.contains_key(&calls.call) {
-            let count = account.calls.entry(calls.call.clone()).or_default();
+        if usage.calls.len() < MAX_CALLS || usage.calls.contains_key(&calls.call) {
+            let count = usage.calls.entry(calls.call.clone()).or_default();
             *count = count.saturating_add(calls.count);
         }
     }
@@ -133,42 +164,42 @@ impl Ledger {
 
     /// Exchanges on a connection that was accepted.
     pub(super) fn exchanged(&mut self, pid: u32, turns: u64) {
-        let Some(account) = self.account(pid).filter(|_| turns > 0) else { return };
-        account.turns = account.turns.saturating_add(turns);
+        let Some(usage) = self.usage(pid).filter(|_| turns > 0) else { return };
+        usage.turns = usage.turns.saturating_add(turns);
     }
 
     /// A process that accepted nothing is over, or its number was given to another.
     pub(super) fn close(&mut self, pid: u32) {
-        let Some(account) = self.accounts.remove(&pid) else { return };
-        if account.has_served() && self.former.len() < MOST {
-            self.former.push((pid, account));
+        let Some(usage) = self.usages.remove(&pid) else { return };
+        if usage.has_served() && self.former.len() < MAX_PROCESSES {
+            self.former.push((pid, usage));
         }
     }
 
     /// Those that accepted connections.
-    pub(super) fn served(&self, watch: Watch) -> Vec<Served> {
-        let former = self.former.iter().map(|(pid, account)| (pid, account));
-        let all = self.accounts.iter().chain(former).filter(|(_, account)| account.has_served());
+    pub(super) fn served(&self, coverage: Coverage) -> Vec<Served> {
+        let former = self.former.iter().map(|(pid, usage)| (pid, usage));
+        let all = self.usages.iter().chain(former).filter(|(_, usage)| usage.has_served());
         let mut served: Vec<Served> =
-            all.map(|(pid, account)| account.served(*pid, watch, self.traced_ns)).collect();
+            all.map(|(pid, usage)| usage.served(*pid, coverage, self.traced_ns)).collect();
         let cpu = |one: &Served| one.user_ms.unwrap_or(0.0) + one.system_ms.unwrap_or(0.0);
         served.sort_by(|one, other| {
             let by_cpu = cpu(other).total_cmp(&cpu(one));
             by_cpu.then(other.connections.cmp(&one.connections)).then(one.pid.cmp(&other.pid))
         });
-        served.truncate(MOST_TOLD);
+        served.truncate(MAX_SERVERS);
         served
     }
 
-    fn account(&mut self, pid: u32) -> Option<&mut Account> {
-        if self.accounts.len() >= MOST && !self.accounts.contains_key(&pid) {
+    fn usage(&mut self, pid: u32) -> Option<&mut Usage> {
+        if self.usages.len() >= MAX_PROCESSES && !self.usages.contains_key(&pid) {
             return None;
         }
-        Some(self.accounts.entry(pid).or_default())
+        Some(self.usages.entry(pid).or_default())
     }
 }
 
-impl Account {
+impl Usage {
     fn rename(&mut self, name: &str) {
         if !name.is_empty() && self.name != name {
             name.clone_into(&mut self.name);
@@ -179,16 +210,16 @@ impl Account {
         self.sockets.max(self.accepts).max(self.turns) > 0
     }
 
-    fn served(&self, pid: u32, watch: Watch, traced_ns: u64) -> Served {
-        let (connections, connections_precision) = self.connections(watch, traced_ns);
+    fn served(&self, pid: u32, coverage: Coverage, traced_ns: u64) -> Served {
+        let (connections, connections_precision) = self.connections(coverage, traced_ns);
         let per = Some(connections as f64).filter(|per| *per > 0.0);
         // In a window those that were accepted in it.
-        let each = if watch.calls == Some(true) { per } else { Some(self.accepts as f64) };
+        let each = if coverage.calls == Some(true) { per } else { Some(self.accepts as f64) };
         let each = each.filter(|each| *each > 0.0 && !self.calls.is_empty());
         let used_ns = self.used.map(|(user, system)| user.saturating_add(system));
         let ms = |ns: u64| ns as f64 / 1e6;
         let exchanges =
-            (watch.tells_io && !watch.has_dropped && self.turns > 0).then_some(self.turns);
+            (coverage.reports_io && !coverage.has_dropped && self.turns > 0).then_some(self.turns);
         Served {
             pid,
             name: self.name.clone(),
@@ -212,16 +243,16 @@ impl Account {
     }
 
     /// How many, and how well that is known.
-    fn connections(&self, watch: Watch, traced_ns: u64) -> (u64, Precision) {
+    fn connections(&self, coverage: Coverage, traced_ns: u64) -> (u64, Precision) {
         let most = self.sockets.max(self.accepts);
-        let is_told = watch.calls == Some(true) && self.accepts > 0;
-        if (is_told || watch.tells_each_socket) && !watch.has_dropped {
+        let is_counted = coverage.calls == Some(true) && self.accepts > 0;
+        if (is_counted || coverage.reports_each_socket) && !coverage.has_dropped {
             // A call that waited when tracing began is not counted.
             return (most, Precision::Exact);
         }
-        let is_sample = watch.calls.is_none() && self.accepts > 0 && traced_ns >= LONG_ENOUGH_NS;
+        let is_sample = coverage.calls.is_none() && self.accepts > 0 && traced_ns >= LONG_ENOUGH_NS;
         if is_sample {
-            let of_all = u128::from(self.accepts) * u128::from(watch.watched_ns.max(traced_ns));
+            let of_all = u128::from(self.accepts) * u128::from(coverage.watched_ns.max(traced_ns));
             let about = u64::try_from(of_all / u128::from(traced_ns)).unwrap_or(u64::MAX);
             return (about.max(most), Precision::About);
         }
@@ -241,9 +272,9 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::book::Book;
     use crate::event::{Event, Io, Scope, SocketId, Tier, What};
-    use crate::rules::story::Story;
+    use crate::facts::Facts;
+    use crate::story::Story;
 
     const HERE: &str = "192.0.2.1:80";
 
@@ -260,9 +291,9 @@ mod tests {
     }
 
     fn served(story: &Story) -> Vec<Served> {
-        let mut book = Book::new();
-        story.events.iter().for_each(|event| book.note(event));
-        book.served()
+        let mut facts = Facts::new();
+        story.events.iter().for_each(|event| facts.note(event));
+        facts.served()
     }
 
     fn calls(call: &str, count: u64, errors: u64) -> What {
@@ -399,5 +430,38 @@ mod tests {
             }));
         }
         assert_eq!(served(&story)[0].exchanges, Some(u64::MAX));
+    }
+
+    #[test]
+    fn what_a_server_took_is_one_line() {
+        let top = |call: &str, per_connection| TopCall { call: call.to_owned(), per_connection };
+        let whole = Served {
+            pid: 7,
+            name: "server".to_owned(),
+            connections: 1_234,
+            connections_precision: Precision::AtLeast,
+            user_ms: Some(100.0),
+            system_ms: Some(48.0),
+            cpu_ms_per_connection: Some(0.12),
+            cpu_precision: Precision::AtMost,
+            exchanges: Some(2_468),
+            cpu_ms_per_exchange: Some(0.06),
+            calls_per_connection: Some(12.34),
+            top_calls: Some(vec![top("epoll_wait", 9.8), top("read", 2.0)]),
+        };
+        assert_eq!(
+            whole.sentence(),
+            "accepted at least 1,234 connections; processor time for each at most 0.1 ms, for each of \
+             2,468 exchanges 0.060 ms; calls for each 12: epoll_wait 9.8, read 2.0"
+        );
+        let bare = Served {
+            connections: 1,
+            connections_precision: Precision::Exact,
+            cpu_ms_per_connection: None,
+            exchanges: None,
+            calls_per_connection: None,
+            ..whole
+        };
+        assert_eq!(bare.sentence(), "accepted 1 connection");
     }
 }

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lastbyte_core::sample::State;
 
-use super::end::{COUNTED_NS, Cause, Numbers};
-use crate::book::{Book, Known};
+use super::cause::{COUNTED_NS, Cause, Queues};
 use crate::event::{Counters, Scope, Tier};
+use crate::facts::{Facts, KnownSocket};
 use crate::finding::{Class, Code, Evidence, Finding};
-use crate::words::count;
+use crate::text::count;
 
 /// So many namespaces are remembered at most.
-const MOST_NETWORKS: usize = 4_096;
+const MAX_NETWORKS: usize = 4_096;
 
 /// Counters that grew. Each count explains one end.
 #[derive(Debug, Default)]
-pub(super) struct Grown {
+pub(super) struct CounterGrowth {
     /// By namespace, what grew lately, the oldest first; less what has explained an end.
     recent: BTreeMap<u64, VecDeque<(u64, Counters)>>,
     /// By namespace, all that grew.
@@ -25,7 +25,7 @@ pub(super) struct Grown {
     explained: BTreeMap<u64, Tally>,
 }
 
-/// Ends of connections by the counters that count them.
+/// ConnectionEnds of connections by the counters that count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     on_close: u64,
@@ -73,12 +73,12 @@ impl Tally {
     }
 }
 
-impl Grown {
+impl CounterGrowth {
     pub(super) fn add(&mut self, at_ns: u64, counters: &Counters) {
         /// No end that is judged later was counted then.
         const RECENT_NS: u64 = 3 * COUNTED_NS;
         let network = counters.network;
-        if self.all.len() >= MOST_NETWORKS && !self.all.contains_key(&network) {
+        if self.all.len() >= MAX_NETWORKS && !self.all.contains_key(&network) {
             return;
         }
         self.all.entry(network).or_default().add(counters);
@@ -94,11 +94,15 @@ impl Grown {
     /// An end with input and nothing unacked is not taken for the closer if the other end, on the same
     /// machine, may have closed with bytes unacked: that loss would be counted as explained, and reported
     /// as harmless.
-    pub(super) fn cause(&mut self, known: &Known, other: Option<&Known>) -> Option<Cause> {
+    pub(super) fn cause(
+        &mut self,
+        known: &KnownSocket,
+        other: Option<&KnownSocket>,
+    ) -> Option<Cause> {
         /// The end of a socket may be seen so much later than it was counted.
         const BEFORE_NS: u64 = 300_000_000;
         let ended_ns = known.gone_ns.or_else(|| known.changed().map(|(at_ns, _)| *at_ns))?;
-        let numbers = Numbers::of(known)?;
+        let numbers = Queues::of(known)?;
         let recent = known.socket.network.and_then(|network| self.recent.get_mut(&network));
         let mut about_then: Vec<&mut Counters> = recent
             .into_iter()
@@ -114,9 +118,9 @@ impl Grown {
             left.map(|left| *left -= 1).is_some()
         };
         let has_left = numbers.unacked > 0;
-        let has_input = |numbers: &Numbers| numbers.unread.is_some_and(|unread| unread > 0);
-        let has_closed_with_loss = |other: &Known| {
-            let other = Numbers::of(other);
+        let has_input = |numbers: &Queues| numbers.unread.is_some_and(|unread| unread > 0);
+        let has_closed_with_loss = |other: &KnownSocket| {
+            let other = Queues::of(other);
             other.is_some_and(|other| has_input(&other) && other.unacked > 0)
         };
         let may_be_others = !has_left
@@ -158,8 +162,8 @@ impl Grown {
     }
 
     /// Whether more aborts by programs were counted in a socket's namespace than were seen.
-    pub(super) fn counts_abort(&self, book: &Book, known: &Known) -> bool {
-        let Some(network) = known.socket.network.or_else(|| book.own_network()) else {
+    pub(super) fn counts_abort(&self, facts: &Facts, known: &KnownSocket) -> bool {
+        let Some(network) = known.socket.network.or_else(|| facts.own_network()) else {
             return false;
         };
         let on_data =
@@ -168,9 +172,9 @@ impl Grown {
     }
 
     /// An end was seen, and this was its cause.
-    pub(super) fn explain(&mut self, book: &Book, known: &Known, cause: Cause) {
-        let Some(network) = known.socket.network.or_else(|| book.own_network()) else { return };
-        if self.explained.len() >= MOST_NETWORKS && !self.explained.contains_key(&network) {
+    pub(super) fn explain(&mut self, facts: &Facts, known: &KnownSocket, cause: Cause) {
+        let Some(network) = known.socket.network.or_else(|| facts.own_network()) else { return };
+        if self.explained.len() >= MAX_NETWORKS && !self.explained.contains_key(&network) {
             return;
         }
         let tally = self.explained.entry(network).or_default();
@@ -184,49 +188,49 @@ impl Grown {
     }
 
     /// What nobody was seen to do: LB110, one for each namespace.
-    pub(super) fn left(&self, book: &Book) -> Vec<Finding> {
-        if book.sees_each_loss() {
+    pub(super) fn left(&self, facts: &Facts) -> Vec<Finding> {
+        if facts.sees_each_loss() {
             return Vec::new();
         }
-        let asked = networks_asked_about(book);
+        let asked = networks_asked_about(facts);
         let is_asked = |network: &u64| asked.as_ref().is_none_or(|asked| asked.contains(network));
         let nothing = Tally::default();
         let of = |(network, all): (&u64, &Tally)| {
             let left = all.without(self.explained.get(network).unwrap_or(&nothing));
-            (left != nothing).then(|| finding(book, *network, &left))
+            (left != nothing).then(|| finding(facts, *network, &left))
         };
         self.all.iter().filter(|(network, _)| is_asked(network)).filter_map(of).collect()
     }
 }
 
 /// Whether the numbers of a socket are those of its end, not of a look before it.
-fn has_last_numbers(known: &Known) -> bool {
+fn has_last_numbers(known: &KnownSocket) -> bool {
     let of_end = || known.sample.as_ref().is_some_and(|(_, sample)| sample.state == State::Close);
-    known.last().is_some() || of_end()
+    known.final_counts().is_some() || of_end()
 }
 
 /// Whether both addresses of a connection are of this machine, as far as they say it themselves.
-fn is_on_one_host(known: &Known) -> bool {
+fn is_on_one_host(known: &KnownSocket) -> bool {
     let (local, peer) = (known.socket.local.ip(), known.socket.peer.ip());
     local == peer || peer.is_loopback()
 }
 
 /// The namespaces that programs which are asked about are in; `None`: all.
-fn networks_asked_about(book: &Book) -> Option<BTreeSet<u64>> {
-    match book.scope() {
+fn networks_asked_about(facts: &Facts) -> Option<BTreeSet<u64>> {
+    match facts.scope() {
         Scope::Machine => None,
-        Scope::Process(_) => Some(book.networks_watched()),
+        Scope::Process(_) => Some(facts.networks_watched()),
         Scope::Port(port) => {
-            let of_port = |known: &Known| {
+            let of_port = |known: &KnownSocket| {
                 known.socket.local.port() == port || known.socket.peer.port() == port
             };
-            let sockets = book.sockets().filter(|(_, known)| of_port(known));
+            let sockets = facts.sockets().filter(|(_, known)| of_port(known));
             Some(sockets.filter_map(|(_, known)| known.socket.network).collect())
         }
     }
 }
 
-fn finding(book: &Book, network: u64, left: &Tally) -> Finding {
+fn finding(facts: &Facts, network: u64, left: &Tally) -> Finding {
     let parts = parts(left);
     let times = left.aborted().saturating_add(left.resets);
     let (connections, were) =
@@ -239,7 +243,7 @@ fn finding(book: &Book, network: u64, left: &Tally) -> Finding {
             format!("reset, {}", all.join(", "))
         }
     };
-    let (unseen, fix) = match book.tier() {
+    let (unseen, fix) = match facts.tier() {
         Tier::Procfs => (
             "the tables, looked at now and then, do not show whose, or whether bytes were lost",
             "Run as root for names: with eBPF, or else the kernel's trace points, each close is seen with \
@@ -275,9 +279,9 @@ fn finding(book: &Book, network: u64, left: &Tally) -> Finding {
         class: if left.aborted() > 0 { Class::Loss } else { Class::Note },
         harmless: false,
         bytes: None,
-        at_ns: book.now_ns(),
+        at_ns: facts.now_ns(),
         times,
-        about: book.about_only_network(network),
+        about: facts.about_only_network(network),
         sentence: format!(
             "{} {connections} in this network namespace {were} {what} while this ran; {unseen}.",
             count(times)

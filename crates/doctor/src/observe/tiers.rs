@@ -10,7 +10,7 @@ use super::{ObserveError, Plan, Roots, Shortfall, Source};
 use crate::event::Tier;
 
 /// A tier that works, with its source; what does not is added to `shortfalls`.
-pub(super) fn climb_down(
+pub(super) fn start_best(
     plan: &Plan,
     roots: &Roots,
     shortfalls: &mut Vec<Shortfall>,
@@ -39,7 +39,7 @@ fn start(tier: Tier, plan: &Plan, roots: &Roots) -> Result<Box<dyn Source>, Stri
             Ok(Box::new(Trace::start(plan, roots)?))
         }
         Tier::Bpf => {
-            Facts::of(roots).refusal().map_or(Ok(()), Err)?;
+            KernelSupport::of(roots).refusal().map_or(Ok(()), Err)?;
             Ok(Box::new(KernelSource::start(plan, roots)?))
         }
         Tier::Procfs => Err("it needs no source".to_owned()),
@@ -61,24 +61,24 @@ fn whole_machine(roots: &Roots) -> Result<(), String> {
 }
 
 /// What decides whether programs can be loaded into the kernel at all.
-struct Facts {
+struct KernelSupport {
     /// `uname -r`.
     release: String,
     has_types: bool,
     /// As [`process::effective_capabilities`].
-    rights: u64,
+    capabilities: u64,
     /// The mode of `lockdown` that is on, if any.
     lockdown: Option<String>,
 }
 
-impl Facts {
+impl KernelSupport {
     fn of(roots: &Roots) -> Self {
         let lockdown = fs::read_to_string(roots.sys.join("kernel/security/lockdown"));
         let mode = |text: String| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned());
         Self {
             release: roots.proc().kernel_release(),
             has_types: roots.sys.join("kernel/btf/vmlinux").exists(),
-            rights: process::effective_capabilities().unwrap_or_default(),
+            capabilities: process::effective_capabilities().unwrap_or_default(),
             lockdown: lockdown.ok().and_then(mode),
         }
     }
@@ -95,7 +95,8 @@ impl Facts {
             ));
         }
         let needed = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
-        let lacking = needed.iter().filter(|right| self.rights & (right.0 | CAP_SYS_ADMIN) == 0);
+        let lacking =
+            needed.iter().filter(|right| self.capabilities & (right.0 | CAP_SYS_ADMIN) == 0);
         let lacking: Vec<&str> = lacking.map(|right| right.1).collect();
         if !lacking.is_empty() {
             let verb = if lacking.len() == 1 { "is" } else { "are" };
@@ -138,30 +139,33 @@ mod tests {
 
     #[test]
     fn what_stands_in_the_way_is_said() {
-        let fine = || Facts {
+        let fine = || KernelSupport {
             release: "6.18.44".to_owned(),
             has_types: true,
-            rights: CAP_BPF | CAP_PERFMON,
+            capabilities: CAP_BPF | CAP_PERFMON,
             lockdown: Some("integrity".to_owned()),
         };
         assert_eq!(fine().refusal(), None);
-        assert_eq!(Facts { rights: CAP_SYS_ADMIN, ..fine() }.refusal(), None);
+        assert_eq!(KernelSupport { capabilities: CAP_SYS_ADMIN, ..fine() }.refusal(), None);
         let cases = [
             (
-                Facts { release: "4.19.0-27-amd64".to_owned(), ..fine() },
+                KernelSupport { release: "4.19.0-27-amd64".to_owned(), ..fine() },
                 "Linux 4.19.0-27-amd64 is too old",
             ),
             (
-                Facts { release: "5.10.0-32-amd64".to_owned(), ..fine() },
+                KernelSupport { release: "5.10.0-32-amd64".to_owned(), ..fine() },
                 "Linux 5.10.0-32-amd64 is too old for it: it needs 5.12",
             ),
-            (Facts { rights: CAP_PERFMON, ..fine() }, "CAP_BPF is lacking"),
-            (Facts { rights: 0, ..fine() }, "CAP_BPF and CAP_PERFMON are lacking"),
-            (Facts { has_types: false, ..fine() }, "does not describe its types"),
-            (Facts { lockdown: Some("confidentiality".to_owned()), ..fine() }, "locked down"),
+            (KernelSupport { capabilities: CAP_PERFMON, ..fine() }, "CAP_BPF is lacking"),
+            (KernelSupport { capabilities: 0, ..fine() }, "CAP_BPF and CAP_PERFMON are lacking"),
+            (KernelSupport { has_types: false, ..fine() }, "does not describe its types"),
+            (
+                KernelSupport { lockdown: Some("confidentiality".to_owned()), ..fine() },
+                "locked down",
+            ),
         ];
-        for (facts, expected) in cases {
-            let why = facts.refusal().unwrap();
+        for (support, expected) in cases {
+            let why = support.refusal().unwrap();
             assert!(why.contains(expected), "{why}");
         }
         assert_eq!(version("5.8"), Some((5, 8)));

@@ -12,31 +12,31 @@ const AT_LEAST_NS: u64 = 950_000_000;
 
 /// What says that nothing has come.
 #[derive(Debug)]
-pub(super) struct Quiet {
+pub(super) struct IdleCheck {
     /// `sockstat` and `snmp`; `sockstat6`, where there is IPv6.
     files: Option<[File; 2]>,
     of_v6: Option<File>,
     /// Of the last whole look, if it has shown nothing that is connected: what was counted before it, and
     /// when it was.
-    last: Option<(Gauge, u64)>,
+    last: Option<(SocketCounts, u64)>,
     was_connected: bool,
 }
 
 /// Sockets that are in tables, and connections that were opened so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gauge {
+pub(super) struct SocketCounts {
     in_use: u64,
     opened: u64,
 }
 
 /// What a whole look has shown.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct TableCounts {
     pub(super) listening: u64,
     pub(super) connected: u64,
 }
 
-impl Quiet {
+impl IdleCheck {
     /// Of the namespace that the calling thread is in.
     pub(super) fn open() -> Self {
         let file = |name| open(Path::new(OF_THIS_THREAD), name).ok();
@@ -51,30 +51,35 @@ impl Quiet {
             && self.in_use() == Some(last.in_use)
             // Where nothing is in a table there is nothing to be seen, whatever was opened meanwhile. A
             // connection may have come as its listener went.
-            && (last.in_use == 0 || self.gauge() == Some(last))
+            && (last.in_use == 0 || self.counts() == Some(last))
     }
 
     /// Before a look: what is counted, where it may turn out to show nothing that is connected.
-    pub(super) fn before(&self) -> Option<Gauge> {
-        if self.was_connected { None } else { self.gauge() }
+    pub(super) fn before(&self) -> Option<SocketCounts> {
+        if self.was_connected { None } else { self.counts() }
     }
 
     /// After it; `shown` is `None` where it was not whole.
-    pub(super) fn after(&mut self, before: Option<Gauge>, shown: Option<Shown>, now_ns: u64) {
+    pub(super) fn after(
+        &mut self,
+        before: Option<SocketCounts>,
+        shown: Option<TableCounts>,
+        now_ns: u64,
+    ) {
         self.was_connected = shown.is_none_or(|shown| shown.connected > 0);
         // More in use than is shown are such as came meanwhile.
-        let is_all = |gauge: &Gauge| {
-            !self.was_connected && shown.is_some_and(|shown| shown.listening == gauge.in_use)
+        let is_all = |counts: &SocketCounts| {
+            !self.was_connected && shown.is_some_and(|shown| shown.listening == counts.in_use)
         };
-        self.last = before.filter(is_all).map(|gauge| (gauge, now_ns));
+        self.last = before.filter(is_all).map(|counts| (counts, now_ns));
     }
 
-    fn gauge(&self) -> Option<Gauge> {
+    fn counts(&self) -> Option<SocketCounts> {
         let counts = text(&self.files.as_ref()?[1]).ok()?;
         let is_open = |name| matches!(name, "ActiveOpens" | "PassiveOpens");
         let opens = of_group(&counts, "Tcp").filter(|(name, _)| is_open(*name));
         let opened = opens.fold(0, |sum: u64, (_, number)| sum.wrapping_add(number));
-        Some(Gauge { in_use: self.in_use()?, opened })
+        Some(SocketCounts { in_use: self.in_use()?, opened })
     }
 
     fn in_use(&self) -> Option<u64> {
@@ -96,7 +101,7 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
 
     /// One of made-up files, with so many sockets and opened connections.
-    fn quiet(in_use: u64, opened: u64) -> Quiet {
+    fn idle_check(in_use: u64, opened: u64) -> IdleCheck {
         let file = |text: String| {
             let file = lastbyte_sys::file::in_memory().unwrap();
             file.write_all_at(text.as_bytes(), 0).unwrap();
@@ -106,24 +111,24 @@ mod tests {
         let counts = format!("Tcp: ActiveOpens PassiveOpens\nTcp: {opened} 1\n");
         let files = Some([file(sockets), file(counts)]);
         let of_v6 = Some(file("TCP6: inuse 0\nUDP6: inuse 3\n".to_owned()));
-        Quiet { files, of_v6, last: None, was_connected: false }
+        IdleCheck { files, of_v6, last: None, was_connected: false }
     }
 
     /// With what the last look has left behind.
-    fn looked(mut quiet: Quiet, shown: Shown) -> Quiet {
-        let before = quiet.before();
-        quiet.after(before, Some(shown), SECOND_NS);
-        quiet
+    fn looked(mut idle_check: IdleCheck, shown: TableCounts) -> IdleCheck {
+        let before = idle_check.before();
+        idle_check.after(before, Some(shown), SECOND_NS);
+        idle_check
     }
 
     #[test]
     fn what_only_listens_is_looked_into_when_something_came_and_once_a_second() {
-        let listens = Shown { listening: 2, connected: 0 };
-        let same = looked(quiet(2, 5), listens);
+        let listens = TableCounts { listening: 2, connected: 0 };
+        let same = looked(idle_check(2, 5), listens);
         assert!(same.lasts(SECOND_NS + 1) && same.lasts(SECOND_NS + AT_LEAST_NS - 1));
         assert!(!same.lasts(SECOND_NS + AT_LEAST_NS));
         let after = |in_use, opened| {
-            Quiet { last: same.last, ..quiet(in_use, opened) }.lasts(SECOND_NS + 1)
+            IdleCheck { last: same.last, ..idle_check(in_use, opened) }.lasts(SECOND_NS + 1)
         };
         assert!(after(2, 5));
         // One more, one less, and one whose listener went as it came.
@@ -132,36 +137,40 @@ mod tests {
 
     #[test]
     fn what_is_empty_stays_so_whatever_came_and_went() {
-        let empty = looked(quiet(0, 5), Shown::default());
+        let empty = looked(idle_check(0, 5), TableCounts::default());
         assert!(empty.lasts(SECOND_NS + 1));
-        let after = |in_use| Quiet { last: empty.last, ..quiet(in_use, 9) }.lasts(SECOND_NS + 1);
+        let after =
+            |in_use| IdleCheck { last: empty.last, ..idle_check(in_use, 9) }.lasts(SECOND_NS + 1);
         assert!(after(0) && !after(1));
     }
 
     #[test]
     fn what_is_connected_or_was_not_seen_whole_is_looked_into_each_time() {
-        let connected = Shown { listening: 1, connected: 1 };
-        let mut one = looked(quiet(2, 5), connected);
+        let connected = TableCounts { listening: 1, connected: 1 };
+        let mut one = looked(idle_check(2, 5), connected);
         assert!(!one.lasts(SECOND_NS + 1) && one.before().is_none());
         // The next look shows that it is over; the one after that is counted before.
-        one = looked(one, Shown { listening: 2, connected: 0 });
+        one = looked(one, TableCounts { listening: 2, connected: 0 });
         assert!(!one.lasts(SECOND_NS + 1));
-        assert!(looked(one, Shown { listening: 2, connected: 0 }).lasts(SECOND_NS + 1));
-        let mut broken = quiet(0, 5);
+        assert!(looked(one, TableCounts { listening: 2, connected: 0 }).lasts(SECOND_NS + 1));
+        let mut broken = idle_check(0, 5);
         let before = broken.before();
         broken.after(before, None, SECOND_NS);
         assert!(!broken.lasts(SECOND_NS + 1));
         // Something came while it was looked at.
-        assert!(!looked(quiet(3, 5), Shown { listening: 2, connected: 0 }).lasts(SECOND_NS + 1));
-        let blind = Quiet { files: None, ..quiet(0, 0) };
-        assert!(!looked(blind, Shown::default()).lasts(SECOND_NS + 1));
+        assert!(
+            !looked(idle_check(3, 5), TableCounts { listening: 2, connected: 0 })
+                .lasts(SECOND_NS + 1)
+        );
+        let blind = IdleCheck { files: None, ..idle_check(0, 0) };
+        assert!(!looked(blind, TableCounts::default()).lasts(SECOND_NS + 1));
     }
 
     #[test]
     fn this_kernel_tells_both() {
-        let own = Quiet::open();
+        let own = IdleCheck::open();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(own.in_use().unwrap() >= 1 && own.gauge().is_some());
+        assert!(own.in_use().unwrap() >= 1 && own.counts().is_some());
         drop(listener);
     }
 }

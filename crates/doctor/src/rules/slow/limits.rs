@@ -2,12 +2,12 @@
 
 use lastbyte_core::sample::LimitedBy;
 
-use super::super::say;
+use super::super::figures;
 use super::window::{Seen, Window};
-use super::{Told, heal};
-use crate::book::{Book, Known};
+use super::{Draft, heal};
 use crate::event::Sample;
-use crate::words;
+use crate::facts::{Facts, KnownSocket};
+use crate::text;
 
 /// On a shorter path than this the processors are the limit, and no window matters for long,
 /// microseconds.
@@ -24,16 +24,16 @@ pub(super) struct Case<'a> {
     pub(super) window: &'a Window,
     pub(super) now: &'a Seen,
     pub(super) sample: &'a Sample,
-    pub(super) book: &'a Book,
+    pub(super) facts: &'a Facts,
 }
 
 /// All that can be said.
-pub(super) fn judge(case: &Case<'_>) -> Vec<Told> {
-    let by_rule = |rule: fn(&Case<'_>) -> Option<Told>| rule(case);
-    let held = [send_buffer, receive_window, own_window, congestion_window, shut_out, slow_reader];
-    let told: Vec<Told> = held.into_iter().filter_map(by_rule).collect();
+pub(super) fn judge(case: &Case<'_>) -> Vec<Draft> {
+    let by_rule = |rule: fn(&Case<'_>) -> Option<Draft>| rule(case);
+    let rules = [send_buffer, receive_window, own_window, congestion_window, shut_out, slow_reader];
+    let drafts: Vec<Draft> = rules.into_iter().filter_map(by_rule).collect();
     // What is held back by something else, does not wait for its program.
-    if told.is_empty() { application(case).into_iter().collect() } else { told }
+    if drafts.is_empty() { application(case).into_iter().collect() } else { drafts }
 }
 
 impl Case<'_> {
@@ -52,20 +52,20 @@ impl Case<'_> {
 
     /// So much in flight carries so many bytes a second.
     fn rate_of(&self, flight: u64) -> f64 {
-        say::per_second(flight, u64::from(self.now.trip_us()) * 1_000)
+        figures::per_second(flight, u64::from(self.now.trip_us()) * 1_000)
     }
 
     fn over(&self) -> String {
-        words::time(self.window.ns)
+        text::time(self.window.ns)
     }
 
     fn rate(&self) -> String {
-        say::rate(self.window.rate())
+        figures::rate(self.window.rate())
     }
 
-    fn told(&self, code: u16, sentence: String, fix: &str) -> Told {
+    fn draft(&self, code: u16, sentence: String, fix: &str) -> Draft {
         let info = self.now.info();
-        let mut evidence = say::evidence([
+        let mut evidence = figures::evidence([
             ("over_seconds", (self.window.ns as f64 / 1e9).into()),
             ("acked_bytes", self.window.acked.into()),
             ("rate_bits_per_second", (self.window.rate() * 8.0).into()),
@@ -84,12 +84,12 @@ impl Case<'_> {
         if let Some(name) = &self.sample.congestion {
             evidence.insert("congestion_control".to_owned(), name.as_str().into());
         }
-        Told { code, sentence, fix: fix.to_owned(), heal: None, evidence, by: None }
+        Draft { code, sentence, fix: fix.to_owned(), heal: None, evidence, by: None }
     }
 
     /// The other end, if it is on this machine and was sampled.
-    fn other_end(&self) -> Option<(&Known, &Sample)> {
-        let other = self.book.other_end(self.sample.socket)?;
+    fn other_end(&self) -> Option<(&KnownSocket, &Sample)> {
+        let other = self.facts.other_end(self.sample.socket)?;
         other.sample.as_ref().map(|(_, sample)| (other, &**sample))
     }
 }
@@ -99,7 +99,7 @@ impl Case<'_> {
 /// The kernel's own clock of the send buffer (`tcpi_sndbuf_limited`) stands still in the plainest
 /// cases. So this rests on the lock, on a buffer that is full with all of it sent, and on a path without
 /// a queue.
-fn send_buffer(case: &Case<'_>) -> Option<Told> {
+fn send_buffer(case: &Case<'_>) -> Option<Draft> {
     /// A buffer counts the memory of what lies in it, which is up to twice its bytes.
     const OVERHEAD: u64 = 2;
     let (window, size) = (case.window, case.sample.send_buffer?);
@@ -132,27 +132,27 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
     let sentence = format!(
         "the send buffer, {who} {} bytes, was full for {} of {} with all of it in flight: {} at a round \
          trip of {}, where the peer's window allows {}, for which about {} bytes are needed",
-        words::count(size.into()),
-        say::percent(share),
+        text::count(size.into()),
+        figures::percent(share),
         case.over(),
         case.rate(),
-        say::microseconds(case.now.trip_us()),
-        say::rate(case.rate_of(allowed)),
-        words::count(needed),
+        figures::microseconds(case.now.trip_us()),
+        figures::rate(case.rate_of(allowed)),
+        text::count(needed),
     );
     let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; or set \
                it to twice the bandwidth-delay product.";
-    let mut told = case.told(201, sentence, fix);
-    told.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
+    let mut draft = case.draft(201, sentence, fix);
+    draft.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
     let lock = case.sample.locks.map_or("not readable", |_| "send buffer");
-    told.evidence.extend(say::evidence([
+    draft.evidence.extend(figures::evidence([
         ("send_buffer_bytes", size.into()),
         ("needed_send_buffer_bytes", needed.into()),
         ("allowed_rate_bits_per_second", (case.rate_of(allowed) * 8.0).into()),
         ("most_in_flight_bytes", flight.into()),
         ("so_buf_lock", lock.into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
 /// LB201 where nothing paces what is sent. Such a flow was seen with up to ten times its buffer in flight at
@@ -161,7 +161,7 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
 ///
 /// That the path is not full all the time is seen from how fast it delivered a burst, and that it was not
 /// the congestion window from moments with room in it.
-fn send_buffer_with_bursts(case: &Case<'_>) -> Option<Told> {
+fn send_buffer_with_bursts(case: &Case<'_>) -> Option<Draft> {
     /// The well recordings have at least 90 % of what their path delivers, the sick ones half at most.
     const CARRIED: f64 = 0.6;
     /// Moments at which nothing but the buffer can have been the limit, a part and a number of them.
@@ -179,27 +179,27 @@ fn send_buffer_with_bursts(case: &Case<'_>) -> Option<Told> {
     let sentence = format!(
         "the send buffer, which the program fixed at {} bytes, was full at {} of the looks in {}, also \
          when all of it was in flight and the windows had room: {}, where the path delivered up to {}",
-        words::count(size.into()),
-        say::percent(share),
+        text::count(size.into()),
+        figures::percent(share),
         case.over(),
         case.rate(),
-        say::rate(could),
+        figures::rate(could),
     );
     let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; or set \
                it to twice the bandwidth-delay product.";
-    let mut told = case.told(201, sentence, fix);
-    told.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
-    told.evidence.extend(say::evidence([
+    let mut draft = case.draft(201, sentence, fix);
+    draft.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
+    draft.evidence.extend(figures::evidence([
         ("send_buffer_bytes", size.into()),
         ("delivered_rate_bits_per_second", (could * 8.0).into()),
         ("most_in_flight_bytes", window.flight_most.into()),
         ("so_buf_lock", "send buffer".into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
 /// LB202: the peer's window is full, and stays as it is. LB208 where it moves with a slow reader.
-fn receive_window(case: &Case<'_>) -> Option<Told> {
+fn receive_window(case: &Case<'_>) -> Option<Draft> {
     let window = case.window;
     let now = case.now.info().snd_wnd?;
     let share = case.share(LimitedBy::ReceiveWindow);
@@ -234,26 +234,26 @@ fn receive_window(case: &Case<'_>) -> Option<Told> {
     };
     let sentence = format!(
         "the peer's receive window of {} bytes was full for {} of {}: {} at a round trip of {}, and {why}",
-        words::count(window.peer_most.into()),
-        say::percent(share),
+        text::count(window.peer_most.into()),
+        figures::percent(share),
         case.over(),
         case.rate(),
-        say::microseconds(case.now.trip_us()),
+        figures::microseconds(case.now.trip_us()),
     );
-    let mut told = case.told(202, sentence, fix);
-    told.evidence.insert("peer_window_bytes".to_owned(), window.peer_most.into());
+    let mut draft = case.draft(202, sentence, fix);
+    draft.evidence.insert("peer_window_bytes".to_owned(), window.peer_most.into());
     if let Some((known, sample)) = other.filter(|_| is_fixed == Some(true)) {
-        told.heal = Some(heal(known.socket.id, "--unlock-buffers"));
+        draft.heal = Some(heal(known.socket.id, "--unlock-buffers"));
         if let Some(size) = sample.receive_buffer {
-            told.evidence.insert("peer_receive_buffer_bytes".to_owned(), size.into());
+            draft.evidence.insert("peer_receive_buffer_bytes".to_owned(), size.into());
         }
     }
-    Some(told)
+    Some(draft)
 }
 
 /// LB202 as the receiver sees it: its program fixed the buffer, and in each round trip as much comes as
 /// the window allows.
-fn own_window(case: &Case<'_>) -> Option<Told> {
+fn own_window(case: &Case<'_>) -> Option<Draft> {
     /// What autotuning would go up to (`tcp_rmem`, by default), bytes of memory.
     const AUTOTUNED: u32 = 6 << 20;
     /// So much of the window came in the shortest round trip. In a longer one, which may be one with a
@@ -267,8 +267,9 @@ fn own_window(case: &Case<'_>) -> Option<Told> {
         return None;
     }
     // Where the sender is asked about as well, it is told there.
-    let other = case.book.other_end(case.sample.socket);
-    if other.is_some_and(|known| known.sample.is_some() && case.book.wants_socket(known.socket.id))
+    let other = case.facts.other_end(case.sample.socket);
+    if other
+        .is_some_and(|known| known.sample.is_some() && case.facts.socket_in_scope(known.socket.id))
     {
         return None;
     }
@@ -277,55 +278,55 @@ fn own_window(case: &Case<'_>) -> Option<Told> {
     if share < USED {
         return None;
     }
-    let rate = say::rate(window.receive_rate());
+    let rate = figures::rate(window.receive_rate());
     let sentence = format!(
         "the receive buffer, which the program fixed at {} bytes, lets the peer send {} bytes in a round \
          trip of {}, and {} of that came for {}: {rate}",
-        words::count(size.into()),
-        words::count(window.offered_most.into()),
-        say::microseconds(case.now.trip_us()),
-        say::percent(share.min(1.0)),
+        text::count(size.into()),
+        text::count(window.offered_most.into()),
+        figures::microseconds(case.now.trip_us()),
+        figures::percent(share.min(1.0)),
         case.over(),
     );
     let fix = "Do not set SO_RCVBUF, so that the kernel sizes the buffer by what comes; or set it to twice the \
          bandwidth-delay product.";
-    let mut told = case.told(202, sentence, fix);
-    told.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
-    told.evidence.retain(|name, _| !matches!(name.as_str(), "acked_bytes" | "congestion_control"));
-    told.evidence.extend(say::evidence([
+    let mut draft = case.draft(202, sentence, fix);
+    draft.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
+    draft.evidence.retain(|name, _| !matches!(name.as_str(), "acked_bytes" | "congestion_control"));
+    draft.evidence.extend(figures::evidence([
         ("received_bytes", window.received.into()),
         ("rate_bits_per_second", (window.receive_rate() * 8.0).into()),
         ("receive_buffer_bytes", size.into()),
         ("receive_window_bytes", window.offered_most.into()),
         ("so_buf_lock", "receive buffer".into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
 /// LB208 as the sender sees it: the window moves, and is full.
-fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Told {
+fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Draft {
     let window = case.window;
     let sentence = format!(
         "the peer's receive window was full for {} of {} and went from {} to {} bytes and back: its \
          program seems to read no faster than {}",
-        say::percent(share),
+        figures::percent(share),
         case.over(),
-        words::count(window.peer_least.into()),
-        words::count(window.peer_most.into()),
+        text::count(window.peer_least.into()),
+        text::count(window.peer_most.into()),
         case.rate(),
     );
     let fix =
         "Look at what the receiving program does between its reads; nothing at this end mends it.";
-    let mut told = case.told(208, sentence, fix);
-    told.evidence.extend(say::evidence([
+    let mut draft = case.draft(208, sentence, fix);
+    draft.evidence.extend(figures::evidence([
         ("peer_window_least_bytes", window.peer_least.into()),
         ("peer_window_most_bytes", window.peer_most.into()),
     ]));
-    told
+    draft
 }
 
 /// LB203: losses that no queue explains keep a window small that takes each for congestion.
-fn congestion_window(case: &Case<'_>) -> Option<Told> {
+fn congestion_window(case: &Case<'_>) -> Option<Draft> {
     /// Those that make their window smaller at each loss.
     const BY_LOSS: [&str; 12] = [
         "reno",
@@ -352,8 +353,8 @@ fn congestion_window(case: &Case<'_>) -> Option<Told> {
     let name = case.sample.congestion.as_deref()?;
     let share = case.share(LimitedBy::CongestionWindow);
     let mss = u64::from(case.now.info().snd_mss.max(1));
-    let lost = say::share(window.again, window.again.saturating_add(window.acked / mss));
-    let unqueued = say::share(window.again_unqueued, window.again);
+    let lost = figures::share(window.again, window.again.saturating_add(window.acked / mss));
+    let unqueued = figures::share(window.again_unqueued, window.again);
     let is_random = window.again >= FEWEST && window.again_in >= 2 && unqueued >= NEARLY_ALWAYS;
     let is_small = case.now.trip_us() >= SHORTEST_US && share >= MOSTLY && lost < MOST_LOST;
     if !BY_LOSS.contains(&name) || !is_random || !is_small || case.is_path_full() {
@@ -362,28 +363,28 @@ fn congestion_window(case: &Case<'_>) -> Option<Told> {
     let sentence = format!(
         "{name} took {} lost segments ({}) in {} for congestion, while the round trip stayed at {} as \
          without a queue: its window was full for {} of the time, at {}",
-        words::count(window.again),
-        say::percent(lost),
+        text::count(window.again),
+        figures::percent(lost),
         case.over(),
-        say::microseconds(case.now.info().rtt_us),
-        say::percent(share),
+        figures::microseconds(case.now.info().rtt_us),
+        figures::percent(share),
         case.rate(),
     );
     let fix = "Use a congestion control that measures the path and does not take each loss for \
                congestion: bbr, or lb_bbr of lastbyte cc.";
-    let mut told = case.told(203, sentence, fix);
-    told.heal = Some(heal(case.sample.socket, "--congestion bbr"));
-    told.evidence.extend(say::evidence([
+    let mut draft = case.draft(203, sentence, fix);
+    draft.heal = Some(heal(case.sample.socket, "--congestion bbr"));
+    draft.evidence.extend(figures::evidence([
         ("retransmitted_segments", window.again.into()),
         ("retransmitted_percent", (lost * 100.0).into()),
         ("retransmitted_without_queue_percent", (unqueued * 100.0).into()),
         ("congestion_window_segments", case.now.info().cwnd_segments.into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
 /// LB204: a steady flow in one direction that the program feeds slower than the path would take it.
-fn application(case: &Case<'_>) -> Option<Told> {
+fn application(case: &Case<'_>) -> Option<Draft> {
     /// Less than this is no transfer that somebody waits for, bytes a second.
     const SLOWEST: f64 = 64.0 * 1024.0;
     let (window, info) = (case.window, case.now.info());
@@ -404,20 +405,20 @@ fn application(case: &Case<'_>) -> Option<Told> {
     }
     let sentence = format!(
         "the network waited for the program in {} of {}: it wrote {}, and the windows allow {} already",
-        say::percent(share),
+        figures::percent(share),
         case.over(),
         case.rate(),
-        say::rate(could),
+        figures::rate(could),
     );
     let fix = "If it is not meant to be that slow, look at what the program waits for before it writes: \
                its source, its disk, or a processor.";
-    let mut told = case.told(204, sentence, fix);
-    told.evidence.insert("allowed_rate_bits_per_second".to_owned(), (could * 8.0).into());
-    Some(told)
+    let mut draft = case.draft(204, sentence, fix);
+    draft.evidence.insert("allowed_rate_bits_per_second".to_owned(), (could * 8.0).into());
+    Some(draft)
 }
 
 /// LB208 as the sender sees it: the window is closed, and stays so.
-fn shut_out(case: &Case<'_>) -> Option<Told> {
+fn shut_out(case: &Case<'_>) -> Option<Draft> {
     let window = case.window;
     let share = window.share_of(window.shut_out_in);
     // Where the reader is on this machine, it is told there.
@@ -427,53 +428,53 @@ fn shut_out(case: &Case<'_>) -> Option<Told> {
     let waiting = case.now.send_queue;
     let sentence = format!(
         "the peer's program does not read: its window was closed for {} of {}, and {} bytes wait here",
-        say::percent(share),
+        figures::percent(share),
         case.over(),
-        words::count(waiting.into()),
+        text::count(waiting.into()),
     );
     let fix =
         "Look at what the receiving program does instead of reading; nothing at this end mends it.";
-    let mut told = case.told(208, sentence, fix);
-    told.evidence.extend(say::evidence([
+    let mut draft = case.draft(208, sentence, fix);
+    draft.evidence.extend(figures::evidence([
         ("waiting_bytes", waiting.into()),
         ("window_closed_percent", (share * 100.0).into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
 /// LB208 as the receiver sees it: bytes lie in its buffer, and its program takes none, or few.
-fn slow_reader(case: &Case<'_>) -> Option<Told> {
+fn slow_reader(case: &Case<'_>) -> Option<Draft> {
     let (window, info) = (case.window, case.now.info());
     if window.share_of(window.unread_in) < NEARLY_ALWAYS {
         return None;
     }
     let (unread, mss) = (case.now.receive_queue, info.snd_mss);
     let is_closed = info.rcv_wnd.is_none_or(|room| room <= mss.saturating_mul(2).max(unread / 8));
-    let read = say::per_second(window.read, window.ns);
+    let read = figures::per_second(window.read, window.ns);
     let what = match window.read {
         0 if is_closed => "read nothing".to_owned(),
         0 => return None,
         // It has stopped to read early on, and the peer waits for it now.
         _ if is_closed && window.share_of(window.read_in) < 0.1 => {
-            format!("read {} bytes", words::count(window.read))
+            format!("read {} bytes", text::count(window.read))
         }
         // It has stopped to read, or begun to: the next window will tell.
         _ if window.share_of(window.read_in) < 0.3 => return None,
         // A sender on the same machine is nearly always faster than a reader.
         _ if !case.is_long_path() || window.received_in == 0 => return None,
-        _ => format!("read {} only", say::rate(read)),
+        _ => format!("read {} only", figures::rate(read)),
     };
     let sentence = format!(
         "the program {what} for {}, while {} bytes lay in its receive buffer and the peer had to wait",
         case.over(),
-        words::count(unread.into()),
+        text::count(unread.into()),
     );
     let fix = "Read as soon as there is something to read, in a thread or task of its own if the work \
                on it takes long; it is harmless if it is meant to hold the peer back.";
-    let mut told = case.told(208, sentence, fix);
-    told.evidence.extend(say::evidence([
+    let mut draft = case.draft(208, sentence, fix);
+    draft.evidence.extend(figures::evidence([
         ("unread_bytes", unread.into()),
         ("read_bytes", window.read.into()),
     ]));
-    Some(told)
+    Some(draft)
 }

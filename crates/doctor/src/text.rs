@@ -1,10 +1,9 @@
-//! Numbers and names as sentences have them.
+//! Numbers and names, formatted for sentences.
 
 use lastbyte_core::text::plain;
 /// A number in groups of three digits: `1,618,864`.
 pub(crate) use lastbyte_units::grouped as count;
 
-use crate::book::Served;
 use crate::finding::About;
 
 /// `1 byte`, `4,096 bytes`.
@@ -37,33 +36,6 @@ pub(crate) fn who(about: &About) -> String {
     }
 }
 
-/// What a server took, after its name: `accepted 4 connections; processor time for each 0.2 ms`.
-#[must_use]
-pub fn served(one: &Served) -> String {
-    let number = count(one.connections);
-    let many = if one.connections == 1 { "connection" } else { "connections" };
-    let mut words = format!("accepted {}{number} {many}", one.connections_precision.prefix());
-    if let Some(ms) = one.cpu_ms_per_connection {
-        words += &format!(
-            "; processor time for each {}{} ms",
-            one.cpu_precision.prefix(),
-            few_digits(ms)
-        );
-    }
-    if let (Some(exchanges), Some(ms)) = (one.exchanges, one.cpu_ms_per_exchange) {
-        let many = if exchanges == 1 { "exchange" } else { "exchanges" };
-        words += &format!(", for each of {} {many} {} ms", count(exchanges), few_digits(ms));
-    }
-    if let (Some(calls), Some(top)) = (one.calls_per_connection, &one.top_calls) {
-        let top: Vec<String> = top
-            .iter()
-            .map(|top| format!("{} {}", top.call, few_digits(top.per_connection)))
-            .collect();
-        words += &format!("; calls for each {}: {}", few_digits(calls), top.join(", "));
-    }
-    words
-}
-
 /// A whole number of what is measured.
 fn count_of(number: f64) -> String {
     let text = format!("{number:.0}");
@@ -71,7 +43,7 @@ fn count_of(number: f64) -> String {
 }
 
 /// Two or three digits that say something: `0.012`, `1.2`, `123`.
-fn few_digits(number: f64) -> String {
+pub(crate) fn few_digits(number: f64) -> String {
     match number {
         10.0.. => count_of(number),
         0.1.. => format!("{number:.1}"),
@@ -104,40 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_took_is_one_line() {
-        use crate::event::Precision;
-        let top = |call: &str, per_connection| crate::book::TopCall {
-            call: call.to_owned(),
-            per_connection,
-        };
-        let whole = Served {
-            pid: 7,
-            name: "server".to_owned(),
-            connections: 1_234,
-            connections_precision: Precision::AtLeast,
-            user_ms: Some(100.0),
-            system_ms: Some(48.0),
-            cpu_ms_per_connection: Some(0.12),
-            cpu_precision: Precision::AtMost,
-            exchanges: Some(2_468),
-            cpu_ms_per_exchange: Some(0.06),
-            calls_per_connection: Some(12.34),
-            top_calls: Some(vec![top("epoll_wait", 9.8), top("read", 2.0)]),
-        };
-        assert_eq!(
-            served(&whole),
-            "accepted at least 1,234 connections; processor time for each at most 0.1 ms, for each of \
-             2,468 exchanges 0.060 ms; calls for each 12: epoll_wait 9.8, read 2.0"
-        );
-        let bare = Served {
-            connections: 1,
-            connections_precision: Precision::Exact,
-            cpu_ms_per_connection: None,
-            exchanges: None,
-            calls_per_connection: None,
-            ..whole
-        };
-        assert_eq!(served(&bare), "accepted 1 connection");
+    fn measured_numbers_have_the_digits_that_matter() {
         assert_eq!([0.0, 1_234.6].map(few_digits), ["0", "1,235"]);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::finding::Evidence;
-use crate::words;
+use crate::text;
 
 /// A rate of payload, in bits: `17.7 Mbit/s`.
 pub(super) fn rate(bytes_per_s: f64) -> String {
@@ -16,13 +16,13 @@ pub(super) fn rate(bytes_per_s: f64) -> String {
 }
 
 /// A count that was measured as a rate: `51,204`.
-pub(super) fn about(number: f64) -> String {
-    words::count(format!("{number:.0}").parse().unwrap_or(u64::MAX))
+pub(super) fn rounded(number: f64) -> String {
+    text::count(format!("{number:.0}").parse().unwrap_or(u64::MAX))
 }
 
 /// A time: `50 ms`.
 pub(super) fn microseconds(us: u32) -> String {
-    words::time(u64::from(us) * 1_000)
+    text::time(u64::from(us) * 1_000)
 }
 
 /// A share of 0 to 1: `97 %`, and small ones with more digits.
@@ -51,7 +51,7 @@ pub(super) fn evidence<const N: usize>(pairs: [(&str, Evidence); N]) -> BTreeMap
 /// As many digits as matter: `0.34`, `17.7`, `208`, `4.1`.
 fn three_digits(number: f64) -> String {
     let text = match number {
-        _ if number >= 99.95 => return about(number),
+        _ if number >= 99.95 => return rounded(number),
         _ if number >= 0.995 => format!("{number:.1}"),
         _ => format!("{number:.2}"),
     };
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(rate(250_000_000.0), "2 Gbit/s");
         assert_eq!(rate(0.0), "0.00 kbit/s");
         assert_eq!(microseconds(50_200), "50 ms");
-        assert_eq!(about(51_203.7), "51,204");
+        assert_eq!(rounded(51_203.7), "51,204");
         assert_eq!(percent(0.97), "97 %");
         assert_eq!(percent(0.002), "0.20 %");
     }

@@ -6,17 +6,17 @@ use lastbyte_sys::process;
 
 /// No more often than asked for, and so seldom that it takes no more than its share of a processor.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct Throttle {
     every_ns: u64,
     /// One part in so many of the time, also where it is asked for before it is due.
     share: u64,
     /// And where nobody asks for it.
-    unasked: u64,
+    background_share: u64,
     /// What one takes, nanoseconds of processor time: the last ones, the newest the most.
     cost_ns: u64,
     last_ns: Option<u64>,
     /// By how much the last one came later than it was allowed: the next may come so much earlier.
-    spare_ns: u64,
+    credit_ns: u64,
     /// When the first was, and how many came after it.
     first_ns: u64,
     more: u64,
@@ -26,17 +26,26 @@ pub(super) struct Pace {
 #[derive(Debug)]
 pub(super) struct Cost(u64);
 
-impl Pace {
+impl Throttle {
     pub(super) fn new(every: Duration, share: u64) -> Self {
         let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
         let (last_ns, first_ns) = (None, 0);
-        let (spare_ns, more) = (0, 0);
-        Self { every_ns, share, unasked: share, cost_ns: 0, last_ns, spare_ns, first_ns, more }
+        let (credit_ns, more) = (0, 0);
+        Self {
+            every_ns,
+            share,
+            background_share: share,
+            cost_ns: 0,
+            last_ns,
+            credit_ns,
+            first_ns,
+            more,
+        }
     }
 
     /// Takes a smaller share, one part in so many, where nobody asks for it before it is due.
-    pub(super) fn unasked(self, share: u64) -> Self {
-        Self { unasked: share, ..self }
+    pub(super) fn background_share(self, share: u64) -> Self {
+        Self { background_share: share, ..self }
     }
 
     /// Whether it is time.
@@ -44,7 +53,7 @@ impl Pace {
         /// Whoever calls comes a little early or late.
         const SLACK_NS: u64 = 5_000_000;
         let asked = |last: u64| now_ns + SLACK_NS >= last.saturating_add(self.every_ns);
-        self.last_ns.is_none_or(asked) && self.is_within(self.unasked, now_ns)
+        self.last_ns.is_none_or(asked) && self.is_within(self.background_share, now_ns)
     }
 
     /// Whether it would not take more than its share, should it be done now.
@@ -53,7 +62,7 @@ impl Pace {
     }
 
     fn is_within(&self, share: u64, now_ns: u64) -> bool {
-        let wait_ns = (self.cost_ns * share).saturating_sub(self.spare_ns);
+        let wait_ns = (self.cost_ns * share).saturating_sub(self.credit_ns);
         self.last_ns.is_none_or(|last| now_ns >= last + wait_ns)
     }
 
@@ -70,10 +79,10 @@ impl Pace {
             None => (self.first_ns, self.cost_ns) = (now_ns, own_ns / 4),
             Some(last) => {
                 /// Whoever calls does so ten times a second.
-                const MOST_SPARE_NS: u64 = 100_000_000;
-                let waited_ns = now_ns.saturating_sub(last) + self.spare_ns;
-                let spare_ns = waited_ns.saturating_sub(self.cost_ns * self.share);
-                self.spare_ns = spare_ns.min(MOST_SPARE_NS);
+                const MAX_CREDIT_NS: u64 = 100_000_000;
+                let waited_ns = now_ns.saturating_sub(last) + self.credit_ns;
+                let credit_ns = waited_ns.saturating_sub(self.cost_ns * self.share);
+                self.credit_ns = credit_ns.min(MAX_CREDIT_NS);
                 self.more += 1;
                 self.cost_ns = self.cost_ns.midpoint(own_ns);
             }
@@ -101,28 +110,28 @@ mod tests {
     #[test]
     fn what_costs_much_is_done_seldom() {
         const MS: u64 = 1_000_000;
-        let mut pace = Pace::new(Duration::from_millis(100), 100);
-        assert!(pace.is_due(0));
-        pace.end(&Pace::begin(), 0, 0);
-        pace.cost_ns = MS / 2;
-        assert!(!pace.is_due(90 * MS) && pace.is_allowed(90 * MS));
-        assert!(pace.is_due(100 * MS));
-        pace.cost_ns = 3 * MS;
-        assert!(!pace.is_due(299 * MS) && pace.is_due(300 * MS));
-        let mut pace = pace.unasked(200);
-        assert!(!pace.is_due(599 * MS) && pace.is_due(600 * MS));
-        assert!(!pace.is_allowed(299 * MS) && pace.is_allowed(300 * MS));
-        assert_eq!(pace.interval(), None);
-        pace.end(&Pace::begin(), 0, 300 * MS);
-        pace.end(&Pace::begin(), 0, 500 * MS);
-        assert_eq!(pace.interval(), Some(Duration::from_millis(250)));
+        let mut throttle = Throttle::new(Duration::from_millis(100), 100);
+        assert!(throttle.is_due(0));
+        throttle.end(&Throttle::begin(), 0, 0);
+        throttle.cost_ns = MS / 2;
+        assert!(!throttle.is_due(90 * MS) && throttle.is_allowed(90 * MS));
+        assert!(throttle.is_due(100 * MS));
+        throttle.cost_ns = 3 * MS;
+        assert!(!throttle.is_due(299 * MS) && throttle.is_due(300 * MS));
+        let mut throttle = throttle.background_share(200);
+        assert!(!throttle.is_due(599 * MS) && throttle.is_due(600 * MS));
+        assert!(!throttle.is_allowed(299 * MS) && throttle.is_allowed(300 * MS));
+        assert_eq!(throttle.interval(), None);
+        throttle.end(&Throttle::begin(), 0, 300 * MS);
+        throttle.end(&Throttle::begin(), 0, 500 * MS);
+        assert_eq!(throttle.interval(), Some(Duration::from_millis(250)));
         // A little too dear for each tenth of a second: left out is one now and then, not each second one.
-        let mut pace = Pace::new(Duration::from_millis(100), 100);
+        let mut throttle = Throttle::new(Duration::from_millis(100), 100);
         let mut looks = 0;
         for now_ns in (0..100).map(|tick| tick * 100 * MS) {
-            if pace.is_due(now_ns) {
-                pace.end(&Pace::begin(), 0, now_ns);
-                pace.cost_ns = 11 * MS / 10;
+            if throttle.is_due(now_ns) {
+                throttle.end(&Throttle::begin(), 0, now_ns);
+                throttle.cost_ns = 11 * MS / 10;
                 looks += 1;
             }
         }

@@ -5,12 +5,10 @@ use std::net::SocketAddr;
 
 use lastbyte_core::sample::State;
 
-use super::Doctor;
 use crate::event::{
     Actor, Began, Changed, Counts, Ending, Event, Info, Process, ResetSent, Role, Sample, Scope,
     Socket, SocketId, Tier, What,
 };
-use crate::finding::Finding;
 
 /// A story.
 #[derive(Clone, Debug)]
@@ -237,27 +235,10 @@ impl Story {
         })))
     }
 
-    /// What is found in it, once it has ended.
-    pub(crate) fn findings(&self) -> Vec<Finding> {
-        let mut doctor = Doctor::new();
-        for event in &self.events {
-            doctor.take(event);
-        }
-        doctor.end();
-        doctor.findings()
-    }
-
-    /// The only finding.
-    pub(crate) fn finding(&self) -> Finding {
-        let mut findings = self.findings();
-        assert_eq!(findings.len(), 1, "{findings:#?}");
-        findings.remove(0)
-    }
-
     /// The recording of this name in the corpus is this story. With LASTBYTE_BLESS set it is written anew.
     #[track_caller]
     pub(crate) fn is_in_corpus_as(&self, name: &str) {
-        let mut writer = crate::Writer::plain(Vec::new()).unwrap();
+        let mut writer = crate::recording::Writer::plain(Vec::new()).unwrap();
         for event in &self.events {
             writer.add(event).unwrap();
         }

@@ -12,13 +12,13 @@ use super::super::Roots;
 
 /// A folder with all that the kernel's tracing has.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct TracingDirectory {
     pub(super) path: PathBuf,
     /// A mount of our own, which goes with the last that uses it.
     _own: Option<Arc<OwnedFd>>,
 }
 
-impl Place {
+impl TracingDirectory {
     /// Where it is mounted, or else mounted for us alone; otherwise a sentence.
     pub(super) fn find(roots: &Roots) -> Result<Self, String> {
         let places = ["kernel/tracing", "kernel/debug/tracing"].map(|place| roots.sys.join(place));

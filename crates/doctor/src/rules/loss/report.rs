@@ -1,14 +1,16 @@
-//! Ends of connections as findings.
+//! ConnectionEnds of connections as findings.
 
 use std::collections::BTreeMap;
 
 use lastbyte_core::sample::State;
 
-use super::end::{Cause, Exit, FAREWELL, Hints, Lost, Numbers, is_farewell, lost};
-use crate::book::{Book, Known, Last};
+use super::cause::{
+    CLOSING_MESSAGE, Cause, Exit, Hints, LostBytes, Queues, is_closing_message, lost,
+};
 use crate::event::{Actor, Ending, Role, SocketId};
+use crate::facts::{Facts, FinalCounts, KnownSocket};
 use crate::finding::{About, Class, Code, Evidence, Finding};
-use crate::words::{bytes, count, one_line, time, who};
+use crate::text::{bytes, count, one_line, time, who};
 
 /// So many resets answered data: with fewer it may have been a farewell in one or two packets.
 const MANY_RESETS: u64 = 3;
@@ -17,13 +19,13 @@ const NOTHING_ASKED: u64 = 2;
 
 /// A judged end.
 #[derive(Debug)]
-pub(super) struct End<'a> {
+pub(super) struct ConnectionEnd<'a> {
     pub(super) id: SocketId,
-    pub(super) known: &'a Known,
+    pub(super) known: &'a KnownSocket,
     pub(super) hints: &'a Hints,
     pub(super) cause: Cause,
     /// Of what this end wrote.
-    pub(super) lost: Lost,
+    pub(super) lost: LostBytes,
     /// If a process left it by ending.
     pub(super) exit: Option<Exit>,
     /// What was said of the other end.
@@ -38,14 +40,14 @@ struct Outcome {
     exact: &'static str,
 }
 
-impl End<'_> {
-    pub(super) fn finding(&self, book: &Book) -> Finding {
+impl ConnectionEnd<'_> {
+    pub(super) fn finding(&self, facts: &Facts) -> Finding {
         let by = self.exit.as_ref().map(|exit| exit.by).or_else(|| self.by());
         let holds = |by: &Actor| self.known.holders.iter().any(|(pid, _)| *pid == by.pid);
-        let about = book.about(self.id, by.filter(holds).map(|by| by.pid));
-        let peer_lost = self.peer_lost(book);
-        let outcome = self.outcome(book, peer_lost);
-        let sentence = self.sentence(book, &about, peer_lost, outcome.harmless);
+        let about = facts.about(self.id, by.filter(holds).map(|by| by.pid));
+        let peer_lost = self.peer_lost(facts);
+        let outcome = self.outcome(facts, peer_lost);
+        let sentence = self.sentence(facts, &about, peer_lost, outcome.harmless);
         Finding {
             code: self.code(),
             class: outcome.class,
@@ -57,7 +59,7 @@ impl End<'_> {
             sentence,
             fix: self.fix().to_owned(),
             heal: None,
-            evidence: self.evidence(book, peer_lost, outcome.exact),
+            evidence: self.evidence(facts, peer_lost, outcome.exact),
         }
     }
 
@@ -72,7 +74,7 @@ impl End<'_> {
                 | Cause::Memory
                 | Cause::Unknown
         );
-        if self.exit.is_some() && follows_exit && self.lost != Lost::Exactly(0) {
+        if self.exit.is_some() && follows_exit && self.lost != LostBytes::Exactly(0) {
             return Code(102);
         }
         if self.cause == Cause::PeerReset && self.of_other == Some(Cause::DataAfterClose.code()) {
@@ -90,42 +92,42 @@ impl End<'_> {
     }
 
     /// Of what the peer wrote, what our close threw away: its bytes that came after the close.
-    fn peer_lost(&self, book: &Book) -> Option<u32> {
+    fn peer_lost(&self, facts: &Facts) -> Option<u32> {
         let by_close = matches!(self.cause, Cause::DataAfterClose | Cause::Unread)
             && !self.known.socket.subflow;
-        let ours = self.known.last().filter(|_| by_close)?;
-        book.other_end(self.id)?.last()?.missing_at(&ours)
+        let ours = self.known.final_counts().filter(|_| by_close)?;
+        facts.other_end(self.id)?.final_counts()?.missing_at(&ours)
     }
 
     /// Whether a reset after the close may have answered the peer's end alone, as it does where the kernel
     /// has forgotten the connection before it comes: no data is known to have come, and none lost.
-    pub(super) fn is_nothing(&self, book: &Book) -> bool {
+    pub(super) fn is_nothing(&self, facts: &Facts) -> bool {
         let why = self.hints.answered_why.as_deref();
         let is_sure = self.hints.answered_itself
             || matches!(why, Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET"));
-        let few = match self.peer_lost(book) {
+        let few = match self.peer_lost(facts) {
             Some(lost) => lost == 0,
             None => self.hints.answered < MANY_RESETS,
         };
-        let is_whole = self.lost == Lost::Exactly(0) || self.known.socket.subflow;
+        let is_whole = self.lost == LostBytes::Exactly(0) || self.known.socket.subflow;
         self.cause == Cause::DataAfterClose && !is_sure && few && is_whole
     }
 
     /// Of what was acked to us, what the peer's program closed without reading.
-    fn acked_unread(&self, book: &Book) -> Option<u32> {
+    fn acked_unread(&self, facts: &Facts) -> Option<u32> {
         let of_peer = self.cause == Cause::PeerReset && !self.known.socket.subflow;
-        let unread = book.other_end(self.id).filter(|_| of_peer)?.last()?.unread();
+        let unread = facts.other_end(self.id).filter(|_| of_peer)?.final_counts()?.unread();
         Some(unread).filter(|unread| *unread > 0)
     }
 
     /// Whether a client broke off what it had asked for, as `curl | head` does: it had connected, its own
     /// bytes arrived, and it closed by a call with input unread. What it did not read nobody waits for.
-    fn is_broken_off(&self, book: &Book) -> bool {
+    fn is_broken_off(&self, facts: &Facts) -> bool {
         if self.cause != Cause::PeerReset || self.of_other != Some(Cause::Unread.code()) {
             return false;
         }
-        let Some(client) = book.other_end(self.id) else { return false };
-        let has_asked = match (client.last(), client.carried) {
+        let Some(client) = facts.other_end(self.id) else { return false };
+        let has_asked = match (client.final_counts(), client.carried) {
             (Some(last), _) => last.counts.bytes_acked > NOTHING_ASKED,
             (None, Some((acked, _))) => u64::from(acked) > NOTHING_ASKED,
             (None, None) => false,
@@ -136,10 +138,10 @@ impl End<'_> {
         client.socket.role == Role::Connected
             && has_asked
             && by_call
-            && lost(book, client.socket.id, client).most() == Some(0)
+            && lost(facts, client.socket.id, client).most() == Some(0)
     }
 
-    fn outcome(&self, book: &Book, peer_lost: Option<u32>) -> Outcome {
+    fn outcome(&self, facts: &Facts, peer_lost: Option<u32>) -> Outcome {
         let harmless = |bytes, exact| Outcome { class: Class::Note, harmless: true, bytes, exact };
         let loss = |bytes, exact| Outcome { class: Class::Loss, harmless: false, bytes, exact };
         let (most, exact) = (self.lost.most(), self.lost.word());
@@ -147,10 +149,11 @@ impl End<'_> {
             // What one subflow loses another may carry, and its program's bytes have numbers of their own.
             return Outcome { class: Class::Note, harmless: false, bytes: None, exact };
         }
-        if self.is_broken_off(book) {
+        if self.is_broken_off(facts) {
             return Outcome { class: Class::Note, harmless: false, bytes: most, exact };
         }
-        let is_ours = most.is_some_and(|most| most > 0) && !is_farewell(self.lost, self.known);
+        let is_ours =
+            most.is_some_and(|most| most > 0) && !is_closing_message(self.lost, self.known);
         if self.cause == Cause::DataAfterClose {
             let all = peer_lost.map(|theirs| u64::from(theirs).saturating_add(most.unwrap_or(0)));
             return match peer_lost {
@@ -164,8 +167,10 @@ impl End<'_> {
         }
         match self.lost {
             // As what is counted and not seen (LB110): most that a peer resets costs nothing.
-            Lost::Unknown if self.is_abort() => loss(None, exact),
-            Lost::Unknown => Outcome { class: Class::Note, harmless: false, bytes: None, exact },
+            LostBytes::Unknown if self.is_abort() => loss(None, exact),
+            LostBytes::Unknown => {
+                Outcome { class: Class::Note, harmless: false, bytes: None, exact }
+            }
             _ if is_ours => loss(most, exact),
             _ => harmless(most, exact),
         }
@@ -186,25 +191,25 @@ impl End<'_> {
     fn is_unwanted(&self, peer_lost: u32) -> bool {
         /// What one or two packets carry on any path: a page that says that there is none.
         const SHORT_ANSWER: u32 = 2 * 1_460;
-        let has_asked = |last: Last| last.counts.bytes_acked > NOTHING_ASKED;
-        let most = match self.known.last().is_some_and(has_asked) {
+        let has_asked = |last: FinalCounts| last.counts.bytes_acked > NOTHING_ASKED;
+        let most = match self.known.final_counts().is_some_and(has_asked) {
             true => SHORT_ANSWER,
-            false => FAREWELL,
+            false => CLOSING_MESSAGE,
         };
         peer_lost <= most && self.hints.answered < MANY_RESETS
     }
 
     fn sentence(
         &self,
-        book: &Book,
+        facts: &Facts,
         about: &About,
         peer_lost: Option<u32>,
         harmless: bool,
     ) -> String {
         let who = who(about);
         let peer = self.known.socket.peer;
-        let ours = self.lost_words(harmless);
-        let rtt = self.known.last().map_or(0, |last| last.counts.rtt_us);
+        let ours = self.lost_phrase(harmless);
+        let rtt = self.known.final_counts().map_or(0, |last| last.counts.rtt_us);
         let path = if rtt == 0 {
             String::new()
         } else {
@@ -224,23 +229,23 @@ impl End<'_> {
             Cause::Unread => format!(
                 "{who} {} its connection to {peer} with {} unread, so that the kernel sent a reset: \
                  {ours}{}.",
-                self.closed_words(),
-                self.unread_words(),
-                self.peers_words(peer_lost),
+                self.closed_phrase(),
+                self.unread_phrase(),
+                self.peers_phrase(peer_lost),
             ),
             Cause::Abort => format!(
                 "{} its connection to {peer}, and a reset was sent in place of the end: {ours}.",
-                self.aborter_words(book, &who)
+                self.aborter_phrase(facts, &who)
             ),
             Cause::DataAfterClose => format!(
                 "{who} {} its connection to {peer} while the peer was still sending{path}: {}, and {ours}.",
-                self.closed_words(),
-                thrown_words(peer_lost, self.hints.answered)
+                self.closed_phrase(),
+                thrown_phrase(peer_lost, self.hints.answered)
             ),
-            Cause::PeerReset => self.reset_sentence(book, &who, &ours),
+            Cause::PeerReset => self.reset_sentence(facts, &who, &ours),
             Cause::NoAnswer => format!(
                 "The connection of {who} to {peer} was given up {}: {ours}.",
-                self.no_answer_words()
+                self.no_answer_phrase()
             ),
             Cause::Memory => format!(
                 "The kernel reset the connection of {who} to {peer}, for want of memory or with too many \
@@ -267,59 +272,59 @@ impl End<'_> {
     }
 
     /// What became of our bytes.
-    fn lost_words(&self, harmless: bool) -> String {
+    fn lost_phrase(&self, harmless: bool) -> String {
         match self.lost {
-            Lost::Exactly(0) => "nothing that it had written was lost".to_owned(),
-            Lost::Exactly(lost) if harmless => {
+            LostBytes::Exactly(0) => "nothing that it had written was lost".to_owned(),
+            LostBytes::Exactly(lost) if harmless => {
                 format!(
                     "{} that it wrote after the peer's end, a farewell, did not arrive",
                     bytes(lost.into())
                 )
             }
-            Lost::Exactly(lost) => {
+            LostBytes::Exactly(lost) => {
                 format!("{} that it had written did not arrive", bytes(lost.into()))
             }
-            Lost::Between(0, most) if harmless => {
+            LostBytes::Between(0, most) if harmless => {
                 format!("only {}, as short as a farewell, were on their way", bytes(most.into()))
             }
-            Lost::Between(0, most) => {
+            LostBytes::Between(0, most) => {
                 format!("up to {} that it had written may not have arrived", bytes(most.into()))
             }
-            Lost::Between(least, most) => format!(
+            LostBytes::Between(least, most) => format!(
                 "of what it had written {} to {} did not arrive",
                 count(least.into()),
                 bytes(most.into())
             ),
-            Lost::About(0) | Lost::AboutMissing(0) => {
+            LostBytes::About(0) | LostBytes::AboutMissing(0) => {
                 format!("nothing that it had written was unacked {}", self.last_look())
             }
-            Lost::AboutMissing(most) => format!(
+            LostBytes::AboutMissing(most) => format!(
                 "about {} that it had written had not come to the peer {}",
                 bytes(most.into()),
                 self.last_look()
             ),
-            Lost::About(most) => format!(
+            LostBytes::About(most) => format!(
                 "about {} that it had written were not acked {}",
                 bytes(most.into()),
                 self.last_look()
             ),
-            Lost::Unknown if self.known.socket.subflow => {
+            LostBytes::Unknown if self.known.socket.subflow => {
                 "bytes not known: a subflow of MPTCP".to_owned()
             }
-            Lost::Unknown => "whether bytes were lost cannot be known from here".to_owned(),
+            LostBytes::Unknown => "whether bytes were lost cannot be known from here".to_owned(),
         }
     }
 
     /// When the numbers were those.
     fn last_look(&self) -> String {
-        let age_ns = Numbers::of(self.known).map_or(0, |numbers| numbers.age_ns);
+        let age_ns = Queues::of(self.known).map_or(0, |numbers| numbers.age_ns);
         match age_ns / 1_000_000 {
             0 => "at the last look".to_owned(),
             age_ms => format!("at the last look, {age_ms} ms before its end"),
         }
     }
 
-    fn closed_words(&self) -> String {
+    fn closed_phrase(&self) -> String {
         let of_end = self
             .by()
             .and_then(|by| by.ending)
@@ -330,16 +335,16 @@ impl End<'_> {
         }
     }
 
-    fn unread_words(&self) -> String {
-        match Numbers::of(self.known).and_then(|numbers| numbers.unread) {
+    fn unread_phrase(&self) -> String {
+        match Queues::of(self.known).and_then(|numbers| numbers.unread) {
             None | Some(0) => "input".to_owned(),
             Some(unread) => format!("{} of input", bytes(unread.into())),
         }
     }
 
     /// What the peer loses by a close with unread input.
-    fn peers_words(&self, peer_lost: Option<u32>) -> String {
-        let unread = Numbers::of(self.known).and_then(|numbers| numbers.unread);
+    fn peers_phrase(&self, peer_lost: Option<u32>) -> String {
+        let unread = Queues::of(self.known).and_then(|numbers| numbers.unread);
         match (unread, peer_lost) {
             (None | Some(0), _) => String::new(),
             (Some(_), Some(lost)) if lost > 0 => format!(
@@ -350,22 +355,22 @@ impl End<'_> {
         }
     }
 
-    fn aborter_words(&self, book: &Book, who: &str) -> String {
+    fn aborter_phrase(&self, facts: &Facts, who: &str) -> String {
         let by = self.by();
         let is_holder = |by: &Actor| self.known.holders.iter().any(|(pid, _)| *pid == by.pid);
         match by {
             Some(by) if !self.known.holders.is_empty() && !is_holder(&by) => {
-                format!("{} destroyed for {who}", crate::words::who(&book.about_process(by.pid)))
+                format!("{} destroyed for {who}", crate::text::who(&facts.about_process(by.pid)))
             }
             _ => format!("{who} aborted"),
         }
     }
 
-    fn reset_sentence(&self, book: &Book, who: &str, ours: &str) -> String {
+    fn reset_sentence(&self, facts: &Facts, who: &str, ours: &str) -> String {
         let peer = self.known.socket.peer;
-        let other = book.other_end(self.id);
+        let other = facts.other_end(self.id);
         let name =
-            other.map(|other| one_line(&crate::words::who(&book.about(other.socket.id, None))));
+            other.map(|other| one_line(&crate::text::who(&facts.about(other.socket.id, None))));
         let why = match (self.of_other, self.known.fin_received()) {
             (Some(Code(101)), _) => ", which closed with unread input".to_owned(),
             (Some(Code(103)), _) => ", which aborted it".to_owned(),
@@ -378,19 +383,19 @@ impl End<'_> {
         };
         let peer =
             name.map_or_else(|| format!("the peer {peer}"), |name| format!("{name} at {peer}"));
-        let unread = self.acked_unread(book).map(|unread| {
+        let unread = self.acked_unread(facts).map(|unread| {
             format!(", and {} that had arrived were never read", bytes(unread.into()))
         });
         let unread = unread.unwrap_or_default();
-        let broken_off = match self.is_broken_off(book) {
+        let broken_off = match self.is_broken_off(facts) {
             true => "; it had connected and asked, and broke off the answer",
             false => "",
         };
         format!("The connection of {who} was reset by {peer}{why}: {ours}{unread}{broken_off}.")
     }
 
-    fn no_answer_words(&self) -> String {
-        let since = self.known.last().map_or(self.hints.since_ns, |last| last.at_ns);
+    fn no_answer_phrase(&self) -> String {
+        let since = self.known.final_counts().map_or(self.hints.since_ns, |last| last.at_ns);
         let open_ns = self.known.closed().map(|(at_ns, _)| since.saturating_sub(*at_ns));
         let why = match self.hints.errno {
             100 | 101 | 112 | 113 => "as no way led to the peer any more",
@@ -441,22 +446,22 @@ impl End<'_> {
 
     fn evidence(
         &self,
-        book: &Book,
+        facts: &Facts,
         peer_lost: Option<u32>,
         exact: &str,
     ) -> BTreeMap<String, Evidence> {
         let mut evidence = Table::default();
         evidence.put("exact", Some(exact));
-        let numbers = Numbers::of(self.known);
+        let numbers = Queues::of(self.known);
         evidence.put("unacked_bytes", numbers.map(|numbers| numbers.unacked));
         evidence.put("unsent_bytes", numbers.and_then(|numbers| numbers.unsent));
         evidence.put("unread_bytes", numbers.and_then(|numbers| numbers.unread));
         let age_ns = numbers.map(|numbers| numbers.age_ns).filter(|age_ns| *age_ns > 1);
         evidence.put("numbers_age_ms", age_ns.map(milliseconds));
-        let lost = matches!(self.lost, Lost::Exactly(_)).then(|| self.lost.most()).flatten();
+        let lost = matches!(self.lost, LostBytes::Exactly(_)).then(|| self.lost.most()).flatten();
         evidence.put("lost_bytes", lost);
         evidence.put("peer_lost_bytes", peer_lost);
-        evidence.put("acked_unread_bytes", self.acked_unread(book));
+        evidence.put("acked_unread_bytes", self.acked_unread(facts));
         let sent = self.hints.sent.as_ref().and_then(|reset| reset.reason.as_deref());
         let answered = self.hints.answered_why.as_deref();
         evidence.put("reset_reason", sent.or(answered));
@@ -475,7 +480,7 @@ impl End<'_> {
 }
 
 /// What came of bytes of the peer that met a closed socket.
-fn thrown_words(peer_lost: Option<u32>, resets: u64) -> String {
+fn thrown_phrase(peer_lost: Option<u32>, resets: u64) -> String {
     match peer_lost {
         Some(0) => "nothing of the peer's was lost".to_owned(),
         Some(lost) => format!("{} of the peer's were thrown away", bytes(lost.into())),
@@ -488,10 +493,10 @@ fn thrown_words(peer_lost: Option<u32>, resets: u64) -> String {
 }
 
 /// The harmless end of the story of an exit.
-pub(super) fn delivered(book: &Book, id: SocketId, exit: &Exit, at_ns: u64) -> Option<Finding> {
+pub(super) fn delivered(facts: &Facts, id: SocketId, exit: &Exit, at_ns: u64) -> Option<Finding> {
     let took = at_ns.saturating_sub(exit.at_ns);
     let words = format!("all were acked {} later", time(took));
-    let mut finding = of_exit(book, id, exit, &words)?;
+    let mut finding = of_exit(facts, id, exit, &words)?;
     finding.harmless = true;
     finding.bytes = Some(0);
     finding.evidence.insert("exact".to_owned(), "yes".into());
@@ -500,25 +505,25 @@ pub(super) fn delivered(book: &Book, id: SocketId, exit: &Exit, at_ns: u64) -> O
 }
 
 /// The end of the watch comes before that of the story.
-pub(super) fn still_open(book: &Book, id: SocketId, exit: &Exit) -> Option<Finding> {
-    let known = book.socket(id)?;
-    let told = known.counts.map(|(at_ns, counts)| (at_ns, counts.unacked()));
+pub(super) fn still_open(facts: &Facts, id: SocketId, exit: &Exit) -> Option<Finding> {
+    let known = facts.socket(id)?;
+    let reported = known.counts.map(|(at_ns, counts)| (at_ns, counts.unacked()));
     let sampled = known.sample.as_ref().map(|(at_ns, sample)| (*at_ns, sample.send_queue));
     // Since the exit our FIN is queued too.
-    let newest = told.max(sampled).filter(|(at_ns, _)| *at_ns > exit.at_ns);
+    let newest = reported.max(sampled).filter(|(at_ns, _)| *at_ns > exit.at_ns);
     let left = newest.map_or(exit.unacked, |(_, unacked)| unacked.saturating_sub(1));
     let words =
         format!("what became of them is not known yet: {} are still unacked", bytes(left.into()));
-    let mut finding = of_exit(book, id, exit, &words)?;
+    let mut finding = of_exit(facts, id, exit, &words)?;
     finding.bytes = Some(left.into());
     finding.evidence.insert("exact".to_owned(), "at most".into());
     finding.evidence.insert("still_unacked_bytes".to_owned(), left.into());
     Some(finding)
 }
 
-fn of_exit(book: &Book, id: SocketId, exit: &Exit, words: &str) -> Option<Finding> {
-    let known = book.socket(id)?;
-    let about = book.about(id, Some(exit.by.pid));
+fn of_exit(facts: &Facts, id: SocketId, exit: &Exit, words: &str) -> Option<Finding> {
+    let known = facts.socket(id)?;
+    let about = facts.about(id, Some(exit.by.pid));
     let mut evidence = Table::default();
     evidence.put("unacked_bytes", Some(exit.unacked));
     evidence.put_ending(exit.by.ending);

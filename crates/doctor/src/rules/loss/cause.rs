@@ -3,8 +3,8 @@
 use lastbyte_core::sample::State;
 
 use super::{OTHER_END_NS, SETTLE_NS};
-use crate::book::{Book, Known, Last, got_fin};
 use crate::event::{Actor, Changed, Ending, ResetSent, Role, Sample, SocketId, Tier};
+use crate::facts::{Facts, FinalCounts, KnownSocket, got_fin};
 use crate::finding::Code;
 
 /// Why a connection did not end in order.
@@ -52,13 +52,13 @@ pub(super) struct Exit {
 impl Exit {
     /// If a change is the orderly close of a socket by the end of its last holder, with bytes not acked, or
     /// with so many as is not known.
-    pub(super) fn of(at_ns: u64, changed: &Changed, book: &Book) -> Option<Self> {
-        let known = book.socket(changed.socket).filter(|known| !known.socket.subflow)?;
+    pub(super) fn of(at_ns: u64, changed: &Changed, facts: &Facts) -> Option<Self> {
+        let known = facts.socket(changed.socket).filter(|known| !known.socket.subflow)?;
         let by = match changed.by {
             Some(by) => by,
             // From tables: nobody holds it any more, and those who did have ended.
             None if changed.held == Some(false) => {
-                let endings = known.holders.iter().map(|(pid, _)| (*pid, ending(book, *pid)));
+                let endings = known.holders.iter().map(|(pid, _)| (*pid, ending(facts, *pid)));
                 let all: Option<Vec<_>> = endings.map(|(pid, how)| Some((pid, how?))).collect();
                 let (pid, how) = all?.pop()?;
                 Actor { pid, tid: pid, ending: Some(how) }
@@ -70,9 +70,9 @@ impl Exit {
             let sample = known.sample.as_ref().map(|(_, sample)| sample)?;
             (!is_handshake(sample.state)).then_some(sample.send_queue)
         };
-        let told = changed.counts.map(|counts| counts.unacked());
-        let unacked = told.or_else(sampled).unwrap_or(0);
-        let is_exit = was_open && by.ending.is_some() && (unacked > 0 || told.is_none());
+        let reported = changed.counts.map(|counts| counts.unacked());
+        let unacked = reported.or_else(sampled).unwrap_or(0);
+        let is_exit = was_open && by.ending.is_some() && (unacked > 0 || reported.is_none());
         is_exit.then_some(Self { at_ns, by, unacked })
     }
 
@@ -88,8 +88,8 @@ impl Exit {
     }
 }
 
-fn ending(book: &Book, pid: u32) -> Option<Ending> {
-    book.process(pid)?.ending
+fn ending(facts: &Facts, pid: u32) -> Option<Ending> {
+    facts.process(pid)?.ending
 }
 
 /// What was seen of a bad end.
@@ -118,33 +118,35 @@ pub(super) struct Hints {
 
 impl Hints {
     /// Whether nothing more that matters is to be expected.
-    pub(super) fn is_due(&self, book: &Book, id: SocketId) -> bool {
-        let age_ns = book.now_ns().saturating_sub(self.since_ns);
-        if book.tier() == Tier::Procfs {
+    pub(super) fn is_due(&self, facts: &Facts, id: SocketId) -> bool {
+        let age_ns = facts.now_ns().saturating_sub(self.since_ns);
+        if facts.tier() == Tier::Procfs {
             return age_ns >= COUNTED_NS;
         }
-        let Some(known) = book.socket(id) else { return true };
-        if self.needs_counters(book, known) && age_ns < COUNTED_NS {
+        let Some(known) = facts.socket(id) else { return true };
+        if self.needs_counters(facts, known) && age_ns < COUNTED_NS {
             return false;
         }
-        let needs_other = self.answered > 0 || known.last().is_some_and(|last| last.unacked() > 0);
+        let needs_other =
+            self.answered > 0 || known.final_counts().is_some_and(|last| last.unacked() > 0);
         let other_is_open = || {
-            let is_open = |other: &Known| other.last().is_none() && other.gone_ns.is_none();
-            book.other_end(id).is_some_and(is_open)
+            let is_open =
+                |other: &KnownSocket| other.final_counts().is_none() && other.gone_ns.is_none();
+            facts.other_end(id).is_some_and(is_open)
         };
         age_ns >= SETTLE_NS && (age_ns >= OTHER_END_NS || !needs_other || !other_is_open())
     }
 
     /// Whether it was an abort of which no bytes are known: only counters tell a program's from the
     /// kernel's, which so ends what nobody had accepted when its listening socket was closed.
-    pub(super) fn needs_counters(&self, book: &Book, known: &Known) -> bool {
-        book.tier() == Tier::Tracefs
+    pub(super) fn needs_counters(&self, facts: &Facts, known: &KnownSocket) -> bool {
+        facts.tier() == Tier::Tracefs
             && self.cause(known) == Some(Cause::Abort)
-            && Numbers::of(known).is_none()
+            && Queues::of(known).is_none()
     }
 
     /// Whether the connection was never established, as it turned out after the first sign.
-    pub(super) fn is_attempt(&self, known: &Known) -> bool {
+    pub(super) fn is_attempt(&self, known: &KnownSocket) -> bool {
         /// ECONNREFUSED: a reset that answers a SYN, and nothing else.
         const REFUSED: i32 = 111;
         let state = match (known.changed(), known.state) {
@@ -155,7 +157,7 @@ impl Hints {
     }
 
     /// What it was, if what was seen says so.
-    pub(super) fn cause(&self, known: &Known) -> Option<Cause> {
+    pub(super) fn cause(&self, known: &KnownSocket) -> Option<Cause> {
         let reason = self.sent.as_ref().and_then(|reset| reset.reason.as_deref());
         match reason {
             Some("TCP_ABORT_ON_MEMORY") => return Some(Cause::Memory),
@@ -177,7 +179,7 @@ impl Hints {
             closed.by.is_some() && matches!(closed.from, State::Established | State::CloseWait)
         });
         if self.sent.is_some() || by_call {
-            let unread = Numbers::of(known).and_then(|numbers| numbers.unread);
+            let unread = Queues::of(known).and_then(|numbers| numbers.unread);
             let says_more = reason.is_none() && unread.is_some_and(|unread| unread > 0);
             return Some(if says_more { Cause::Unread } else { Cause::Abort });
         }
@@ -187,13 +189,13 @@ impl Hints {
         let was_orphan = self.closed.as_ref().is_some_and(|closed| {
             matches!(closed.from, State::FinWait1 | State::Closing | State::LastAck)
         });
-        let has_left = known.last().is_some_and(|last| last.unacked() > 0);
+        let has_left = known.final_counts().is_some_and(|last| last.unacked() > 0);
         (was_orphan && has_left).then_some(Cause::NoAnswer)
     }
 }
 
 /// Whether a reset of this reason was sent because data came that nobody can read any more.
-pub(super) fn answers_data(reason: Option<&str>, active: bool, known: &Known) -> bool {
+pub(super) fn answers_data(reason: Option<&str>, active: bool, known: &KnownSocket) -> bool {
     // What comes after an abort is answered so too, and is no news.
     let is_orderly = |changed: &Changed| changed.to != State::Close;
     if active || !known.closed().is_some_and(|(_, changed)| is_orderly(changed)) {
@@ -219,7 +221,7 @@ pub(super) const COUNTED_NS: u64 = 1_200_000_000;
 
 /// What stood where at the end, data alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Numbers {
+pub(super) struct Queues {
     pub(super) unacked: u32,
     pub(super) unsent: Option<u32>,
     pub(super) unread: Option<u32>,
@@ -227,13 +229,13 @@ pub(super) struct Numbers {
     pub(super) age_ns: u64,
 }
 
-impl Numbers {
+impl Queues {
     /// The end's own, or those of the last look before it.
-    pub(super) fn of(known: &Known) -> Option<Self> {
+    pub(super) fn of(known: &KnownSocket) -> Option<Self> {
         if known.socket.subflow {
             return None;
         }
-        if let Some(last) = known.last() {
+        if let Some(last) = known.final_counts() {
             let (unacked, unread) = (last.unacked(), Some(last.unread()));
             return Some(Self { unacked, unsent: Some(last.unsent()), unread, age_ns: 0 });
         }
@@ -264,7 +266,7 @@ impl Numbers {
 
 /// Bytes that were written at one end and never came to the other's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum LostBytes {
     /// Both ends say so, or there was nothing on the way.
     Exactly(u32),
     /// Those never sent, and those not acked.
@@ -276,7 +278,7 @@ pub(super) enum Lost {
     Unknown,
 }
 
-impl Lost {
+impl LostBytes {
     /// The most that it may be.
     pub(super) fn most(self) -> Option<u64> {
         match self {
@@ -300,28 +302,28 @@ impl Lost {
 }
 
 /// Of the bytes that a socket's program wrote, those that did not arrive.
-pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
-    let last = known.last().filter(|_| !known.socket.subflow);
+pub(super) fn lost(facts: &Facts, id: SocketId, known: &KnownSocket) -> LostBytes {
+    let last = known.final_counts().filter(|_| !known.socket.subflow);
     let Some(last) = last else {
-        let Some(Numbers { unacked, .. }) = Numbers::of(known) else { return Lost::Unknown };
-        if unacked <= FAREWELL && was_just_begun(known) {
-            return Lost::Unknown;
+        let Some(Queues { unacked, .. }) = Queues::of(known) else { return LostBytes::Unknown };
+        if unacked <= CLOSING_MESSAGE && was_just_begun(known) {
+            return LostBytes::Unknown;
         }
-        let missing = book.other_end(id).and_then(|other| missing_by_looks(known, other, unacked));
-        return missing.map_or(Lost::About(unacked), Lost::AboutMissing);
+        let missing = facts.other_end(id).and_then(|other| missing_by_looks(known, other, unacked));
+        return missing.map_or(LostBytes::About(unacked), LostBytes::AboutMissing);
     };
-    let missing = |other: &Last| last.missing_at(other);
-    if let Some(missing) = book.other_end(id).and_then(|other| missing(&other.last()?)) {
-        return Lost::Exactly(missing);
+    let missing = |other: &FinalCounts| last.missing_at(other);
+    if let Some(missing) = facts.other_end(id).and_then(|other| missing(&other.final_counts()?)) {
+        return LostBytes::Exactly(missing);
     }
     match (last.unsent(), last.unacked()) {
-        (unsent, unacked) if unsent >= unacked => Lost::Exactly(unacked),
-        (unsent, unacked) => Lost::Between(unsent, unacked),
+        (unsent, unacked) if unsent >= unacked => LostBytes::Exactly(unacked),
+        (unsent, unacked) => LostBytes::Between(unsent, unacked),
     }
 }
 
 /// Whether a connection was so young when it was looked at last that all it wrote may have come after that.
-fn was_just_begun(known: &Known) -> bool {
+fn was_just_begun(known: &KnownSocket) -> bool {
     /// Between two looks.
     const YOUNG_NS: u64 = 100_000_000;
     let Some((at_ns, sample)) = &known.sample else { return false };
@@ -331,7 +333,7 @@ fn was_just_begun(known: &Known) -> bool {
 
 /// What a look at each end says of the bytes between them: what came in order to the other one's kernel is
 /// not lost, though it may not be acked yet. `None` where one of them does not tell.
-fn missing_by_looks(known: &Known, other: &Known, unacked: u32) -> Option<u32> {
+fn missing_by_looks(known: &KnownSocket, other: &KnownSocket, unacked: u32) -> Option<u32> {
     // Of who connected, the SYN is counted as acked. Where the tables do not say who did, it is a byte more.
     let has_syn = known.socket.role == Role::Connected;
     let ((acked, _), (_, received)) = (known.carried?, other.carried?);
@@ -344,25 +346,25 @@ fn missing_by_looks(known: &Known, other: &Known, unacked: u32) -> Option<u32> {
 
 /// The most that a farewell has: the end of TLS with that of HTTP/2 before it, SSH's last words, a "221
 /// Bye". What it says is that nothing more comes.
-pub(super) const FAREWELL: u32 = 128;
+pub(super) const CLOSING_MESSAGE: u32 = 128;
 
 /// Whether bytes that were lost, or may have been, are a farewell: few, all sent, and, where it is sure
 /// that they were lost, written after the other end had said that it ends.
-pub(super) fn is_farewell(lost: Lost, known: &Known) -> bool {
+pub(super) fn is_closing_message(lost: LostBytes, known: &KnownSocket) -> bool {
     match lost {
-        Lost::Between(0, most) => most <= FAREWELL,
-        Lost::Exactly(bytes) => bytes <= FAREWELL && bytes <= written_after_fin(known),
+        LostBytes::Between(0, most) => most <= CLOSING_MESSAGE,
+        LostBytes::Exactly(bytes) => bytes <= CLOSING_MESSAGE && bytes <= written_after_fin(known),
         _ => false,
     }
 }
 
 /// Bytes that a program wrote after the peer's FIN had come.
-fn written_after_fin(known: &Known) -> u32 {
+fn written_after_fin(known: &KnownSocket) -> u32 {
     let at_fin = known.fin_received().and_then(|(_, counts)| counts);
-    let written = |last: Last| {
+    let written = |last: FinalCounts| {
         at_fin.map(|counts| crate::event::distance(counts.write_seq, last.written_to()))
     };
-    known.last().and_then(written).unwrap_or(0)
+    known.final_counts().and_then(written).unwrap_or(0)
 }
 
 /// The states before a connection is established (RFC 9293 section 3.3.2).
