@@ -1,14 +1,14 @@
-//! Both addresses of a connection as the key of a map, where there may be many.
+//! Both addresses of a connection as a compact map key.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Both addresses of a connection, the socket's own first. Two of IPv4 need 16 bytes in all, where a
-/// pair of [`SocketAddr`] takes 64.
+/// Both addresses of a connection, the socket's own first. A pair of IPv4 addresses takes 16 bytes,
+/// a pair of [`SocketAddr`] 64.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum AddressPair {
     /// Address, port, address, port.
     V4([u8; 12]),
-    /// Any other.
+    /// Any other pair.
     Any(Box<(SocketAddr, SocketAddr)>),
 }
 

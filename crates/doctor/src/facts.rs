@@ -1,5 +1,5 @@
-//! What is known at a moment: processes, sockets, who holds what. It is told every event before the
-//! rules are, and is bounded: what ended long ago is forgotten.
+//! What is known at a moment: processes, sockets, and which process holds which socket. Every event
+//! is added here before the rules see it. Memory is bounded: what ended long ago is forgotten.
 
 mod served;
 
@@ -17,18 +17,19 @@ use crate::event::{
 };
 use crate::finding::About;
 
-/// How long a socket or process is remembered after its end, nanoseconds: an answer to its last packet
-/// may come later, and so may its peer's side of the story.
+/// How long a socket or process is remembered after its end, nanoseconds. An answer to its last
+/// packet, and the events of the other end, may come later.
 const KEEP_NS: u64 = 10_000_000_000;
-/// So many ended ones at most, the longest ended go first.
+/// Limit on ended processes and sockets; those that ended first are forgotten first.
 const MAX_ENDED: usize = 20_000;
-/// So many sockets at most, about half a kilobyte each. Beyond that those go of which nothing was heard for the
-/// longest: where events are dropped ends are among them, and what is open is sampled once a second.
+/// Limit on sockets, about half a kilobyte each. Beyond it, those without an event for the longest
+/// time are forgotten: if events are dropped, the ends of sockets are among them, and an open
+/// socket is sampled once a second.
 const MAX_SOCKETS: usize = 40_000;
-/// So many names of network namespaces at most.
+/// Limit on names of network namespaces.
 const MAX_NETWORKS: usize = 1_024;
-/// So many holders of one socket at most: a listening socket may have a worker for each processor, and a
-/// descriptor may go from hand to hand for ever.
+/// Limit on holders of one socket. A listening socket may have a worker for each processor, and
+/// processes may pass a descriptor on without end.
 const MAX_HOLDERS: usize = 64;
 
 /// What is known.
@@ -37,25 +38,25 @@ pub struct Facts {
     began: Option<crate::event::Began>,
     now_ns: u64,
     processes: BTreeMap<u32, KnownProcess>,
-    /// In boxes: a node of the map has room for twice as many as are in it.
+    /// Boxed, since a map node has capacity for up to twice its entries.
     sockets: BTreeMap<SocketId, Box<KnownSocket>>,
-    /// By both addresses, as seen from the socket: the newest of that name.
+    /// The newest socket for each pair of addresses, its own first.
     by_addresses: BTreeMap<AddressPair, SocketId>,
-    /// The sockets that name a process as a holder.
+    /// The sockets that each process holds.
     sockets_of: BTreeMap<u32, BTreeSet<SocketId>>,
-    /// Who holds or has held a socket of the port that is asked about.
+    /// Processes that hold or held a socket of the port in scope.
     of_port: BTreeSet<u32>,
     ended: VecDeque<(u64, Ended)>,
     dropped: u64,
     /// The observer's own network namespace.
     own_network: Option<u64>,
-    /// The names of others.
+    /// Names of the other network namespaces.
     network_names: BTreeMap<u64, String>,
-    /// Those that threads of a program that is watched are, or were, in.
+    /// Network namespaces that threads of a process in scope are or were in.
     networks_of_threads: BTreeSet<u64>,
-    /// By namespace, ends of connections that were opened while it was looked into, by its counters.
+    /// For each namespace, connection ends opened while it was observed, by its counters.
     opened: BTreeMap<u64, u64>,
-    /// Such ends that were told of.
+    /// Connection ends that were reported.
     seen: u64,
     servers: Servers,
     began_ns: u64,
@@ -67,14 +68,14 @@ enum Ended {
     Process(u32),
 }
 
-/// A process and what became of it.
+/// A process, and how it ended.
 #[derive(Clone, Debug, Default)]
 pub struct KnownProcess {
-    /// As last told.
+    /// As last reported.
     pub process: Process,
     /// How it ended, if it has.
     pub ending: Option<Ending>,
-    /// Whether it is asked about: it is, or descends from, the process of the scope.
+    /// Whether it is in scope: the process that was asked for, or a descendant.
     pub is_watched: bool,
     /// Whether it is remembered only as the last holder of sockets that are not over.
     is_retained: bool,
@@ -83,47 +84,46 @@ pub struct KnownProcess {
 /// A socket and what became of it. There may be very many: what few of them have lies in boxes.
 #[derive(Clone, Debug)]
 pub struct KnownSocket {
-    /// As last told.
+    /// As last reported.
     pub socket: Socket,
-    /// Who holds or has held it, the first first, with the descriptor where known: those that are
-    /// remembered.
+    /// Known holders, oldest first, with their descriptor if known.
     pub holders: Vec<(u32, Option<i32>)>,
     /// Its last state.
     pub state: Option<State>,
-    /// When it was first told of, nanoseconds.
+    /// When it was first reported, nanoseconds.
     pub since_ns: u64,
-    /// Whether our FIN is queued, as far as states tell.
+    /// Whether our FIN is queued, as far as the states show.
     pub fin_sent: bool,
-    /// The last numbers, of whatever event.
+    /// The last counts, from any event.
     pub counts: Option<(u64, Counts)>,
     /// The last sample, without its `tcp_info` and the name of the congestion control.
     pub sample: Option<(u64, Box<Sample>)>,
-    /// The round trip without a queue, by the last sample's `tcp_info`, microseconds; `None` where it
-    /// had none.
+    /// The round trip without queueing, from the last sample's `tcp_info`, microseconds; `None` if
+    /// it had none.
     pub round_trip_us: Option<u32>,
-    /// `tcpi_bytes_acked` and `tcpi_bytes_received` of the last sample that had them, modulo 2^32 as sequence
-    /// numbers are.
+    /// `tcpi_bytes_acked` and `tcpi_bytes_received` of the last sample that had them, modulo 2^32
+    /// like sequence numbers.
     pub carried: Option<(u32, u32)>,
-    /// Set once the kernel has forgotten it.
+    /// When the kernel destroyed it; `None` before.
     pub gone_ns: Option<u64>,
-    // As the methods of these names say.
+    // See the methods of the same names.
     changed: Option<Box<(u64, Changed)>>,
     closed: Option<Box<(u64, Changed)>>,
     fin_received: Option<Box<(u64, Option<Counts>)>>,
     final_counts: Option<Box<FinalCounts>>,
     /// Whether it is counted as accepted by its first holder.
     is_counted: bool,
-    /// Whether a process that is asked about has held it: that outlives the process, whose bytes the
-    /// kernel may send, and lose, for minutes.
+    /// Whether a process in scope has held it. This outlives the process, whose bytes the kernel
+    /// may send, and lose, for minutes.
     is_in_scope: bool,
 }
 
-/// The numbers of a connection when it ended. What it says counts data alone, without SYN and FIN.
+/// The counts of a connection when it ended. Its methods count data only, without SYN and FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinalCounts {
     /// When.
     pub at_ns: u64,
-    /// As TCP has them.
+    /// TCP's own counts.
     pub counts: Counts,
     /// Whether they count our FIN.
     pub fin_sent: bool,
@@ -141,14 +141,14 @@ impl FinalCounts {
     /// Bytes written that were never sent.
     #[must_use]
     pub fn unsent(&self) -> u32 {
-        // A FIN is the last to be sent.
+        // The FIN is sent last.
         self.counts.unsent().saturating_sub(self.fin_sent.into())
     }
 
     /// Bytes received that the program has not read.
     #[must_use]
     pub fn unread(&self) -> u32 {
-        // A FIN is the last to be read.
+        // The FIN is read last.
         self.counts.unread().saturating_sub(self.fin_received.into())
     }
 
@@ -158,14 +158,14 @@ impl FinalCounts {
         self.counts.write_seq.wrapping_sub(self.fin_sent.into())
     }
 
-    /// The sequence number after the last byte that came.
+    /// The sequence number after the last byte received.
     #[must_use]
     pub fn received_to(&self) -> u32 {
         self.counts.rcv_nxt.wrapping_sub(self.fin_received.into())
     }
 
-    /// Of the bytes that this end wrote, those that never came to the other; `None` where the two do not
-    /// fit together, as ends of different connections.
+    /// Bytes that this end wrote and the other end never received; `None` if the counts do not
+    /// match, as with ends of different connections.
     #[must_use]
     pub fn missing_at(&self, other: &Self) -> Option<u32> {
         let missing = distance(other.received_to(), self.written_to());
@@ -206,7 +206,7 @@ impl Facts {
         }
     }
 
-    /// Writes down an event.
+    /// Adds an event.
     pub fn note(&mut self, event: &Event) {
         self.now_ns = self.now_ns.max(event.at_ns);
         match &event.what {
@@ -280,25 +280,25 @@ impl Facts {
         self.now_ns
     }
 
-    /// From where is watched; the lowest tier until told.
+    /// The tier of the observer; the lowest until it is reported.
     #[must_use]
     pub fn tier(&self) -> Tier {
         self.began.as_ref().map_or(Tier::Procfs, |began| began.tier)
     }
 
-    /// What is asked about.
+    /// What is in scope.
     #[must_use]
     pub fn scope(&self) -> Scope {
         self.began.as_ref().map_or(Scope::Machine, |began| began.scope)
     }
 
-    /// `uname -r` of the machine that is watched; empty until told.
+    /// `uname -r` of the observed machine; empty until it is reported.
     #[must_use]
     pub fn kernel(&self) -> &str {
         self.began.as_ref().map_or("", |began| &began.kernel)
     }
 
-    /// Whether no loss can have been missed: the programs that tell of losses all work, and no event was
+    /// Whether no loss can have been missed: all programs that report losses work, and no event was
     /// dropped.
     #[must_use]
     pub fn sees_each_loss(&self) -> bool {
@@ -306,14 +306,14 @@ impl Facts {
         began.unwrap_or_else(|| self.tier().sees_short()) && self.dropped == 0
     }
 
-    /// The observer's own network namespace, an inode number; `None` until told.
+    /// The observer's own network namespace, an inode number; `None` until it is reported.
     #[must_use]
     pub fn own_network(&self) -> Option<u64> {
         self.own_network
     }
 
-    /// The network namespaces of processes that are watched and of their threads, inode numbers; the observer's
-    /// own for a process of which that is not known.
+    /// The network namespaces of the processes in scope and of their threads, inode numbers. For a
+    /// process whose namespace is unknown, the observer's own.
     #[must_use]
     pub fn networks_watched(&self) -> BTreeSet<u64> {
         let watched = self.processes.values().filter(|known| known.is_watched);
@@ -321,7 +321,7 @@ impl Facts {
         of_processes.chain(self.networks_of_threads.iter().copied()).collect()
     }
 
-    /// Whether a socket that is asked about has bytes in it that are not acked, and nobody that holds it.
+    /// Whether a socket in scope has unacked bytes and no living holder.
     #[must_use]
     pub fn has_orphans(&self) -> bool {
         let is_orphan = |known: &KnownSocket| {
@@ -354,13 +354,13 @@ impl Facts {
         self.sockets.iter().map(|(id, known)| (id, &**known))
     }
 
-    /// The newest socket of these addresses, its own first.
+    /// The newest socket with these addresses, its own first.
     #[must_use]
     pub fn socket_at(&self, local: SocketAddr, peer: SocketAddr) -> Option<SocketId> {
         self.by_addresses.get(&AddressPair::of(local, peer)).copied()
     }
 
-    /// The other end of a connection, if it is on this machine too, in whatever namespace.
+    /// The other end of a connection, if it is also on this machine, in any namespace.
     #[must_use]
     pub fn other_end(&self, id: SocketId) -> Option<&KnownSocket> {
         let socket = &self.sockets.get(&id)?.socket;
@@ -369,7 +369,7 @@ impl Facts {
         self.socket(other).filter(|_| other != id)
     }
 
-    /// Whether findings about a process are asked for.
+    /// Whether a process is in scope.
     #[must_use]
     pub fn process_in_scope(&self, pid: u32) -> bool {
         match self.scope() {
@@ -379,14 +379,15 @@ impl Facts {
         }
     }
 
-    /// Whether findings about a socket are asked for.
+    /// Whether a socket is in scope.
     #[must_use]
     pub fn socket_in_scope(&self, id: SocketId) -> bool {
         let Some(known) = self.sockets.get(&id) else { return false };
         match self.scope() {
             Scope::Machine => true,
             Scope::Port(port) => has_port(&known.socket, port),
-            // Its program may have ended before anybody saw what it held; who had the other end was seen.
+            // Its process may have ended before the observer saw which sockets it held; the holder
+            // of the other end is known.
             Scope::Process(_) if known.holders.is_empty() && !known.is_in_scope => {
                 self.other_end(id).is_some_and(|other| other.is_in_scope)
             }
@@ -394,8 +395,8 @@ impl Facts {
         }
     }
 
-    /// Whom a finding about a socket is about: of its holders the one that did it, or the first that is
-    /// asked about.
+    /// The subject of a finding about a socket: the holder that acted, or else the first holder in
+    /// scope.
     #[must_use]
     pub fn about(&self, id: SocketId, by: Option<u32>) -> About {
         let Some(known) = self.sockets.get(&id) else { return About::default() };
@@ -414,7 +415,7 @@ impl Facts {
         }
     }
 
-    /// Whom a finding about a process is about.
+    /// The subject of a finding about a process.
     #[must_use]
     pub fn about_process(&self, pid: u32) -> About {
         let process = self.processes.get(&pid).map(|known| &known.process);
@@ -428,7 +429,7 @@ impl Facts {
         self.about_network(about, process.and_then(|process| process.network))
     }
 
-    /// Whom a finding about a network namespace is about.
+    /// The subject of a finding about a network namespace.
     #[must_use]
     pub fn about_only_network(&self, network: u64) -> About {
         self.about_network(About::default(), Some(network))
@@ -440,7 +441,7 @@ impl Facts {
         About { network, network_name: name.cloned(), ..about }
     }
 
-    /// Events that nobody took in time, so far.
+    /// Events dropped so far because they were not read in time.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
@@ -452,10 +453,10 @@ impl Facts {
         } else if matches!(self.scope(), Scope::Process(_))
             && self.networks_of_threads.len() < MAX_NETWORKS
         {
-            // Of a process none is looked into but those that its threads are in.
+            // With a process in scope, only the namespaces of its threads are observed.
             self.networks_of_threads.insert(network.inode);
         }
-        // A number may be given again, to one without a name.
+        // An inode number may be reused by a namespace without a name.
         self.network_names.remove(&network.inode);
         if let Some(name) = &network.name {
             if self.network_names.len() >= MAX_NETWORKS {
@@ -474,8 +475,8 @@ impl Facts {
         }
     }
 
-    /// Ends of connections that were opened and that no look at tables has shown, at most; `None` where
-    /// the tier does not depend on looks, and of a port, of which no counter is.
+    /// At most this many connection ends were opened and missed by every scan of the socket tables.
+    /// `None` if the tier does not depend on scans, and for a port, which has no counter.
     #[must_use]
     pub fn unseen_connections(&self) -> Option<u64> {
         let asked: Option<BTreeSet<u64>> = match self.scope() {
@@ -492,7 +493,7 @@ impl Facts {
         Some(opened.saturating_sub(self.seen))
     }
 
-    /// What those took that accepted connections, the dearest first.
+    /// What each server used, most processor time first.
     #[must_use]
     pub fn served(&self) -> Vec<Served> {
         let is_whole = self.tier() == Tier::Bpf && self.scope() != Scope::Machine;
@@ -506,7 +507,7 @@ impl Facts {
         })
     }
 
-    /// Counts a socket as accepted by the first that held it, once both are known.
+    /// Counts a socket as accepted by its first holder, once both are known.
     fn count_accepted(&mut self, id: SocketId) {
         let Some(known) = self.sockets.get(&id) else { return };
         let socket = &known.socket;
@@ -524,11 +525,11 @@ impl Facts {
         let pid = process.pid;
         let former = self.processes.get(&pid);
         if process.name.is_empty() && former.is_some_and(|one| !one.process.name.is_empty()) {
-            // One that has ended, and of which nothing could be read any more.
+            // The process has ended, and `/proc` showed nothing of it.
             return;
         }
         if former.is_some_and(|one| one.ending.is_some()) {
-            // The number was given again: what the former held is not this one's.
+            // The PID was reused: the sockets of the former process are not this one's.
             self.servers.close(pid);
             self.drop_holder(pid);
         }
@@ -549,7 +550,7 @@ impl Facts {
     fn note_socket(&mut self, at_ns: u64, socket: &Socket) {
         if let Some(known) = self.sockets.get_mut(&socket.id) {
             let former = std::mem::replace(&mut known.socket, socket.clone());
-            // Who tells it again may have come later, and know less.
+            // The second report may come from a source that started later and knows less.
             known.socket.earlier |= former.earlier;
             if socket.role == Role::Unknown {
                 known.socket.role = former.role;
@@ -601,7 +602,7 @@ impl Facts {
             self.forget_holding(former, id);
         }
         if let Some(known) = self.sockets.get_mut(&id) {
-            // Most have one for ever.
+            // Most sockets only ever have one holder.
             known.holders.reserve_exact(1);
             known.holders.push((pid, fd));
             self.sockets_of.entry(pid).or_default().insert(id);
@@ -612,7 +613,7 @@ impl Facts {
         self.note_counts(at_ns, changed.socket, changed.counts);
         let Some(known) = self.sockets.get_mut(&changed.socket) else { return };
         if changed.to == State::SynSent {
-            // A socket that is connected again.
+            // The socket is connected again.
             (known.fin_sent, known.fin_received, known.closed, known.final_counts) =
                 (false, None, None, None);
         }
@@ -624,7 +625,8 @@ impl Facts {
             known.closed = Some(Box::new((at_ns, changed.clone())));
         }
         known.changed = Some(Box::new((at_ns, changed.clone())));
-        // The numbers of a change have the peer's FIN if it caused the change, and ours not yet.
+        // The counts of a change include the peer's FIN if that caused the change, and do not yet
+        // include ours.
         if known.fin_received.is_none() && (got_fin(changed.to) || got_fin(changed.from)) {
             known.fin_received = Some(Box::new((at_ns, changed.counts)));
         }
@@ -663,10 +665,10 @@ impl Facts {
         }
     }
 
-    /// Forgets a process that has ended, unless it is the last that held a socket that is remembered: what
-    /// becomes of that one's bytes is told with its name.
+    /// Forgets an ended process, unless it is the last holder of a known socket: a finding about
+    /// the bytes in that socket names the process.
     fn forget_process(&mut self, pid: u32) {
-        // The number may have been given again.
+        // The PID may have been reused.
         if self.processes.get(&pid).is_none_or(|one| one.ending.is_none()) {
             return;
         }
@@ -685,7 +687,7 @@ impl Facts {
         }
     }
 
-    /// Forgets a process, and that it held anything.
+    /// Forgets a process and the sockets it held.
     fn drop_holder(&mut self, pid: u32) {
         for id in self.sockets_of.remove(&pid).unwrap_or_default() {
             if let Some(known) = self.sockets.get_mut(&id) {
@@ -696,7 +698,7 @@ impl Facts {
         self.of_port.remove(&pid);
     }
 
-    /// A socket does not name a process any more.
+    /// A process no longer holds a socket.
     fn forget_holding(&mut self, pid: u32, id: SocketId) {
         let Some(held) = self.sockets_of.get_mut(&pid) else { return };
         held.remove(&id);
@@ -731,26 +733,26 @@ impl KnownSocket {
         self.changed.as_deref()
     }
 
-    /// The change by which a program closed it, or shut down its writing, and when: the first that left
-    /// ESTABLISHED or CLOSE-WAIT by a call.
+    /// The change by which a program closed it or shut down writing, and when: the first change
+    /// that left ESTABLISHED or CLOSE-WAIT.
     #[must_use]
     pub fn closed(&self) -> Option<&(u64, Changed)> {
         self.closed.as_deref()
     }
 
-    /// Set once the peer's FIN has come: when, and the numbers just then.
+    /// When the peer's FIN was received, and the counts at that moment; `None` before.
     #[must_use]
     pub fn fin_received(&self) -> Option<(u64, Option<Counts>)> {
         self.fin_received.as_deref().copied()
     }
 
-    /// The numbers when the connection ended: at a reset, or at CLOSED, whichever was first.
+    /// The counts when the connection ended: at a reset or at CLOSED, whichever came first.
     #[must_use]
     pub fn final_counts(&self) -> Option<FinalCounts> {
         self.final_counts.as_deref().copied()
     }
 
-    /// When it was last told of, nanoseconds.
+    /// When it was last reported, nanoseconds.
     fn last_event_ns(&self) -> u64 {
         let changed = self.changed.as_deref().map(|(at_ns, _)| *at_ns);
         let counts = self.counts.map(|(at_ns, _)| at_ns);
@@ -773,7 +775,7 @@ impl KnownSocket {
         }
     }
 
-    /// Whether it waits for connections.
+    /// Whether it is a listening socket.
     #[must_use]
     pub fn listens(&self) -> bool {
         self.socket.role == Role::Listens || self.state == Some(State::Listen)
@@ -801,7 +803,7 @@ impl KnownSocket {
     }
 }
 
-/// The round trip without a queue and without late acknowledgements, where that is known,
+/// The round trip without queueing and without delayed acknowledgements if that is known,
 /// microseconds.
 pub(crate) fn round_trip_us(info: &TcpInfo) -> u32 {
     info.min_rtt_us.filter(|least| (1..info.rtt_us).contains(least)).unwrap_or(info.rtt_us)
@@ -813,7 +815,7 @@ fn has_sent_fin(state: State) -> bool {
     matches!(state, FinWait1 | FinWait2 | Closing | LastAck | TimeWait)
 }
 
-/// States in which the peer's FIN has come.
+/// States in which the peer's FIN was received.
 pub(crate) fn got_fin(state: State) -> bool {
     matches!(state, State::CloseWait | State::Closing | State::LastAck | State::TimeWait)
 }
@@ -858,7 +860,7 @@ mod tests {
             kept.has_orphans() && kept.socket_in_scope(SocketId(1)) && kept.process_in_scope(7)
         );
         assert_eq!(kept.about(SocketId(1), None).name.as_deref(), Some("sender"));
-        // A process that has the number now is another.
+        // The PID now belongs to another process.
         let again = facts(&story.clone().process(7, "other").after(100));
         assert!(again.has_orphans() && again.socket_in_scope(SocketId(1)));
         assert_eq!(again.about(SocketId(1), None).pid, None);
@@ -941,7 +943,7 @@ mod tests {
         assert_eq!(place(&known), "in web (0123456789ab), netns 2");
         let story = story.with(network(2, Some("lab"), false));
         assert_eq!(place(&facts(&story)), "in web (0123456789ab), netns lab");
-        // The number was given again.
+        // The inode number was reused.
         let story = story.with(network(2, None, false));
         assert_eq!(place(&facts(&story)), "in web (0123456789ab), netns 2");
     }
@@ -959,7 +961,7 @@ mod tests {
             known.closed.is_none() && known.fin_received.is_none() && known.final_counts.is_none()
         );
         let sample = &known.sample.as_ref().unwrap().1;
-        // No heap of its own beside its box.
+        // No heap memory besides its box.
         assert!(sample.congestion.is_none() && sample.info == Info::default());
         let boxes = [
             size_of::<KnownSocket>(),
@@ -1003,7 +1005,7 @@ mod tests {
             assert!(facts.sockets.len() <= MAX_SOCKETS);
         }
         assert!(facts.by_addresses.len() <= MAX_SOCKETS);
-        // Of this one something was heard all the time.
+        // This socket had events all the time.
         assert!(facts.socket(first).is_some() && facts.socket(SocketId(199_999)).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! What was found, as one page of HTML: no script, nothing loaded from elsewhere, every text escaped.
+//! The findings as one HTML page: no script, nothing loaded from elsewhere, all text escaped.
 
 use lastbyte_core::text::plain;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -9,8 +9,8 @@ use crate::finding::{Class, Evidence, Finding};
 use crate::summary::Summary;
 use crate::text::{bytes, count};
 
-/// The page. It stands alone: write it to a file that ends in `.html`. Names that programs gave
-/// themselves are shown without what would turn text around.
+/// The page, to be written to a file that ends in `.html`. Names of programs are shown without
+/// characters that change the direction of text.
 #[must_use]
 pub fn page(findings: &[Finding], summary: &Summary) -> String {
     let (harmless, found): (Vec<&Finding>, Vec<&Finding>) =
@@ -20,7 +20,7 @@ pub fn page(findings: &[Finding], summary: &Summary) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
-                // Even what came through the escapes could load and run nothing.
+                // Even unescaped text could load and run nothing.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
                 meta name="viewport" content="width=device-width, initial-scale=1";
@@ -82,7 +82,7 @@ fn head(summary: &Summary) -> Markup {
     }
 }
 
-/// One sentence about all.
+/// One sentence as the answer.
 fn answer(summary: &Summary) -> String {
     let count = |count: u64, one: &str, many: &str| match count {
         0 => None,
@@ -192,7 +192,7 @@ fn figure(value: &Evidence) -> String {
     }
 }
 
-/// The pages behind the codes that were found.
+/// The explanations of the codes that were found.
 fn meanings(findings: &[Finding]) -> Markup {
     let mut codes: Vec<_> = findings.iter().map(|finding| finding.code).collect();
     codes.sort_unstable();

@@ -1,5 +1,5 @@
-//! The rules: pure code over events. Each is told every event after the facts was, and gives findings
-//! when it is sure.
+//! The rules: pure code over events. Each rule sees every event after [`Facts`] has it, and returns
+//! findings when it is sure.
 
 mod connect;
 #[cfg(test)]
@@ -13,12 +13,12 @@ use crate::event::Event;
 use crate::facts::Facts;
 use crate::finding::{Finding, Findings};
 
-/// One rule, or a few that rest on the same evidence.
+/// One rule, or several that use the same evidence.
 pub(crate) trait Rule: std::fmt::Debug + Send {
-    /// An event, which the facts already knows.
+    /// Handles an event that is already part of `facts`.
     fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>);
 
-    /// Nothing more will come: what would have become a finding, becomes one or does not.
+    /// Decides everything that is still open, at the end of the observation.
     fn at_end(&mut self, facts: &Facts, found: &mut Vec<Finding>) {
         let _ = (facts, found);
     }
@@ -33,7 +33,8 @@ fn all() -> Vec<Box<dyn Rule>> {
     rules
 }
 
-/// Facts and rules: events in, findings out. Reads no clock and asks nobody.
+/// What is known and the rules: events in, findings out. It reads no clock and makes no system
+/// call.
 #[derive(Debug)]
 pub struct Doctor {
     facts: Facts,
@@ -48,13 +49,13 @@ impl Default for Doctor {
 }
 
 impl Doctor {
-    /// With every rule.
+    /// A doctor with every rule.
     #[must_use]
     pub fn new() -> Self {
         Self { facts: Facts::new(), rules: all(), findings: Findings::default() }
     }
 
-    /// Takes an event. Returns what is new: findings that are not like one that was already given.
+    /// Takes an event. Returns new findings, without those like a finding already returned.
     pub fn take(&mut self, event: &Event) -> Vec<Finding> {
         self.facts.note(event);
         let mut found = Vec::new();
@@ -64,7 +65,7 @@ impl Doctor {
         self.findings.add(found)
     }
 
-    /// The end: as [`Doctor::take`].
+    /// Ends the observation; returns new findings like [`Doctor::take`].
     pub fn end(&mut self) -> Vec<Finding> {
         let mut found = Vec::new();
         for rule in &mut self.rules {
@@ -79,7 +80,7 @@ impl Doctor {
         &self.facts
     }
 
-    /// All findings, with how often each was found: losses first, then in the order of codes.
+    /// All findings with their number of occurrences: losses first, then by code.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         self.findings.all()
@@ -98,7 +99,7 @@ impl crate::story::Story {
         doctor.findings()
     }
 
-    /// The only finding.
+    /// The only finding in it.
     pub(crate) fn finding(&self) -> Finding {
         let mut findings = self.findings();
         assert_eq!(findings.len(), 1, "{findings:#?}");

@@ -1,5 +1,4 @@
-//! Small stories of events, for tests: who, with whom, and what happened, milliseconds after the
-//! beginning.
+//! Short sequences of events for tests, with times in milliseconds after the beginning.
 
 use std::net::SocketAddr;
 
@@ -61,7 +60,7 @@ impl Story {
         self.socket_of_nobody(id, addresses).holds(id, pid)
     }
 
-    /// A socket that nobody was seen with.
+    /// A socket without a known holder.
     pub(crate) fn socket_of_nobody(self, id: u64, addresses: (&str, &str)) -> Self {
         let socket = Socket {
             id: SocketId(id),
@@ -76,12 +75,12 @@ impl Story {
         self.with(What::Socket(socket))
     }
 
-    /// It was accepted while it was watched.
+    /// It was accepted during the observation.
     pub(crate) fn accepted(self, id: u64) -> Self {
         self.in_role(id, Role::Accepted)
     }
 
-    /// How it came to be is known.
+    /// Its role is known.
     pub(crate) fn in_role(mut self, id: u64, role: Role) -> Self {
         for event in &mut self.events {
             if let What::Socket(socket) = &mut event.what
@@ -167,7 +166,7 @@ impl Story {
         })))
     }
 
-    /// A reset that answers a packet; of no socket if the reason says so.
+    /// A reset that answers a packet; without a socket if the reason says so.
     pub(crate) fn answers(self, id: u64, reason: &str) -> Self {
         let (local, peer) = self.addresses(id);
         self.with(What::ResetSent(Box::new(ResetSent {
@@ -182,7 +181,8 @@ impl Story {
         })))
     }
 
-    /// As [`Story::answers`], by a kernel that says no reasons: by what is left of the socket, or by none.
+    /// As [`Story::answers`], by a kernel that reports no reasons: by the TIME-WAIT remainder of
+    /// the socket, or by none.
     pub(crate) fn answers_unsaid(self, id: u64, by_socket: bool) -> Self {
         let mut story = self.answers(id, "");
         if let Some(What::ResetSent(reset)) = story.events.last_mut().map(|event| &mut event.what) {
@@ -218,7 +218,7 @@ impl Story {
         story
     }
 
-    /// What a table of sockets shows: the queues of receiving and sending.
+    /// What a socket table shows: the receive and send queue.
     pub(crate) fn sample(self, id: u64, state: State, queues: (u32, u32), held: bool) -> Self {
         self.with(What::Sample(Box::new(Sample {
             socket: SocketId(id),
@@ -235,7 +235,8 @@ impl Story {
         })))
     }
 
-    /// The recording of this name in the corpus is this story. With LASTBYTE_BLESS set it is written anew.
+    /// Asserts that the recording of this name in the corpus is this story. With LASTBYTE_BLESS
+    /// set, writes it.
     #[track_caller]
     pub(crate) fn is_in_corpus_as(&self, name: &str) {
         let mut writer = crate::recording::Writer::plain(Vec::new()).unwrap();
@@ -271,7 +272,7 @@ pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Counts of an end that began writing and reading at the same number: so much written, sent, acked,
+/// Counts of an end whose sequence numbers all began at `start`: bytes written, sent, acked,
 /// received, read since.
 pub(crate) fn counts(start: u32, far: [u32; 5]) -> Counts {
     let [written, sent, acked, received, read] = far.map(|bytes| start.wrapping_add(bytes));

@@ -14,9 +14,9 @@ pub(crate) fn bytes(number: u64) -> String {
     }
 }
 
-/// A time as a person says it: `0.3 ms`, `43 ms`, `1.2 s`, `108 s`.
+/// A time as people write it: `0.3 ms`, `43 ms`, `1.2 s`, `108 s`.
 pub(crate) fn time(ns: u64) -> String {
-    /// From here on tenths are noise.
+    /// From here on, tenths are noise.
     const WHOLE: u64 = 10;
     let milliseconds = ns / 1_000_000;
     match milliseconds {
@@ -27,7 +27,7 @@ pub(crate) fn time(ns: u64) -> String {
     }
 }
 
-/// Who: `iperf3 (4711)`. A name is any characters; a sentence stays one line of text.
+/// A process: `iperf3 (4711)`. Its name may contain any characters; the result is one line.
 pub(crate) fn who(about: &About) -> String {
     match (&about.name, about.pid) {
         (Some(name), Some(pid)) if !name.is_empty() => format!("{} ({pid})", one_line(name)),
@@ -36,13 +36,13 @@ pub(crate) fn who(about: &About) -> String {
     }
 }
 
-/// A whole number of what is measured.
+/// A measured number, rounded to a whole one.
 fn count_of(number: f64) -> String {
     let text = format!("{number:.0}");
     text.parse().map_or(text, count)
 }
 
-/// Two or three digits that say something: `0.012`, `1.2`, `123`.
+/// Two or three significant digits: `0.012`, `1.2`, `123`.
 pub(crate) fn few_digits(number: f64) -> String {
     match number {
         10.0.. => count_of(number),
@@ -52,7 +52,7 @@ pub(crate) fn few_digits(number: f64) -> String {
     }
 }
 
-/// Text of others, as a part of a sentence.
+/// Foreign text as part of a sentence: one line, without control characters.
 pub(crate) fn one_line(text: &str) -> String {
     plain(text).replace(['\n', '\t', '\u{2028}', '\u{2029}'], " ")
 }

@@ -1,4 +1,5 @@
-//! What servers took for what they did: connections accepted, processor time, system calls, exchanges.
+//! What servers used: processor time and system calls, for each accepted connection and each
+//! exchange.
 
 use std::collections::BTreeMap;
 
@@ -7,51 +8,52 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Calls, Precision, Used};
 use crate::text::{count, few_digits};
 
-/// So many processes are reckoned with, at most: beyond that none that is new.
+/// Limit on processes; beyond it, new ones are not counted.
 const MAX_PROCESSES: usize = 4_096;
-/// So many kinds of calls of each, at most.
+/// Limit on kinds of system calls for each process.
 const MAX_CALLS: usize = 64;
-/// So many servers are told of, those that used the most processor time first.
+/// Limit on reported servers; those that used the most processor time come first.
 const MAX_SERVERS: usize = 32;
-/// So many of its calls, the most frequent first.
+/// Number of its most frequent calls that are reported.
 const TOP: usize = 3;
-/// The clock of `/proc` goes by hundredths of a second: of less than ten of them a tenth may be wrong.
+/// The clock of `/proc` has a resolution of 10 ms: below ten ticks, a tenth may be wrong.
 const SURE_NS: u64 = 100_000_000;
-/// Calls of a shorter time than this say nothing about the rest of it.
+/// Calls traced for less than this are no sample of the rest.
 const LONG_ENOUGH_NS: u64 = 900_000_000;
 
-/// What a server took for each connection that it accepted while it was watched. What is not known is
-/// `None`.
+/// What a server used for each connection that it accepted while it was observed. Unknown values
+/// are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Served {
-    /// Its process, alone: not what it starts.
+    /// Its process, without its children.
     pub pid: u32,
-    /// What it calls itself.
+    /// The name of the process.
     pub name: String,
-    /// Connections that it accepted; it may have had others before.
+    /// Connections that it accepted; those accepted earlier are not counted.
     pub connections: u64,
-    /// How well that is known.
+    /// The precision of that number.
     pub connections_precision: Precision,
-    /// Processor time outside of the kernel in all, milliseconds; to 10 of them.
+    /// Total processor time in user mode, milliseconds; the resolution is 10 ms.
     pub user_ms: Option<f64>,
-    /// In the kernel.
+    /// Total processor time in the kernel, milliseconds.
     pub system_ms: Option<f64>,
-    /// Both for each connection, milliseconds.
+    /// Both together for each connection, milliseconds.
     pub cpu_ms_per_connection: Option<f64>,
-    /// How well that is known.
+    /// The precision of that number.
     pub cpu_precision: Precision,
-    /// How often it wrote after it had read, on connections that it accepted: a question and an answer.
+    /// How often it wrote after a read on connections that it accepted: a request and a response.
     pub exchanges: Option<u64>,
-    /// Processor time for each of those, milliseconds.
+    /// Processor time for each exchange, milliseconds.
     pub cpu_ms_per_exchange: Option<f64>,
-    /// System calls about descriptors for each connection, where they are traced.
+    /// System calls on descriptors for each connection, if they are traced.
     pub calls_per_connection: Option<f64>,
-    /// The three that it made most often.
+    /// Its three most frequent calls.
     pub top_calls: Option<Vec<TopCall>>,
 }
 
 impl Served {
-    /// What the server used, to follow its name: `accepted 4 connections; processor time for each 0.2 ms`.
+    /// What the server used, to print after its name: `accepted 4 connections; processor time for
+    /// each 0.2 ms`.
     #[must_use]
     pub fn sentence(&self) -> String {
         let number = count(self.connections);
@@ -80,22 +82,22 @@ impl Served {
     }
 }
 
-/// A system call that is made often.
+/// A frequent system call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopCall {
     /// Its name.
     pub call: String,
-    /// How often, for each connection.
+    /// How many for each connection.
     pub per_connection: f64,
 }
 
-/// Who accepted what, and what it took.
+/// Accepted connections and used resources of each process.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     usages: BTreeMap<u32, Usage>,
-    /// Of those whose number was given again.
+    /// Processes whose PID was reused.
     former: Vec<(u32, Usage)>,
-    /// For so long calls were traced, and up to when that is counted.
+    /// How long calls were traced, and up to which time that is counted.
     traced_ns: u64,
     traced_to_ns: u64,
 }
@@ -103,30 +105,31 @@ pub(super) struct Servers {
 #[derive(Debug, Default)]
 struct Usage {
     name: String,
-    /// Sockets that it was seen to have accepted.
+    /// Accepted sockets that were observed.
     sockets: u64,
-    /// Calls of `accept` that gave one, where they were traced.
+    /// Successful calls of `accept`, if calls were traced.
     accepts: u64,
     used: Option<(u64, u64)>,
     calls: BTreeMap<String, u64>,
     turns: u64,
 }
 
-/// How the watch was, which says what numbers mean.
+/// What was observed, which decides the precision of the numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coverage {
-    /// Whether calls are traced all the time (`Some`), never, or in windows (`None`).
+    /// Whether calls are traced all the time (`Some(true)`), never (`Some(false)`), or in windows
+    /// (`None`).
     pub(super) calls: Option<bool>,
-    /// Every socket of the processes that are asked about is told of.
+    /// Every socket of the processes in scope is reported.
     pub(super) reports_each_socket: bool,
-    /// And what was read and written on it.
+    /// What is read and written on each socket is reported.
     pub(super) reports_io: bool,
     pub(super) has_dropped: bool,
     pub(super) watched_ns: u64,
 }
 
 impl Servers {
-    /// A process that is asked about accepted a connection.
+    /// A process in scope accepted a connection.
     pub(super) fn accepted(&mut self, pid: u32, name: &str) {
         let Some(usage) = self.usage(pid) else { return };
         usage.sockets = usage.sockets.saturating_add(1);
@@ -141,7 +144,7 @@ impl Servers {
         usage.rename(name);
     }
 
-    /// Calls of a process that is asked about.
+    /// Calls of a process in scope.
     pub(super) fn called(&mut self, calls: &Calls) {
         let Some(usage) = self.usage(calls.pid) else { return };
         if matches!(calls.call.as_str(), "accept" | "accept4") {
@@ -154,7 +157,8 @@ impl Servers {
         }
     }
 
-    /// For how long calls were traced, whoever made them: what is told together covers one time.
+    /// How long calls were traced. Counts reported at one time cover the same interval, whichever
+    /// process made the calls.
     pub(super) fn traced(&mut self, at_ns: u64, over_ns: u64) {
         if at_ns > self.traced_to_ns {
             self.traced_to_ns = at_ns;
@@ -168,7 +172,7 @@ impl Servers {
         usage.turns = usage.turns.saturating_add(turns);
     }
 
-    /// A process that accepted nothing is over, or its number was given to another.
+    /// A process has ended, or its PID was reused. One that accepted nothing is forgotten.
     pub(super) fn close(&mut self, pid: u32) {
         let Some(usage) = self.usages.remove(&pid) else { return };
         if usage.has_served() && self.former.len() < MAX_PROCESSES {
@@ -176,7 +180,7 @@ impl Servers {
         }
     }
 
-    /// Those that accepted connections.
+    /// The processes that accepted connections.
     pub(super) fn served(&self, coverage: Coverage) -> Vec<Served> {
         let former = self.former.iter().map(|(pid, usage)| (pid, usage));
         let all = self.usages.iter().chain(former).filter(|(_, usage)| usage.has_served());
@@ -213,7 +217,7 @@ impl Usage {
     fn served(&self, pid: u32, coverage: Coverage, traced_ns: u64) -> Served {
         let (connections, connections_precision) = self.connections(coverage, traced_ns);
         let per = Some(connections as f64).filter(|per| *per > 0.0);
-        // In a window those that were accepted in it.
+        // If calls are traced in windows, only connections accepted in a window count.
         let each = if coverage.calls == Some(true) { per } else { Some(self.accepts as f64) };
         let each = each.filter(|each| *each > 0.0 && !self.calls.is_empty());
         let used_ns = self.used.map(|(user, system)| user.saturating_add(system));
@@ -230,7 +234,7 @@ impl Usage {
             cpu_ms_per_connection: used_ns.zip(per).map(|(ns, per)| ms(ns) / per),
             cpu_precision: match connections_precision {
                 Precision::Exact if used_ns.is_some_and(|ns| ns >= SURE_NS) => Precision::Exact,
-                // Among more connections it is less for each.
+                // With more connections, each took less.
                 Precision::AtLeast => Precision::AtMost,
                 _ => Precision::About,
             },
@@ -242,12 +246,12 @@ impl Usage {
         }
     }
 
-    /// How many, and how well that is known.
+    /// The number of connections, and its precision.
     fn connections(&self, coverage: Coverage, traced_ns: u64) -> (u64, Precision) {
         let most = self.sockets.max(self.accepts);
         let is_counted = coverage.calls == Some(true) && self.accepts > 0;
         if (is_counted || coverage.reports_each_socket) && !coverage.has_dropped {
-            // A call that waited when tracing began is not counted.
+            // A call that was waiting when tracing began is not counted.
             return (most, Precision::Exact);
         }
         let is_sample = coverage.calls.is_none() && self.accepts > 0 && traced_ns >= LONG_ENOUGH_NS;
@@ -278,7 +282,7 @@ mod tests {
 
     const HERE: &str = "192.0.2.1:80";
 
-    /// A server with so many connections, which used so much processor time, milliseconds.
+    /// A server with this many connections that used this much processor time, milliseconds.
     fn story(tier: Tier, scope: Scope, connections: u64, used_ms: (u64, u64)) -> Story {
         let mut story = Story::of_tier(tier, scope).process(7, "server").process(8, "client");
         for id in 1..=connections {
@@ -336,7 +340,7 @@ mod tests {
                 socket.earlier = true;
             }
         }
-        // Who tells it again does not know.
+        // The second report does not know that the connection is older.
         let client = "198.51.100.7:40001";
         let story = story.socket(1, (HERE, client), 7);
         let io = Io { socket: SocketId(1), pid: 7, turns: 8, ..Io::default() };
@@ -357,10 +361,10 @@ mod tests {
             json["calls_per_connection"].is_null() && json.get("top_calls").is_some(),
             "{json}"
         );
-        // A hundredth of a second is the least that is measured.
+        // 10 ms is the resolution of the measurement.
         let one = served(&story(Tier::Bpf, Scope::Process(7), 2, (10, 20))).remove(0);
         assert_eq!((one.cpu_ms_per_connection, one.cpu_precision), (Some(15.0), Precision::About));
-        // Of a machine connections that end well are not told of, nor all that is read and written.
+        // With the whole machine in scope, clean ends and some reads and writes are not reported.
         let one = served(&story(Tier::Bpf, Scope::Machine, 2, (600, 200))).remove(0);
         assert_eq!(one.connections_precision, Precision::AtLeast);
         assert_eq!((one.cpu_precision, one.exchanges), (Precision::AtMost, None));

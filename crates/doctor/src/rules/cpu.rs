@@ -1,8 +1,8 @@
-//! Processor time for nothing: LB301 to LB306.
+//! Wasted processor time: LB301 to LB306.
 //!
-//! Each of them is something that a program does again and again and that moves nothing. A program
-//! with much to do does as many calls in a second: so each rule asks for calls that came to nothing,
-//! and for more of these than of the others.
+//! Each rule finds calls that a program repeats and that move no bytes. A busy program makes as
+//! many calls in a second: so each rule requires calls without effect, and more of these than of
+//! others.
 
 #[cfg(test)]
 mod tests;
@@ -15,20 +15,20 @@ use crate::facts::Facts;
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::text;
 
-/// Calls that came to nothing, a second: a loop that waits for nothing does 100,000 and more, one that
-/// is told of each packet too early some hundreds.
+/// Calls without effect per second. A busy loop makes 100,000 and more; a program that is woken too
+/// early for each packet makes some hundreds.
 const OFTEN: f64 = 1_000.0;
-/// Failed calls of `accept`, a second: one that waits a little after each fails at most so often.
+/// Failed calls of `accept` per second: a program that waits a little after each stays below this.
 const OFTEN_REFUSED: f64 = 100.0;
-/// Reads and writes that found nothing, a second: a program that is woken for each packet of 1.4 kB
-/// and reads once too often after each does as many at 110 Mbit/s.
+/// Reads and writes that failed with EAGAIN per second: a program that is woken for each packet of
+/// 1.4 kB and reads once too often makes as many at 110 Mbit/s.
 const OFTEN_RETRIED: f64 = 10_000.0;
-/// For so long in all, of the time that calls were traced in, nanoseconds. What is over sooner costs
-/// less than a look at it.
+/// A loop is reported after this much traced time, nanoseconds. A shorter one costs less than its
+/// investigation.
 const LONG_NS: u64 = 1_000_000_000;
-/// Less than this is no time to count anything in, nanoseconds.
+/// The shortest interval that counts, nanoseconds.
 const SHORTEST_NS: u64 = 1_000_000;
-/// So many loops are followed at once.
+/// Limit on loops that are followed.
 const MOST: usize = 4_096;
 
 const POLLIN: u32 = 0x1;
@@ -50,9 +50,9 @@ pub(super) fn rules() -> Vec<Box<dyn Rule>> {
 #[derive(Debug, Default)]
 struct Cpu {
     spells: BTreeMap<Loop, Spell>,
-    /// Bytes that each process has moved by its sockets, so far.
+    /// Bytes that each process has moved through its sockets so far.
     moved: BTreeMap<u32, u64>,
-    /// Those that were told of a descriptor too high for `select`.
+    /// Processes reported for a descriptor too high for `select`.
     too_high: BTreeSet<u32>,
 }
 
@@ -70,7 +70,7 @@ impl Rule for Cpu {
 }
 
 impl Cpu {
-    /// LB301 and LB303: a wait that is over at once, again and again.
+    /// LB301 and LB303: a wait that returns at once, again and again.
     fn ready(&mut self, now: &Now<'_>, ready: &Ready) -> Option<Finding> {
         let hung_up = ready.ready & (POLLHUP | POLLRDHUP | POLLERR) != 0;
         let writable = ready.ready & POLLOUT != 0 && ready.ready & POLLIN == 0;
@@ -78,7 +78,7 @@ impl Cpu {
         let code = if hung_up { 303 } else { 301 };
         let count = if is_spin && (hung_up || writable) { ready.idle } else { 0 };
         let what = Loop { pid: ready.pid, of: Of::Thread(ready.tid), code };
-        // The descriptor that was ready writable before, and hung up now, is in one loop only.
+        // A descriptor that was writable before and is hung up now is in one loop only.
         let other = Loop { code: 604 - code, ..what };
         self.spells.remove(&other);
         let spell =
@@ -146,7 +146,7 @@ impl Cpu {
         Some(now.finding(302, subject, (sentence, fix.to_owned()), evidence))
     }
 
-    /// LB304: a set of descriptors for `select` has room for 1024 of them.
+    /// LB304: an fd_set for `select` holds descriptors below 1024.
     fn selects(&mut self, now: &Now<'_>, calls: &Calls) -> Option<Finding> {
         /// `FD_SETSIZE`.
         const ROOM: u64 = 1_024;
@@ -205,9 +205,9 @@ impl Cpu {
         Some(now.finding(305, subject, (sentence, fix.to_owned()), evidence))
     }
 
-    /// LB303 in another shape, reading on after the end; and LB306 where sockets are not counted.
+    /// LB303 in another form: reading on after the end.
     fn reads(&mut self, now: &Now<'_>, calls: &Calls) -> Option<Finding> {
-        // A file at its end gives 0 as well.
+        // A read at the end of a file also returns 0.
         let is_socket = calls.socket.is_some() || calls.call.starts_with("recv");
         let mostly = calls.zero >= calls.count / 2;
         let count = if is_socket && mostly { calls.zero } else { 0 };
@@ -230,9 +230,10 @@ impl Cpu {
         Some(now.finding(303, subject, (sentence, fix.to_owned()), evidence))
     }
 
-    /// LB306: trying again and again what would have to wait.
+    /// LB306: retrying without waiting.
     fn io(&mut self, now: &Now<'_>, io: &Io) -> Option<Finding> {
-        /// Who is told by an edge reads until nothing is left: one such call for each that is not.
+        /// With edge-triggered readiness a program reads until EAGAIN: one failed call for each
+        /// successful one.
         const FOR_EACH: u64 = 10;
         let bytes = io.written_bytes.saturating_add(io.read_bytes);
         if self.moved.len() < MOST || self.moved.contains_key(&io.pid) {
@@ -259,7 +260,7 @@ impl Cpu {
         Some(now.finding(306, subject, (sentence, fix.to_owned()), evidence))
     }
 
-    /// Adds a round to a loop; returns the loop when it has just become long enough to be told.
+    /// Adds a round to a loop; returns the loop when it has just become long enough to be reported.
     fn follow(&mut self, now: &Now<'_>, what: Loop, round: Round) -> Option<Spell> {
         if round.over_ns < SHORTEST_NS {
             return None;
@@ -293,7 +294,7 @@ impl Cpu {
     }
 }
 
-/// A loop that may be one for nothing.
+/// A loop that may have no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Loop {
     pid: u32,
@@ -301,7 +302,7 @@ struct Loop {
     code: u16,
 }
 
-/// Whose loop it is, within its process.
+/// What the loop belongs to within its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Of {
     Thread(u32),
@@ -309,28 +310,28 @@ enum Of {
     Socket(SocketId),
 }
 
-/// What came to nothing in a time.
+/// Calls without effect in an interval.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     count: u64,
     over_ns: u64,
-    /// So many a second make it a loop.
+    /// The rate per second from which on it is a loop.
     least: f64,
 }
 
-/// Rounds one after another that were all often enough.
+/// Consecutive rounds at a sufficient rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spell {
     count: u64,
     over_ns: u64,
-    /// What the process had moved before it began, and since then.
+    /// Bytes that the process had moved before it began, and since then.
     before: u64,
     moved: u64,
     reported: bool,
 }
 
 impl Spell {
-    /// None yet, of a process that has moved so many bytes.
+    /// No rounds yet, of a process that has moved this many bytes.
     fn after(before: u64) -> Self {
         Self { before, ..Self::default() }
     }
@@ -350,14 +351,14 @@ impl Spell {
     }
 }
 
-/// Whom a finding is about.
+/// The subject of a finding.
 #[derive(Clone, Copy, Debug)]
 struct Subject {
     pid: u32,
     socket: Option<SocketId>,
 }
 
-/// The moment at which something is found.
+/// The time of a finding, and what is known then.
 struct Now<'a> {
     at_ns: u64,
     facts: &'a Facts,
@@ -396,7 +397,7 @@ fn descriptor(fd: Option<i32>) -> String {
     fd.map_or_else(|| "a descriptor".to_owned(), |fd| format!("descriptor {fd}"))
 }
 
-/// What `poll(2)` says of a descriptor that is no longer of use.
+/// What `poll(2)` reports for a descriptor that is of no more use.
 fn hang_up(ready: u32) -> &'static str {
     if ready & POLLHUP != 0 {
         "is hung up (EPOLLHUP)"

@@ -1,11 +1,11 @@
-//! Numbers in sentences, said the same way by every rule.
+//! Numbers for sentences, formatted the same way by every rule.
 
 use std::collections::BTreeMap;
 
 use crate::finding::Evidence;
 use crate::text;
 
-/// A rate of payload, in bits: `17.7 Mbit/s`.
+/// A payload rate in bits: `17.7 Mbit/s`.
 pub(super) fn rate(bytes_per_s: f64) -> String {
     let bits = bytes_per_s * 8.0;
     match bits {
@@ -15,7 +15,7 @@ pub(super) fn rate(bytes_per_s: f64) -> String {
     }
 }
 
-/// A count that was measured as a rate: `51,204`.
+/// A measured rate, rounded to a whole number: `51,204`.
 pub(super) fn rounded(number: f64) -> String {
     text::count(format!("{number:.0}").parse().unwrap_or(u64::MAX))
 }
@@ -25,7 +25,7 @@ pub(super) fn microseconds(us: u32) -> String {
     text::time(u64::from(us) * 1_000)
 }
 
-/// A share of 0 to 1: `97 %`, and small ones with more digits.
+/// A share of 0 to 1 as a percentage: `97 %`; small shares have more digits.
 pub(super) fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent >= 9.95 => format!("{percent:.0} %"),
@@ -33,22 +33,22 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// So many in a time, a second's worth; 0 where there was no time.
+/// A count over a time as a rate per second; 0 if there was no time.
 pub(super) fn per_second(count: u64, over_ns: u64) -> f64 {
     if over_ns == 0 { 0.0 } else { count as f64 * 1e9 / over_ns as f64 }
 }
 
-/// The part of a whole, 0 to 1; 0 of nothing.
+/// A part of a whole, 0 to 1; 0 if the whole is 0.
 pub(super) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
 }
 
-/// Evidence by name.
+/// Named evidence.
 pub(super) fn evidence<const N: usize>(pairs: [(&str, Evidence); N]) -> BTreeMap<String, Evidence> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// As many digits as matter: `0.34`, `17.7`, `208`, `4.1`.
+/// Three significant digits at most: `0.34`, `17.7`, `208`, `4.1`.
 fn three_digits(number: f64) -> String {
     let text = match number {
         _ if number >= 99.95 => return rounded(number),

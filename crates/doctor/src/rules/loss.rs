@@ -1,7 +1,7 @@
 //! Bytes that did not arrive: LB101 to LB110.
 //!
-//! All but two of them are about how a connection ended, so that one rule hears the evidence of an end
-//! ([`ConnectionEnds`]), and gives it one name.
+//! All but two are about how a connection ended: one rule, [`ConnectionEnds`], collects the
+//! evidence of an end and gives it one code.
 
 mod cause;
 mod counters;
@@ -31,30 +31,31 @@ pub(super) fn rules() -> Vec<Box<dyn Rule>> {
     ]
 }
 
-/// So long after the first sign of a bad end more evidence is waited for: the parts of one end are told
-/// within microseconds, and what is read from tables ten times a second within this.
+/// How long the rule waits for more evidence after the first sign of a bad end. The events of one
+/// end come within microseconds; values from tables, scanned ten times a second, come within this
+/// time.
 const SETTLE_NS: u64 = 200_000_000;
-/// So long the other end's story is waited for, where that end is on this machine too: a round trip of
-/// any path that is emulated here, and some repetitions.
+/// How long the rule waits for the other end's events, if that end is also on this machine: a round
+/// trip of any emulated path, and some retransmissions.
 const OTHER_END_NS: u64 = 2_000_000_000;
-/// So many ends wait for evidence at most. A further one is judged by what is known at once.
+/// Limit on ends that wait for evidence. Beyond it, all are judged at once by what is known.
 const MAX_OPEN: usize = 20_000;
-/// So many exits are followed at most, and so many names of explained ends are kept.
+/// Limit on exits that are followed, and on explained ends that are remembered.
 const MAX_FOLLOWED: usize = 50_000;
 
-/// How connections end.
+/// The rule about how connections end.
 #[derive(Debug, Default)]
 struct ConnectionEnds {
     /// Bad ends, by socket, until they are judged.
     open: BTreeMap<SocketId, Hints>,
-    /// Sockets that a process left by ending, with bytes not acked.
+    /// Sockets whose process exited with unacked bytes in them.
     exits: BTreeMap<SocketId, Exit>,
-    /// Such of which it is not known how many bytes there were: the next look may show it.
+    /// Exits with an unknown number of unacked bytes: the next scan may show it.
     left: BTreeMap<SocketId, Exit>,
-    /// What was said of an end: it is said once.
+    /// The code that each end was reported with: it is reported once.
     explained: BTreeMap<SocketId, Code>,
     explained_first: VecDeque<SocketId>,
-    /// Counters of namespaces that grew, for where nothing better is known.
+    /// Counters of namespaces that grew, used if nothing better is known.
     grown: CounterGrowth,
 }
 
@@ -136,7 +137,7 @@ impl ConnectionEnds {
         }
     }
 
-    /// Whether a change to CLOSED was anything but the orderly end: both FINs sent and acked.
+    /// Whether a change to CLOSED was not an orderly end, with both FINs sent and acked.
     fn is_bad_end(&self, changed: &Changed, known: &KnownSocket) -> bool {
         if changed.errno != 0 || self.open.contains_key(&changed.socket) {
             return is_synchronized(changed.from);
@@ -151,7 +152,7 @@ impl ConnectionEnds {
     }
 
     fn on_reset_sent(&mut self, at_ns: u64, reset: &ResetSent, facts: &Facts) {
-        // What meets no connection any more may meet a socket that listens at its port.
+        // A packet for a destroyed connection may reach a socket that listens on its port.
         let listens = |id: &SocketId| facts.socket(*id).is_some_and(KnownSocket::listens);
         let socket = reset.socket.filter(|id| !listens(id));
         let named = || facts.socket_at(reset.local, reset.peer);
@@ -178,7 +179,7 @@ impl ConnectionEnds {
         let Some(known) = facts.socket(id) else { return };
         let left = match (&known.counts, &known.sample) {
             (Some((_, counts)), _) => Some(counts.unacked()),
-            // The last look at a socket that was destroyed.
+            // The last sample of a destroyed socket.
             (None, Some((_, sample))) if sample.state == State::Close => Some(sample.send_queue),
             _ => None,
         };
@@ -188,12 +189,12 @@ impl ConnectionEnds {
         }
         let was_connected = known.socket.peer.port() != 0 && known.state != Some(State::SynSent);
         if facts.tier() == Tier::Procfs && was_connected {
-            // Tables show no change to CLOSED, only that a socket is not there any more.
+            // Tables show no change to CLOSED, only that a socket has disappeared.
             let _ = self.open(at_ns, id);
         }
     }
 
-    /// A process left a socket by ending, with bytes not acked, as far as is known.
+    /// A process exited with unacked bytes in a socket, as far as known.
     fn follow(&mut self, id: SocketId, exit: Exit) {
         let exits = if exit.unacked > 0 { &mut self.exits } else { &mut self.left };
         if exits.len() < MAX_FOLLOWED {
@@ -201,7 +202,7 @@ impl ConnectionEnds {
         }
     }
 
-    /// The evidence of a bad end; `None` where this end was explained before.
+    /// The evidence of a bad end; `None` if this end was already explained.
     fn open(&mut self, at_ns: u64, id: SocketId) -> Option<&mut Hints> {
         if self.explained.contains_key(&id) {
             return None;
@@ -209,7 +210,7 @@ impl ConnectionEnds {
         Some(self.open.entry(id).or_insert_with(|| Hints { since_ns: at_ns, ..Hints::default() }))
     }
 
-    /// What a process left by ending has been acked.
+    /// The bytes that a process left at its exit were acked.
     fn delivered(&mut self, at_ns: u64, id: SocketId, facts: &Facts, found: &mut Vec<Finding>) {
         self.left.remove(&id);
         if let Some(exit) = self.exits.remove(&id)
@@ -226,13 +227,13 @@ impl ConnectionEnds {
         self.explained.remove(&id);
     }
 
-    /// Gives their names to all ends of which enough is known, the first first.
+    /// Gives a code to all ends about which enough is known, oldest first.
     fn judge(&mut self, facts: &Facts, at_once: bool, found: &mut Vec<Finding>) {
         let is_due = |(id, hints): &(&SocketId, &Hints)| at_once || hints.is_due(facts, **id);
         let mut due: Vec<(u64, SocketId)> =
             self.open.iter().filter(is_due).map(|(id, hints)| (hints.since_ns, *id)).collect();
         due.sort_unstable();
-        // The causes first: how one end is told depends on what the other did.
+        // Causes first: the report of one end depends on what the other end did.
         let causes: Vec<Option<Cause>> = due.iter().map(|(_, id)| self.cause(facts, *id)).collect();
         for ((_, id), cause) in due.iter().zip(&causes) {
             if let Some(cause) = cause {
@@ -261,19 +262,19 @@ impl ConnectionEnds {
                 hints.is_counted = is_counted;
             }
             if !is_counted {
-                // As a reset it is counted all the same.
+                // The counter of resets still includes it.
                 self.grown.explain(facts, known, Cause::PeerReset);
                 return Some(cause);
             }
         }
-        // What nobody is told of here must not be taken for explained.
+        // An end that is not reported here must not count as explained.
         if facts.socket_in_scope(id) || is_somebodys(facts, id) {
             self.grown.explain(facts, known, cause);
         }
         Some(cause)
     }
 
-    /// The finding of a judged end, if it is asked for and not told with the other end's.
+    /// The finding for a judged end, if it is in scope and not part of the other end's finding.
     fn report(
         &mut self,
         facts: &Facts,
@@ -290,7 +291,8 @@ impl ConnectionEnds {
         let other = facts.other_end(id).map(|other| other.socket.id);
         let of_other = other.and_then(|other| self.explained.get(&other).copied());
         if cause == Cause::PeerReset && other.is_some_and(|other| facts.socket_in_scope(other)) {
-            // The cause is the other end's, and is told there, with our bytes or as harmless as here.
+            // The other end is the cause. Its finding includes our bytes, or is as harmless as this
+            // one.
             let has_our_bytes = of_other == Some(Cause::DataAfterClose.code());
             if has_our_bytes || (of_other.is_some() && lost == LostBytes::Exactly(0)) {
                 return None;
@@ -323,7 +325,7 @@ fn is_somebodys(facts: &Facts, id: SocketId) -> bool {
     facts.socket(id).is_some_and(is_held) || facts.other_end(id).is_some_and(is_held)
 }
 
-/// Whether a socket is, or was when it ended, past its handshake; also where nothing is known of it.
+/// Whether a socket is past its handshake, or was when it ended; also if its state is unknown.
 fn is_connection(facts: &Facts, id: SocketId) -> bool {
     let Some(known) = facts.socket(id) else { return false };
     let before = known.changed().map(|(_, changed)| changed.from);
@@ -333,7 +335,7 @@ fn is_connection(facts: &Facts, id: SocketId) -> bool {
     }
 }
 
-/// The states after the handshake, until all is over (RFC 9293 section 3.5.3).
+/// The states after the handshake (RFC 9293 section 3.5.3, "synchronized").
 fn is_synchronized(state: State) -> bool {
     use State::{CloseWait, Closing, Established, FinWait1, FinWait2, LastAck, TimeWait};
     matches!(state, Established | CloseWait | Closing | FinWait1 | FinWait2 | LastAck | TimeWait)

@@ -1,4 +1,4 @@
-//! Slower than the path allows: LB201 to LB209.
+//! Transfers slower than the path allows: LB201 to LB209.
 //!
 //! ```text
 //!  Sample, Sample, ... --> Window of 3 s and more --> held: what held it back (201 to 204, 208)
@@ -7,8 +7,8 @@
 //!  Io ---------------> writes: Nagle (205), tiny writes (206)
 //! ```
 //!
-//! What held a flow back between two samples, [`lastbyte_core::sample::Limits`] says. These rules ask
-//! whether it lasted, whether the path would have carried more, and whose doing it is.
+//! [`lastbyte_core::sample::Limits`] shows what limited a flow between two samples. These rules
+//! decide whether that lasted, whether the path would have carried more, and what the cause is.
 
 mod limits;
 mod stalls;
@@ -30,9 +30,9 @@ use stalls::{Restarts, Timeouts};
 use window::{Seen, Window};
 use writes::Writes;
 
-/// So many flows are followed at once; more are not looked at.
+/// Limit on flows that are followed; more are ignored.
 const MAX_FLOWS: usize = 50_000;
-/// A flow that was not sampled for so long is taken for gone, nanoseconds.
+/// A flow without a sample for this long is taken for ended, nanoseconds.
 const SILENT_NS: u64 = 60_000_000_000;
 
 /// The rules of class slow.
@@ -43,7 +43,7 @@ pub(super) fn rules() -> Vec<Box<dyn Rule>> {
 /// Follows flows.
 #[derive(Debug, Default)]
 struct Slow {
-    /// In boxes: a node of the map has room for twice as many as are in it.
+    /// Boxed, since a map node has capacity for up to twice its entries.
     flows: BTreeMap<SocketId, Box<Flow>>,
     writes: Writes,
 }
@@ -88,7 +88,7 @@ impl Slow {
         for one in &mut new {
             one.by = facts.process(io.pid).map(|_| io.pid);
         }
-        // What was seen by looking at it needs not be said again.
+        // A finding from samples is not repeated.
         new.retain(|one| flow.as_mut().is_none_or(|flow| flow.is_new(one.code)));
         drafts.append(&mut new);
     }
@@ -127,7 +127,7 @@ struct Flow {
     window: Window,
     timeouts: Timeouts,
     restarts: Restarts,
-    /// What was told of it, a bit for each code.
+    /// The codes reported for it, one bit each.
     reported: u16,
 }
 
@@ -141,7 +141,7 @@ impl Flow {
         let Some(before) = self.last.replace(seen) else { return };
         let is_later = self.window.add(&before, &seen);
         if !is_later {
-            // The clock or a counter ran backwards: this is another story.
+            // The clock or a counter ran backwards: start again.
             *self = Self { last: Some(seen), reported: self.reported, ..Self::default() };
             return;
         }
@@ -164,7 +164,7 @@ impl Flow {
         }
     }
 
-    /// Whether this was not told of it yet: each thing is, once.
+    /// Whether this code was not reported for it yet: each is reported once.
     fn is_new(&mut self, code: u16) -> bool {
         let bit = 1 << (code % 16);
         let is_new = self.reported & bit == 0;
@@ -173,16 +173,16 @@ impl Flow {
     }
 }
 
-/// What a rule says, before it is known about whom.
+/// A finding before its subject is known.
 #[derive(Debug)]
 struct Draft {
     code: u16,
     sentence: String,
     fix: String,
-    /// A command that mends it.
+    /// A command that fixes it.
     heal: Option<String>,
     evidence: BTreeMap<String, Evidence>,
-    /// Who did it, where that is one of several.
+    /// The process that did it, if several hold the socket.
     by: Option<u32>,
 }
 
@@ -205,7 +205,7 @@ impl Draft {
     }
 }
 
-/// A command that mends a socket.
+/// A command that fixes a socket.
 fn heal(id: SocketId, what: &str) -> String {
     format!("lastbyte heal --socket {} {what}", id.0)
 }

@@ -1,5 +1,5 @@
-//! LB401, LB402, LB403: attempts to connect, and which of a process's belong together: those to one port
-//! of different addresses, each begun while the one before was under way or soon after it had failed.
+//! LB401, LB402, LB403: connection attempts. Attempts of a process belong together if they are to
+//! one port of different addresses, and each began during the one before or soon after it failed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -13,30 +13,31 @@ use crate::rules::Rule;
 use crate::rules::figures::evidence;
 use crate::text::{time, who};
 
-/// A first address that has not answered for so long is slow: a program that does as RFC 8305 section 8
-/// says loses 250 ms, or 300 as browsers do, and there is nothing to be mended in it.
+/// A first address that has not answered for this long is slow. A program that follows RFC 8305
+/// section 8 loses 250 ms, a browser 300 ms, and neither needs a fix.
 const SLOW_NS: u64 = 400_000_000;
 /// After so long without an answer Linux has sent the SYN again (RFC 6298 section 2).
 const SYN_AGAIN_NS: u64 = 1_000_000_000;
-/// So soon after a failure the next address is tried.
+/// The next attempt begins this soon after a failure.
 const SOON_NS: u64 = 1_000_000_000;
-/// A failed attempt that no success followed is told of after this.
+/// A failed attempt without a later success is reported after this time.
 const ALONE_NS: u64 = 2_000_000_000;
-/// Time that dead addresses cost and that is worth a word; below it is a note.
+/// Dead addresses that cost this much time are a finding; below it, a note.
 const NOTICED_NS: u64 = 50_000_000;
-/// So many dead addresses are worth a word, however little time they took.
+/// This many dead addresses are a finding, however little time they cost.
 const MANY_DEAD: usize = 3;
-/// A process with so many attempts at once has many destinations: which belong together is not known.
+/// A process with this many attempts at once has several destinations, and it is unknown which
+/// attempts belong together.
 const MOST_AT_ONCE: usize = 16;
-/// Attempts that are remembered at most, in all.
+/// Limit on attempts in total.
 const MOST: usize = 50_000;
 
 /// LB401, LB402, LB403.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    /// Under way.
+    /// Attempts in progress.
     open: BTreeMap<SocketId, Attempt>,
-    /// Those that did not succeed, by process and port, the oldest first.
+    /// Failed attempts by process and port, oldest first.
     failed: BTreeMap<(u32, u16), VecDeque<Attempt>>,
     failed_count: usize,
 }
@@ -126,7 +127,7 @@ impl Attempts {
         }
         let Some(mut attempt) = self.open.remove(&id) else { return };
         attempt.ended_ns = at_ns;
-        // The address may have come to be known after the change.
+        // The address may have become known after the change.
         attempt.peer = facts.socket(id).map_or(attempt.peer, |known| known.socket.peer);
         if changed.to == State::Close {
             if changed.errno != 0 {
@@ -168,8 +169,8 @@ impl Attempts {
         }
     }
 
-    /// The attempts to other addresses that a success ends: those under way, and those that failed
-    /// before it, in a row.
+    /// The attempts to other addresses that a success ends: those in progress, and those that
+    /// failed just before it.
     fn before(&mut self, success: Attempt) -> Vec<Attempt> {
         let key = (success.pid, success.peer.port());
         let belongs = |one: &Attempt| {
@@ -196,7 +197,7 @@ impl Attempts {
         all
     }
 
-    /// Tells of attempts that failed for want of an answer, if no success to another address followed.
+    /// Reports attempts that failed without an answer, if no success with another address followed.
     fn report_unanswered(&mut self, facts: &Facts, age_ns: u64, found: &mut Vec<Finding>) {
         let now_ns = facts.now_ns();
         let count = &mut self.failed_count;
@@ -362,7 +363,8 @@ fn failed_phrase(attempt: Attempt) -> String {
     }
 }
 
-/// ETIMEDOUT, and that no way leads there: ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH.
+/// ETIMEDOUT, and the errors for an unreachable address: ENETDOWN, ENETUNREACH, EHOSTDOWN,
+/// EHOSTUNREACH.
 fn is_unreachable(errno: i32) -> bool {
     matches!(errno, 110 | 100 | 101 | 112 | 113)
 }

@@ -14,16 +14,16 @@ use crate::text::{count, who};
 
 /// EADDRNOTAVAIL.
 const NO_PORT: i32 = 99;
-/// Processes and addresses that are remembered at most.
+/// Limit on processes and addresses.
 const MOST: usize = 10_000;
 
 /// LB405.
 #[derive(Debug, Default)]
 pub(super) struct LocalPorts {
-    /// Addresses with which a connection has been made: an own address is not what is lacking there.
-    /// Without IPv6 the kernel says the same of each IPv6 address.
+    /// Addresses that a connection was established with: for these a local address is not what is
+    /// missing. On a machine without IPv6 the kernel returns the same error for each IPv6 address.
     reached: BTreeSet<IpAddr>,
-    /// Processes of which each failed call is told.
+    /// Processes whose failed calls are all reported one by one.
     reported: BTreeSet<u32>,
     /// Failed calls, by process and destination, until the next tick.
     failed: BTreeMap<(u32, Option<SocketAddr>), (u64, u64)>,
@@ -49,7 +49,7 @@ impl Rule for LocalPorts {
             {
                 let ports = calls.errors.iter().filter(|(errno, _)| *errno == NO_PORT);
                 let times = ports.fold(0_u64, |sum, (_, times)| sum.saturating_add(*times));
-                // Which address it was is not told: one failure may be a want of IPv6.
+                // The address is unknown: a single failure may mean that there is no IPv6.
                 if times > 1 && facts.process_in_scope(calls.pid) && self.failed.len() < MOST {
                     self.failed.insert((calls.pid, None), (event.at_ns, times));
                 }

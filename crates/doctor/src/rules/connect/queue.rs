@@ -1,4 +1,4 @@
-//! LB404: the queue of a listening socket overflows.
+//! LB404: the accept queue of a listening socket overflows.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,18 @@ use crate::rules::Rule;
 use crate::rules::figures::evidence;
 use crate::text::{count, who};
 
-/// A full queue is told of again after this.
+/// A full queue is reported again after this time.
 const AGAIN_NS: u64 = 10_000_000_000;
-/// A look at a queue that is no older explains a counter that grew: they are read once a second.
+/// A sample of a queue that is no older explains a counter that grew: counters are read once a
+/// second.
 const FRESH_NS: u64 = 1_500_000_000;
-/// Listening sockets that are watched, at most.
+/// Limit on listening sockets.
 const MOST: usize = 10_000;
 
 /// LB404.
 #[derive(Debug, Default)]
 pub(super) struct ListenQueue {
-    /// Queues that were seen full: when last, and when that was told.
+    /// Queues that were full: when last, and when that was reported.
     full: BTreeMap<SocketId, Full>,
 }
 
@@ -51,7 +52,7 @@ impl Rule for ListenQueue {
 impl ListenQueue {
     fn on_sample(&mut self, at_ns: u64, sample: &Sample, facts: &Facts, found: &mut Vec<Finding>) {
         let (queue, limit) = (sample.receive_queue, sample.send_queue);
-        // The kernel takes one more than the limit.
+        // The kernel accepts one more than the limit.
         if queue <= limit || !facts.socket_in_scope(sample.socket) || self.full.len() >= MOST {
             return;
         }
@@ -65,7 +66,7 @@ impl ListenQueue {
         }
     }
 
-    /// Says how many found no room, of the queue that was seen full, or of the only one there is.
+    /// Reports the number of overflows for the queue that was full, or for the only queue.
     fn on_counters(
         &mut self,
         at_ns: u64,

@@ -1,5 +1,5 @@
-//! Counters of network namespaces that grew: they say how connections ended of which nothing but the last
-//! look is known (LB101 to LB109), and that some ended of which nothing is known at all (LB110).
+//! Counters of network namespaces that grew. They show how connections ended that are known only
+//! from their last sample (LB101 to LB109), and that others ended unseen (LB110).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,30 +11,30 @@ use crate::facts::{Facts, KnownSocket};
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::text::count;
 
-/// So many namespaces are remembered at most.
+/// Limit on namespaces.
 const MAX_NETWORKS: usize = 4_096;
 
 /// Counters that grew. Each count explains one end.
 #[derive(Debug, Default)]
 pub(super) struct CounterGrowth {
-    /// By namespace, what grew lately, the oldest first; less what has explained an end.
+    /// Recent growth for each namespace, oldest first, less what has explained an end.
     recent: BTreeMap<u64, VecDeque<(u64, Counters)>>,
-    /// By namespace, all that grew.
+    /// Total growth for each namespace.
     all: BTreeMap<u64, Tally>,
-    /// By namespace, the ends that were seen.
+    /// Ends that were seen, for each namespace.
     explained: BTreeMap<u64, Tally>,
 }
 
-/// ConnectionEnds of connections by the counters that count them.
+/// Ends of connections, by the counters that count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     on_close: u64,
     on_data: u64,
     on_linger: u64,
     on_memory: u64,
-    /// `EstabResets`: at either end, sent or received.
+    /// `EstabResets`: resets at either end, sent or received.
     resets: u64,
-    /// Of those such that came from the peer.
+    /// Those resets that came from the peer.
     received: u64,
 }
 
@@ -57,9 +57,9 @@ impl Tally {
         parts.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// What is left where these have been explained.
+    /// What remains without those that have been explained.
     fn without(&self, explained: &Self) -> Self {
-        // A connection that is aborted with both ends here is counted at both.
+        // A connection that is aborted with both ends on this machine is counted at both.
         let both = self.aborted().saturating_mul(2);
         let resets = self.resets.saturating_sub(both).saturating_sub(explained.received);
         Self {
@@ -75,7 +75,7 @@ impl Tally {
 
 impl CounterGrowth {
     pub(super) fn add(&mut self, at_ns: u64, counters: &Counters) {
-        /// No end that is judged later was counted then.
+        /// Growth older than this belongs to no end that is still to be judged.
         const RECENT_NS: u64 = 3 * COUNTED_NS;
         let network = counters.network;
         if self.all.len() >= MAX_NETWORKS && !self.all.contains_key(&network) {
@@ -87,9 +87,10 @@ impl CounterGrowth {
         recent.push_back((at_ns, *counters));
     }
 
-    /// What the counters of a socket's namespace say of its end, if they grew about then. Where both ends
-    /// are on this machine, and both had input, the one that had bytes under way is taken for the one that
-    /// closed: a program that is reset goes on to read what had come.
+    /// The cause of a socket's end by the counters of its namespace, if they grew at about that
+    /// time. If both ends are on this machine and both have unread input, the one with unacked
+    /// bytes is taken for the closer: after a reset, the other program still reads what it
+    /// received.
     ///
     /// An end with input and nothing unacked is not taken for the closer if the other end, on the same
     /// machine, may have closed with bytes unacked: that loss would be counted as explained, and reported
@@ -99,7 +100,7 @@ impl CounterGrowth {
         known: &KnownSocket,
         other: Option<&KnownSocket>,
     ) -> Option<Cause> {
-        /// The end of a socket may be seen so much later than it was counted.
+        /// The end of a socket may be seen this much later than it was counted.
         const BEFORE_NS: u64 = 300_000_000;
         let ended_ns = known.gone_ns.or_else(|| known.changed().map(|(at_ns, _)| *at_ns))?;
         let numbers = Queues::of(known)?;
@@ -125,7 +126,7 @@ impl CounterGrowth {
         };
         let may_be_others = !has_left
             && match other {
-                // Only its last numbers are as good as ours, if ours are that.
+                // If our queues are final and its are not, its loss may not be visible.
                 Some(other) if has_last_numbers(known) && !has_last_numbers(other) => true,
                 Some(other) => has_closed_with_loss(other),
                 None => is_on_one_host(known),
@@ -140,17 +141,17 @@ impl CounterGrowth {
         if has_closed && take(|grown| &mut grown.aborts_on_data) {
             return Some(Cause::DataAfterClose);
         }
-        // A linger of zero is counted there too.
+        // SO_LINGER of 0 s is counted there too.
         if has_left && take(|grown| &mut grown.aborts_on_data) {
             return Some(Cause::Abort);
         }
-        // Nothing but a bad end leaves bytes that were not acked in a socket that is destroyed.
+        // Only a bad end leaves unacked bytes in a destroyed socket.
         let is_last_look =
             known.sample.as_ref().is_some_and(|(_, sample)| sample.state == State::Close);
         if !has_left || !is_last_look {
             return None;
         }
-        // What we abort ourselves is counted as a reset too.
+        // Our own abort is also counted as a reset.
         let is_ours = about_then.iter().any(|grown| {
             grown.aborts_on_close > 0 || grown.aborts_on_data > 0 || grown.aborts_on_memory > 0
         });
@@ -161,7 +162,7 @@ impl CounterGrowth {
         Some(if !is_ours && take_reset() { Cause::PeerReset } else { Cause::Unknown })
     }
 
-    /// Whether more aborts by programs were counted in a socket's namespace than were seen.
+    /// Whether a socket's namespace counted more aborts by programs than were seen.
     pub(super) fn counts_abort(&self, facts: &Facts, known: &KnownSocket) -> bool {
         let Some(network) = known.socket.network.or_else(|| facts.own_network()) else {
             return false;
@@ -187,7 +188,7 @@ impl CounterGrowth {
         }
     }
 
-    /// What nobody was seen to do: LB110, one for each namespace.
+    /// Counted ends that were not seen: LB110, one for each namespace.
     pub(super) fn left(&self, facts: &Facts) -> Vec<Finding> {
         if facts.sees_each_loss() {
             return Vec::new();
@@ -203,19 +204,19 @@ impl CounterGrowth {
     }
 }
 
-/// Whether the numbers of a socket are those of its end, not of a look before it.
+/// Whether the queues of a socket are those at its end, not those of an earlier sample.
 fn has_last_numbers(known: &KnownSocket) -> bool {
     let of_end = || known.sample.as_ref().is_some_and(|(_, sample)| sample.state == State::Close);
     known.final_counts().is_some() || of_end()
 }
 
-/// Whether both addresses of a connection are of this machine, as far as they say it themselves.
+/// Whether both addresses of a connection belong to this machine, as far as the addresses show it.
 fn is_on_one_host(known: &KnownSocket) -> bool {
     let (local, peer) = (known.socket.local.ip(), known.socket.peer.ip());
     local == peer || peer.is_loopback()
 }
 
-/// The namespaces that programs which are asked about are in; `None`: all.
+/// The namespaces of the processes in scope; `None`: all.
 fn networks_asked_about(facts: &Facts) -> Option<BTreeSet<u64>> {
     match facts.scope() {
         Scope::Machine => None,
@@ -275,7 +276,7 @@ fn finding(facts: &Facts, network: u64, left: &Tally) -> Finding {
     evidence.insert("exact".to_owned(), "not known".into());
     Finding {
         code: Code(110),
-        // What a peer resets has mostly arrived, and is counted like what has not.
+        // Most bytes of connections that a peer resets have arrived, and counters cannot tell.
         class: if left.aborted() > 0 { Class::Loss } else { Class::Note },
         harmless: false,
         bytes: None,
@@ -292,7 +293,7 @@ fn finding(facts: &Facts, network: u64, left: &Tally) -> Finding {
     }
 }
 
-/// What happened to how many connections, by the counters that say so.
+/// The number of connections for each counter, with what happened to them.
 fn parts(left: &Tally) -> Vec<(u64, String)> {
     let all = [
         (left.on_close, "reset locally with unread input", "TCPAbortOnClose"),

@@ -10,18 +10,18 @@ use crate::finding::{Class, Code, Finding};
 use crate::rules::Rule;
 use crate::text::{time, who};
 
-/// So long without a byte or the end of the peer after a half-close is worth a word.
+/// A half-close is reported after this time without a byte or FIN from the peer.
 const UNANSWERED_NS: u64 = 10_000_000_000;
-/// At the end of a program's watch, and when it closes the socket, this is enough: what it waits for did not
-/// come in its life.
+/// This time is enough when the observation of a program ends, or the program closes the socket: no
+/// answer can come later.
 const UNANSWERED_AT_END_NS: u64 = 5_000_000_000;
-/// So many half-closed sockets are looked after at most.
+/// Limit on half-closed sockets.
 const MOST: usize = 50_000;
 
 /// LB106.
 #[derive(Debug, Default)]
 pub(super) struct HalfClose {
-    /// Half-closed sockets: since when nothing has come.
+    /// Half-closed sockets without an answer.
     waiting: BTreeMap<SocketId, Waiting>,
 }
 
@@ -30,9 +30,9 @@ struct Waiting {
     half_closed_ns: u64,
     quiet_since_ns: u64,
     received: Option<u64>,
-    /// Whether the peer's kernel has acked the end.
+    /// Whether the peer's kernel has acked the FIN.
     is_acked: bool,
-    /// Whether it was seen to be open after it.
+    /// Whether a later scan showed it still open.
     was_held: bool,
     reported: bool,
 }
@@ -90,7 +90,7 @@ impl HalfClose {
         }
     }
 
-    /// Its program has closed it, without an answer.
+    /// Its program has closed it without an answer.
     fn end(&mut self, id: SocketId, facts: &Facts, found: &mut Vec<Finding>) {
         let Some(waiting) = self.waiting.remove(&id).filter(|one| one.was_held && !one.reported)
         else {
@@ -121,8 +121,8 @@ fn is_half_closed(state: State) -> bool {
     matches!(state, State::FinWait1 | State::FinWait2)
 }
 
-/// Whether a program still has it open, to wait for the answer. A close looks the same at its moment, so
-/// that a later look must say so, or a living holder where there was none.
+/// Whether a program still has it open and waits for an answer. At first a close looks the same: a
+/// later sample must show that it is open, or the change itself and a living holder.
 fn is_held(facts: &Facts, known: &KnownSocket, waiting: Waiting) -> bool {
     if let Some((at_ns, sample)) = &known.sample
         && *at_ns > waiting.half_closed_ns

@@ -1,4 +1,4 @@
-//! ConnectionEnds of connections as findings.
+//! Ends of connections as findings.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::facts::{Facts, FinalCounts, KnownSocket};
 use crate::finding::{About, Class, Code, Evidence, Finding};
 use crate::text::{bytes, count, one_line, time, who};
 
-/// So many resets answered data: with fewer it may have been a farewell in one or two packets.
+/// This many resets answered data; fewer may have answered a closing message in one or two packets.
 const MANY_RESETS: u64 = 3;
 /// The SYN and the FIN count as bytes.
 const NOTHING_ASKED: u64 = 2;
@@ -24,15 +24,15 @@ pub(super) struct ConnectionEnd<'a> {
     pub(super) known: &'a KnownSocket,
     pub(super) hints: &'a Hints,
     pub(super) cause: Cause,
-    /// Of what this end wrote.
+    /// The bytes that this end wrote and lost.
     pub(super) lost: LostBytes,
-    /// If a process left it by ending.
+    /// The exit of its process, if that closed it.
     pub(super) exit: Option<Exit>,
-    /// What was said of the other end.
+    /// The code that the other end was reported with.
     pub(super) of_other: Option<Code>,
 }
 
-/// What was lost in all, and what that makes of the finding.
+/// What both ends lost, and the class that follows from it.
 struct Outcome {
     class: Class,
     harmless: bool,
@@ -63,8 +63,8 @@ impl ConnectionEnd<'_> {
         }
     }
 
-    /// What it is called: a peer's reset by what the peer did, if that is known; an end that follows an
-    /// exit is the exit's.
+    /// Its code: for a reset by the peer, that of the peer's action if known; for an end that
+    /// follows an exit, that of the exit.
     fn code(&self) -> Code {
         let follows_exit = matches!(
             self.cause,
@@ -83,7 +83,7 @@ impl ConnectionEnd<'_> {
         self.cause.code()
     }
 
-    /// Who ended the connection, or closed it before.
+    /// The process that ended the connection, or closed it before.
     fn by(&self) -> Option<Actor> {
         let at_end = self.hints.closed.as_ref().filter(|_| self.cause != Cause::PeerReset);
         let sent = self.hints.sent.as_ref().and_then(|reset| reset.by);
@@ -91,7 +91,7 @@ impl ConnectionEnd<'_> {
         sent.or_else(|| at_end.and_then(|changed| changed.by)).or(before)
     }
 
-    /// Of what the peer wrote, what our close threw away: its bytes that came after the close.
+    /// The peer's bytes that came after our close and were discarded.
     fn peer_lost(&self, facts: &Facts) -> Option<u32> {
         let by_close = matches!(self.cause, Cause::DataAfterClose | Cause::Unread)
             && !self.known.socket.subflow;
@@ -99,8 +99,8 @@ impl ConnectionEnd<'_> {
         facts.other_end(self.id)?.final_counts()?.missing_at(&ours)
     }
 
-    /// Whether a reset after the close may have answered the peer's end alone, as it does where the kernel
-    /// has forgotten the connection before it comes: no data is known to have come, and none lost.
+    /// Whether a reset after the close may only have answered the peer's FIN, as happens after the
+    /// kernel has destroyed the connection: no data is known to have come or to be lost.
     pub(super) fn is_nothing(&self, facts: &Facts) -> bool {
         let why = self.hints.answered_why.as_deref();
         let is_sure = self.hints.answered_itself
@@ -113,15 +113,16 @@ impl ConnectionEnd<'_> {
         self.cause == Cause::DataAfterClose && !is_sure && few && is_whole
     }
 
-    /// Of what was acked to us, what the peer's program closed without reading.
+    /// Acked bytes that the peer's program never read.
     fn acked_unread(&self, facts: &Facts) -> Option<u32> {
         let of_peer = self.cause == Cause::PeerReset && !self.known.socket.subflow;
         let unread = facts.other_end(self.id).filter(|_| of_peer)?.final_counts()?.unread();
         Some(unread).filter(|unread| *unread > 0)
     }
 
-    /// Whether a client broke off what it had asked for, as `curl | head` does: it had connected, its own
-    /// bytes arrived, and it closed by a call with input unread. What it did not read nobody waits for.
+    /// Whether a client stopped reading a response that it had requested, as `curl | head` does: it
+    /// had connected, its own bytes arrived, and it closed with unread input. Nobody waits for the
+    /// rest.
     fn is_broken_off(&self, facts: &Facts) -> bool {
         if self.cause != Cause::PeerReset || self.of_other != Some(Cause::Unread.code()) {
             return false;
@@ -146,7 +147,8 @@ impl ConnectionEnd<'_> {
         let loss = |bytes, exact| Outcome { class: Class::Loss, harmless: false, bytes, exact };
         let (most, exact) = (self.lost.most(), self.lost.word());
         if self.known.socket.subflow {
-            // What one subflow loses another may carry, and its program's bytes have numbers of their own.
+            // Another subflow may carry what this one loses, and the program's bytes have their own
+            // sequence numbers.
             return Outcome { class: Class::Note, harmless: false, bytes: None, exact };
         }
         if self.is_broken_off(facts) {
@@ -166,7 +168,8 @@ impl ConnectionEnd<'_> {
             };
         }
         match self.lost {
-            // As what is counted and not seen (LB110): most that a peer resets costs nothing.
+            // As with ends that are counted and not seen (LB110): most resets by a peer cost
+            // nothing.
             LostBytes::Unknown if self.is_abort() => loss(None, exact),
             LostBytes::Unknown => {
                 Outcome { class: Class::Note, harmless: false, bytes: None, exact }
@@ -176,7 +179,8 @@ impl ConnectionEnd<'_> {
         }
     }
 
-    /// Whether this end's kernel threw away what there was, by a call or by its own need.
+    /// Whether this end's kernel discarded the bytes in its queues, for a call or for want of
+    /// memory.
     fn is_abort(&self) -> bool {
         match self.cause {
             Cause::Unread | Cause::Memory => true,
@@ -185,11 +189,11 @@ impl ConnectionEnd<'_> {
         }
     }
 
-    /// Whether what the peer sent after our close was its farewell, or the rest of a short answer that
-    /// the one who had asked did not want any more: with its beginning read it would have closed with
-    /// unread input a moment later, which is harmless too.
+    /// Whether the bytes that the peer sent after our close were its closing message, or the rest
+    /// of a short response that the client no longer wanted. Closing a moment later would have left
+    /// them unread, which is harmless too.
     fn is_unwanted(&self, peer_lost: u32) -> bool {
-        /// What one or two packets carry on any path: a page that says that there is none.
+        /// One or two packets on any path: an error page.
         const SHORT_ANSWER: u32 = 2 * 1_460;
         let has_asked = |last: FinalCounts| last.counts.bytes_acked > NOTHING_ASKED;
         let most = match self.known.final_counts().is_some_and(has_asked) {
@@ -271,7 +275,7 @@ impl ConnectionEnd<'_> {
         }
     }
 
-    /// What became of our bytes.
+    /// What happened to our bytes.
     fn lost_phrase(&self, harmless: bool) -> String {
         match self.lost {
             LostBytes::Exactly(0) => "nothing that it had written was lost".to_owned(),
@@ -315,7 +319,7 @@ impl ConnectionEnd<'_> {
         }
     }
 
-    /// When the numbers were those.
+    /// The time of the sample that the numbers are from.
     fn last_look(&self) -> String {
         let age_ns = Queues::of(self.known).map_or(0, |numbers| numbers.age_ns);
         match age_ns / 1_000_000 {
@@ -342,7 +346,7 @@ impl ConnectionEnd<'_> {
         }
     }
 
-    /// What the peer loses by a close with unread input.
+    /// What the peer loses when this end closes with unread input.
     fn peers_phrase(&self, peer_lost: Option<u32>) -> String {
         let unread = Queues::of(self.known).and_then(|numbers| numbers.unread);
         match (unread, peer_lost) {
@@ -479,7 +483,7 @@ impl ConnectionEnd<'_> {
     }
 }
 
-/// What came of bytes of the peer that met a closed socket.
+/// What happened to bytes of the peer that came after the close.
 fn thrown_phrase(peer_lost: Option<u32>, resets: u64) -> String {
     match peer_lost {
         Some(0) => "nothing of the peer's was lost".to_owned(),
@@ -492,7 +496,7 @@ fn thrown_phrase(peer_lost: Option<u32>, resets: u64) -> String {
     }
 }
 
-/// The harmless end of the story of an exit.
+/// The bytes left at an exit were acked after all.
 pub(super) fn delivered(facts: &Facts, id: SocketId, exit: &Exit, at_ns: u64) -> Option<Finding> {
     let took = at_ns.saturating_sub(exit.at_ns);
     let words = format!("all were acked {} later", time(took));
@@ -504,7 +508,7 @@ pub(super) fn delivered(facts: &Facts, id: SocketId, exit: &Exit, at_ns: u64) ->
     Some(finding)
 }
 
-/// The end of the watch comes before that of the story.
+/// The observation ended while bytes left at an exit were still unacked.
 pub(super) fn still_open(facts: &Facts, id: SocketId, exit: &Exit) -> Option<Finding> {
     let known = facts.socket(id)?;
     let reported = known.counts.map(|(at_ns, counts)| (at_ns, counts.unacked()));
@@ -562,7 +566,7 @@ fn milliseconds(ns: u64) -> f64 {
     (ns / 1_000) as f64 / 1_000.0
 }
 
-/// Evidence of what is known.
+/// Evidence, without unknown values.
 #[derive(Debug, Default)]
 struct Table(BTreeMap<String, Evidence>);
 

@@ -237,7 +237,7 @@ fn tail_loss(scope: Scope) -> Story {
         .after(900)
         .call(2, (Established, FinWait1), 9, Some(at_close))
         .after(1)
-        // The kernel ends it as if a reset had come, then sends one.
+        // The kernel ends it as if it had received a reset, then sends one.
         .reset_comes(2, reset)
         .change(2, (FinWait1, Close), Some(reset))
         .answers(2, "TCP_ABORT_ON_DATA")
@@ -268,7 +268,8 @@ fn lb104_is_exact_for_whichever_end_is_asked_about() {
     );
 }
 
-/// A client of which so many bytes were acked reads the head of an answer and closes; then comes the rest.
+/// A client with this many acked bytes reads the head of a response and closes; then the rest
+/// comes.
 fn left_answer(asked: u64, rest: u32) -> Story {
     let asked_to = |far| Counts { bytes_acked: asked, ..counts(0, far) };
     let closed = asked_to([101, 101, 100, 200, 200]);
@@ -332,9 +333,9 @@ fn lb104_is_known_without_reasons_by_what_answers() {
     let many =
         closed(acked).answers_unsaid(1, true).answers_unsaid(1, false).answers_unsaid(1, false);
     assert_eq!(of_code(&many.after(500).finding()), (104, Class::Loss, false, None));
-    // What is forgotten entirely may have been met by the peer's end alone.
+    // After the connection is destroyed, the reset may have answered the peer's FIN alone.
     assert_eq!(closed(acked).answers_unsaid(1, false).after(500).findings(), []);
-    // After the peer's end there are no data that could come.
+    // After the peer's FIN no data can come.
     let ended = one(Scope::Machine)
         .call(1, (Established, FinWait1), 7, Some(counts(0, [100, 100, 100, 50, 50])))
         .change(1, (FinWait1, FinWait2), Some(acked))
@@ -447,7 +448,7 @@ fn lb105_is_a_note_where_the_client_broke_off_what_it_had_asked_for() {
          unread input: 2,000 bytes that it had written did not arrive, and 2,000 bytes that had arrived \
          were never read; it had connected and asked, and broke off the answer."
     );
-    // Who was connected to did not ask; bytes of its own are missing; it was killed.
+    // The server did not ask; its own bytes are missing; it was killed.
     for not in [
         story(Role::Accepted, 81, None),
         story(Role::Unknown, 81, None),
@@ -474,7 +475,7 @@ fn a_connection_that_was_never_established_loses_nothing() {
         Story::of_tier(Tier::Tracefs, Scope::Machine).process(7, "a").socket(1, (HERE, THERE), 7)
     };
     let reset = What::ResetReceived { socket: SocketId(1), counts: None };
-    // The reset is told of before the state is known.
+    // The reset is reported before the state is known.
     let refused = new().with(reset.clone()).dies(1, State::SynSent, 111, None).after(500);
     assert!(refused.findings().iter().all(|one| one.code.0 >= 400), "{:?}", refused.findings());
     let failed = new().with(reset.clone()).with(What::Failed { socket: SocketId(1), errno: 111 });
@@ -483,7 +484,7 @@ fn a_connection_that_was_never_established_loses_nothing() {
     assert_eq!(half_open.after(500).findings(), []);
     let seen = new().with(reset.clone()).sample(1, State::SynSent, (0, 1), true);
     assert_eq!(seen.after(500).findings(), []);
-    // The last look was at the SYN, the connection was established since.
+    // The last sample was of the SYN; the connection was established after it.
     let open = new().sample(1, State::SynSent, (0, 1), true).after(50);
     let open = open.change(1, (State::SynSent, Established), None).after(50);
     let finding = open.with(reset).dies(1, Established, 104, None).after(500).finding();
@@ -1077,7 +1078,7 @@ proptest! {
     }
 }
 
-/// Tier tracefs says how a connection ended, and no bytes, where no look came in between.
+/// Tier tracefs shows how a connection ended, and no bytes if no scan came in between.
 #[test]
 fn an_abort_whose_bytes_nobody_knows_is_a_loss_of_so_many() {
     for (reason, code) in
@@ -1110,7 +1111,7 @@ fn an_abort_whose_bytes_nobody_knows_is_a_loss_of_so_many() {
     assert_eq!((finding.code, finding.class, finding.bytes), (Code(105), Class::Note, None));
 }
 
-/// No look came between the last write and the exit; the kernel still sends when the next one does.
+/// No scan came between the last write and the exit; the kernel still sends at the next one.
 #[test]
 fn what_an_exit_left_is_told_by_the_next_look() {
     let left = |queue| {
@@ -1133,7 +1134,7 @@ fn what_an_exit_left_is_told_by_the_next_look() {
     assert!(left(1).findings().iter().all(|finding| finding.code != Code(102)));
 }
 
-/// An abort with numbers is told before the counter that counts it.
+/// An abort with counts is reported before the counter that counts it.
 #[test]
 fn a_counter_that_comes_after_its_abort_is_of_no_other() {
     let counters = Counters {

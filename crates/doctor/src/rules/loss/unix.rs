@@ -1,4 +1,4 @@
-//! LB107: a Unix socket closed with bytes in it that nobody had read.
+//! LB107: a Unix socket closed with unread bytes in it.
 
 use crate::event::{Actor, Event, Precision, Scope, What};
 use crate::facts::Facts;
@@ -64,14 +64,15 @@ impl Rule for Unread {
     }
 }
 
-/// Who waits for what was unread.
+/// Who waits for the unread bytes to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// The program that closed it: by such a pair of sockets it wakes itself.
+    /// The process that closed it: it wakes itself through such a socket pair.
     Itself,
-    /// Another process of the same program, which ends its own pairs as it likes.
+    /// Another process of the same program, which may close its own socket pairs at any time.
     Kin,
-    /// Who ended, or was killed, with a socket that has no name: such are within programs, mostly.
+    /// Unknown: the process exited or was killed, and the socket has no name. Such sockets are
+    /// mostly within one program.
     Ended,
     /// Not known, and the socket has no name.
     Unknown,
@@ -103,15 +104,15 @@ impl Waits {
     }
 }
 
-/// Whether a socket joins what is one program: its processes, and, where it has no name by which strangers
-/// could meet, such as may have been given one end of it.
+/// Whether a socket connects processes of one program. A socket without a name cannot be found by
+/// others; it can only be inherited or passed on.
 fn is_within(facts: &Facts, one: u32, other: u32, has_name: bool) -> bool {
     let name = |pid: u32| facts.process(pid).map(|one| &one.process.name);
     are_kin(facts, one, other) && (!has_name || name(one) == name(other))
 }
 
-/// Whether two processes are of one family: of the one that is watched, parent and child, or children
-/// of one parent that is not the machine's first.
+/// Whether two processes are related: both in scope of one program, parent and child, or children
+/// of one parent that is not `init`.
 fn are_kin(facts: &Facts, one: u32, other: u32) -> bool {
     if matches!(facts.scope(), Scope::Process(_))
         && facts.process_in_scope(one)
@@ -119,7 +120,7 @@ fn are_kin(facts: &Facts, one: u32, other: u32) -> bool {
     {
         return true;
     }
-    /// What others left behind, and all that it starts itself, has it as a parent (`init`).
+    /// Orphaned processes, and all services, have `init` as their parent.
     const FIRST: u32 = 1;
     let parent = |pid: u32| facts.process(pid).map(|one| one.process.parent);
     let is_parent = |parent: Option<u32>, of: u32| parent == Some(of) && of > FIRST;

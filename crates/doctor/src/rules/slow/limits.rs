@@ -1,4 +1,4 @@
-//! What held a flow back over a whole window: LB201, LB202, LB203, LB204, LB208.
+//! What limited a flow over a whole window: LB201, LB202, LB203, LB204, LB208.
 
 use lastbyte_core::sample::LimitedBy;
 
@@ -9,17 +9,17 @@ use crate::event::Sample;
 use crate::facts::{Facts, KnownSocket};
 use crate::text;
 
-/// On a shorter path than this the processors are the limit, and no window matters for long,
+/// On a path shorter than this the processors are the limit, and no window matters for long,
 /// microseconds.
 const SHORTEST_US: u32 = 1_000;
 /// A limit that held for less of the time than this is one of several.
 const MOSTLY: f64 = 0.5;
 /// What autotuning would go up to (`tcp_wmem`, by default), bytes of memory.
 const AUTOTUNED: u32 = 4 << 20;
-/// What was so nearly all the time.
+/// "Nearly all the time" starts here.
 const NEARLY_ALWAYS: f64 = 0.8;
 
-/// What there is to judge by.
+/// The data that the rules judge.
 pub(super) struct Case<'a> {
     pub(super) window: &'a Window,
     pub(super) now: &'a Seen,
@@ -27,12 +27,12 @@ pub(super) struct Case<'a> {
     pub(super) facts: &'a Facts,
 }
 
-/// All that can be said.
+/// All findings about a window.
 pub(super) fn judge(case: &Case<'_>) -> Vec<Draft> {
     let by_rule = |rule: fn(&Case<'_>) -> Option<Draft>| rule(case);
     let rules = [send_buffer, receive_window, own_window, congestion_window, shut_out, slow_reader];
     let drafts: Vec<Draft> = rules.into_iter().filter_map(by_rule).collect();
-    // What is held back by something else, does not wait for its program.
+    // A flow limited by something else does not wait for its program.
     if drafts.is_empty() { application(case).into_iter().collect() } else { drafts }
 }
 
@@ -45,12 +45,12 @@ impl Case<'_> {
         self.now.trip_us() >= SHORTEST_US
     }
 
-    /// Whether the path is seen to have been full: more would have waited in a queue.
+    /// Whether the path was full: more bytes would have waited in a queue.
     fn is_path_full(&self) -> bool {
         self.window.share_of(self.window.queue_in) > 0.25
     }
 
-    /// So much in flight carries so many bytes a second.
+    /// The rate, bytes per second, with this many bytes in flight.
     fn rate_of(&self, flight: u64) -> f64 {
         figures::per_second(flight, u64::from(self.now.trip_us()) * 1_000)
     }
@@ -96,21 +96,22 @@ impl Case<'_> {
 
 /// LB201: the program fixed the send buffer, and the path would carry more.
 ///
-/// The kernel's own clock of the send buffer (`tcpi_sndbuf_limited`) stands still in the plainest
-/// cases. So this rests on the lock, on a buffer that is full with all of it sent, and on a path without
-/// a queue.
+/// The kernel's own clock for the send buffer (`tcpi_sndbuf_limited`) does not run in the plainest
+/// cases. This rule uses the lock, a full buffer with all its bytes sent, and a path without a
+/// queue.
 fn send_buffer(case: &Case<'_>) -> Option<Draft> {
-    /// A buffer counts the memory of what lies in it, which is up to twice its bytes.
+    /// A buffer counts memory, up to twice the bytes in it.
     const OVERHEAD: u64 = 2;
     let (window, size) = (case.window, case.sample.send_buffer?);
     let full = Some(window.share_of(window.full_in)).filter(|share| *share >= NEARLY_ALWAYS);
     let share = case.share(LimitedBy::SendBuffer).max(full.unwrap_or_default());
-    // Where a write waited while the windows had room, nothing else explains what was not explained.
+    // If a write waited while the windows were open, only the buffer explains the unexplained
+    // share.
     let is_overfull = window.share_of(window.overfull_in) >= MOSTLY && share >= MOSTLY / 2.0;
     let unknown = if is_overfull { case.share(LimitedBy::Unknown) } else { 0.0 };
     let is_fixed = match case.sample.locks {
         Some(locks) => locks & 1 != 0 && share + unknown >= MOSTLY,
-        // Not readable: a buffer that is full all the time and does not grow.
+        // The lock is not readable: take a buffer that is always full and does not grow.
         None => share >= NEARLY_ALWAYS && window.buffer_least == window.buffer_most,
     };
     if !is_fixed || size >= AUTOTUNED || !case.is_long_path() || case.is_path_full() {
@@ -155,16 +156,17 @@ fn send_buffer(case: &Case<'_>) -> Option<Draft> {
     Some(draft)
 }
 
-/// LB201 where nothing paces what is sent. Such a flow was seen with up to ten times its buffer in flight at
-/// some moments, in bursts that wait in a queue, and next to nothing at others; perhaps since the kernel asks
-/// for room only before it makes a new segment.
+/// LB201 without pacing. Such a flow was observed with up to ten times its buffer in flight at some
+/// moments, in bursts that wait in a queue, and almost nothing at others; perhaps because the
+/// kernel checks for free memory only before it makes a new segment.
 ///
-/// That the path is not full all the time is seen from how fast it delivered a burst, and that it was not
-/// the congestion window from moments with room in it.
+/// The rate of a burst shows that the path is not always full. Moments with an open congestion
+/// window show that this window was not the limit.
 fn send_buffer_with_bursts(case: &Case<'_>) -> Option<Draft> {
-    /// The well recordings have at least 90 % of what their path delivers, the sick ones half at most.
+    /// The healthy recordings reach at least 90 % of what their path delivers, the others at most
+    /// half.
     const CARRIED: f64 = 0.6;
-    /// Moments at which nothing but the buffer can have been the limit, a part and a number of them.
+    /// The share and number of moments at which only the buffer can have been the limit.
     const STARVED: f64 = 0.1;
     const FEWEST: u32 = 3;
     let (window, size) = (case.window, case.sample.send_buffer?);
@@ -211,7 +213,8 @@ fn receive_window(case: &Case<'_>) -> Option<Draft> {
     let other = case.other_end();
     let is_fixed = other.and_then(|(_, sample)| sample.locks).map(|locks| locks & 2 != 0);
     if window.peer_least < window.peer_most / 2 && is_fixed != Some(true) {
-        // It closes and opens: the reader is behind. Where that is on this machine, it is told there.
+        // It closes and opens: the reader is slow. If the reader is on this machine, its own
+        // finding reports that.
         let is_far = other.is_none() && window.share_of(window.shut_out_in) < NEARLY_ALWAYS;
         return is_far.then(|| far_reader_is_slow(case, share));
     }
@@ -256,8 +259,8 @@ fn receive_window(case: &Case<'_>) -> Option<Draft> {
 fn own_window(case: &Case<'_>) -> Option<Draft> {
     /// What autotuning would go up to (`tcp_rmem`, by default), bytes of memory.
     const AUTOTUNED: u32 = 6 << 20;
-    /// So much of the window came in the shortest round trip. In a longer one, which may be one with a
-    /// queue, it is more.
+    /// This share of the window came in the shortest round trip. In a longer one, perhaps with
+    /// queueing, it is more.
     const USED: f64 = 0.75;
     let (window, size) = (case.window, case.sample.receive_buffer?);
     let is_fixed = case.sample.locks.is_some_and(|locks| locks & 2 != 0) && size < AUTOTUNED;
@@ -266,7 +269,7 @@ fn own_window(case: &Case<'_>) -> Option<Draft> {
     if !is_fixed || !flows || !reads || !case.is_long_path() || window.offered_most == 0 {
         return None;
     }
-    // Where the sender is asked about as well, it is told there.
+    // If the sender is in scope as well, its own finding reports it.
     let other = case.facts.other_end(case.sample.socket);
     if other
         .is_some_and(|known| known.sample.is_some() && case.facts.socket_in_scope(known.socket.id))
@@ -325,9 +328,10 @@ fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Draft {
     draft
 }
 
-/// LB203: losses that no queue explains keep a window small that takes each for congestion.
+/// LB203: a congestion control takes each loss for congestion, and losses without a queue keep its
+/// window small.
 fn congestion_window(case: &Case<'_>) -> Option<Draft> {
-    /// Those that make their window smaller at each loss.
+    /// Congestion controls that reduce their window at each loss.
     const BY_LOSS: [&str; 12] = [
         "reno",
         "cubic",
@@ -342,12 +346,12 @@ fn congestion_window(case: &Case<'_>) -> Option<Draft> {
         "yeah",
         "lp",
     ];
-    /// One or two may be of the end of slow start.
+    /// One or two may come from the end of slow start.
     const FEWEST: u64 = 3;
-    /// Of more than this bbr makes no less (it takes 2 % a round trip for too much), and the path is
+    /// With more losses bbr is no faster (its limit is 2 % in a round trip), and the path is
     /// broken.
     const MOST_LOST: f64 = 0.03;
-    /// On a shorter path the window is soon as wide again, microseconds.
+    /// On a shorter path the window soon recovers, microseconds.
     const SHORTEST_US: u32 = 5_000;
     let window = case.window;
     let name = case.sample.congestion.as_deref()?;
@@ -385,10 +389,10 @@ fn congestion_window(case: &Case<'_>) -> Option<Draft> {
 
 /// LB204: a steady flow in one direction that the program feeds slower than the path would take it.
 fn application(case: &Case<'_>) -> Option<Draft> {
-    /// Less than this is no transfer that somebody waits for, bytes a second.
+    /// Nobody waits for a transfer slower than this, bytes per second.
     const SLOWEST: f64 = 64.0 * 1024.0;
     let (window, info) = (case.window, case.now.info());
-    // A program that had to wait for room would have been seen to.
+    // If a program had waited for the buffer, the samples would have shown it full.
     let had_room = window.fullest > 0.0 && window.fullest < 0.9;
     let all_sent = window.share_of(window.all_sent_in);
     let share = case.share(LimitedBy::Application).max(if had_room { all_sent } else { 0.0 });
@@ -421,7 +425,7 @@ fn application(case: &Case<'_>) -> Option<Draft> {
 fn shut_out(case: &Case<'_>) -> Option<Draft> {
     let window = case.window;
     let share = window.share_of(window.shut_out_in);
-    // Where the reader is on this machine, it is told there.
+    // If the reader is on this machine, its own finding reports it.
     if share < NEARLY_ALWAYS || case.other_end().is_some() {
         return None;
     }
@@ -442,7 +446,8 @@ fn shut_out(case: &Case<'_>) -> Option<Draft> {
     Some(draft)
 }
 
-/// LB208 as the receiver sees it: bytes lie in its buffer, and its program takes none, or few.
+/// LB208 as the receiver sees it: bytes are unread in its buffer, and its program reads few or
+/// none.
 fn slow_reader(case: &Case<'_>) -> Option<Draft> {
     let (window, info) = (case.window, case.now.info());
     if window.share_of(window.unread_in) < NEARLY_ALWAYS {
@@ -454,11 +459,11 @@ fn slow_reader(case: &Case<'_>) -> Option<Draft> {
     let what = match window.read {
         0 if is_closed => "read nothing".to_owned(),
         0 => return None,
-        // It has stopped to read early on, and the peer waits for it now.
+        // It stopped reading early, and the peer is waiting for it now.
         _ if is_closed && window.share_of(window.read_in) < 0.1 => {
             format!("read {} bytes", text::count(window.read))
         }
-        // It has stopped to read, or begun to: the next window will tell.
+        // It stopped or began reading: the next window will show which.
         _ if window.share_of(window.read_in) < 0.3 => return None,
         // A sender on the same machine is nearly always faster than a reader.
         _ if !case.is_long_path() || window.received_in == 0 => return None,

@@ -1,14 +1,15 @@
-//! Standing still: Nagle against delayed acknowledgements as samples show it (LB205), time-outs (LB207),
-//! and beginning anew after a pause (LB209).
+//! Stalls: Nagle's algorithm with delayed acknowledgements as samples show it (LB205),
+//! retransmission timeouts (LB207), and restarts after a pause (LB209).
 
 use super::super::figures;
 use super::Draft;
 use super::window::{Seen, Window};
 use crate::text;
 
-/// LB205 where calls are not counted: small segments are seen waiting for late acknowledgements.
+/// LB205 if calls are not counted: samples show small segments that wait for delayed
+/// acknowledgements.
 pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Draft> {
-    /// A stall of 40 ms is met by a sample each 100 ms two times of five, where one follows the other.
+    /// With stalls of 40 ms one after the other, two of five samples, 100 ms apart, meet one.
     const SHARE: f64 = 0.2;
     const FEWEST: u32 = 5;
     let share = window.share_of(window.late_ack_in);
@@ -49,42 +50,42 @@ pub(super) fn nagle_draft(sentence: String) -> Draft {
 /// LB207: the retransmission timer runs out (RFC 6298), and nothing moves until then.
 #[derive(Debug, Default)]
 pub(super) struct Timeouts {
-    /// Since when this is counted, nanoseconds.
+    /// Start of the count, nanoseconds.
     since_ns: u64,
-    /// How often it ran out, as the socket says, and as was told by events.
+    /// How often it expired, by the socket's counter, and by events.
     seen: u64,
     reported: u64,
-    /// For how long nothing was acked around these, nanoseconds.
+    /// How long nothing was acked around these, nanoseconds.
     still_ns: u64,
-    /// For how long nothing is acked now, and whether the timer has run out in that time.
+    /// How long nothing has been acked now, and whether the timer has expired in that time.
     now_still_ns: u64,
     ran_out: bool,
 }
 
 impl Timeouts {
-    /// An event said that segments were sent again for a time-out.
+    /// An event reported segments that were retransmitted after a timeout.
     pub(super) fn add_reported(&mut self, segments: u32) {
         self.reported = self.reported.saturating_add(segments.into());
         self.ran_out = true;
     }
 
-    /// Looks at the time between two samples.
+    /// Adds the interval between two samples.
     pub(super) fn add(&mut self, before: &Seen, after: &Seen) -> Option<Draft> {
-        /// So much is one story, nanoseconds; the count begins anew after it.
+        /// The count starts again after this time, nanoseconds.
         const STORY_NS: u64 = 30_000_000_000;
         if self.since_ns == 0 || after.at_ns.saturating_sub(self.since_ns) > STORY_NS {
             *self = Self { since_ns: before.at_ns.max(1), ..Self::default() };
         }
         let (from, to) = (before.info(), after.info());
         let counts = from.total_rto.zip(to.total_rto);
-        // 16 bits, which wrap.
+        // The counter has 16 bits, which wrap.
         let new = counts.map_or(0, |(from, to)| to.wrapping_sub(from)).into();
         self.seen = self.seen.saturating_add(new);
         self.ran_out |= new > 0;
         let ns = after.at_ns.saturating_sub(before.at_ns);
         let is_still = to.unacked_segments > 0 && from.bytes_acked == to.bytes_acked;
         if after.is_shut_out() || to.snd_wnd == Some(0) {
-            // The peer has no room: these are probes of its window (RFC 9293 section 3.8.6.1).
+            // The peer's window is closed: these are zero-window probes (RFC 9293 section 3.8.6.1).
             (self.seen, self.reported, self.ran_out) = (0, 0, false);
             return None;
         }
@@ -92,7 +93,7 @@ impl Timeouts {
             (self.now_still_ns, self.ran_out) = (0, false);
             return None;
         }
-        // What was still before the timer ran out was waiting for it.
+        // The time before the timer expired was spent waiting for it.
         self.now_still_ns = self.now_still_ns.saturating_add(ns);
         if self.ran_out {
             self.still_ns = self.still_ns.saturating_add(self.now_still_ns);
@@ -102,9 +103,9 @@ impl Timeouts {
     }
 
     fn judge(&self, now: &Seen) -> Option<Draft> {
-        /// One is how the end of a burst that was lost is found.
+        /// One timeout is how TCP finds the loss of the end of a burst.
         const FEWEST: u64 = 2;
-        /// Shorter than this nobody notices, nanoseconds.
+        /// Nobody notices a shorter stall, nanoseconds.
         const STILL_NS: u64 = 1_000_000_000;
         let count = self.seen.max(self.reported);
         if count < FEWEST || self.still_ns < STILL_NS {
@@ -131,17 +132,17 @@ impl Timeouts {
     }
 }
 
-/// LB209: after a pause longer than the retransmission time-out the congestion window is halved for each
-/// such time (RFC 2861, RFC 5681 section 4.1; `tcp_slow_start_after_idle`), and what comes next waits.
+/// LB209: after a pause the congestion window is halved for each retransmission timeout that fits
+/// into it (RFC 2861, RFC 5681 section 4.1; `tcp_slow_start_after_idle`), and the next bytes wait.
 #[derive(Debug, Default)]
 pub(super) struct Restarts {
-    /// The window before the pause, where there is one now.
+    /// The window before the current pause.
     paused: Option<Pause>,
     count: u32,
-    /// By how much it fell, the last time.
+    /// The window before and after the last restart.
     from: u32,
     to: u32,
-    /// How many round trips that has cost in all.
+    /// Round trips that all restarts have cost.
     trips: u32,
 }
 
@@ -152,7 +153,7 @@ struct Pause {
 }
 
 impl Restarts {
-    /// Looks at the time between two samples.
+    /// Adds the interval between two samples.
     pub(super) fn add(&mut self, before: &Seen, after: &Seen, name: Option<&str>) -> Option<Draft> {
         let (from, to) = (before.info(), after.info());
         if before.rests() {
@@ -161,12 +162,12 @@ impl Restarts {
         }
         let pause = self.paused.filter(|_| !after.rests())?;
         self.paused = None;
-        // What it wanted to send, and could not at once.
+        // Segments that it wanted to send, and could not at once.
         let mss = u64::from(to.snd_mss.max(1));
         let written = u64::from(to.unacked_segments) + u64::from(to.notsent_bytes?) / mss;
         let waits = written > u64::from(to.cwnd_segments) || to.bytes_acked > from.bytes_acked;
         let fell = to.cwnd_segments < pause.window - pause.window / 4;
-        // bbr and its kin go on at the rate that they knew, and make the window small for other reasons.
+        // bbr and its variants continue at the known rate, and reduce the window for other reasons.
         let keeps = name.is_none_or(|name| name.contains("bbr"));
         if !fell || !waits || keeps || to.total_retrans_segments != pause.again {
             return None;
@@ -179,7 +180,7 @@ impl Restarts {
 
     fn judge(&self, now: &Seen) -> Option<Draft> {
         const FEWEST: u32 = 3;
-        /// On a shorter path the window is soon as wide again, microseconds.
+        /// On a shorter path the window soon recovers, microseconds.
         const SHORTEST_US: u32 = 20_000;
         let rtt = now.info().rtt_us;
         if self.count < FEWEST || rtt < SHORTEST_US {

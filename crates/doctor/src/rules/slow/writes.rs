@@ -1,4 +1,4 @@
-//! Writes as the program makes them: Nagle's algorithm (LB205), and many tiny ones (LB206).
+//! The writes of a program: Nagle's algorithm (LB205), and many tiny writes (LB206).
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use super::stalls::nagle_draft;
 use crate::event::{Io, SocketId};
 use crate::text;
 
-/// So many pairs of socket and process are followed at once.
+/// Limit on pairs of socket and process.
 const MAX_PAIRS: usize = 20_000;
-/// So long is one story, nanoseconds: the counts begin anew after it.
+/// The counts start again after this time, nanoseconds.
 const STORY_NS: u64 = 10_000_000_000;
 
 /// Follows what programs do with sockets.
@@ -19,7 +19,7 @@ pub(super) struct Writes {
     of: BTreeMap<(SocketId, u32), Sums>,
 }
 
-/// What one program did with one socket, lately.
+/// Recent calls of one program on one socket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     ns: u64,
@@ -34,11 +34,11 @@ struct Sums {
 }
 
 impl Writes {
-    /// Adds what was done. `rtt_us` is the round trip, where it is known.
+    /// Adds counted calls. `rtt_us` is the round trip if known.
     pub(super) fn add(&mut self, io: &Io, rtt_us: Option<u32>) -> Vec<Draft> {
         let key = (io.socket, io.pid);
         if io.writes == 0 && io.held_back == 0 {
-            // Most sockets of most programs, and nothing to begin a story with.
+            // True for most sockets; nothing to count.
             return Vec::new();
         }
         if self.of.len() >= MAX_PAIRS && !self.of.contains_key(&key) {
@@ -78,18 +78,18 @@ impl Sums {
         self.held_back_ns = self.held_back_ns.saturating_add(io.held_back_ns);
     }
 
-    /// LB205: what Nagle's algorithm holds back goes on with the next acknowledgement, and the receiver
-    /// delays that by 40 ms and more.
+    /// LB205: Nagle's algorithm delays a segment until the next acknowledgement, which the receiver
+    /// delays by 40 ms or more.
     fn nagle(&mut self, rtt_us: Option<u32>) -> Option<Draft> {
-        /// Bulk data ends with one such write each time it pauses.
+        /// A bulk transfer ends with one such write before each pause.
         const FEWEST: u64 = 5;
-        /// A delayed acknowledgement takes at least 40 ms (`TCP_DELACK_MIN`), and the kernel's clock may
-        /// begin a tick before it. On top of the round trip: one that is not delayed takes that long.
+        /// An acknowledgement is delayed by at least 40 ms (`TCP_DELACK_MIN`), minus a tick of the
+        /// kernel's clock. The round trip comes on top.
         const LATE_NS: u64 = 25_000_000;
-        /// Longer than this it was not an acknowledgement that was delayed.
+        /// No acknowledgement is delayed longer than this.
         const LATEST_NS: u64 = 500_000_000;
-        /// Of a write that is larger, the kernel's own buffer is the limit: it waits for room in the
-        /// middle of it, after it has filled up what was held back.
+        /// A larger write is limited by the send buffer: it waits for free space halfway, after it
+        /// has filled the delayed segment.
         const LARGE: u64 = 65_536;
         let each_ns = self.held_back_ns.checked_div(self.held_back)?;
         if self.bytes / self.writes.max(1) >= LARGE {
@@ -123,15 +123,16 @@ impl Sums {
         Some(draft)
     }
 
-    /// LB206: a call for each few bytes costs more than the bytes.
+    /// LB206: system calls for a few bytes each cost more than the bytes.
     fn tiny(&mut self) -> Option<Draft> {
         const FEWEST: u64 = 10_000;
         const SHARE: f64 = 0.9;
-        /// A person, and a program that answers a person, write less often, writes a second.
+        /// A person, and a program that answers a person, write less often than this, writes per
+        /// second.
         const OFTEN: f64 = 1_000.0;
-        /// So long at least, nanoseconds: what is over sooner cost less than a second of a processor.
+        /// Minimum duration, nanoseconds: less cost less than a second of processor time.
         const LONG_NS: u64 = 3_000_000_000;
-        /// Who answers small questions with small answers, has read one before each.
+        /// A program that answers small requests reads one before each response.
         const FOR_EACH_READ: u64 = 4;
         let rate = figures::per_second(self.writes, self.ns);
         let answers = self.writes < self.reads.saturating_mul(FOR_EACH_READ);
