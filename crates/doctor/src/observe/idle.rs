@@ -1,35 +1,34 @@
-//! Namespaces in which nothing is connected: whether something came since the last look, for some
-//! microseconds. The kernel's table of connections is one for all namespaces, and a look into the
-//! emptiest of them goes through all of it.
+//! A cheap check whether a namespace without connections has changed since the last scan: it takes
+//! some microseconds. The kernel has one connection table for all namespaces, and each scan of an
+//! empty one still reads the whole table.
 
 use std::fs::File;
 use std::path::Path;
 
 use lastbyte_host::counters::{OF_THIS_THREAD, of_group, open, sockets_in_use, text};
 
-/// It is looked into at least so often: what listens there is told of once a second.
+/// A namespace is scanned at least this often: listening sockets are reported once a second.
 const AT_LEAST_NS: u64 = 950_000_000;
 
-/// What says that nothing has come.
+/// The files and counts that show that nothing has changed.
 #[derive(Debug)]
 pub(super) struct IdleCheck {
-    /// `sockstat` and `snmp`; `sockstat6`, where there is IPv6.
+    /// `sockstat` and `snmp`; `sockstat6` if there is IPv6.
     files: Option<[File; 2]>,
     of_v6: Option<File>,
-    /// Of the last whole look, if it has shown nothing that is connected: what was counted before it, and
-    /// when it was.
+    /// The counts before the last complete scan, and its time, if it showed no connection.
     last: Option<(SocketCounts, u64)>,
     was_connected: bool,
 }
 
-/// Sockets that are in tables, and connections that were opened so far.
+/// Sockets in the tables, and connections opened so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SocketCounts {
     in_use: u64,
     opened: u64,
 }
 
-/// What a whole look has shown.
+/// What a complete scan has shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TableCounts {
     pub(super) listening: u64,
@@ -37,29 +36,29 @@ pub(super) struct TableCounts {
 }
 
 impl IdleCheck {
-    /// Of the namespace that the calling thread is in.
+    /// Opens the files of the calling thread's namespace.
     pub(super) fn open() -> Self {
         let file = |name| open(Path::new(OF_THIS_THREAD), name).ok();
         let files = file("sockstat").zip(file("snmp")).map(|(sockets, counts)| [sockets, counts]);
         Self { files, of_v6: file("sockstat6"), last: None, was_connected: false }
     }
 
-    /// Whether a look would show nothing that the last one has not shown.
+    /// Whether a scan would show the same as the last one.
     pub(super) fn lasts(&self, now_ns: u64) -> bool {
         let Some((last, looked_ns)) = self.last else { return false };
         now_ns < looked_ns.saturating_add(AT_LEAST_NS)
             && self.in_use() == Some(last.in_use)
-            // Where nothing is in a table there is nothing to be seen, whatever was opened meanwhile. A
-            // connection may have come as its listener went.
+            // If no socket is in use there is nothing to see, whatever was opened meanwhile. A
+            // connection may have been established as its listener closed.
             && (last.in_use == 0 || self.counts() == Some(last))
     }
 
-    /// Before a look: what is counted, where it may turn out to show nothing that is connected.
+    /// Before a scan: the counts, if the scan may show no connection.
     pub(super) fn before(&self) -> Option<SocketCounts> {
         if self.was_connected { None } else { self.counts() }
     }
 
-    /// After it; `shown` is `None` where it was not whole.
+    /// After a scan; `shown` is `None` if it was incomplete.
     pub(super) fn after(
         &mut self,
         before: Option<SocketCounts>,
@@ -67,7 +66,7 @@ impl IdleCheck {
         now_ns: u64,
     ) {
         self.was_connected = shown.is_none_or(|shown| shown.connected > 0);
-        // More in use than is shown are such as came meanwhile.
+        // More sockets in use than shown: some came during the scan.
         let is_all = |counts: &SocketCounts| {
             !self.was_connected && shown.is_some_and(|shown| shown.listening == counts.in_use)
         };
@@ -100,7 +99,7 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// One of made-up files, with so many sockets and opened connections.
+    /// A check of invented files with this many sockets and opened connections.
     fn idle_check(in_use: u64, opened: u64) -> IdleCheck {
         let file = |text: String| {
             let file = lastbyte_sys::file::in_memory().unwrap();
@@ -114,7 +113,7 @@ mod tests {
         IdleCheck { files, of_v6, last: None, was_connected: false }
     }
 
-    /// With what the last look has left behind.
+    /// With the counts of the last scan.
     fn looked(mut idle_check: IdleCheck, shown: TableCounts) -> IdleCheck {
         let before = idle_check.before();
         idle_check.after(before, Some(shown), SECOND_NS);
@@ -131,7 +130,7 @@ mod tests {
             IdleCheck { last: same.last, ..idle_check(in_use, opened) }.lasts(SECOND_NS + 1)
         };
         assert!(after(2, 5));
-        // One more, one less, and one whose listener went as it came.
+        // One more, one less, and one whose listener closed as it was established.
         assert!(!after(3, 5) && !after(1, 5) && !after(2, 6));
     }
 
@@ -149,7 +148,7 @@ mod tests {
         let connected = TableCounts { listening: 1, connected: 1 };
         let mut one = looked(idle_check(2, 5), connected);
         assert!(!one.lasts(SECOND_NS + 1) && one.before().is_none());
-        // The next look shows that it is over; the one after that is counted before.
+        // The next scan shows that it has ended; before the one after that, counts are read.
         one = looked(one, TableCounts { listening: 2, connected: 0 });
         assert!(!one.lasts(SECOND_NS + 1));
         assert!(looked(one, TableCounts { listening: 2, connected: 0 }).lasts(SECOND_NS + 1));
@@ -157,7 +156,7 @@ mod tests {
         let before = broken.before();
         broken.after(before, None, SECOND_NS);
         assert!(!broken.lasts(SECOND_NS + 1));
-        // Something came while it was looked at.
+        // Something came during the scan.
         assert!(
             !looked(idle_check(3, 5), TableCounts { listening: 2, connected: 0 })
                 .lasts(SECOND_NS + 1)

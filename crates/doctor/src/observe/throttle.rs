@@ -1,28 +1,28 @@
-//! How often something may be done that costs processor time.
+//! How often work that costs processor time may be done.
 
 use std::time::Duration;
 
 use lastbyte_sys::process;
 
-/// No more often than asked for, and so seldom that it takes no more than its share of a processor.
+/// Limits work to a frequency and to a share of a processor.
 #[derive(Debug)]
 pub(super) struct Throttle {
     every_ns: u64,
-    /// One part in so many of the time, also where it is asked for before it is due.
+    /// The share, one part in this many, even if the work is requested before it is due.
     share: u64,
-    /// And where nobody asks for it.
+    /// The share if nothing requests the work.
     background_share: u64,
-    /// What one takes, nanoseconds of processor time: the last ones, the newest the most.
+    /// The cost of one run, nanoseconds of processor time: an average that favours the latest.
     cost_ns: u64,
     last_ns: Option<u64>,
-    /// By how much the last one came later than it was allowed: the next may come so much earlier.
+    /// How much later than allowed the last run was: the next may be that much earlier.
     credit_ns: u64,
-    /// When the first was, and how many came after it.
+    /// The time of the first run, and the number of later ones.
     first_ns: u64,
     more: u64,
 }
 
-/// Processor time at the beginning.
+/// The processor time at the beginning of a run.
 #[derive(Debug)]
 pub(super) struct Cost(u64);
 
@@ -43,20 +43,20 @@ impl Throttle {
         }
     }
 
-    /// Takes a smaller share, one part in so many, where nobody asks for it before it is due.
+    /// Sets a smaller share, one part in this many, for runs that nothing requests.
     pub(super) fn background_share(self, share: u64) -> Self {
         Self { background_share: share, ..self }
     }
 
-    /// Whether it is time.
+    /// Whether a run is due.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        /// Whoever calls comes a little early or late.
+        /// The caller comes a little early or late.
         const SLACK_NS: u64 = 5_000_000;
         let asked = |last: u64| now_ns + SLACK_NS >= last.saturating_add(self.every_ns);
         self.last_ns.is_none_or(asked) && self.is_within(self.background_share, now_ns)
     }
 
-    /// Whether it would not take more than its share, should it be done now.
+    /// Whether a run now would stay within the share.
     pub(super) fn is_allowed(&self, now_ns: u64) -> bool {
         self.is_within(self.share, now_ns)
     }
@@ -70,15 +70,15 @@ impl Throttle {
         Cost(used_ns())
     }
 
-    /// It is done. `apart_ns`: of its time, what is not to be counted. Returns what it took.
+    /// Ends a run. `apart_ns`: time within it that does not count. Returns its cost.
     pub(super) fn end(&mut self, begun: &Cost, apart_ns: u64, now_ns: u64) -> u64 {
         let cost_ns = used_ns().saturating_sub(begun.0);
         let own_ns = cost_ns.saturating_sub(apart_ns);
         match self.last_ns {
-            // At the first, all is new.
+            // At the first run everything is new.
             None => (self.first_ns, self.cost_ns) = (now_ns, own_ns / 4),
             Some(last) => {
-                /// Whoever calls does so ten times a second.
+                /// The caller comes ten times a second.
                 const MAX_CREDIT_NS: u64 = 100_000_000;
                 let waited_ns = now_ns.saturating_sub(last) + self.credit_ns;
                 let credit_ns = waited_ns.saturating_sub(self.cost_ns * self.share);
@@ -91,7 +91,7 @@ impl Throttle {
         cost_ns
     }
 
-    /// How long it really was from one to the next so far; `None` before the second.
+    /// The mean time from one run to the next so far; `None` before the second.
     pub(super) fn interval(&self) -> Option<Duration> {
         let over_ns = self.last_ns? - self.first_ns;
         (self.more > 0).then(|| Duration::from_nanos(over_ns / self.more))
@@ -125,7 +125,8 @@ mod tests {
         throttle.end(&Throttle::begin(), 0, 300 * MS);
         throttle.end(&Throttle::begin(), 0, 500 * MS);
         assert_eq!(throttle.interval(), Some(Duration::from_millis(250)));
-        // A little too dear for each tenth of a second: left out is one now and then, not each second one.
+        // Slightly too expensive for each tenth of a second: now and then a run is skipped, not
+        // every second one.
         let mut throttle = Throttle::new(Duration::from_millis(100), 100);
         let mut looks = 0;
         for now_ns in (0..100).map(|tick| tick * 100 * MS) {

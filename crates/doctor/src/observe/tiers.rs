@@ -1,4 +1,4 @@
-//! Which tier can be had: the highest first, and of each that cannot, what stands in the way.
+//! Which tier is available: the highest first, and for each other tier the reason.
 
 use std::fs;
 
@@ -9,13 +9,13 @@ use super::tracefs::{self, Trace};
 use super::{ObserveError, Plan, Roots, Shortfall, Source};
 use crate::event::Tier;
 
-/// A tier that works, with its source; what does not is added to `shortfalls`.
+/// Starts the best tier, with its source; tiers that are not available go to `shortfalls`.
 pub(super) fn start_best(
     plan: &Plan,
     roots: &Roots,
     shortfalls: &mut Vec<Shortfall>,
 ) -> Result<(Tier, Option<Box<dyn Source>>), ObserveError> {
-    // Elsewhere their processes have other numbers, and seem to be gone.
+    // In another PID namespace their processes have other numbers, and would look ended.
     if whole_machine(roots).is_ok() {
         tracefs::sweep(roots);
     }
@@ -46,7 +46,7 @@ fn start(tier: Tier, plan: &Plan, roots: &Roots) -> Result<Box<dyn Source>, Stri
     }
 }
 
-/// Trace points as text have the numbers of the first PID namespace.
+/// Tracepoints as text have PIDs of the initial PID namespace.
 fn whole_machine(roots: &Roots) -> Result<(), String> {
     /// The inode number of that one (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
     const FIRST: &str = "pid:[4026531836]";
@@ -60,14 +60,14 @@ fn whole_machine(roots: &Roots) -> Result<(), String> {
     }
 }
 
-/// What decides whether programs can be loaded into the kernel at all.
+/// The conditions for loading programs into the kernel.
 struct KernelSupport {
     /// `uname -r`.
     release: String,
     has_types: bool,
     /// As [`process::effective_capabilities`].
     capabilities: u64,
-    /// The mode of `lockdown` that is on, if any.
+    /// The active mode of `lockdown`, if any.
     lockdown: Option<String>,
 }
 
@@ -83,9 +83,9 @@ impl KernelSupport {
         }
     }
 
-    /// What stands in the way, in a sentence.
+    /// The condition that is not met, in a sentence.
     fn refusal(&self) -> Option<String> {
-        /// The first in which such programs may ask for a socket's cookie.
+        /// The first kernel in which such programs may read a socket's cookie.
         const FIRST: (u32, u32) = (5, 12);
         let release = &self.release;
         if version(release).is_some_and(|version| version < FIRST) {
@@ -118,7 +118,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// What a tier adds to the one below.
+/// What a tier adds to the tier below it.
 fn adds(tier: Tier) -> &'static str {
     match tier {
         Tier::Procfs => "states and queues of sockets, ten times a second",

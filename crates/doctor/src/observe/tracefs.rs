@@ -1,11 +1,12 @@
-//! Tier 2: the kernel's trace points as text, in a tracefs instance of our own, joined with the tables.
+//! Tier 2: the kernel's tracepoints as text, in a tracefs instance of our own, joined with the
+//! tables.
 //!
 //! ```text
 //!  trace_pipe --> Line --> TraceRecord, waits for the next look at the tables --> events
 //!                          (they know the cookie of these addresses, and who is asked about)
 //! ```
 //!
-//! What a socket held at a moment is not in these lines: that say the samples before and after.
+//! The lines do not show the queues of a socket: the samples before and after do.
 
 mod calls;
 mod directory;
@@ -31,17 +32,17 @@ use family::{Family, Living};
 use instance::Instance;
 use line::Line;
 
-/// Lines that are read at a time: more than that, and the buffer may overflow, which is record.
+/// Limit on lines read at a time. With more, the buffer may overflow, which is reported.
 const LINES: usize = 30_000;
-/// Lines that wait for the tables, at most, and how long.
+/// Limit on lines that wait for the tables, and for how long.
 const MAX_WAITING: usize = 100_000;
 const WAIT_NS: u64 = 1_000_000_000;
-/// A reset that came ends the socket within this time.
+/// A received reset ends the socket within this time.
 const RESET_NS: u64 = 1_000_000;
-/// Calls of `connect` that are remembered, at most.
+/// Limit on remembered calls of `connect`.
 const MAX_CONNECTING: usize = 10_000;
 
-/// What is asked for, and whether there is no tier without it.
+/// The tracepoints, and whether the tier needs each.
 const EVENTS: [(&str, bool); 8] = [
     ("sock/inet_sock_set_state", true),
     ("tcp/tcp_receive_reset", true),
@@ -51,7 +52,7 @@ const EVENTS: [(&str, bool); 8] = [
     ("tcp/tcp_retransmit_synack", false),
     // Linux 5.13.
     ("sock/inet_sk_error_report", false),
-    // It says whether it is a thread, as sched_process_fork does not.
+    // Unlike sched_process_fork, it shows whether it is a thread.
     ("task/task_newtask", true),
     ("sched/sched_process_exit", true),
 ];
@@ -63,24 +64,25 @@ pub(super) struct Trace {
     main: Instance,
     calls: Option<Calls>,
     waiting: VecDeque<TraceRecord>,
-    /// All lines up to this time were record.
+    /// All lines up to this time were reported.
     complete_ns: u64,
-    /// Who called `connect`, from which address to where: the port is not chosen yet.
+    /// Processes that called `connect`, by local and peer address; the local port is not chosen
+    /// yet.
     connecting: HashMap<(IpAddr, SocketAddr), Vec<u32>>,
-    /// Where a reset has just come to.
+    /// Connections that have just received a reset.
     reset: HashMap<Addresses, u64>,
     /// Threads that are ending.
     exiting: HashSet<u32>,
-    /// Whom the watched ones have started.
+    /// Processes started by those in scope.
     family: Family,
     living: Living,
-    /// So often since the last time, and when first.
+    /// Retransmissions since the last report, and when the first was.
     again: HashMap<(SocketId, Again), (u64, u32)>,
-    /// What threads threw away with a Unix socket.
+    /// Buffers that threads discarded with a Unix socket.
     unread: BTreeMap<u32, (u64, Actor, u64)>,
 }
 
-/// A line that was read.
+/// A parsed line.
 #[derive(Clone, Debug)]
 struct TraceRecord {
     at_ns: u64,
@@ -102,7 +104,7 @@ enum TraceEvent {
     Exit { name: String, is_whole: bool },
 }
 
-/// Removes what observers left that were killed.
+/// Removes instances of observers that were killed.
 pub(super) fn sweep(roots: &Roots) {
     if let Ok(tracing) = TracingDirectory::find(roots) {
         instance::sweep(&tracing.path, &roots.proc());
@@ -125,7 +127,7 @@ impl Trace {
                 return Err(format!("this kernel's trace point {event} cannot be used: {error}"));
             }
         }
-        // Linux 6.14: that a socket was closed is a reason of its own.
+        // Since Linux 6.14 the close of a socket is a drop reason of its own.
         if let Some(reason) = main.number_of("skb/kfree_skb", "SOCKET_CLOSE") {
             let filter = format!("reason == {reason} && protocol == 0");
             let filtered = main.set("events/skb/kfree_skb/filter", &filter);
@@ -181,7 +183,7 @@ impl Trace {
         }
     }
 
-    /// The socket of these addresses, if it is told of.
+    /// The socket with these addresses, if it is reported.
     fn known(
         &self,
         addresses: Addresses,
@@ -204,7 +206,7 @@ impl Trace {
             return;
         }
         if addresses.0.port() == 0 {
-            // Before it is connected it has no name to be known by.
+            // Before it is connected it has no addresses to identify it.
             if let (State::SynSent, Some(by)) = (to, actor) {
                 self.note_connect(addresses, by.pid);
             }
@@ -213,7 +215,7 @@ impl Trace {
         let was_reset = self.reset.get(&addresses).is_some_and(|reset| at_ns < reset + RESET_NS);
         let by = actor.filter(|_| is_by_call(from, to, was_reset));
         let caller = if from == State::SynSent { self.caller(addresses) } else { None };
-        // What is worked off in a process that is watched, and not in an interrupt, is its own.
+        // Work done in a process in scope, outside interrupts, is its own.
         let own = actor.filter(|actor| tables.processes().was_watched(actor.pid, at_ns));
         let pid = by.or(own).map(|by| by.pid).or(caller);
         if tables.at(addresses.0, addresses.1).is_none() && !tables.is_made_up(addresses) {
@@ -240,7 +242,7 @@ impl Trace {
         self.connecting.entry((local.ip(), peer)).or_default().push(pid);
     }
 
-    /// Who called `connect` for this one, if it can be but one.
+    /// The process that called `connect` for this socket, if only one is possible.
     fn caller(&mut self, (local, peer): Addresses) -> Option<u32> {
         let key = (local.ip(), peer);
         let callers = self.connecting.get_mut(&key)?;
@@ -287,7 +289,7 @@ impl Trace {
         }
     }
 
-    /// A watched process has started another, or a thread.
+    /// A process in scope has started another, or a thread.
     fn fork(&mut self, record: &TraceRecord, tables: &mut Tables, each: Each<'_>) {
         let TraceEvent::Fork { child, name, is_thread } = &record.what else { return };
         let parent = record.pid.unwrap_or(record.tid);
@@ -302,7 +304,7 @@ impl Trace {
         }
     }
 
-    /// A thread ends, and with the last one its process. What it held is closed after that.
+    /// A thread ends, and its process with the last thread. Its sockets are closed after that.
     fn exit(
         &mut self,
         record: &TraceRecord,
@@ -317,7 +319,7 @@ impl Trace {
         }
     }
 
-    /// Who did it, if a call did.
+    /// The process and thread, if a call did it.
     fn actor(&self, record: &TraceRecord, tables: &mut Tables) -> Option<Actor> {
         let pid = record.pid.unwrap_or(record.tid);
         let is_ending = self.exiting.contains(&record.tid);
@@ -325,13 +327,13 @@ impl Trace {
         (record.in_call && record.tid != 0).then_some(Actor { pid, tid: record.tid, ending })
     }
 
-    /// What was counted, with the time of the first.
+    /// Reports what was counted, with the time of the first.
     fn flush(&mut self, each: Each<'_>) {
         for ((socket, why), (at_ns, segments)) in std::mem::take(&mut self.again) {
             each(Event { at_ns, what: What::Retransmitted { socket, why, segments } });
         }
         for (_, (at_ns, by, buffers)) in std::mem::take(&mut self.unread) {
-            // Each holds a byte at least; the kernel does not say more here.
+            // Each buffer has at least one byte; the tracepoint does not show more.
             let (bytes, precision) = (buffers, Precision::AtLeast);
             let what = What::UnixUnread { by, bytes, precision, sender: None, path: None };
             each(Event { at_ns, what });
@@ -365,7 +367,7 @@ impl Source for Trace {
         if dropped > 0 {
             each(Event { at_ns: now_ns, what: What::Dropped { events: dropped } });
         }
-        // What came after the last look may be of sockets that only the next one will find.
+        // Lines after the last scan may be about sockets that only the next scan finds.
         let known_ns = tables.looked_ns().max(now_ns.saturating_sub(WAIT_NS));
         let read_ns =
             self.waiting.back().filter(|_| has_more).map_or(u64::MAX, |record| record.at_ns);
@@ -403,7 +405,7 @@ impl Source for Trace {
     }
 
     fn window(&mut self, _: bool) {
-        // All calls of all programs as text cost more than they tell.
+        // Text lines for all calls of all processes would cost too much.
     }
 }
 
@@ -434,7 +436,7 @@ impl TraceRecord {
             "task_newtask" => started(line)?,
             "sched_process_exit" => TraceEvent::Exit {
                 name: fields.between("comm=", " pid=")?.to_owned(),
-                // Before Linux 6.16 it does not say.
+                // Before Linux 6.16 the field is missing.
                 is_whole: fields.get("group_dead") != Some("false"),
             },
             _ => return None,
@@ -443,7 +445,7 @@ impl TraceRecord {
     }
 }
 
-/// A socket begins to wait for connections, or does no more.
+/// A socket begins or stops listening.
 fn note_listening(
     (local, to): (SocketAddr, State),
     (actor, at_ns): (Option<Actor>, u64),
@@ -457,7 +459,7 @@ fn note_listening(
             }
         }
         State::Close => tables.note_listening(local, None),
-        // One that came to it.
+        // A connection that came to it.
         _ => {}
     }
 }
@@ -466,11 +468,11 @@ fn note_listening(
 fn sent(line: &Line<'_>) -> Option<TraceEvent> {
     let fields = line.fields;
     let (Some(local), Some(peer)) = (fields.address("src"), fields.address("dest")) else {
-        // Before Linux 6.10: of sockets alone, without the packet that is answered and without a reason.
+        // Before Linux 6.10: only for sockets, without the answered packet and without a reason.
         let (state, addresses) = (state(fields.get("state")?)?, addresses(line)?);
         let is_active = match state {
             State::Listen | State::SynSent | State::SynRecv | State::Other(_) => false,
-            // A call that aborts; or a packet that came for what is closed.
+            // A call that aborts, or a packet for a closed socket.
             State::Close => line.in_call,
             // A timer gives up.
             _ => true,
@@ -491,7 +493,7 @@ fn started(line: &Line<'_>) -> Option<TraceEvent> {
     const THREAD: u64 = 0x1_0000;
     let (fields, flags) = (line.fields, line.fields.get("clone_flags")?);
     Some(TraceEvent::Fork {
-        // The name after it may look like anything.
+        // The name after it may contain anything.
         child: fields.0.strip_prefix("pid=")?.split(' ').next()?.parse().ok()?,
         name: fields.between("comm=", " clone_flags=")?.to_owned(),
         is_thread: u64::from_str_radix(flags, 16).ok()? & THREAD != 0,
@@ -502,8 +504,8 @@ fn addresses(line: &Line<'_>) -> Option<Addresses> {
     line.fields.addresses().map(|(local, peer, _)| (local, peer))
 }
 
-/// Whether a program's call makes this step, when it comes while one is running. Packets that came
-/// meanwhile are worked off at its end, in its name.
+/// Whether the call that is running caused this change. The kernel processes packets that arrived
+/// meanwhile at the end of a call, in the context of its process.
 fn is_by_call(from: State, to: State, was_reset: bool) -> bool {
     match (from, to) {
         (State::Close, State::SynSent)
@@ -545,7 +547,7 @@ fn state(name: &str) -> Option<State> {
     Some(State::from(u8::try_from(at + 1).ok()?))
 }
 
-/// An address in the kernel that is none.
+/// Whether a kernel address is null.
 fn is_null(address: &str) -> bool {
     address == "(null)" || address.bytes().all(|byte| byte == b'0')
 }

@@ -1,4 +1,4 @@
-//! What processes are called: from `/proc`, or, where they are gone, from what was kept of their `exec`.
+//! Names of processes: from `/proc`, or, if they have ended, from what was stored at their `exec`.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use crate::event::{Event, Process, What};
 use crate::observe::Each;
 use crate::observe::processes::process_of;
 
-/// So many are remembered as told; then all are told again.
+/// Limit on processes remembered as reported; beyond it, all are reported again.
 const MAX_REPORTED: usize = 32_768;
 
-/// Who was told of.
+/// The reported processes.
 pub(super) struct Programs {
     proc: Proc,
-    /// By number, with the name that it had then.
+    /// By PID, with the name at that time.
     reported: HashMap<u32, [u8; 16]>,
 }
 
@@ -26,11 +26,11 @@ impl Programs {
         Self { proc, reported: HashMap::new() }
     }
 
-    /// Tells of the process that a record is about, unless that was done.
+    /// Reports the process of a record once.
     pub(super) fn report(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
         let comm = record.comm();
         let is_reported = match self.reported.get(&record.pid()) {
-            // A record that says no name is about one that was named before.
+            // A record without a name is about a process that was named before.
             Some(known) => *known == comm || comm[0] == 0,
             None => false,
         };
@@ -41,13 +41,13 @@ impl Programs {
         }
     }
 
-    /// Tells of a child, or of another program that a process runs now.
+    /// Reports a child, or a new program of a process.
     pub(super) fn report_new(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
         let (pid, comm) = (record.pid(), record.comm());
         let parent = u32::try_from(record.number()).unwrap_or_default();
         let mut process = self.process(pid, comm, sockets);
         if record.kind() != EXEC {
-            // What runs under this number may have been another program by the time it was asked.
+            // `/proc` may already show another program for this PID.
             process.name = text(&comm);
         }
         process.parent = parent;
@@ -55,13 +55,13 @@ impl Programs {
         each(Event { at_ns: record.at_ns(), what: What::Process(process) });
     }
 
-    /// What a process has started and is still there.
+    /// The living children of a process.
     pub(super) fn children(&self, pid: u32) -> Vec<u32> {
         let threads = self.proc.threads(pid).into_iter();
         threads.flat_map(|tid| self.proc.children(pid, tid).unwrap_or_default()).collect()
     }
 
-    /// Returns whether it had been told of.
+    /// Forgets a process; returns whether it had been reported.
     pub(super) fn forget(&mut self, pid: u32) -> bool {
         self.reported.remove(&pid).is_some()
     }
@@ -78,7 +78,7 @@ impl Programs {
         let stat = self.proc.stat(pid);
         if let Some(stat) = &stat {
             let process = process_of(&self.proc, pid, stat);
-            // One that has ended has no command line any more.
+            // An ended process has no command line any more.
             if (process.name == name || name.is_empty()) && !process.command.is_empty() {
                 return process;
             }
@@ -93,10 +93,11 @@ impl Programs {
         }
     }
 
-    /// A process that is gone, with the container that it was in.
+    /// An ended process, with its container.
     fn contained(&self, kept: &KeptCommand<'_>, pid: u32) -> Process {
         let process = kept.process(pid);
-        // Nobody leaves the container of their parent. On top is also who is in groups of version 1 alone.
+        // A process is in its parent's container. A process that is only in version 1 groups also
+        // has an empty path.
         let container = match kept.control_group() {
             path if path.is_empty() => self.proc.container(process.parent),
             path => Container::of_path(&path, self.proc.root()),
@@ -111,7 +112,7 @@ impl Programs {
 struct KeptCommand<'a>(&'a [u8]);
 
 impl KeptCommand<'_> {
-    /// Where the command line begins, and what is kept of it.
+    /// The offset of the command line, and its stored length.
     const LINE: usize = 28;
     const LONGEST: usize = 256;
 
@@ -128,9 +129,9 @@ impl KeptCommand<'_> {
         }
     }
 
-    /// The last steps of the path of its control group; empty for that on top.
+    /// The last components of the path of its control group; empty for the root group.
     fn control_group(&self) -> String {
-        /// How long one may be, with the 0 after it.
+        /// The stored length of a component, with its final 0.
         const STEP: usize = 96;
         let steps = self.0.get(Self::LINE + Self::LONGEST..).unwrap_or_default().chunks_exact(STEP);
         let steps = steps.map(|step| {

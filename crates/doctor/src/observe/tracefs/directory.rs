@@ -1,4 +1,4 @@
-//! Where tracefs is: mounted, or else in a mount of our own that nobody else sees.
+//! The directory of tracefs: where it is mounted, or else a detached mount of our own.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,16 +10,16 @@ use lastbyte_sys::mount;
 
 use super::super::Roots;
 
-/// A folder with all that the kernel's tracing has.
+/// The root directory of tracefs.
 #[derive(Clone, Debug)]
 pub(super) struct TracingDirectory {
     pub(super) path: PathBuf,
-    /// A mount of our own, which goes with the last that uses it.
+    /// A mount of our own, which is unmounted with its last user.
     _own: Option<Arc<OwnedFd>>,
 }
 
 impl TracingDirectory {
-    /// Where it is mounted, or else mounted for us alone; otherwise a sentence.
+    /// Finds the mounted tracefs, or mounts it for us alone. The error is a sentence.
     pub(super) fn find(roots: &Roots) -> Result<Self, String> {
         let places = ["kernel/tracing", "kernel/debug/tracing"].map(|place| roots.sys.join(place));
         for path in &places {
@@ -32,7 +32,7 @@ impl TracingDirectory {
             }
         }
         if roots.sys != Roots::default().sys {
-            // Another machine's, or none: a mount of ours would be this kernel's.
+            // `/sys` is another machine's, or none: a mount of ours would show this kernel.
             let place = places[0].display();
             return Err(format!(
                 "tracefs is not mounted; `mount -t tracefs nodev {place}` does it"
