@@ -5,7 +5,7 @@ use libbpf_rs::btf::types::{Enum, EnumMember, FuncProto, Ptr, Struct, Typedef};
 use libbpf_rs::{Btf, ReferencesType};
 
 use crate::error::BpfError;
-use crate::object::hearing;
+use crate::messages::with_messages;
 
 /// The kernel's description of its own types (BTF).
 pub struct Kernel {
@@ -18,7 +18,7 @@ impl Kernel {
     /// # Errors
     /// [`BpfError::NoBtf`]: the kernel has none.
     pub fn look() -> Result<Self, BpfError> {
-        let btf = hearing("read", "the kernel's types", Btf::from_vmlinux);
+        let btf = with_messages("read", "the kernel's types", Btf::from_vmlinux);
         let btf = btf.map_err(|_| BpfError::NoBtf)?;
         Ok(Self { btf })
     }

@@ -13,6 +13,8 @@ mod error;
 #[cfg(feature = "load")]
 mod kernel;
 #[cfg(feature = "load")]
+mod messages;
+#[cfg(feature = "load")]
 mod object;
 #[cfg(feature = "load")]
 mod ring;

@@ -3,15 +3,11 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
-use libbpf_rs::{
-    ErrorKind, Link, MapCore, MapFlags, MapType, ObjectBuilder, OpenObject, PrintLevel,
-};
-
-use lastbyte_sys::process::{self, CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN};
+use libbpf_rs::{Link, MapCore, MapFlags, MapType, ObjectBuilder, OpenObject};
 
 use crate::error::BpfError;
+use crate::messages::with_messages;
 use crate::ring::Ring;
 
 /// The flag of a `struct_ops` map that is tied to a link (`BPF_F_LINK`, `bpf.h`).
@@ -20,8 +16,6 @@ const TIED: u32 = 1 << 13;
 const POINTER: usize = size_of::<*const u8>();
 /// How the name of a file ends that keeps a map, and not a link. bpffs takes no dot in a name.
 pub(crate) const MAP: &str = "-map";
-/// So many lines of what the verifier says are kept: its last words name the instruction and the reason.
-const LAST_WORDS: usize = 12;
 
 /// An object that is not loaded yet: its constants can be set.
 pub struct Object {
@@ -36,7 +30,7 @@ impl Object {
     /// # Errors
     /// [`BpfError::Refused`]: it is none.
     pub fn open(name: &str, image: &[u8]) -> Result<Self, BpfError> {
-        let open = hearing("read", name, || ObjectBuilder::default().open_memory(image))?;
+        let open = with_messages("read", name, || ObjectBuilder::default().open_memory(image))?;
         Ok(Self { name: name.to_owned(), open, is_tied: true })
     }
 
@@ -75,7 +69,7 @@ impl Object {
         let all = self.open.maps_mut().filter(|map| map.map_type() == MapType::StructOps);
         for mut map in all {
             let flags = map.map_flags() & !TIED;
-            hearing("untie", &self.name, || map.set_map_flags(flags))?;
+            with_messages("untie", &self.name, || map.set_map_flags(flags))?;
         }
         self.is_tied = false;
         Ok(())
@@ -100,7 +94,7 @@ impl Object {
         let none = || BpfError::NoSuchPart { name: self.name.clone(), part: map.to_owned() };
         let theirs = with.map(map)?;
         let mut ours = self.open.maps_mut().find(|one| one.name() == map).ok_or_else(none)?;
-        hearing("share", map, || ours.reuse_fd(theirs.as_fd()))
+        with_messages("share", map, || ours.reuse_fd(theirs.as_fd()))
     }
 
     /// Has the kernel look through its programs and keep them.
@@ -109,7 +103,7 @@ impl Object {
     /// [`BpfError::NotAllowed`]; [`BpfError::Refused`] with the last words of the verifier.
     pub fn load(self) -> Result<Loaded, BpfError> {
         let Self { name, open, is_tied } = self;
-        let object = hearing("load", &name, || open.load())?;
+        let object = with_messages("load", &name, || open.load())?;
         Ok(Loaded { name, object, is_tied })
     }
 }
@@ -130,7 +124,7 @@ impl Loaded {
         let none = || BpfError::NoSuchPart { name: self.name.clone(), part: struct_ops.to_owned() };
         let mut maps = self.object.maps_mut();
         let mut map = maps.find(|map| map.name() == struct_ops).ok_or_else(none)?;
-        let link = hearing("register", struct_ops, || map.attach_struct_ops())?;
+        let link = with_messages("register", struct_ops, || map.attach_struct_ops())?;
         drop(maps);
         let Self { object, is_tied, .. } = self;
         Ok(Attached { struct_ops: struct_ops.to_owned(), link, is_tied, object })
@@ -144,7 +138,7 @@ impl Loaded {
     /// [`BpfError::NoSuchPart`]; [`BpfError::NotAllowed`]; [`BpfError::Refused`].
     pub fn link(&self, program: &str) -> Result<Linked, BpfError> {
         let found = self.program(program)?;
-        let link = hearing("attach", program, || found.attach())?;
+        let link = with_messages("attach", program, || found.attach())?;
         Ok(Linked { _link: link })
     }
 
@@ -155,7 +149,7 @@ impl Loaded {
     pub fn iterate(&self, program: &str, map: &str) -> Result<Iterated, BpfError> {
         let found = self.program(program)?;
         let over = self.map(map)?;
-        let link = hearing("attach", program, || found.attach_iter(over.as_fd()))?;
+        let link = with_messages("attach", program, || found.attach_iter(over.as_fd()))?;
         Ok(Iterated { program: program.to_owned(), link })
     }
 
@@ -166,7 +160,7 @@ impl Loaded {
     /// As [`Loaded::link`].
     pub fn iterate_all(&self, program: &str) -> Result<Iterated, BpfError> {
         let found = self.program(program)?;
-        let link = hearing("attach", program, || found.attach())?;
+        let link = with_messages("attach", program, || found.attach())?;
         Ok(Iterated { program: program.to_owned(), link })
     }
 
@@ -184,7 +178,7 @@ impl Loaded {
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`]: it is full.
     pub fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
         let found = self.map(map)?;
-        hearing("write to", map, || found.update(key, value, MapFlags::ANY))
+        with_messages("write to", map, || found.update(key, value, MapFlags::ANY))
     }
 
     /// Reads an entry of a map.
@@ -193,7 +187,7 @@ impl Loaded {
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
     pub fn read(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
         let found = self.map(map)?;
-        hearing("read from", map, || found.lookup(key, MapFlags::ANY))
+        with_messages("read from", map, || found.lookup(key, MapFlags::ANY))
     }
 
     /// Reads an entry that each processor has of its own.
@@ -202,7 +196,7 @@ impl Loaded {
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
     pub fn read_each(&self, map: &str, key: &[u8]) -> Result<Vec<Vec<u8>>, BpfError> {
         let found = self.map(map)?;
-        let values = hearing("read from", map, || found.lookup_percpu(key, MapFlags::ANY))?;
+        let values = with_messages("read from", map, || found.lookup_percpu(key, MapFlags::ANY))?;
         Ok(values.unwrap_or_default())
     }
 
@@ -224,7 +218,7 @@ impl Loaded {
         /// So many at a time.
         const BATCH: u32 = 1024;
         let found = self.map(map)?;
-        let all = hearing("empty", map, || {
+        let all = with_messages("empty", map, || {
             found.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
         })?;
         for (key, value) in all {
@@ -261,13 +255,14 @@ impl Iterated {
     /// # Errors
     /// [`BpfError::Refused`].
     pub fn run(&self) -> Result<(), BpfError> {
-        let mut iterator = hearing("run", &self.program, || libbpf_rs::Iter::new(&self.link))?;
+        let mut iterator =
+            with_messages("run", &self.program, || libbpf_rs::Iter::new(&self.link))?;
         // It writes nothing; to read from it is to run it.
         let failed = |error: io::Error| BpfError::Refused {
             operation: "run",
             name: self.program.clone(),
             error: error.to_string(),
-            said: Vec::new(),
+            messages: Vec::new(),
         };
         io::copy(&mut iterator, &mut io::sink()).map(drop).map_err(failed)
     }
@@ -297,12 +292,12 @@ impl Attached {
         let file = kept_in(folder, &self.struct_ops, self.is_tied);
         let name = file.display().to_string();
         if self.is_tied {
-            hearing("keep", &name, || self.link.pin(&file))?;
+            with_messages("keep", &name, || self.link.pin(&file))?;
             return Ok(file);
         }
         let map = self.object.maps_mut().find(|map| map.name() == self.struct_ops.as_str());
         if let Some(mut map) = map {
-            hearing("keep", &name, || map.pin(&file))?;
+            with_messages("keep", &name, || map.pin(&file))?;
         }
         self.link.disconnect();
         Ok(file)
@@ -317,84 +312,10 @@ pub fn kept_in(folder: &Path, struct_ops: &str, is_tied: bool) -> PathBuf {
 
 /// Empties the one place of a `struct_ops` map that is not tied, which unregisters it.
 pub(crate) fn empty(map: &libbpf_rs::MapHandle, name: &str) -> Result<(), BpfError> {
-    hearing("unregister", name, || map.delete(&0_u32.to_ne_bytes()))
+    with_messages("unregister", name, || map.delete(&0_u32.to_ne_bytes()))
 }
 
 /// Whether a map of these flags is tied to a link.
 pub(crate) fn is_tied(flags: u32) -> bool {
     flags & TIED != 0
-}
-
-// --- what libbpf says ------------------------------------------------------------------------------
-
-/// What libbpf has said since somebody began to listen. It has one ear for the whole process.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
-/// Who listens.
-static LISTENING: Mutex<()> = Mutex::new(());
-
-fn hear(_: PrintLevel, words: String) {
-    if let Ok(mut said) = SAID.lock() {
-        said.extend(words.lines().map(str::to_owned));
-    }
-}
-
-/// Does something, and makes of its failure an error with what was said meanwhile.
-pub(crate) fn hearing<T>(
-    operation: &'static str,
-    name: &str,
-    act: impl FnOnce() -> libbpf_rs::Result<T>,
-) -> Result<T, BpfError> {
-    let listening = LISTENING.lock();
-    libbpf_rs::set_print(Some((PrintLevel::Warn, hear)));
-    let take = || SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
-    take();
-    let outcome = act();
-    let said = take();
-    drop(listening);
-    outcome.map_err(|error| {
-        let name = name.to_owned();
-        match error.kind() {
-            // With a log it was the verifier, which says EACCES too.
-            ErrorKind::PermissionDenied if !said.iter().any(|line| line.contains(LOG)) => {
-                let rights = process::effective_capabilities().unwrap_or_default();
-                BpfError::NotAllowed { operation, name, lacking: lacking(rights), said: last(said) }
-            }
-            ErrorKind::AlreadyExists => BpfError::Exists { operation, name },
-            _ => BpfError::Refused { operation, name, error: error.to_string(), said: last(said) },
-        }
-    })
-}
-
-/// The capabilities of [`BpfError::NotAllowed`] that are not among these.
-fn lacking(rights: u64) -> Vec<&'static str> {
-    // CAP_SYS_ADMIN stands for the first two (capabilities(7)).
-    let needed = [
-        (CAP_BPF | CAP_SYS_ADMIN, "CAP_BPF"),
-        (CAP_PERFMON | CAP_SYS_ADMIN, "CAP_PERFMON"),
-        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
-    ];
-    let lacking = needed.iter().filter(|(any_of, _)| rights & any_of == 0);
-    lacking.map(|(_, name)| *name).collect()
-}
-
-/// What frames the verifier's words.
-const LOG: &str = "PROG LOAD LOG --";
-
-/// The last words, without those that only frame them.
-fn last(said: Vec<String>) -> Vec<String> {
-    let is_frame = |line: &String| line.trim().is_empty() || line.contains(LOG);
-    let mut words: Vec<String> = said.into_iter().filter(|line| !is_frame(line)).collect();
-    words.split_off(words.len().saturating_sub(LAST_WORDS))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn capabilities_that_are_lacking_are_named() {
-        assert!(lacking(CAP_BPF | CAP_PERFMON | CAP_NET_ADMIN).is_empty());
-        assert_eq!(lacking(CAP_SYS_ADMIN), ["CAP_NET_ADMIN"]);
-        assert_eq!(lacking(0), ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"]);
-    }
 }

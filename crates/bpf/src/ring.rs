@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 
 use crate::error::BpfError;
-use crate::object::hearing;
+use crate::messages::with_messages;
 
 /// So many records are taken at once at most, so that what is held is bounded.
 const AT_ONCE: usize = 16_384;
@@ -27,7 +27,7 @@ impl Ring {
             }
             0
         };
-        let ring = hearing("read", name, || {
+        let ring = with_messages("read", name, || {
             let mut builder = RingBufferBuilder::new();
             builder.add(map, take)?;
             builder.build()

@@ -7,7 +7,8 @@ use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter, ProgInfoIter};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use crate::error::BpfError;
-use crate::object::{self, hearing};
+use crate::messages::with_messages;
+use crate::object;
 
 /// A `struct_ops` in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ pub fn programs() -> Vec<String> {
 /// # Errors
 /// [`BpfError::Refused`], [`BpfError::NotAllowed`].
 pub fn unregister(one: &StructOps) -> Result<(), BpfError> {
-    let map = hearing("open", &one.name, || MapHandle::from_map_id(one.map))?;
+    let map = with_messages("open", &one.name, || MapHandle::from_map_id(one.map))?;
     object::empty(&map, &one.name)
 }
 
@@ -91,7 +92,7 @@ pub fn unload_kept(file: &Path) -> Result<(), BpfError> {
     // A map that is not tied stays registered without its file.
     if file.to_string_lossy().ends_with(object::MAP) {
         let name = file.display().to_string();
-        let map = hearing("open", &name, || MapHandle::from_pinned_path(file))?;
+        let map = with_messages("open", &name, || MapHandle::from_pinned_path(file))?;
         if is_in_use(&map) {
             object::empty(&map, &name)?;
         }

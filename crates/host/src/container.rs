@@ -53,6 +53,15 @@ impl Container {
     }
 }
 
+impl Proc {
+    /// The container that a process is in.
+    #[must_use]
+    pub fn container(&self, pid: u32) -> Option<Container> {
+        let cgroup = read(&self.of(pid).join("cgroup"), 1 << 16).ok()?;
+        Container::of(&String::from_utf8_lossy(&cgroup), self.root())
+    }
+}
+
 /// Of one step of the path, with the step before it.
 fn of_step(outside: &str, step: &str, root: &Path) -> Option<Container> {
     by_long_id(step).or_else(|| by_manager(outside, step)).or_else(|| by_state(outside, step, root))

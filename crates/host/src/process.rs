@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use lastbyte_sys::process;
 use serde::Serialize;
 
-use crate::container::Container;
-
 /// `/proc`, or the same file system mounted elsewhere, such as the host's that a container sees.
 #[derive(Clone, Debug)]
 pub struct Proc {
@@ -208,13 +206,6 @@ impl Proc {
         arguments.map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
     }
 
-    /// The container that a process is in.
-    #[must_use]
-    pub fn container(&self, pid: u32) -> Option<Container> {
-        let cgroup = read(&self.of(pid).join("cgroup"), 1 << 16).ok()?;
-        Container::of(&String::from_utf8_lossy(&cgroup), self.root())
-    }
-
     /// The inode number of a thread's network namespace.
     ///
     /// # Errors
@@ -332,7 +323,7 @@ impl Proc {
         Some(String::from_utf8_lossy(&status).into_owned())
     }
 
-    fn of(&self, pid: u32) -> PathBuf {
+    pub(crate) fn of(&self, pid: u32) -> PathBuf {
         self.path.join(pid.to_string())
     }
 

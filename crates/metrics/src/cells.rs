@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::declare::Declared;
-use crate::read::{Answer, Functions, lock};
+use crate::function::{Answer, Functions, lock};
 use crate::slot::{self, SHARED};
 
 /// The cells of one struct of statistics, a set for each slot that has counted here.
@@ -63,8 +63,8 @@ impl Cells {
         // From the last: what a gauge lost is read before what it gained.
         let mut sums: Vec<u64> = cells.clone().rev().map(|at| self.sum(at)).collect();
         sums.reverse();
-        let mut said = functions.iter().filter(|function| function.at == cells.start);
-        let has_answers = said.try_fold(false, |found, function| match function.answer() {
+        let mut answers = functions.iter().filter(|function| function.at == cells.start);
+        let has_answers = answers.try_fold(false, |found, function| match function.answer() {
             Answer::NotAsked => Some(found),
             Answer::Unknown => None,
             Answer::Known(value) => {

@@ -6,9 +6,10 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::cells::{Cells, Places, Seen};
-use crate::declare::{Declared, Kind, Origin, Statistics, check_word};
-use crate::read::{Function, lock};
+use crate::declare::{Declared, Kind, Origin, check_word};
+use crate::function::{Function, lock};
 use crate::snapshot::{Point, Reading, Snapshot};
+use crate::statistics::Statistics;
 
 /// The same statistics for several members, such as the routes of a gate, told apart by one label.
 ///

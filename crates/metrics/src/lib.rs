@@ -98,17 +98,20 @@ mod cells;
 mod count;
 mod declare;
 mod family;
+mod function;
 mod open_metrics;
 mod read;
 mod slot;
 mod snapshot;
+mod statistics;
 
 pub use count::{Counter, Gauge, Held, Histogram, Observed};
-pub use declare::{Bounds, Declared, Kind, Origin, Statistics, Unit};
+pub use declare::{Bounds, Declared, Kind, Origin, Unit};
 pub use family::Family;
 pub use open_metrics::CONTENT_TYPE;
 pub use read::{ReadCounter, ReadGauge, Source};
 pub use snapshot::{Distribution, Point, Reading, Snapshot, Value};
+pub use statistics::Statistics;
 
 /// What [`statistics!`] writes code with; no other code needs it.
 #[doc(hidden)]

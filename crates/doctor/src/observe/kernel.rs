@@ -370,7 +370,7 @@ fn lack((name, _, what): &Program, why: &str) -> String {
 fn refusal(error: BpfError) -> String {
     let is_word = |line: &&String| !line.starts_with("libbpf:") && !line.starts_with("processed ");
     let word = match &error {
-        BpfError::Refused { said, .. } => said.iter().rev().find(is_word).cloned(),
+        BpfError::Refused { messages, .. } => messages.iter().rev().find(is_word).cloned(),
         _ => None,
     };
     let text = sentence(error);
@@ -385,22 +385,22 @@ fn made_up_refusal(roots: &Roots, tried: &[Program]) -> Option<BpfError> {
     let is_tried = |refused: &&(&str, i32)| tried.iter().any(|(name, ..)| *name == refused.0);
     let (name, errno) = roots.refused.iter().find(is_tried)?;
     let error = std::io::Error::from_raw_os_error(*errno);
-    let said = vec![format!("libbpf: prog '{name}': BPF program load failed: {error}")];
+    let messages = vec![format!("libbpf: prog '{name}': BPF program load failed: {error}")];
     let (operation, name) = ("load", "lb_sockets".to_owned());
     Some(if error.kind() == std::io::ErrorKind::PermissionDenied {
-        BpfError::NotAllowed { operation, name, lacking: Vec::new(), said }
+        BpfError::NotAllowed { operation, name, lacking: Vec::new(), messages }
     } else {
-        BpfError::Refused { operation, name, error: error.to_string(), said }
+        BpfError::Refused { operation, name, error: error.to_string(), messages }
     })
 }
 
 /// Whether an error is about a program: the loader names it as `prog 'NAME'`.
 fn is_about(error: &BpfError, program: &str) -> bool {
-    let (BpfError::Refused { said, .. } | BpfError::NotAllowed { said, .. }) = error else {
+    let (BpfError::Refused { messages, .. } | BpfError::NotAllowed { messages, .. }) = error else {
         return false;
     };
     let name = format!("prog '{program}'");
-    said.iter().any(|line| line.contains(&name))
+    messages.iter().any(|line| line.contains(&name))
 }
 
 /// Loads the programs that count calls, and attaches them if calls are traced all the time.
