@@ -1,4 +1,4 @@
-//! An object, from its image to what is attached.
+//! A BPF object, from its image to its attached programs.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,12 +12,12 @@ use crate::ring::Ring;
 
 /// The flag of a `struct_ops` map that is tied to a link (`BPF_F_LINK`, `bpf.h`).
 const TIED: u32 = 1 << 13;
-/// The bytes of a pointer to a program.
+/// The size of a pointer to a program, bytes.
 const POINTER: usize = size_of::<*const u8>();
-/// How the name of a file ends that keeps a map, and not a link. bpffs takes no dot in a name.
+/// The suffix of a file that pins a map, not a link. bpffs allows no dot in a name.
 pub(crate) const MAP: &str = "-map";
 
-/// An object that is not loaded yet: its constants can be set.
+/// An object before it is loaded: its constants can be set.
 pub struct Object {
     name: String,
     open: OpenObject,
@@ -34,8 +34,8 @@ impl Object {
         Ok(Self { name: name.to_owned(), open, is_tied: true })
     }
 
-    /// Writes the constants of a section, such as `.rodata.given`. The value has the length of the
-    /// section or is shorter; the rest stays as it was compiled.
+    /// Writes the constants of a section, such as `.rodata.given`. If the value is shorter than the
+    /// section, the rest stays as compiled.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]: the object has no such section, or a smaller one.
@@ -47,8 +47,8 @@ impl Object {
         Ok(())
     }
 
-    /// Takes the first function out of a `struct_ops`, for a kernel that has no member of its name: all
-    /// others would be refused with it.
+    /// Removes the first function from a `struct_ops`, for a kernel without a member of its name:
+    /// the kernel would refuse the whole `struct_ops`.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]: the object has no such `struct_ops`.
@@ -60,8 +60,7 @@ impl Object {
         Ok(())
     }
 
-    /// Makes its `struct_ops` such as a kernel before 6.4 has them: registered until somebody
-    /// unregisters them.
+    /// Makes its `struct_ops` as before Linux 6.4: registered until a process unregisters them.
     ///
     /// # Errors
     /// [`BpfError::Refused`].
@@ -75,7 +74,7 @@ impl Object {
         Ok(())
     }
 
-    /// Leaves a program out, which this kernel would refuse and all others with it.
+    /// Leaves out a program that this kernel would refuse, together with all others.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]: the object has no such program.
@@ -86,10 +85,11 @@ impl Object {
         Ok(())
     }
 
-    /// Takes a map of another object for the one of the same name.
+    /// Uses a map of another object in place of the one with the same name.
     ///
     /// # Errors
-    /// [`BpfError::NoSuchPart`]: one of both has no such map; [`BpfError::Refused`]: they are not alike.
+    /// [`BpfError::NoSuchPart`]: one of the two has no such map; [`BpfError::Refused`]: they
+    /// differ.
     pub fn share(&mut self, map: &str, with: &Loaded) -> Result<(), BpfError> {
         let none = || BpfError::NoSuchPart { name: self.name.clone(), part: map.to_owned() };
         let theirs = with.map(map)?;
@@ -97,10 +97,10 @@ impl Object {
         with_messages("share", map, || ours.reuse_fd(theirs.as_fd()))
     }
 
-    /// Has the kernel look through its programs and keep them.
+    /// Loads the object: the kernel verifies its programs.
     ///
     /// # Errors
-    /// [`BpfError::NotAllowed`]; [`BpfError::Refused`] with the last words of the verifier.
+    /// [`BpfError::NotAllowed`]; [`BpfError::Refused`] with the end of the verifier's log.
     pub fn load(self) -> Result<Loaded, BpfError> {
         let Self { name, open, is_tied } = self;
         let object = with_messages("load", &name, || open.load())?;
@@ -108,7 +108,7 @@ impl Object {
     }
 }
 
-/// An object in the kernel. Dropped, it goes, but for what is attached or in use.
+/// A loaded object. Dropping it unloads it, except for parts that are attached or in use.
 pub struct Loaded {
     name: String,
     object: libbpf_rs::Object,
@@ -116,10 +116,10 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Registers the `struct_ops` of that name.
+    /// Registers the `struct_ops` with that name.
     ///
     /// # Errors
-    /// [`BpfError::Exists`]: what it would be called is taken; [`BpfError::Refused`].
+    /// [`BpfError::Exists`]: its name is in use; [`BpfError::Refused`].
     pub fn attach(mut self, struct_ops: &str) -> Result<Attached, BpfError> {
         let none = || BpfError::NoSuchPart { name: self.name.clone(), part: struct_ops.to_owned() };
         let mut maps = self.object.maps_mut();
@@ -132,7 +132,7 @@ impl Loaded {
 }
 
 impl Loaded {
-    /// Attaches a program to what its section names. Dropped, the link takes it off again.
+    /// Attaches a program to what its section names. Dropping the link detaches it.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]; [`BpfError::NotAllowed`]; [`BpfError::Refused`].
@@ -142,7 +142,7 @@ impl Loaded {
         Ok(Linked { _link: link })
     }
 
-    /// Makes an iterator over what is in a map, of a program that is one.
+    /// Attaches an iterator program to the entries of a map.
     ///
     /// # Errors
     /// As [`Loaded::link`].
@@ -153,8 +153,8 @@ impl Loaded {
         Ok(Iterated { program: program.to_owned(), link })
     }
 
-    /// Makes an iterator of a program whose section says over what it goes, such as `iter/tcp`: the
-    /// sockets of the network namespace in which it is run.
+    /// Attaches an iterator program whose section names its target, such as `iter/tcp`: the sockets
+    /// of the network namespace in which it is run.
     ///
     /// # Errors
     /// As [`Loaded::link`].
@@ -164,7 +164,7 @@ impl Loaded {
         Ok(Iterated { program: program.to_owned(), link })
     }
 
-    /// Takes what programs write to a ring buffer; records of this length, bytes.
+    /// Reads what programs write to a ring buffer; `length` is that of a record, bytes.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
@@ -190,7 +190,7 @@ impl Loaded {
         with_messages("read from", map, || found.lookup(key, MapFlags::ANY))
     }
 
-    /// Reads an entry that each processor has of its own.
+    /// Reads an entry that each processor has separately.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
@@ -200,22 +200,22 @@ impl Loaded {
         Ok(values.unwrap_or_default())
     }
 
-    /// Takes an entry out of a map; one that is not there is well.
+    /// Removes an entry from a map; a missing one is no error.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`].
     pub fn remove(&self, map: &str, key: &[u8]) -> Result<(), BpfError> {
-        // It has no other reason to fail.
+        // There is no other reason to fail.
         let _ = self.map(map)?.delete(key);
         Ok(())
     }
 
-    /// Takes all entries out of a map.
+    /// Reads and removes all entries of a map.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
     pub fn empty(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BpfError> {
-        /// So many at a time.
+        /// Entries at a time.
         const BATCH: u32 = 1024;
         let found = self.map(map)?;
         let all = with_messages("empty", map, || {
@@ -238,26 +238,26 @@ impl Loaded {
     }
 }
 
-/// An attached program. Dropped, it is taken off.
+/// An attached program. Dropping it detaches it.
 pub struct Linked {
     _link: Link,
 }
 
-/// A program that is run once for each of what it goes over, when asked.
+/// An iterator program: each run calls it once for each entry or socket.
 pub struct Iterated {
     program: String,
     link: Link,
 }
 
 impl Iterated {
-    /// Runs it over all of them.
+    /// Runs it for all of them.
     ///
     /// # Errors
     /// [`BpfError::Refused`].
     pub fn run(&self) -> Result<(), BpfError> {
         let mut iterator =
             with_messages("run", &self.program, || libbpf_rs::Iter::new(&self.link))?;
-        // It writes nothing; to read from it is to run it.
+        // It writes nothing; reading from it runs it.
         let failed = |error: io::Error| BpfError::Refused {
             operation: "run",
             name: self.program.clone(),
@@ -268,7 +268,8 @@ impl Iterated {
     }
 }
 
-/// A registered `struct_ops`. Dropped, it is unregistered; what uses it keeps it until it is done.
+/// A registered `struct_ops`. Dropping it unregisters it; connections that use it keep it until
+/// they end.
 pub struct Attached {
     struct_ops: String,
     link: Link,
@@ -283,8 +284,8 @@ impl Attached {
         self.is_tied
     }
 
-    /// Keeps it beyond this process, by a file in a folder of bpffs: `NAME`, or `NAME-map` where it is
-    /// not tied.
+    /// Pins it beyond this process, by a file in a directory of bpffs: `NAME`, or `NAME-map` if it
+    /// is not tied.
     ///
     /// # Errors
     /// [`BpfError::Exists`]: there is such a file; [`BpfError::Refused`].
@@ -304,13 +305,13 @@ impl Attached {
     }
 }
 
-/// The file that keeps a `struct_ops`.
+/// The file that pins a `struct_ops`.
 #[must_use]
 pub fn kept_in(folder: &Path, struct_ops: &str, is_tied: bool) -> PathBuf {
     folder.join(if is_tied { struct_ops.to_owned() } else { format!("{struct_ops}{MAP}") })
 }
 
-/// Empties the one place of a `struct_ops` map that is not tied, which unregisters it.
+/// Deletes the only entry of a `struct_ops` map that is not tied, which unregisters it.
 pub(crate) fn empty(map: &libbpf_rs::MapHandle, name: &str) -> Result<(), BpfError> {
     with_messages("unregister", name, || map.delete(&0_u32.to_ne_bytes()))
 }

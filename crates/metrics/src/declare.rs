@@ -45,13 +45,13 @@ impl Declared {
         self.name
     }
 
-    /// What it says, in words: the documentation of the field, its lines joined.
+    /// Its description: the documentation of the field, its lines joined.
     #[must_use]
     pub const fn description(&self) -> &'static str {
         self.description
     }
 
-    /// The unit that the name ends in; none for what is counted in pieces.
+    /// The unit that the name ends in; none for a plain number.
     #[must_use]
     pub const fn unit(&self) -> Option<Unit> {
         self.unit
@@ -187,7 +187,7 @@ impl Unit {
     }
 }
 
-/// Refuses what OpenMetrics 1.0 refuses, or would read as something else ("Suffixes").
+/// Refuses names that OpenMetrics 1.0 refuses or gives another meaning ("Suffixes").
 const fn check_name(name: &str) {
     check_word(name);
     let mut at = 0;

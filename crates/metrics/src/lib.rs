@@ -71,9 +71,9 @@
 //!
 //! # Names
 //!
-//! A statistic has one name: that of its field. It is what code counts with, what is asked for, and
-//! what OpenMetrics shows behind the program's prefix. A name that ends in `_bytes` or `_seconds` has
-//! that unit; the standard wants units there, and the base unit alone.
+//! A statistic has one name: that of its field. Code counts with it, readers ask for it, and
+//! OpenMetrics shows it behind the program's prefix. A name that ends in `_bytes` or `_seconds` has
+//! that unit; the standard requires the unit there, and only base units.
 //!
 //! # What counting costs
 //!
