@@ -163,8 +163,8 @@ impl Tier {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Procfs => "by tables of sockets and /proc",
-            Self::Tracefs => "by the kernel's trace points (tracefs)",
+            Self::Procfs => "by socket tables and /proc",
+            Self::Tracefs => "by the kernel's tracepoints (tracefs)",
             Self::Bpf => "from within the kernel (eBPF)",
         }
     }

@@ -426,8 +426,8 @@ fn visible(pid: u32, roots: &Roots) -> Result<(), ObserveError> {
     match roots.proc().sockets(pid, &mut |_, _| ()) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             Err(ObserveError::Unavailable(format!(
-                "which sockets process {pid} holds is not shown to this user: that needs its own user, or \
-                 root (CAP_SYS_PTRACE)"
+                "this user may not see which sockets process {pid} holds: that needs its own user, \
+                 or root (CAP_SYS_PTRACE)"
             )))
         }
         _ => Ok(()),

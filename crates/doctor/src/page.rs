@@ -68,7 +68,7 @@ fn head(summary: &Summary) -> Markup {
             }
             @if let Some(looks) = summary.looks {
                 p.meta {
-                    (count(looks)) " looks at tables of sockets."
+                    (count(looks)) " scans of the socket tables."
                     @if let Some(unseen) = summary.unseen_connections {
                         " At most " (count(unseen)) " ends of connections came and went between two of them."
                     }
@@ -76,7 +76,7 @@ fn head(summary: &Summary) -> Markup {
             }
             @if !summary.sees_each_loss { p.warn { "A loss could have been missed from there." } }
             @if summary.dropped > 0 {
-                p.warn { (summary.dropped) " events came faster than they could be taken: something may be missing." }
+                p.warn { (summary.dropped) " events came too fast and were dropped: something may be missing." }
             }
         }
     }

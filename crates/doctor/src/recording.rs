@@ -44,7 +44,7 @@ pub enum RecordingError {
         error: io::Error,
     },
     /// The file is truncated: its writer was killed, or it was not copied completely.
-    #[error("line {line}: the recording stops here, without its end")]
+    #[error("line {line}: the recording is truncated here")]
     Cut {
         /// The line that is missing, from 1.
         line: u64,

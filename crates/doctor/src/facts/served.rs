@@ -455,8 +455,8 @@ mod tests {
         };
         assert_eq!(
             whole.sentence(),
-            "accepted at least 1,234 connections; processor time for each at most 0.1 ms, for each of \
-             2,468 exchanges 0.060 ms; calls for each 12: epoll_wait 9.8, read 2.0"
+            "accepted at least 1,234 connections; processor time for each at most 0.1 ms, for each \
+             of 2,468 exchanges 0.060 ms; calls for each 12: epoll_wait 9.8, read 2.0"
         );
         let bare = Served {
             connections: 1,

@@ -352,7 +352,7 @@ fn known_to(kernel: &Kernel, given: &Given) -> (Vec<Program>, Vec<(Program, Stri
         if kernel.arguments_at(program.1).is_none() {
             left.push((*program, format!("this kernel has no tracepoint {}", program.1)));
         } else if program.1 == UNIX_TRACEPOINT && !given.recognises_closes() {
-            let why = "this kernel does not say which packets are thrown away by a close";
+            let why = "this kernel does not report which packets a close discards";
             left.push((*program, why.to_owned()));
         } else {
             there.push(*program);
@@ -466,8 +466,8 @@ impl Given {
 
     /// What this kernel does not report about resets, if anything.
     fn lack(&self) -> Option<String> {
-        let why = "the kernel tells of no reset its reason (Linux 6.10 does): what came after a close is \
-                   known by the closed end's numbers and by how many resets answered it";
+        let why = "the kernel reports no reason for resets (Linux 6.10 does): data after a close \
+                   is recognised by the closed end's counts and by how many resets answered it";
         (!self.reset_has_reason).then(|| why.to_owned())
     }
 

@@ -110,7 +110,7 @@ impl Networks {
                 continue;
             }
             if self.open.len() + self.from_outside.len() >= MAX_OPEN {
-                let why = format!("more than {MAX_OPEN} network namespaces are not looked into");
+                let why = format!("more than {MAX_OPEN} network namespaces are not observed");
                 self.refused.insert(*inode, why);
                 continue;
             }
@@ -141,11 +141,11 @@ impl Networks {
             Some(Ok(counter_files)) => {
                 self.note_opened(inode, named, false);
                 self.from_outside.insert(inode, self.since_start(counter_files));
-                "of it only the counters are read"
+                "only its counters are read"
             }
             // That process has ended meanwhile: the next scan may find another one.
             Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => return,
-            _ => "nothing of it is seen",
+            _ => "nothing in it is seen",
         };
         let why = format!("entering network namespace {inode} failed: {error}; {left}");
         self.refused.insert(inode, why);

@@ -364,15 +364,14 @@ impl Tables {
         let mut blind: Vec<String> = self.networks.refused.values().cloned().collect();
         if self.reports.ends && self.networks.miss_ends() {
             blind.push(
-                "connections that live for less than a tenth of a second are not seen: being told of \
-                 the end of sockets needs CAP_NET_ADMIN"
+                "connections that live for less than a tenth of a second are not seen: reports of \
+                 ended sockets need CAP_NET_ADMIN"
                     .to_owned(),
             );
         }
         if !self.hidden.is_empty() {
             blind.push(
-                "which sockets the processes of other users hold is not known: CAP_SYS_PTRACE is \
-                 lacking"
+                "the sockets of other users' processes are not known: CAP_SYS_PTRACE is missing"
                     .to_owned(),
             );
         }

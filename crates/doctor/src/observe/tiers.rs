@@ -52,8 +52,8 @@ fn whole_machine(roots: &Roots) -> Result<(), String> {
     const FIRST: &str = "pid:[4026531836]";
     match fs::read_link(roots.proc.join("self/ns/pid")) {
         Ok(namespace) if namespace.as_os_str() != FIRST => Err(
-            "this is a PID namespace of its own, and the kernel's events have other numbers for the \
-             processes in it; run it outside of the container"
+            "this is a PID namespace of its own, and the kernel's events have other numbers for \
+             the processes in it; run it outside of the container"
                 .to_owned(),
         ),
         _ => Ok(()),
@@ -123,12 +123,12 @@ fn adds(tier: Tier) -> &'static str {
     match tier {
         Tier::Procfs => "states and queues of sockets, ten times a second",
         Tier::Tracefs => {
-            "each reset with its reason and whose call it was, each change of state and retransmission, \
-             processes and connections that live for milliseconds"
+            "each reset with its reason and the process that caused it, each change of state and \
+             retransmission, processes and connections that live for milliseconds"
         }
         Tier::Bpf => {
-            "the bytes unread and unacked at the moment of each close, who closed, and what programs do \
-             with their sockets call by call"
+            "the bytes unread and unacked at the moment of each close, which process closed, and \
+             what programs do with their sockets call by call"
         }
     }
 }

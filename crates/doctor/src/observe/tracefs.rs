@@ -117,14 +117,17 @@ impl Trace {
         let proc = roots.proc();
         let tracing = TracingDirectory::find(roots)?;
         let refused = |error: std::io::Error| {
-            format!("making a tracefs instance needs root, or its rights to that folder: {error}")
+            format!(
+                "making a tracefs instance needs root, or write permission for that directory: \
+                     {error}"
+            )
         };
         let main = Instance::make(&tracing, &proc, "").map_err(refused)?;
         for (event, is_needed) in EVENTS {
             if let Err(error) = main.turn(event, true)
                 && is_needed
             {
-                return Err(format!("this kernel's trace point {event} cannot be used: {error}"));
+                return Err(format!("this kernel's tracepoint {event} cannot be used: {error}"));
             }
         }
         // Since Linux 6.14 the close of a socket is a drop reason of its own.

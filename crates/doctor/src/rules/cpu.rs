@@ -90,21 +90,21 @@ impl Cpu {
             let how = hang_up(ready.ready);
             (
                 format!(
-                    "{call} came back at once {rate} times a second for {long} because {on} {how}, and \
-                     the program did nothing about it"
+                    "{call} returned at once {rate} times a second for {long} because {on} {how}, \
+                     and the program did nothing about it"
                 ),
-                "Close the descriptor, or take it out of the set that is waited for, once it is hung \
-                 up or at its end."
+                "Close the descriptor, or remove it from the set that is waited for, once it is \
+                 hung up or at its end."
                     .to_owned(),
             )
         } else {
             (
                 format!(
-                    "{call} came back at once {rate} times a second for {long} because {on} can be \
+                    "{call} returned at once {rate} times a second for {long} because {on} can be \
                      written to, and the program wrote nothing after it: all of its sockets moved \
                      {moved} bytes in that time"
                 ),
-                "Wait for room to write (EPOLLOUT, POLLOUT) only while there is something to write."
+                "Wait for writability (EPOLLOUT, POLLOUT) only while there is something to write."
                     .to_owned(),
             )
         };
@@ -139,8 +139,8 @@ impl Cpu {
             text::time(spell.over_ns),
             descriptor(calls.fd),
         );
-        let fix = "Ask once a round trip, or shut down writing and wait for the end of the peer: its \
-                   answer wakes the program.";
+        let fix = "Ask once a round trip, or shut down writing and wait for the end of the peer: \
+                   its answer wakes the program.";
         let subject = Subject { pid: calls.pid, socket: calls.socket };
         let evidence = spell.evidence("calls");
         Some(now.finding(302, subject, (sentence, fix.to_owned()), evidence))
@@ -158,13 +158,13 @@ impl Cpu {
             return None;
         }
         let sentence = format!(
-            "{} was given descriptors up to {}, and an fd_set of the C library has room for those \
-             below 1024: FD_SET with a higher one writes beside it",
+            "{} was given descriptors up to {}, and an fd_set of the C library holds those below \
+             1024: FD_SET with a higher one writes outside it",
             calls.call,
             text::count(calls.highest - 1),
         );
-        let fix = "Use poll or epoll, which know no such limit; it is harmless only if the program \
-                   makes room for its sets itself.";
+        let fix = "Use poll or epoll, which have no such limit; it is harmless only if the program \
+                   allocates larger sets itself.";
         let evidence = figures::evidence([
             ("highest_descriptor", (calls.highest - 1).into()),
             ("room_descriptors", ROOM.into()),
@@ -191,8 +191,8 @@ impl Cpu {
             ("ENFILE", "the machine's limit of open files")
         };
         let sentence = format!(
-            "{} failed with {errno} {} times a second for {}: the program has reached {limit}, and the \
-             connection that waits makes it ready again at once",
+            "{} failed with {errno} {} times a second for {}: the program has reached {limit}, and \
+             the waiting connection makes the listening socket ready again at once",
             calls.call,
             figures::rounded(spell.rate()),
             text::time(spell.over_ns),
@@ -215,14 +215,14 @@ impl Cpu {
         let spell =
             self.follow(now, what, Round { count, over_ns: calls.over_ns, least: OFTEN })?;
         let sentence = format!(
-            "{} of {} returned 0, which says that the peer has ended, {} times a second for {}, and \
-             the program read on",
+            "{} of {} returned 0, which means the end of the peer's stream, {} times a second for \
+             {}, and the program read on",
             calls.call,
             descriptor(calls.fd),
             figures::rounded(spell.rate()),
             text::time(spell.over_ns),
         );
-        let fix = "Take a read of 0 bytes for the end: close the descriptor, or take it out of the \
+        let fix = "Take a read of 0 bytes for the end: close the descriptor, or remove it from the \
                    set that is waited for.";
         let mut evidence = spell.evidence("calls");
         evidence.insert("call".to_owned(), calls.call.as_str().into());
@@ -246,15 +246,14 @@ impl Cpu {
         let round = Round { count, over_ns: io.over_ns, least: OFTEN_RETRIED };
         let spell = self.follow(now, what, round)?;
         let sentence = format!(
-            "the program tried {} times a second for {} to read or write where there was nothing to \
-             read or no room (errno {EAGAIN}, EAGAIN), and all of its sockets moved {} bytes in that \
-             time",
+            "the program tried {} times a second for {} to read or write where there was nothing \
+             to read or no free buffer (errno {EAGAIN}, EAGAIN), and all of its sockets moved {} \
+             bytes in that time",
             figures::rounded(spell.rate()),
             text::time(spell.over_ns),
             text::count(spell.moved),
         );
-        let fix =
-            "After EAGAIN wait in poll or epoll until the kernel says that it is worth trying.";
+        let fix = "After EAGAIN wait in poll or epoll until the kernel reports readiness.";
         let subject = Subject { pid: io.pid, socket: Some(io.socket) };
         let evidence = spell.evidence("failed_calls");
         Some(now.finding(306, subject, (sentence, fix.to_owned()), evidence))
@@ -404,6 +403,6 @@ fn hang_up(ready: u32) -> &'static str {
     } else if ready & POLLERR != 0 {
         "has an error (EPOLLERR)"
     } else {
-        "has met the peer's end (EPOLLRDHUP)"
+        "has received the peer's FIN (EPOLLRDHUP)"
     }
 }

@@ -48,7 +48,8 @@ impl CallSource {
     ) -> Result<Self, String> {
         if kernel.arguments_at("sys_enter").is_none() || kernel.arguments_at("sys_exit").is_none() {
             return Err(
-                "this kernel lets no program see system calls (CONFIG_FTRACE_SYSCALLS)".to_owned()
+                "this kernel does not let BPF programs see system calls (CONFIG_FTRACE_SYSCALLS)"
+                    .to_owned(),
             );
         }
         let mut object = Object::open("lb_calls", image(objects, "calls")?).map_err(sentence)?;

@@ -26,7 +26,7 @@ impl TracingDirectory {
             match path.join("instances").metadata() {
                 Ok(_) => return Ok(Self { path: path.clone(), _own: None }),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    return Err("tracefs is for root alone: CAP_SYS_ADMIN is lacking".to_owned());
+                    return Err("only root may use tracefs: CAP_SYS_ADMIN is missing".to_owned());
                 }
                 Err(_) => {}
             }
@@ -41,7 +41,10 @@ impl TracingDirectory {
         let own = mount::detached_tracefs().map_err(|error| refusal(&error, &places[0]))?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd()));
         fs::metadata(path.join("instances")).map_err(|error| {
-            format!("tracefs is not mounted, and a mount of it for the doctor alone cannot be read: {error}")
+            format!(
+                "tracefs is not mounted, and a mount of it for the doctor alone cannot be \
+                     read: {error}"
+            )
         })?;
         Ok(Self { path, _own: Some(Arc::new(own)) })
     }
@@ -51,8 +54,8 @@ impl TracingDirectory {
 fn refusal(error: &io::Error, place: &Path) -> String {
     let likely = match error.kind() {
         ErrorKind::PermissionDenied => {
-            "root has the right (CAP_SYS_ADMIN), unless a seccomp filter, as of a container, or the \
-             machine's policy refuses it"
+            "root has the privilege (CAP_SYS_ADMIN), unless a seccomp filter, such as a \
+             container's, or the machine's policy refuses it"
                 .to_owned()
         }
         ErrorKind::Unsupported => {
@@ -64,7 +67,8 @@ fn refusal(error: &io::Error, place: &Path) -> String {
         _ => format!("`mount -t tracefs nodev {}` may do it", place.display()),
     };
     format!(
-        "tracefs is not mounted, and mounting it for the doctor alone was refused ({error}): {likely}"
+        "tracefs is not mounted, and mounting it for the doctor alone was refused ({error}): \
+         {likely}"
     )
 }
 

@@ -171,8 +171,9 @@ mod tests {
     #[test]
     fn addresses_in_every_form() {
         let fields = Fields(
-            "family=AF_INET6 protocol=IPPROTO_TCP sport=56869 dport=0 saddr=127.0.0.1 daddr=0.0.0.0 \
-             saddrv6=::ffff:127.0.0.1 daddrv6=:: oldstate=TCP_LISTEN newstate=TCP_CLOSE",
+            "family=AF_INET6 protocol=IPPROTO_TCP sport=56869 dport=0 saddr=127.0.0.1 \
+             daddr=0.0.0.0 saddrv6=::ffff:127.0.0.1 daddrv6=:: oldstate=TCP_LISTEN \
+             newstate=TCP_CLOSE",
         );
         let (local, peer, mapped) = fields.addresses().unwrap();
         assert_eq!(
@@ -183,8 +184,8 @@ mod tests {
         // Of Linux 5.10.
         for (own, expected) in [("::ffff:127.0.0.1", "127.0.0.1:51054"), ("::1", "[::1]:51054")] {
             let text = format!(
-                "sport=51054 dport=37015 saddr=127.0.0.1 daddr=127.0.0.1 saddrv6={own} daddrv6={own} \
-                 sock_cookie=1"
+                "sport=51054 dport=37015 saddr=127.0.0.1 daddr=127.0.0.1 saddrv6={own} \
+                 daddrv6={own} sock_cookie=1"
             );
             let (local, peer, mapped) = Fields(&text).addresses().unwrap();
             assert_eq!(

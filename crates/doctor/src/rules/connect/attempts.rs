@@ -239,7 +239,8 @@ fn slow_family(facts: &Facts, success: Attempt, slow: &[Attempt]) -> Option<Find
     }
     Some(Finding {
         sentence: format!(
-            "{} tried {} over {dead} first, which {}, and lost {} before it connected to {} over {live}.",
+            "{} tried {} over {dead} first, which {}, and lost {} before it connected to {} over \
+             {live}.",
             who(&about),
             first.peer,
             failed_phrase(*first),
@@ -247,8 +248,8 @@ fn slow_family(facts: &Facts, success: Attempt, slow: &[Attempt]) -> Option<Find
             success.peer
         ),
         fix: format!(
-            "Mend {dead} or take its address from the name; a program dials both families at once as RFC \
-             8305 says (`lastbyte::dial::Dialer`, `lastbyte dial`)."
+            "Fix {dead} or remove its address from the name; a program dials both families at once \
+             as RFC 8305 says (`lastbyte::dial::Dialer`, `lastbyte dial`)."
         ),
         evidence: evidence([
             ("cost_ms", milliseconds(cost_ns).into()),
@@ -279,8 +280,9 @@ fn dead_first(facts: &Facts, success: Attempt, dead: &[Attempt]) -> Option<Findi
             failed_phrase(*first),
             time(cost_ns)
         ),
-        fix: "Take the dead addresses from the name, or start what listens there; a program remembers \
-              which address worked, and tries several at once (RFC 8305)."
+        fix: "Remove the dead addresses from the name, or start the program that should listen \
+              there; a program remembers which address worked, and tries several at once (RFC \
+              8305)."
             .to_owned(),
         evidence: evidence([
             ("cost_ms", milliseconds(cost_ns).into()),
@@ -316,8 +318,9 @@ fn syn_lost(facts: &Facts, attempt: Attempt, connected: bool) -> Finding {
     };
     Finding {
         sentence,
-        fix: "Look for what drops the SYN: a full listen queue at the peer (LB404 there), a firewall, a \
-              dead address, a lossy path; give connects a time limit, and try the next address meanwhile."
+        fix: "Look for what drops the SYN: a full listen queue at the peer (LB404 there), a \
+              firewall, a dead address, a lossy path; give connects a time limit, and try the next \
+              address meanwhile."
             .to_owned(),
         evidence: evidence([
             ("connect_ms", milliseconds(attempt.took_ns()).into()),

@@ -72,7 +72,8 @@ impl LocalPorts {
             let to = peer.map(|peer| format!(" to {peer}")).unwrap_or_default();
             let connects = if times == 1 { "A connect" } else { "Connects" };
             let sentence = format!(
-                "{connects} of {}{to} failed, {} in all, as no local port was free for that destination.",
+                "{connects} of {}{to} failed, {} in all, as no local port was free for that \
+                 destination.",
                 who(&about),
                 count(times)
             );
@@ -85,8 +86,9 @@ impl LocalPorts {
                 times: 1,
                 about,
                 sentence,
-                fix: "Keep connections open and use them again; else widen net.ipv4.ip_local_port_range, let \
-                      the peer close first (TIME-WAIT is then at its end), or use more addresses."
+                fix: "Keep connections open and reuse them; else widen \
+                      net.ipv4.ip_local_port_range, let the peer close first (TIME-WAIT is then at \
+                      the peer), or use more addresses."
                     .to_owned(),
                 heal: None,
                 evidence: evidence([("failed_connects", times.into())]),

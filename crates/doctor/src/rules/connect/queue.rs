@@ -103,12 +103,13 @@ fn finding(facts: &Facts, at_ns: u64, id: SocketId, full: Full, overflows: u64) 
     let about: About = facts.about(id, None);
     let local = about.local.map_or_else(|| "?".to_owned(), |local| local.to_string());
     let met = match overflows {
-        0 => "new ones find no room and must try again after 1 s and more".to_owned(),
-        1 => "1 found no room and must try again after 1 s and more".to_owned(),
-        many => format!("{} found no room and must try again after 1 s and more", count(many)),
+        0 => "new ones do not fit and must retry after 1 s or more".to_owned(),
+        1 => "1 did not fit and must retry after 1 s or more".to_owned(),
+        many => format!("{} did not fit and must retry after 1 s or more", count(many)),
     };
     let sentence = format!(
-        "{} does not accept fast enough at {local}: {} connections wait in a queue for {}, and {met}.",
+        "{} does not accept fast enough at {local}: {} connections wait in an accept queue for {}, \
+         and {met}.",
         who(&about),
         count(full.queue.into()),
         count(full.limit.into()),
@@ -122,8 +123,8 @@ fn finding(facts: &Facts, at_ns: u64, id: SocketId, full: Full, overflows: u64) 
         times: 1,
         about,
         sentence,
-        fix: "Accept faster (in a loop until EAGAIN, from more threads), and give `listen` a longer queue, \
-              with net.core.somaxconn at least as long."
+        fix: "Accept faster (in a loop until EAGAIN, from more threads), and give `listen` a \
+              longer queue, with net.core.somaxconn at least as long."
             .to_owned(),
         heal: None,
         evidence: evidence([

@@ -41,8 +41,8 @@ fn lb401_the_first_family_does_not_answer() {
     assert_eq!(of_code(&finding), (401, Class::Connect, false));
     assert_eq!(
         finding.sentence,
-        "client (7) tried [2001:db8::7]:443 over IPv6 first, which could not be reached, known after \
-         3.0 s, and lost 3.0 s before it connected to 198.51.100.7:443 over IPv4."
+        "client (7) tried [2001:db8::7]:443 over IPv6 first, which could not be reached, known \
+         after 3.0 s, and lost 3.0 s before it connected to 198.51.100.7:443 over IPv4."
     );
 }
 
@@ -128,7 +128,7 @@ fn lb404_a_full_listen_queue() {
     let seen = |queue| listening().sample(3, Listen, (queue, 128), true).after(500);
     let finding = seen(129).with(overflows(NETWORK)).finding();
     assert_eq!(of_code(&finding), (404, Class::Connect, false));
-    assert!(finding.sentence.contains("129 connections wait in a queue for 128"), "{finding:?}");
+    assert!(finding.sentence.contains("129 connections wait in an accept queue for 128"), "{finding:?}");
     assert_eq!(seen(128).findings(), []);
     assert_eq!(seen(100).with(overflows(5)).findings(), []);
     // The only one that listens there.

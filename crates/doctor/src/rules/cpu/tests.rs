@@ -94,9 +94,9 @@ fn a_wait_for_room_with_nothing_to_write_is_told_once() {
     assert_eq!(finding.times, 1);
     assert_eq!(
         finding.sentence,
-        "server (7): epoll_wait came back at once 199,900 times a second for 1.0 s because descriptor \
-         5 can be written to, and the program wrote nothing after it: all of its sockets moved 0 bytes \
-         in that time."
+        "server (7): epoll_wait returned at once 199,900 times a second for 1.0 s because \
+         descriptor 5 can be written to, and the program wrote nothing after it: all of its \
+         sockets moved 0 bytes in that time."
     );
     assert_eq!(finding.evidence["descriptor"], Evidence::Count(5));
     assert_eq!(finding.about.socket, Some(SocketId(1)));
@@ -117,7 +117,7 @@ fn a_hang_up_that_nobody_notes_is_told_as_such() {
     let finding = only(&each(20, &ready(20_000, 20_000, POLLIN | POLLOUT | POLLHUP)), 303);
     assert!(finding.sentence.contains("descriptor 5 is hung up (EPOLLHUP)"), "{finding:?}");
     let finding = only(&each(20, &ready(20_000, 20_000, POLLIN | POLLRDHUP)), 303);
-    assert!(finding.sentence.contains("has met the peer's end (EPOLLRDHUP)"), "{finding:?}");
+    assert!(finding.sentence.contains("has received the peer's FIN (EPOLLRDHUP)"), "{finding:?}");
     let read = Calls { zero: 9_000, ..calls("recvfrom", 9_000) };
     let finding = only(&each(20, &What::Calls(read)), 303);
     assert!(finding.sentence.contains("recvfrom of descriptor 5 returned 0"), "{finding:?}");

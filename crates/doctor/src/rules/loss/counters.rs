@@ -246,20 +246,20 @@ fn finding(facts: &Facts, network: u64, left: &Tally) -> Finding {
     };
     let (unseen, fix) = match facts.tier() {
         Tier::Procfs => (
-            "the tables, looked at now and then, do not show whose, or whether bytes were lost",
-            "Run as root for names: with eBPF, or else the kernel's trace points, each close is seen with \
-             its process and its bytes.",
+            "the tables, which are only sampled, do not show which, or whether bytes were lost",
+            "Run as root for names: with eBPF, or else the kernel's tracepoints, each close is \
+             seen with its process and its bytes.",
         ),
         Tier::Tracefs => (
-            "the trace points did not show whose, or whether bytes were lost",
-            "Run where eBPF works for names (--tier bpf says why it does not): each close is seen there \
-             with its process and its bytes.",
+            "the tracepoints did not show which, or whether bytes were lost",
+            "Run where eBPF works for names (--tier bpf says why it does not): each close is seen \
+             there with its process and its bytes.",
         ),
         Tier::Bpf => (
-            "events that were dropped, or programs that the kernel refused, would have shown whose, and \
-             whether bytes were lost",
-            "Watch less at once for names (--pid, --port, --calls never), or see at the beginning which \
-             programs the kernel refused, and why.",
+            "events that were dropped, or programs that the kernel refused, would have shown \
+             which, and whether bytes were lost",
+            "Watch less at once for names (--pid, --port, --calls never), or see at the beginning \
+             which programs the kernel refused, and why.",
         ),
     };
     let mut evidence: BTreeMap<String, Evidence> = [

@@ -146,14 +146,15 @@ fn finding(
     let about = facts.about(id, None);
     let quiet_ns = now_ns.saturating_sub(waiting.quiet_since_ns);
     let sentence = format!(
-        "{} shut down writing to {} and has waited for {} without a byte or an end from the peer, {}.",
+        "{} shut down writing to {} and has waited for {} without a byte or a FIN from the peer, \
+         {}.",
         who(&about),
         known.socket.peer,
         time(quiet_ns),
         if waiting.is_acked {
-            "whose kernel has acked the end"
+            "whose kernel has acked the FIN"
         } else {
-            "which has not acked the end"
+            "which has not acked the FIN"
         }
     );
     let seconds = |ns: u64| (ns / 1_000_000) as f64 / 1_000.0;
@@ -168,9 +169,10 @@ fn finding(
         times: 1,
         about,
         sentence,
-        fix: "The peer, or a relay on the way, must take the end of input for what it is: answer, then \
-              close; and waiting for it needs a time limit."
-            .to_owned(),
+        fix:
+            "The peer, or a relay between, must handle the end of input: respond, then close. The \
+              program that waits needs a time-out."
+                .to_owned(),
         heal: None,
         evidence: [
             ("half_closed_s".to_owned(), seconds(half_closed_ns).into()),

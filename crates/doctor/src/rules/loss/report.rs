@@ -231,18 +231,19 @@ impl ConnectionEnd<'_> {
         }
         match self.cause {
             Cause::Unread => format!(
-                "{who} {} its connection to {peer} with {} unread, so that the kernel sent a reset: \
-                 {ours}{}.",
+                "{who} {} its connection to {peer} with {} unread, so that the kernel sent a \
+                 reset: {ours}{}.",
                 self.closed_phrase(),
                 self.unread_phrase(),
                 self.peers_phrase(peer_lost),
             ),
             Cause::Abort => format!(
-                "{} its connection to {peer}, and a reset was sent in place of the end: {ours}.",
+                "{} its connection to {peer}, and a reset was sent instead of a FIN: {ours}.",
                 self.aborter_phrase(facts, &who)
             ),
             Cause::DataAfterClose => format!(
-                "{who} {} its connection to {peer} while the peer was still sending{path}: {}, and {ours}.",
+                "{who} {} its connection to {peer} while the peer was still sending{path}: {}, and \
+                 {ours}.",
                 self.closed_phrase(),
                 thrown_phrase(peer_lost, self.hints.answered)
             ),
@@ -252,22 +253,19 @@ impl ConnectionEnd<'_> {
                 self.no_answer_phrase()
             ),
             Cause::Memory => format!(
-                "The kernel reset the connection of {who} to {peer}, for want of memory or with too many \
-                 orphans (tcp_mem, tcp_max_orphans): {ours}."
+                "The kernel reset the connection of {who} to {peer}, for want of memory or with \
+                 too many orphans (tcp_mem, tcp_max_orphans): {ours}."
             ),
             Cause::Unknown => format!(
-                "The connection of {who} to {peer} did not end in order, and how it ended was not seen: \
-                 {ours}."
+                "The connection of {who} to {peer} did not end in order, and how it ended was not \
+                 seen: {ours}."
             ),
         }
     }
 
     fn how_it_was_lost(&self) -> &'static str {
         match self.cause {
-            Cause::DataAfterClose => {
-                "data came that nobody could read any more, and was answered with a \
-                                      reset"
-            }
+            Cause::DataAfterClose => "data came after the close, and was answered with a reset",
             Cause::PeerReset => "the peer reset the connection",
             Cause::Memory => "the kernel gave it up for want of memory",
             Cause::Unknown => "it did not end in order",
@@ -281,7 +279,7 @@ impl ConnectionEnd<'_> {
             LostBytes::Exactly(0) => "nothing that it had written was lost".to_owned(),
             LostBytes::Exactly(lost) if harmless => {
                 format!(
-                    "{} that it wrote after the peer's end, a farewell, did not arrive",
+                    "{} that it wrote after the peer's FIN, a closing message, did not arrive",
                     bytes(lost.into())
                 )
             }
@@ -289,7 +287,10 @@ impl ConnectionEnd<'_> {
                 format!("{} that it had written did not arrive", bytes(lost.into()))
             }
             LostBytes::Between(0, most) if harmless => {
-                format!("only {}, as short as a farewell, were on their way", bytes(most.into()))
+                format!(
+                    "only {}, as short as a closing message, were in flight",
+                    bytes(most.into())
+                )
             }
             LostBytes::Between(0, most) => {
                 format!("up to {} that it had written may not have arrived", bytes(most.into()))
@@ -323,8 +324,8 @@ impl ConnectionEnd<'_> {
     fn last_look(&self) -> String {
         let age_ns = Queues::of(self.known).map_or(0, |numbers| numbers.age_ns);
         match age_ns / 1_000_000 {
-            0 => "at the last look".to_owned(),
-            age_ms => format!("at the last look, {age_ms} ms before its end"),
+            0 => "at the last sample".to_owned(),
+            age_ms => format!("at the last sample, {age_ms} ms before its end"),
         }
     }
 
@@ -381,7 +382,7 @@ impl ConnectionEnd<'_> {
             (Some(Code(104)), _) => ", which had closed while bytes were on their way".to_owned(),
             (_, Some((at_ns, _))) => {
                 let before = time(self.hints.since_ns.saturating_sub(at_ns));
-                format!(", whose end had come {before} before")
+                format!(", whose FIN had come {before} before")
             }
             _ => String::new(),
         };
@@ -392,7 +393,7 @@ impl ConnectionEnd<'_> {
         });
         let unread = unread.unwrap_or_default();
         let broken_off = match self.is_broken_off(facts) {
-            true => "; it had connected and asked, and broke off the answer",
+            true => "; it had connected and sent a request, and stopped reading the response",
             false => "",
         };
         format!("The connection of {who} was reset by {peer}{why}: {ours}{unread}{broken_off}.")
@@ -402,7 +403,7 @@ impl ConnectionEnd<'_> {
         let since = self.known.final_counts().map_or(self.hints.since_ns, |last| last.at_ns);
         let open_ns = self.known.closed().map(|(at_ns, _)| since.saturating_sub(*at_ns));
         let why = match self.hints.errno {
-            100 | 101 | 112 | 113 => "as no way led to the peer any more",
+            100 | 101 | 112 | 113 => "as no route led to the peer any more",
             _ => "as the peer did not answer",
         };
         match open_ns {
@@ -414,36 +415,37 @@ impl ConnectionEnd<'_> {
     fn fix(&self) -> &'static str {
         match (self.cause, self.code()) {
             (_, Code(102)) => {
-                "Before exiting shut down writing and wait until all is acked (`lastbyte::finish_fd` does), \
-                 and give a program time to end before it is killed."
+                "Before exiting shut down writing and wait until all is acked \
+                 (`lastbyte::finish_fd` does), and give a program time to end before it is killed."
             }
             (Cause::Unread, _) => {
-                "Shut down writing, read to the peer's end, then close (`lastbyte::finish_fd` does); before a \
-                 program that cannot be changed put `lastbyte gate`."
+                "Shut down writing, read to the peer's end, then close (`lastbyte::finish_fd` \
+                 does); before a program that cannot be changed put `lastbyte gate`."
             }
             (Cause::Abort, _) => {
-                "Do not set SO_LINGER to 0 s on a connection whose bytes matter; close it in order, and \
-                 only when all is acked."
+                "Do not set SO_LINGER to 0 s on a connection whose bytes matter; close it in \
+                 order, and only when all is acked."
             }
             (Cause::DataAfterClose, _) | (Cause::PeerReset, Code(104)) => {
-                "The receiver must read to the sender's end before it closes; the sender must shut down \
-                 writing and wait for the receiver's end or answer before it counts bytes as delivered."
+                "The receiver must read to the sender's end before it closes; the sender must shut \
+                 down writing and wait for the receiver's end or answer before it counts bytes as \
+                 delivered."
             }
             (Cause::PeerReset, _) => {
-                "Look at the peer: it closed with unread input, aborted, or was killed; until that is \
-                 mended count as delivered only what the peer's program has confirmed."
+                "Look at the peer: it closed with unread input, aborted, or was killed; until that \
+                 is fixed, count as delivered only what the peer's program has confirmed."
             }
             (Cause::NoAnswer, _) => {
-                "Look at the path and the peer; a program that must know asks for a confirmation, and \
-                 TCP_USER_TIMEOUT sets for how long is tried."
+                "Look at the path and the peer; a program that must know asks for a confirmation, \
+                 and TCP_USER_TIMEOUT limits how long the kernel retries."
             }
             (Cause::Memory, _) => {
-                "Raise net.ipv4.tcp_max_orphans or net.ipv4.tcp_mem, or have programs wait for their acks \
-                 before they close."
+                "Raise net.ipv4.tcp_max_orphans or net.ipv4.tcp_mem, or have programs wait for \
+                 their acks before they close."
             }
             (Cause::Unknown, _) => {
-                "Run as root for the cause: with eBPF, or else the kernel's trace points, each close is \
-                 seen with its process and its bytes."
+                "Run as root for the cause: with eBPF, or else the kernel's tracepoints, each \
+                 close is seen with its process and its bytes."
             }
         }
     }
@@ -486,12 +488,12 @@ impl ConnectionEnd<'_> {
 /// What happened to bytes of the peer that came after the close.
 fn thrown_phrase(peer_lost: Option<u32>, resets: u64) -> String {
     match peer_lost {
-        Some(0) => "nothing of the peer's was lost".to_owned(),
-        Some(lost) => format!("{} of the peer's were thrown away", bytes(lost.into())),
+        Some(0) => "nothing from the peer was lost".to_owned(),
+        Some(lost) => format!("{} from the peer were discarded", bytes(lost.into())),
         None => {
             let times =
                 if resets == 1 { "once".to_owned() } else { format!("{} times", count(resets)) };
-            format!("what came then was thrown away and answered with a reset, {times}")
+            format!("what came then was discarded and answered with a reset, {times}")
         }
     }
 }
@@ -546,9 +548,9 @@ fn of_exit(facts: &Facts, id: SocketId, exit: &Exit, words: &str) -> Option<Find
             known.socket.peer
         ),
         about,
-        fix:
-            "Before exiting shut down writing and wait until all is acked: `lastbyte::finish_fd` does."
-                .to_owned(),
+        fix: "Before exiting shut down writing and wait until all is acked: `lastbyte::finish_fd` \
+             does."
+            .to_owned(),
         heal: None,
         evidence: evidence.0,
     })

@@ -54,9 +54,9 @@ fn lb101_says_at_most_where_the_peer_is_elsewhere() {
     assert_eq!(word(&finding, "reset_reason"), "TCP_ABORT_ON_CLOSE".into());
     assert_eq!(
         finding.sentence,
-        "sender (7) closed its connection to 198.51.100.7:80 with 5 bytes of input unread, so that the \
-         kernel sent a reset: of what it had written 40,000 to 80,000 bytes did not arrive; the peer \
-         takes what was unread for delivered."
+        "sender (7) closed its connection to 198.51.100.7:80 with 5 bytes of input unread, so that \
+         the kernel sent a reset: of what it had written 40,000 to 80,000 bytes did not arrive; \
+         the peer takes what was unread for delivered."
     );
 }
 
@@ -160,8 +160,8 @@ fn lb102_follows_an_exit_to_the_last_ack() {
     assert_eq!(of_code(&finding), (102, Class::Note, true, Some(0)));
     assert_eq!(
         finding.sentence,
-        "sender (7) ended (signal 9) with 4,000 bytes to 198.51.100.7:80 not yet acked; all were acked \
-         250 ms later."
+        "sender (7) ended (signal 9) with 4,000 bytes to 198.51.100.7:80 not yet acked; all were \
+         acked 250 ms later."
     );
 
     let left = counts(0, [9_001, 9_001, 6_000, 50, 50]);
@@ -264,7 +264,7 @@ fn lb104_is_exact_for_whichever_end_is_asked_about() {
     assert_eq!(
         tail_loss(Scope::Process(9)).finding().sentence,
         "receiver (9) closed its connection to 192.0.2.1:40000 while the peer was still sending: \
-         2,575,440 bytes of the peer's were thrown away, and nothing that it had written was lost."
+         2,575,440 bytes from the peer were discarded, and nothing that it had written was lost."
     );
 }
 
@@ -294,7 +294,7 @@ fn lb104_is_a_note_for_who_asked_and_does_not_want_the_rest_of_a_short_answer() 
     assert_eq!(reported(101, 100_000), (104, Class::Loss, false, Some(100_000)));
     assert_eq!(reported(2, 335), (104, Class::Loss, false, Some(335)));
     let sentence = left_answer(101, 335).finding().sentence;
-    assert!(sentence.contains("335 bytes of the peer's were thrown away"), "{sentence}");
+    assert!(sentence.contains("335 bytes from the peer were discarded"), "{sentence}");
 }
 
 #[test]
@@ -444,9 +444,10 @@ fn lb105_is_a_note_where_the_client_broke_off_what_it_had_asked_for() {
     assert_eq!(of_code(&finding), (105, Class::Note, false, Some(2_000)));
     assert_eq!(
         finding.sentence,
-        "The connection of sender (7) was reset by receiver (9) at 198.51.100.7:80, which closed with \
-         unread input: 2,000 bytes that it had written did not arrive, and 2,000 bytes that had arrived \
-         were never read; it had connected and asked, and broke off the answer."
+        "The connection of sender (7) was reset by receiver (9) at 198.51.100.7:80, which closed \
+         with unread input: 2,000 bytes that it had written did not arrive, and 2,000 bytes that \
+         had arrived were never read; it had connected and sent a request, and stopped reading the \
+         response."
     );
     // The server did not ask; its own bytes are missing; it was killed.
     for not in [
@@ -623,7 +624,7 @@ fn lb108_no_answer() {
     let dies =
         |errno| one(Scope::Machine).dies(1, Established, errno, Some(left)).after(500).finding();
     assert_eq!(of_code(&dies(110)), (108, Class::Loss, false, Some(4_000)));
-    assert!(dies(113).sentence.contains("no way led to the peer"));
+    assert!(dies(113).sentence.contains("no route led to the peer"));
 }
 
 #[test]
@@ -799,7 +800,7 @@ fn what_the_other_end_has_by_a_look_is_not_lost_though_it_was_not_acked() {
             .after(500)
             .finding();
         assert_eq!(word(&finding, "exact"), "about".into());
-        (finding.bytes, finding.sentence.contains("had not come to the peer at the last look"))
+        (finding.bytes, finding.sentence.contains("had not come to the peer at the last sample"))
     };
     assert_eq!(found(Role::Connected, 1_001), (Some(1_000), true));
     assert_eq!(found(Role::Accepted, 1_000), (Some(1_000), true));
@@ -899,8 +900,8 @@ fn lb110_counts_what_no_table_showed() {
         assert_eq!(
             finding.sentence,
             "5 connections in this network namespace were reset locally with unread input \
-             (TCPAbortOnClose +5) while this ran; the tables, looked at now and then, do not show whose, \
-             or whether bytes were lost."
+             (TCPAbortOnClose +5) while this ran; the tables, which are only sampled, do not show \
+             which, or whether bytes were lost."
         );
     }
     let finding = unseen(Tier::Procfs, Scope::Machine, &[closed(0, 2)]).finding();

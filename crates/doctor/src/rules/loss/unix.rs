@@ -56,7 +56,8 @@ impl Rule for Unread {
             times: 1,
             about,
             sentence,
-            fix: "Read to the sender's end before the close; a sender that must know waits for an answer."
+            fix: "Read to the end of the stream before the close; a sender that must know waits \
+                  for a response."
                 .to_owned(),
             heal: None,
             evidence,

@@ -131,8 +131,8 @@ fn send_buffer(case: &Case<'_>) -> Option<Draft> {
         None => "which seems to be fixed at",
     };
     let sentence = format!(
-        "the send buffer, {who} {} bytes, was full for {} of {} with all of it in flight: {} at a round \
-         trip of {}, where the peer's window allows {}, for which about {} bytes are needed",
+        "the send buffer, {who} {} bytes, was full for {} of {} with all of it in flight: {} at a \
+         round trip of {}, where the peer's window allows {}, for which about {} bytes are needed",
         text::count(size.into()),
         figures::percent(share),
         case.over(),
@@ -141,8 +141,8 @@ fn send_buffer(case: &Case<'_>) -> Option<Draft> {
         figures::rate(case.rate_of(allowed)),
         text::count(needed),
     );
-    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; or set \
-               it to twice the bandwidth-delay product.";
+    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; \
+               or set it to twice the bandwidth-delay product.";
     let mut draft = case.draft(201, sentence, fix);
     draft.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
     let lock = case.sample.locks.map_or("not readable", |_| "send buffer");
@@ -179,16 +179,17 @@ fn send_buffer_with_bursts(case: &Case<'_>) -> Option<Draft> {
         return None;
     }
     let sentence = format!(
-        "the send buffer, which the program fixed at {} bytes, was full at {} of the looks in {}, also \
-         when all of it was in flight and the windows had room: {}, where the path delivered up to {}",
+        "the send buffer, which the program fixed at {} bytes, was full in {} of the samples in \
+         {}, also when all of it was in flight and the windows had room: {}, where the path \
+         delivered up to {}",
         text::count(size.into()),
         figures::percent(share),
         case.over(),
         case.rate(),
         figures::rate(could),
     );
-    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; or set \
-               it to twice the bandwidth-delay product.";
+    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; \
+               or set it to twice the bandwidth-delay product.";
     let mut draft = case.draft(201, sentence, fix);
     draft.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
     draft.evidence.extend(figures::evidence([
@@ -224,7 +225,8 @@ fn receive_window(case: &Case<'_>) -> Option<Draft> {
     let (why, fix) = match is_fixed {
         Some(true) => (
             "its program fixed the receive buffer",
-            "Do not set SO_RCVBUF at the receiver, so that its kernel sizes the buffer by what comes.",
+            "Do not set SO_RCVBUF at the receiver, so that its kernel sizes the buffer by what \
+             comes.",
         ),
         Some(false) => (
             "its kernel does not open it further",
@@ -232,11 +234,13 @@ fn receive_window(case: &Case<'_>) -> Option<Draft> {
         ),
         None => (
             "its program fixed the receive buffer, or its kernel may not open it further",
-            "At the receiver, do not set SO_RCVBUF, and raise the last number of net.ipv4.tcp_rmem.",
+            "At the receiver, do not set SO_RCVBUF, and raise the last number of \
+             net.ipv4.tcp_rmem.",
         ),
     };
     let sentence = format!(
-        "the peer's receive window of {} bytes was full for {} of {}: {} at a round trip of {}, and {why}",
+        "the peer's receive window of {} bytes was full for {} of {}: {} at a round trip of {}, \
+         and {why}",
         text::count(window.peer_most.into()),
         figures::percent(share),
         case.over(),
@@ -283,16 +287,16 @@ fn own_window(case: &Case<'_>) -> Option<Draft> {
     }
     let rate = figures::rate(window.receive_rate());
     let sentence = format!(
-        "the receive buffer, which the program fixed at {} bytes, lets the peer send {} bytes in a round \
-         trip of {}, and {} of that came for {}: {rate}",
+        "the receive buffer, which the program fixed at {} bytes, lets the peer send {} bytes in a \
+         round trip of {}, and {} of that came for {}: {rate}",
         text::count(size.into()),
         text::count(window.offered_most.into()),
         figures::microseconds(case.now.trip_us()),
         figures::percent(share.min(1.0)),
         case.over(),
     );
-    let fix = "Do not set SO_RCVBUF, so that the kernel sizes the buffer by what comes; or set it to twice the \
-         bandwidth-delay product.";
+    let fix = "Do not set SO_RCVBUF, so that the kernel sizes the buffer by what comes; or set it \
+               to twice the bandwidth-delay product.";
     let mut draft = case.draft(202, sentence, fix);
     draft.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
     draft.evidence.retain(|name, _| !matches!(name.as_str(), "acked_bytes" | "congestion_control"));
@@ -310,8 +314,8 @@ fn own_window(case: &Case<'_>) -> Option<Draft> {
 fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Draft {
     let window = case.window;
     let sentence = format!(
-        "the peer's receive window was full for {} of {} and went from {} to {} bytes and back: its \
-         program seems to read no faster than {}",
+        "the peer's receive window was full for {} of {} and went from {} to {} bytes and back: \
+         its program seems to read no faster than {}",
         figures::percent(share),
         case.over(),
         text::count(window.peer_least.into()),
@@ -319,7 +323,7 @@ fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Draft {
         case.rate(),
     );
     let fix =
-        "Look at what the receiving program does between its reads; nothing at this end mends it.";
+        "Look at what the receiving program does between its reads; nothing at this end fixes it.";
     let mut draft = case.draft(208, sentence, fix);
     draft.evidence.extend(figures::evidence([
         ("peer_window_least_bytes", window.peer_least.into()),
@@ -365,8 +369,8 @@ fn congestion_window(case: &Case<'_>) -> Option<Draft> {
         return None;
     }
     let sentence = format!(
-        "{name} took {} lost segments ({}) in {} for congestion, while the round trip stayed at {} as \
-         without a queue: its window was full for {} of the time, at {}",
+        "{name} took {} lost segments ({}) in {} for congestion, while the round trip stayed at {} \
+         as without a queue: its window was full for {} of the time, at {}",
         text::count(window.again),
         figures::percent(lost),
         case.over(),
@@ -408,14 +412,15 @@ fn application(case: &Case<'_>) -> Option<Draft> {
         return None;
     }
     let sentence = format!(
-        "the network waited for the program in {} of {}: it wrote {}, and the windows allow {} already",
+        "the network waited for the program in {} of {}: it wrote {}, and the windows allow {} \
+         already",
         figures::percent(share),
         case.over(),
         case.rate(),
         figures::rate(could),
     );
-    let fix = "If it is not meant to be that slow, look at what the program waits for before it writes: \
-               its source, its disk, or a processor.";
+    let fix = "If it is not meant to be that slow, look at what the program waits for before it \
+               writes: its source, its disk, or a processor.";
     let mut draft = case.draft(204, sentence, fix);
     draft.evidence.insert("allowed_rate_bits_per_second".to_owned(), (could * 8.0).into());
     Some(draft)
@@ -431,13 +436,14 @@ fn shut_out(case: &Case<'_>) -> Option<Draft> {
     }
     let waiting = case.now.send_queue;
     let sentence = format!(
-        "the peer's program does not read: its window was closed for {} of {}, and {} bytes wait here",
+        "the peer's program does not read: its window was closed for {} of {}, and {} bytes wait \
+         here",
         figures::percent(share),
         case.over(),
         text::count(waiting.into()),
     );
     let fix =
-        "Look at what the receiving program does instead of reading; nothing at this end mends it.";
+        "Look at what the receiving program does instead of reading; nothing at this end fixes it.";
     let mut draft = case.draft(208, sentence, fix);
     draft.evidence.extend(figures::evidence([
         ("waiting_bytes", waiting.into()),
@@ -470,12 +476,13 @@ fn slow_reader(case: &Case<'_>) -> Option<Draft> {
         _ => format!("read {} only", figures::rate(read)),
     };
     let sentence = format!(
-        "the program {what} for {}, while {} bytes lay in its receive buffer and the peer had to wait",
+        "the program {what} for {}, while {} bytes were unread in its receive buffer and the peer \
+         had to wait",
         case.over(),
         text::count(unread.into()),
     );
-    let fix = "Read as soon as there is something to read, in a thread or task of its own if the work \
-               on it takes long; it is harmless if it is meant to hold the peer back.";
+    let fix = "Read as soon as there is something to read, in a thread or task of its own if the \
+               work on it takes long; it is harmless if it is meant to slow the peer down.";
     let mut draft = case.draft(208, sentence, fix);
     draft.evidence.extend(figures::evidence([
         ("unread_bytes", unread.into()),

@@ -18,9 +18,9 @@ pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Draft> {
     }
     let rtt = now.trip_us();
     let sentence = format!(
-        "in {} of the looks within {} less than a segment waited for an acknowledgement that was late, \
-         at a round trip of {}: this is how Nagle's algorithm and delayed acknowledgements wait for \
-         each other",
+        "in {} of the samples within {} less than a segment waited for an acknowledgement that was \
+         late, at a round trip of {}: this is how Nagle's algorithm and delayed acknowledgements \
+         wait for each other",
         figures::percent(share),
         text::time(window.ns),
         figures::microseconds(rtt),
@@ -113,14 +113,15 @@ impl Timeouts {
         }
         let over_ns = now.at_ns.saturating_sub(self.since_ns);
         let sentence = format!(
-            "the retransmission timer ran out {} times in {}, and nothing was acked for {} of it: so \
-             many packets are lost on this path, or in bursts, that no acknowledgement tells of them",
+            "the retransmission timer expired {} times in {}, and nothing was acked for {} of it: \
+             packets are lost on this path so often, or in such bursts, that no acknowledgement \
+             reports it",
             text::count(count),
             text::time(over_ns),
             text::time(self.still_ns),
         );
-        let fix = "Look for the loss (ip -s link, a mobile or wireless path, a policer, a broken path \
-                   MTU): no setting of this socket mends it.";
+        let fix = "Look for the loss (ip -s link, a mobile or wireless path, a policer, a broken \
+                   path MTU): no setting of this socket fixes it.";
         let evidence = figures::evidence([
             ("timeouts", count.into()),
             ("still_seconds", (self.still_ns as f64 / 1e9).into()),
@@ -188,16 +189,17 @@ impl Restarts {
         }
         let lost_us = rtt.saturating_mul(self.trips);
         let sentence = format!(
-            "the congestion window fell after a pause {} times, at last from {} to {} segments, and had \
-             to grow again while bytes waited: about {} for it so far, at a round trip of {}",
+            "the congestion window fell after a pause {} times, at last from {} to {} segments, \
+             and had to grow again while bytes waited: about {} for it so far, at a round trip of \
+             {}",
             self.count,
             text::count(self.from.into()),
             text::count(self.to.into()),
             figures::microseconds(lost_us),
             figures::microseconds(rtt),
         );
-        let fix = "Set net.ipv4.tcp_slow_start_after_idle to 0 at the sender, or use bbr, which goes on \
-                   at the rate that it knew.";
+        let fix = "Set net.ipv4.tcp_slow_start_after_idle to 0 at the sender, or use bbr, which \
+                   continues at the known rate.";
         let evidence = figures::evidence([
             ("restarts", self.count.into()),
             ("window_before_segments", self.from.into()),

@@ -162,9 +162,9 @@ fn a_fixed_send_buffer_is_told_once_and_with_the_number() {
     assert_eq!(finding.times, 1);
     assert_eq!(
         finding.sentence,
-        "sender (7): the send buffer, which the program fixed at 131,072 bytes, was full for 100 % of \
-         3.0 s with all of it in flight: 21 Mbit/s at a round trip of 50 ms, where the peer's window \
-         allows 208 Mbit/s, for which about 2,600,960 bytes are needed."
+        "sender (7): the send buffer, which the program fixed at 131,072 bytes, was full for 100 % \
+         of 3.0 s with all of it in flight: 21 Mbit/s at a round trip of 50 ms, where the peer's \
+         window allows 208 Mbit/s, for which about 2,600,960 bytes are needed."
     );
     assert_eq!(finding.heal.as_deref(), Some("lastbyte heal --socket 1 --unlock-buffers"));
     let Evidence::Number(rate) = finding.evidence["allowed_rate_bits_per_second"] else {
@@ -424,7 +424,7 @@ fn ios(what: &What) -> Story {
 fn writes_that_wait_for_delayed_acknowledgements_are_told() {
     let finding = only(&ios(&io(4, 2, 41)), 205);
     assert_eq!(finding.evidence["held_back_writes"], Evidence::Count(6));
-    assert!(finding.sentence.contains("held back 41 ms each"), "{finding:?}");
+    assert!(finding.sentence.contains("delayed 41 ms each"), "{finding:?}");
     // An acknowledgement comes after a round trip.
     assert_eq!(ios(&io(4, 2, 1)).findings(), []);
     // A large write waits by itself.

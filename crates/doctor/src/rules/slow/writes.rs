@@ -103,8 +103,9 @@ impl Sums {
         self.reported_nagle = true;
         let each_us = u32::try_from(each_ns / 1_000).unwrap_or(u32::MAX);
         let sentence = format!(
-            "the end of {} writes in {} was held back {} each, {} in all, until an acknowledgement came \
-             that the peer delayed: Nagle's algorithm and delayed acknowledgements wait for each other",
+            "the end of {} writes in {} was delayed {} each, {} in all, until an acknowledgement \
+             came that the peer delayed: Nagle's algorithm and delayed acknowledgements wait for \
+             each other",
             text::count(self.held_back),
             text::time(self.ns),
             figures::microseconds(each_us),
@@ -144,14 +145,14 @@ impl Sums {
         self.reported_tiny = true;
         let each = self.bytes as f64 / self.writes.max(1) as f64;
         let sentence = format!(
-            "the program wrote {} bytes with {} calls in {}, {each:.1} bytes each: the calls cost more \
-             than the bytes",
+            "the program wrote {} bytes with {} calls in {}, {each:.1} bytes each: the calls cost \
+             more than the bytes",
             text::count(self.bytes),
             text::count(self.writes),
             text::time(self.ns),
         );
-        let fix = "Collect what is written in a buffer of some kilobytes, and flush it where the peer \
-                   has to have it.";
+        let fix = "Collect what is written in a buffer of some kilobytes, and flush it where the \
+                   peer has to have it.";
         let evidence = figures::evidence([
             ("writes", self.writes.into()),
             ("tiny_writes", self.tiny.into()),
