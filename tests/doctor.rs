@@ -221,7 +221,10 @@ fn a_download_that_its_client_breaks_off_is_no_loss() {
     assert_eq!(of_server["class"], "note", "{told:#?}");
     assert!(of_server["bytes"].as_u64() > Some(0), "{told:#?}");
     let sentence = of_server["sentence"].as_str().unwrap();
-    assert!(sentence.ends_with("; it had connected and sent a request, and stopped reading the response."));
+    assert!(
+        sentence
+            .ends_with("; it had connected and sent a request, and stopped reading the response.")
+    );
 }
 
 #[test]

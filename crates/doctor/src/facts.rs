@@ -899,7 +899,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_between_two_looks_are_those_that_were_counted_and_not_seen() {
+    fn connections_between_two_scans_are_those_counted_and_not_seen() {
         let opened = |network| {
             let (active_opens, passive_opens) = (3, 2);
             What::Counters(Counters { network, active_opens, passive_opens, ..Counters::default() })
@@ -922,7 +922,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_is_said_unless_it_is_here() {
+    fn a_namespace_is_named_unless_it_is_the_observers() {
         let network = |inode, name: Option<&str>, is_own| {
             What::Network(Network { inode, name: name.map(str::to_owned), is_own })
         };
@@ -974,7 +974,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_whose_end_was_never_told_are_bounded() {
+    fn sockets_whose_end_was_never_reported_are_bounded() {
         let mut facts = Facts::new();
         let at = |id: u64| SocketAddr::from(([127, 0, 0, 1], u16::try_from(id % 60_000).unwrap()));
         let socket = |id: u64| Socket {

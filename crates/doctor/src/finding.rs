@@ -78,34 +78,33 @@ impl std::str::FromStr for Code {
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Its name.
+    /// Its code.
     pub code: Code,
-    /// What it is about; [`Class::Note`] where nothing was lost after all.
+    /// Its class; [`Class::Note`] if nothing was lost after all.
     pub class: Class,
-    /// Whether nothing came of it.
+    /// Whether it had no consequences.
     pub harmless: bool,
-    /// Bytes that did not arrive, or the most that may not have; `None` where it is not about that, or
-    /// not known.
+    /// Bytes that did not arrive, or the most that may not have; `None` if unknown, or not about bytes.
     pub bytes: Option<u64>,
-    /// When it was first so, nanoseconds of `CLOCK_MONOTONIC`.
+    /// When it was first seen, nanoseconds of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
-    /// How often: findings that are alike are put together.
+    /// How often: similar findings are merged.
     pub times: u64,
-    /// Whom it is about.
+    /// Its subject.
     #[serde(flatten)]
     pub about: About,
     /// What happened, with the numbers; one sentence.
     pub sentence: String,
     /// What to do; one sentence.
     pub fix: String,
-    /// A command that mends a live connection, where one can.
+    /// A command that fixes a live connection, if there is one.
     pub heal: Option<String>,
-    /// The numbers that the sentence rests on, each with its unit in the name.
+    /// The numbers behind the sentence, each with its unit in the name.
     pub evidence: BTreeMap<String, Evidence>,
 }
 
 impl Finding {
-    /// How well `bytes` is known, by the word `exact` of its evidence.
+    /// The precision of `bytes`, from `exact` in its evidence.
     #[must_use]
     pub fn precision(&self) -> Precision {
         match self.evidence.get("exact") {

@@ -279,7 +279,7 @@ fn a_clean_end_of_others_tells_nothing() {
 }
 
 #[test]
-fn everything_of_a_port_is_told() {
+fn everything_of_a_port_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let Some(mut watch) = Watch::port(port) else { return };
@@ -572,7 +572,7 @@ impl Drop for KnownProcess {
 }
 
 #[test]
-fn a_short_life_is_told_whole() {
+fn a_short_life_is_reported_completely() {
     const SCRIPT: &str = "
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 s.sendall(b'x' * 100)
@@ -686,7 +686,7 @@ fn data_after_the_end_of_a_socket_are_its_closers() {
 }
 
 #[test]
-fn the_other_end_that_closed_in_order_is_told_with_its_numbers() {
+fn the_other_end_that_closed_in_order_is_reported_with_its_counts() {
     const SCRIPT: &str = "
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 s.sendall(b'x' * 1000)
@@ -783,7 +783,7 @@ sys.stdin.read(1)";
 }
 
 #[test]
-fn mapped_addresses_are_told_to_be_such() {
+fn mapped_addresses_are_reported_as_such() {
     let Some(mut watch) = Watch::machine() else { return };
     let listener = TcpListener::bind("[::]:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -964,7 +964,7 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn what_nobody_takes_in_time_is_counted() {
+fn events_that_are_not_read_in_time_are_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let Some(mut watch) = Watch::port(at.port()) else { return };
@@ -991,7 +991,7 @@ fn what_nobody_takes_in_time_is_counted() {
 }
 
 #[test]
-fn a_subflow_of_mptcp_is_told_to_be_one() {
+fn a_subflow_of_mptcp_is_reported_as_one() {
     const SCRIPT: &str = "
 try: l = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
 except OSError:
@@ -1035,7 +1035,7 @@ sys.stdin.read(1)";
 }
 
 #[test]
-fn strangers_leave_room_for_what_is_asked_about() {
+fn other_sockets_leave_space_for_those_in_scope() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let strange = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -1162,7 +1162,7 @@ sys.stdin.read(1)";
 }
 
 #[test]
-fn a_connection_without_a_route_is_told_where_calls_are_traced() {
+fn a_connection_without_a_route_is_reported_if_calls_are_traced() {
     const SCRIPT: &str = "
 import ctypes
 ctypes.CDLL(None).unshare(0x40000000)

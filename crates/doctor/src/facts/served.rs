@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_took_is_told_of_who_accepted_it() {
+    fn what_a_connection_took_counts_for_the_process_that_accepted_it() {
         let story = story(Tier::Bpf, Scope::Process(7), 4, (600, 200));
         let io = Io { socket: SocketId(2), pid: 7, reads: 9, writes: 9, turns: 8, ..Io::default() };
         let served = served(&story.with(What::Io(io)));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_told_for_each_connection_the_most_frequent_first() {
+    fn calls_are_reported_for_each_connection_most_frequent_first() {
         let mut story = story(Tier::Tracefs, Scope::Process(7), 1, (600, 200)).traced(Some(true));
         for (call, count, errors) in [
             ("accept4", 12, 2),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_ended_is_told_of_and_its_number_is_no_other_ones() {
+    fn an_ended_server_is_reported_and_a_reused_pid_is_another_server() {
         use crate::event::Ending;
         let story = story(Tier::Bpf, Scope::Port(80), 3, (600, 300));
         let story = story.exited(7, Ending::Exit(0)).process(7, "other");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_listens_is_looked_into_when_something_came_and_once_a_second() {
+    fn a_namespace_that_only_listens_is_scanned_after_a_change_and_once_a_second() {
         let listens = TableCounts { listening: 2, connected: 0 };
         let same = looked(idle_check(2, 5), listens);
         assert!(same.lasts(SECOND_NS + 1) && same.lasts(SECOND_NS + AT_LEAST_NS - 1));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_connected_or_was_not_seen_whole_is_looked_into_each_time() {
+    fn a_namespace_with_connections_or_a_partial_scan_is_scanned_each_time() {
         let connected = TableCounts { listening: 1, connected: 1 };
         let mut one = looked(idle_check(2, 5), connected);
         assert!(!one.lasts(SECOND_NS + 1) && one.before().is_none());

@@ -690,7 +690,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_kernel_has_is_given_and_what_it_lacks_is_said() {
+    fn features_of_a_kernel_are_given_and_missing_ones_reported() {
         let new = Given {
             scope: 2,
             port: 443,

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_told_by_the_wait_status_where_that_is_seen() {
+    fn an_end_is_reported_by_the_wait_status_if_that_is_visible() {
         let runs = Stat { state: b'S', status: 256, ..Stat::default() };
         assert_eq!(ending(&runs, true), Ending::Unknown);
         let ended = Stat { state: b'Z', ..runs };
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_told_of() {
+    fn this_process_is_reported() {
         let (proc, own) = (Proc::default(), std::process::id());
         let process = process_of(&proc, own, &proc.stat(own).unwrap());
         assert!(!process.command.is_empty() && process.command.len() <= 3 * 256, "{process:?}");

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_the_way_is_said() {
+    fn the_unmet_condition_is_named() {
         let fine = || KernelSupport {
             release: "6.18.44".to_owned(),
             has_types: true,

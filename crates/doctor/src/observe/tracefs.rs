@@ -181,7 +181,7 @@ impl Trace {
             TraceEvent::Unread => self.note_unread(record, tables),
             TraceEvent::Fork { .. } => self.fork(record, tables, each),
             TraceEvent::Exit { name, is_whole } => {
-                self.exit(record, (name, *is_whole), tables, each)
+                self.exit(record, (name, *is_whole), tables, each);
             }
         }
     }

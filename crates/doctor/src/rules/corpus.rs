@@ -144,7 +144,7 @@ fn the_number_of_a_fixed_send_buffer_is_about_what_the_path_needs() {
 
 /// On a machine with many sockets each is sampled less often.
 #[test]
-fn what_is_well_gives_nothing_either_where_it_is_looked_at_seldom() {
+fn healthy_recordings_give_nothing_with_fewer_samples_either() {
     for name in WELL {
         for each in 2..=10 {
             let found = seldom(name, each);
@@ -156,7 +156,7 @@ fn what_is_well_gives_nothing_either_where_it_is_looked_at_seldom() {
 
 /// The findings about the sick recordings stay the same.
 #[test]
-fn seldom_looks_mistake_nothing() {
+fn fewer_samples_give_no_wrong_finding() {
     for (name, code, _) in SICK {
         for each in 2..=10 {
             let others: Vec<_> =

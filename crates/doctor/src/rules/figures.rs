@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_said_with_the_digits_that_matter() {
+    fn numbers_have_the_digits_that_matter() {
         assert_eq!(rate(2_212_500.0), "17.7 Mbit/s");
         assert_eq!(rate(26_000_000.0), "208 Mbit/s");
         assert_eq!(rate(250_000_000.0), "2 Gbit/s");

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_refused_is_said_with_the_likely_cause() {
+    fn a_refusal_names_the_likely_cause() {
         // EPERM, ENODEV, ENOSYS, EBUSY.
         let cases =
             [(1, "CAP_SYS_ADMIN"), (19, "CONFIG_TRACING"), (38, "5.2"), (16, "mount -t tracefs")];

@@ -128,7 +128,10 @@ fn lb404_a_full_listen_queue() {
     let seen = |queue| listening().sample(3, Listen, (queue, 128), true).after(500);
     let finding = seen(129).with(overflows(NETWORK)).finding();
     assert_eq!(of_code(&finding), (404, Class::Connect, false));
-    assert!(finding.sentence.contains("129 connections wait in an accept queue for 128"), "{finding:?}");
+    assert!(
+        finding.sentence.contains("129 connections wait in an accept queue for 128"),
+        "{finding:?}"
+    );
     assert_eq!(seen(128).findings(), []);
     assert_eq!(seen(100).with(overflows(5)).findings(), []);
     // The only one that listens there.

@@ -312,7 +312,8 @@ pub(super) fn lost(facts: &Facts, id: SocketId, known: &KnownSocket) -> LostByte
         if unacked <= CLOSING_MESSAGE && was_just_begun(known) {
             return LostBytes::Unknown;
         }
-        let missing = facts.other_end(id).and_then(|other| missing_by_looks(known, other, unacked));
+        let missing =
+            facts.other_end(id).and_then(|other| missing_by_samples(known, other, unacked));
         return missing.map_or(LostBytes::About(unacked), LostBytes::AboutMissing);
     };
     let missing = |other: &FinalCounts| last.missing_at(other);
@@ -337,7 +338,7 @@ fn was_just_begun(known: &KnownSocket) -> bool {
 
 /// What a sample of each end shows of the bytes between them: bytes that the other end's kernel
 /// received in order are not lost, even if not acked yet. `None` if one sample does not show it.
-fn missing_by_looks(known: &KnownSocket, other: &KnownSocket, unacked: u32) -> Option<u32> {
+fn missing_by_samples(known: &KnownSocket, other: &KnownSocket, unacked: u32) -> Option<u32> {
     // At the end that connected, the SYN counts as an acked byte. If the tables do not show which
     // end did, the result may be one byte too large.
     let has_syn = known.socket.role == Role::Connected;

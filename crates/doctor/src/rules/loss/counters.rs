@@ -193,7 +193,7 @@ impl CounterGrowth {
         if facts.sees_each_loss() {
             return Vec::new();
         }
-        let asked = networks_asked_about(facts);
+        let asked = networks_in_scope(facts);
         let is_asked = |network: &u64| asked.as_ref().is_none_or(|asked| asked.contains(network));
         let nothing = Tally::default();
         let of = |(network, all): (&u64, &Tally)| {
@@ -217,7 +217,7 @@ fn is_on_one_host(known: &KnownSocket) -> bool {
 }
 
 /// The namespaces of the processes in scope; `None`: all.
-fn networks_asked_about(facts: &Facts) -> Option<BTreeSet<u64>> {
+fn networks_in_scope(facts: &Facts) -> Option<BTreeSet<u64>> {
     match facts.scope() {
         Scope::Machine => None,
         Scope::Process(_) => Some(facts.networks_watched()),

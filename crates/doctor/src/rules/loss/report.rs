@@ -301,17 +301,17 @@ impl ConnectionEnd<'_> {
                 bytes(most.into())
             ),
             LostBytes::About(0) | LostBytes::AboutMissing(0) => {
-                format!("nothing that it had written was unacked {}", self.last_look())
+                format!("nothing that it had written was unacked {}", self.last_sample())
             }
             LostBytes::AboutMissing(most) => format!(
                 "about {} that it had written had not come to the peer {}",
                 bytes(most.into()),
-                self.last_look()
+                self.last_sample()
             ),
             LostBytes::About(most) => format!(
                 "about {} that it had written were not acked {}",
                 bytes(most.into()),
-                self.last_look()
+                self.last_sample()
             ),
             LostBytes::Unknown if self.known.socket.subflow => {
                 "bytes not known: a subflow of MPTCP".to_owned()
@@ -321,7 +321,7 @@ impl ConnectionEnd<'_> {
     }
 
     /// The time of the sample that the numbers are from.
-    fn last_look(&self) -> String {
+    fn last_sample(&self) -> String {
         let age_ns = Queues::of(self.known).map_or(0, |numbers| numbers.age_ns);
         match age_ns / 1_000_000 {
             0 => "at the last sample".to_owned(),

@@ -253,7 +253,7 @@ fn tail_loss(scope: Scope) -> Story {
 }
 
 #[test]
-fn lb104_is_exact_for_whichever_end_is_asked_about() {
+fn lb104_is_exact_for_whichever_end_is_in_scope() {
     for scope in [Scope::Process(7), Scope::Process(9), Scope::Machine, Scope::Port(80)] {
         let finding = tail_loss(scope).finding();
         assert_eq!(of_code(&finding), (104, Class::Loss, false, Some(2_575_440)), "{scope:?}");
@@ -666,7 +666,7 @@ fn trace_points_without_numbers_take_the_last_sample_and_say_so() {
 /// The kernel told of the end of a socket whose program nobody had seen with it, and the other end was held by
 /// the program that is asked about: both were its own.
 #[test]
-fn an_end_that_nobody_was_seen_with_is_told_where_the_other_is_asked_about() {
+fn an_end_without_holder_is_reported_if_the_other_end_is_in_scope() {
     let found = |other: u32| {
         let story = Story::of_tier(Tier::Procfs, Scope::Process(7))
             .process(7, "a")
@@ -761,7 +761,7 @@ fn a_close_with_unread_input_and_all_acked_is_harmless_by_its_last_numbers() {
 
 /// A look at a connection's beginning shows nothing of what it wrote until its end.
 #[test]
-fn a_connection_looked_at_only_when_it_had_just_begun_is_not_called_harmless() {
+fn a_connection_sampled_only_at_its_beginning_is_not_called_harmless() {
     let found = |age_ms: u64, state: State, unacked: u32| {
         let story = Story::of_tier(Tier::Tracefs, Scope::Machine)
             .process(7, "a")
@@ -784,7 +784,7 @@ fn a_connection_looked_at_only_when_it_had_just_begun_is_not_called_harmless() {
 
 /// The peer's kernel acks late: what it has is not lost.
 #[test]
-fn what_the_other_end_has_by_a_look_is_not_lost_though_it_was_not_acked() {
+fn bytes_that_a_sample_shows_at_the_other_end_are_not_lost() {
     // 1,000 acked and the SYN, 4,000 not; of these 3,000 have come.
     let found = |role: Role, acked: u64| {
         let finding = Story::of_tier(Tier::Tracefs, Scope::Machine)
@@ -834,7 +834,7 @@ fn tables_alone_need_a_counter_that_grew() {
 }
 
 #[test]
-fn a_last_look_at_a_destroyed_socket_counts_more() {
+fn the_last_sample_of_a_destroyed_socket_counts_more() {
     let none = Counters { network: NETWORK, ..Counters::default() };
     let aborted = Counters { aborts_on_close: 1, established_resets: 1, ..none };
     // An orderly end: at most the FINs are left. Another one was counted.
@@ -914,7 +914,7 @@ fn lb110_counts_what_no_table_showed() {
 }
 
 #[test]
-fn lb110_is_about_namespaces_that_are_asked_about() {
+fn lb110_is_about_namespaces_in_scope() {
     let grown = |network| Counters { network, aborts_on_close: 1, ..Counters::default() };
     let others = unseen(Tier::Procfs, Scope::Process(7), &[grown(1)]);
     assert_eq!(others.findings(), []);
@@ -923,7 +923,7 @@ fn lb110_is_about_namespaces_that_are_asked_about() {
 }
 
 #[test]
-fn lb110_is_not_told_where_each_loss_is_seen() {
+fn lb110_is_not_reported_if_each_loss_is_seen() {
     let grown = Counters { network: NETWORK, aborts_on_close: 1, ..Counters::default() };
     let story = unseen(Tier::Bpf, Scope::Process(7), &[grown]);
     assert_eq!(story.findings(), []);
@@ -1081,7 +1081,7 @@ proptest! {
 
 /// Tier tracefs shows how a connection ended, and no bytes if no scan came in between.
 #[test]
-fn an_abort_whose_bytes_nobody_knows_is_a_loss_of_so_many() {
+fn an_abort_with_unknown_bytes_is_a_loss() {
     for (reason, code) in
         [("TCP_ABORT_ON_CLOSE", 101), ("TCP_STATE", 103), ("TCP_ABORT_ON_MEMORY", 109)]
     {
@@ -1114,7 +1114,7 @@ fn an_abort_whose_bytes_nobody_knows_is_a_loss_of_so_many() {
 
 /// No scan came between the last write and the exit; the kernel still sends at the next one.
 #[test]
-fn what_an_exit_left_is_told_by_the_next_look() {
+fn the_next_sample_shows_what_an_exit_left() {
     let left = |queue| {
         Story::of_tier(Tier::Tracefs, Scope::Process(7))
             .process(7, "sender")
