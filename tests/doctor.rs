@@ -221,7 +221,10 @@ fn a_download_that_its_client_breaks_off_is_no_loss() {
     assert_eq!(of_server["class"], "note", "{told:#?}");
     assert!(of_server["bytes"].as_u64() > Some(0), "{told:#?}");
     let sentence = of_server["sentence"].as_str().unwrap();
-    assert!(sentence.ends_with("; it had connected and asked, and broke off the answer."));
+    assert!(
+        sentence
+            .ends_with("; it had connected and sent a request, and stopped reading the response.")
+    );
 }
 
 #[test]
@@ -404,7 +407,7 @@ fn losses_are_counted_in_a_network_namespace_that_may_not_be_entered() {
     let inode = counted["network"].as_u64().unwrap_or_else(|| panic!("{told:#?}"));
     let refused = format!("entering network namespace {inode} failed: ");
     assert!(told.stdout.contains(&refused), "{told:#?}");
-    assert!(told.stdout.contains("; of it only the counters are read"), "{told:#?}");
+    assert!(told.stdout.contains("; only its counters are read"), "{told:#?}");
 }
 
 /// A thread of it is in a network namespace of its own, in which it has lost bytes. Says so, and stays until its

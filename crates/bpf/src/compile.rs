@@ -1,8 +1,8 @@
 //! C to BPF objects, in a build script.
 //!
-//! The compiler is `clang`, or what the variable `CLANG` names. Where there is none, nothing is
-//! built and the program says so when it is asked for an object; where there is one, a source that
-//! does not compile is an error of the build.
+//! The compiler is `clang`, or the one that the variable `CLANG` names. Without a compiler nothing
+//! is built, and the program reports that when it needs an object; with one, a source that does not
+//! compile is a build error.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,23 +11,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What stands behind the name of every source.
+/// The suffix of every source.
 const SUFFIX: &str = ".bpf.c";
 
-/// The flags of every object. `-g` is what keeps the description of types (BTF), without which nothing
-/// finds its place in the kernel; `-mcpu=v3` has 32-bit arithmetic (Linux 5.1).
+/// The flags of every object. `-g` keeps the description of types (BTF), which relocation in the
+/// kernel needs; `-mcpu=v3` has 32-bit arithmetic (Linux 5.1).
 const FLAGS: &[&str] = &["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-c"];
 
-/// What a build script is told.
+/// Errors of a build script.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
     /// A file could not be read, written or run.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried, with the path.
+        /// The operation, with the path.
         what: String,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
@@ -38,14 +38,14 @@ pub enum CompileError {
         clang: String,
         /// The source.
         source_file: String,
-        /// What the compiler said.
+        /// The compiler's output.
         said: String,
     },
 }
 
-/// Compiles every `NAME.bpf.c` of a folder, and writes `FILE.rs` in the build's folder: a constant
-/// `OBJECTS` of type `Result<&[(&str, &[u8])], &str>` with names and images, or the reason why
-/// there is none. Told to cargo: what to look at before it runs this again.
+/// Compiles every `NAME.bpf.c` of a directory, and writes `FILE.rs` in the build's directory: a
+/// constant `OBJECTS` of type `Result<&[(&str, &[u8])], &str>` with names and images, or the reason
+/// why there are none. Also tells cargo which files to check before it runs this again.
 ///
 /// # Errors
 /// A source that does not compile, or a file that cannot be written.
@@ -65,7 +65,7 @@ pub fn folder(folder: &Path, file: &str) -> Result<(), CompileError> {
     fs::write(&place, text).map_err(failed("write", &place))
 }
 
-/// Compiles all, and says where they are, as Rust.
+/// Compiles all, and returns Rust code with their paths.
 fn objects(folder: &Path, out: &Path, clang: &OsString) -> Result<String, CompileError> {
     let mut text = String::from("Ok(&[");
     for name in names(folder)? {
@@ -89,8 +89,8 @@ fn names(folder: &Path) -> Result<Vec<String>, CompileError> {
     Ok(names)
 }
 
-/// Compiles one. It is called from within the folder and told a relative name, so that the object is
-/// the same wherever the folder lies.
+/// Compiles one, in its directory and with a relative name, so that the object is the same wherever
+/// the directory is.
 fn compile(folder: &Path, name: &str, object: &Path, clang: &OsString) -> Result<(), CompileError> {
     let source = format!("{name}{SUFFIX}");
     let mut command = Command::new(clang);
@@ -106,7 +106,7 @@ fn compile(folder: &Path, name: &str, object: &Path, clang: &OsString) -> Result
     })
 }
 
-/// Whether it runs, and makes code for BPF: some builds of clang leave that out.
+/// Whether the compiler runs and supports BPF: some builds of clang do not.
 fn is_there(clang: &OsString) -> bool {
     let targets = Command::new(clang).arg("--print-targets").output();
     targets.is_ok_and(|targets| {

@@ -1,4 +1,4 @@
-//! What went wrong, with what the kernel said.
+//! Errors, with the messages of the kernel and of libbpf.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,49 +16,49 @@ pub enum BpfError {
     /// The kernel does not permit it: a capability is lacking, or a policy forbids it.
     #[error("{operation} {name}: {}", not_allowed(.lacking))]
     NotAllowed {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// With what.
+        /// The object, program or map.
         name: String,
-        /// Capabilities that such programs need and this process lacks; empty where it has them all.
+        /// Capabilities that such programs need and this process lacks; empty if it has them all.
         lacking: Vec<&'static str>,
-        /// What was said meanwhile.
-        said: Vec<String>,
+        /// The messages of libbpf.
+        messages: Vec<String>,
     },
-    /// Something of that name is there already.
-    #[error("{operation} {name}: there is one of that name already")]
+    /// The name is in use.
+    #[error("{operation} {name}: the name is in use")]
     Exists {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// With what.
+        /// The object, program or map.
         name: String,
     },
     /// The kernel, or libbpf on its behalf, refused.
-    #[error("{operation} {name}: {error}{}", indented(.said))]
+    #[error("{operation} {name}: {error}{}", indented(.messages))]
     Refused {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// With what.
+        /// The object, program or map.
         name: String,
-        /// The reason in short.
+        /// The short reason.
         error: String,
-        /// What was said meanwhile: the end of the verifier's log, if it was that.
-        said: Vec<String>,
+        /// The messages of libbpf; at the end the verifier's log, if that refused.
+        messages: Vec<String>,
     },
     /// The object has no such part.
     #[error("object {name} has no {part}")]
     NoSuchPart {
         /// The object.
         name: String,
-        /// What was looked for.
+        /// The missing part.
         part: String,
     },
     /// A file of bpffs.
     #[error("{path}: {error}", path = .path.display())]
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// The kernel's word.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -73,6 +73,6 @@ fn not_allowed(lacking: &[&str]) -> String {
     }
 }
 
-fn indented(said: &[String]) -> String {
-    said.iter().map(|line| format!("\n  {line}")).collect()
+fn indented(messages: &[String]) -> String {
+    messages.iter().map(|line| format!("\n  {line}")).collect()
 }

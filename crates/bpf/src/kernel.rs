@@ -5,7 +5,7 @@ use libbpf_rs::btf::types::{Enum, EnumMember, FuncProto, Ptr, Struct, Typedef};
 use libbpf_rs::{Btf, ReferencesType};
 
 use crate::error::BpfError;
-use crate::object::hearing;
+use crate::messages::with_messages;
 
 /// The kernel's description of its own types (BTF).
 pub struct Kernel {
@@ -18,7 +18,7 @@ impl Kernel {
     /// # Errors
     /// [`BpfError::NoBtf`]: the kernel has none.
     pub fn look() -> Result<Self, BpfError> {
-        let btf = hearing("read", "the kernel's types", Btf::from_vmlinux);
+        let btf = with_messages("read", "the kernel's types", Btf::from_vmlinux);
         let btf = btf.map_err(|_| BpfError::NoBtf)?;
         Ok(Self { btf })
     }
@@ -36,7 +36,7 @@ impl Kernel {
         all.is_some_and(|all| all.iter().any(|one| one.name.is_some_and(|name| name == value)))
     }
 
-    /// The values of an enumeration, with their names; empty where there is none of that name.
+    /// The values of an enumeration with their names; empty if there is no such enumeration.
     #[must_use]
     pub fn names_of(&self, enumeration: &str) -> Vec<(i64, String)> {
         let all = self.btf.type_by_name::<Enum<'_>>(enumeration);
@@ -45,8 +45,8 @@ impl Kernel {
         all.map(|all| all.iter().filter_map(named).collect()).unwrap_or_default()
     }
 
-    /// How many arguments a program gets that is attached to a tracepoint with the kernel's types
-    /// (`tp_btf`); `None` where there is no such tracepoint.
+    /// The number of arguments of a program attached to a tracepoint with the kernel's types
+    /// (`tp_btf`); `None` if there is no such tracepoint.
     #[must_use]
     pub fn arguments_at(&self, tracepoint: &str) -> Option<usize> {
         let name = format!("btf_trace_{tracepoint}");
@@ -57,13 +57,13 @@ impl Kernel {
         Some(function.len().saturating_sub(1))
     }
 
-    /// Whether a structure has a member of that name.
+    /// Whether a structure has a member with that name.
     #[must_use]
     pub fn has_member(&self, structure: &str, member: &str) -> bool {
         self.type_of(structure, member).is_some()
     }
 
-    /// How many arguments a function has that a structure points to; `None` where there is none.
+    /// The number of arguments of a function that a structure points to; `None` if there is none.
     #[must_use]
     pub fn arguments_of(&self, structure: &str, member: &str) -> Option<usize> {
         let pointer: Ptr<'_> = self.btf.type_by_id(self.type_of(structure, member)?)?;
@@ -77,8 +77,8 @@ impl Kernel {
         members.find(|one| one.name.is_some_and(|name| name == member)).map(|one| one.ty)
     }
 
-    /// Whether a `struct_ops` can be tied to a link, so that it goes when the last process that holds
-    /// it does (Linux 6.4).
+    /// Whether a `struct_ops` can be tied to a link, so that it is unregistered when the last
+    /// process that holds it ends (Linux 6.4).
     #[must_use]
     pub fn ties_struct_ops(&self) -> bool {
         self.has_struct("bpf_struct_ops_link")

@@ -1,9 +1,10 @@
-//! BPF objects: built from C by the build scripts of those who have some, and loaded into the kernel.
+//! BPF objects: built from C by the build scripts of the crates that have some, and loaded into the
+//! kernel.
 //!
-//! This crate forbids a refusal without its reason: whether a compiler is missing, the kernel is too
-//! old, or a right is, the error says which, and keeps what the kernel said.
+//! This crate forbids a refusal without its reason: if a compiler or a capability is missing, or
+//! the kernel is too old, the error says which, with the kernel's messages.
 //!
-//! [`compile`] is for build scripts and needs clang alone. The rest is behind the feature `load`.
+//! [`compile`] is for build scripts and needs only clang. The rest is behind the feature `load`.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,8 @@ pub mod compile;
 mod error;
 #[cfg(feature = "load")]
 mod kernel;
+#[cfg(feature = "load")]
+mod messages;
 #[cfg(feature = "load")]
 mod object;
 #[cfg(feature = "load")]

@@ -1,29 +1,23 @@
-//! An object, from its image to what is attached.
+//! A BPF object, from its image to its attached programs.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
-use libbpf_rs::{
-    ErrorKind, Link, MapCore, MapFlags, MapType, ObjectBuilder, OpenObject, PrintLevel,
-};
-
-use lastbyte_sys::process::{self, CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN};
+use libbpf_rs::{Link, MapCore, MapFlags, MapType, ObjectBuilder, OpenObject};
 
 use crate::error::BpfError;
+use crate::messages::with_messages;
 use crate::ring::Ring;
 
 /// The flag of a `struct_ops` map that is tied to a link (`BPF_F_LINK`, `bpf.h`).
 const TIED: u32 = 1 << 13;
-/// The bytes of a pointer to a program.
+/// The size of a pointer to a program, bytes.
 const POINTER: usize = size_of::<*const u8>();
-/// How the name of a file ends that keeps a map, and not a link. bpffs takes no dot in a name.
+/// The suffix of a file that pins a map, not a link. bpffs allows no dot in a name.
 pub(crate) const MAP: &str = "-map";
-/// So many lines of what the verifier says are kept: its last words name the instruction and the reason.
-const LAST_WORDS: usize = 12;
 
-/// An object that is not loaded yet: its constants can be set.
+/// An object before it is loaded: its constants can be set.
 pub struct Object {
     name: String,
     open: OpenObject,
@@ -36,12 +30,12 @@ impl Object {
     /// # Errors
     /// [`BpfError::Refused`]: it is none.
     pub fn open(name: &str, image: &[u8]) -> Result<Self, BpfError> {
-        let open = hearing("read", name, || ObjectBuilder::default().open_memory(image))?;
+        let open = with_messages("read", name, || ObjectBuilder::default().open_memory(image))?;
         Ok(Self { name: name.to_owned(), open, is_tied: true })
     }
 
-    /// Writes the constants of a section, such as `.rodata.given`. The value has the length of the
-    /// section or is shorter; the rest stays as it was compiled.
+    /// Writes the constants of a section, such as `.rodata.given`. If the value is shorter than the
+    /// section, the rest stays as compiled.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]: the object has no such section, or a smaller one.
@@ -53,8 +47,8 @@ impl Object {
         Ok(())
     }
 
-    /// Takes the first function out of a `struct_ops`, for a kernel that has no member of its name: all
-    /// others would be refused with it.
+    /// Removes the first function from a `struct_ops`, for a kernel without a member of its name:
+    /// the kernel would refuse the whole `struct_ops`.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]: the object has no such `struct_ops`.
@@ -66,8 +60,7 @@ impl Object {
         Ok(())
     }
 
-    /// Makes its `struct_ops` such as a kernel before 6.4 has them: registered until somebody
-    /// unregisters them.
+    /// Makes its `struct_ops` as before Linux 6.4: registered until a process unregisters them.
     ///
     /// # Errors
     /// [`BpfError::Refused`].
@@ -75,13 +68,13 @@ impl Object {
         let all = self.open.maps_mut().filter(|map| map.map_type() == MapType::StructOps);
         for mut map in all {
             let flags = map.map_flags() & !TIED;
-            hearing("untie", &self.name, || map.set_map_flags(flags))?;
+            with_messages("untie", &self.name, || map.set_map_flags(flags))?;
         }
         self.is_tied = false;
         Ok(())
     }
 
-    /// Leaves a program out, which this kernel would refuse and all others with it.
+    /// Leaves out a program that this kernel would refuse, together with all others.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]: the object has no such program.
@@ -92,29 +85,30 @@ impl Object {
         Ok(())
     }
 
-    /// Takes a map of another object for the one of the same name.
+    /// Uses a map of another object in place of the one with the same name.
     ///
     /// # Errors
-    /// [`BpfError::NoSuchPart`]: one of both has no such map; [`BpfError::Refused`]: they are not alike.
+    /// [`BpfError::NoSuchPart`]: one of the two has no such map; [`BpfError::Refused`]: they
+    /// differ.
     pub fn share(&mut self, map: &str, with: &Loaded) -> Result<(), BpfError> {
         let none = || BpfError::NoSuchPart { name: self.name.clone(), part: map.to_owned() };
         let theirs = with.map(map)?;
         let mut ours = self.open.maps_mut().find(|one| one.name() == map).ok_or_else(none)?;
-        hearing("share", map, || ours.reuse_fd(theirs.as_fd()))
+        with_messages("share", map, || ours.reuse_fd(theirs.as_fd()))
     }
 
-    /// Has the kernel look through its programs and keep them.
+    /// Loads the object: the kernel verifies its programs.
     ///
     /// # Errors
-    /// [`BpfError::NotAllowed`]; [`BpfError::Refused`] with the last words of the verifier.
+    /// [`BpfError::NotAllowed`]; [`BpfError::Refused`] with the end of the verifier's log.
     pub fn load(self) -> Result<Loaded, BpfError> {
         let Self { name, open, is_tied } = self;
-        let object = hearing("load", &name, || open.load())?;
+        let object = with_messages("load", &name, || open.load())?;
         Ok(Loaded { name, object, is_tied })
     }
 }
 
-/// An object in the kernel. Dropped, it goes, but for what is attached or in use.
+/// A loaded object. Dropping it unloads it, except for parts that are attached or in use.
 pub struct Loaded {
     name: String,
     object: libbpf_rs::Object,
@@ -122,15 +116,15 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Registers the `struct_ops` of that name.
+    /// Registers the `struct_ops` with that name.
     ///
     /// # Errors
-    /// [`BpfError::Exists`]: what it would be called is taken; [`BpfError::Refused`].
+    /// [`BpfError::Exists`]: its name is in use; [`BpfError::Refused`].
     pub fn attach(mut self, struct_ops: &str) -> Result<Attached, BpfError> {
         let none = || BpfError::NoSuchPart { name: self.name.clone(), part: struct_ops.to_owned() };
         let mut maps = self.object.maps_mut();
         let mut map = maps.find(|map| map.name() == struct_ops).ok_or_else(none)?;
-        let link = hearing("register", struct_ops, || map.attach_struct_ops())?;
+        let link = with_messages("register", struct_ops, || map.attach_struct_ops())?;
         drop(maps);
         let Self { object, is_tied, .. } = self;
         Ok(Attached { struct_ops: struct_ops.to_owned(), link, is_tied, object })
@@ -138,39 +132,39 @@ impl Loaded {
 }
 
 impl Loaded {
-    /// Attaches a program to what its section names. Dropped, the link takes it off again.
+    /// Attaches a program to what its section names. Dropping the link detaches it.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]; [`BpfError::NotAllowed`]; [`BpfError::Refused`].
     pub fn link(&self, program: &str) -> Result<Linked, BpfError> {
         let found = self.program(program)?;
-        let link = hearing("attach", program, || found.attach())?;
+        let link = with_messages("attach", program, || found.attach())?;
         Ok(Linked { _link: link })
     }
 
-    /// Makes an iterator over what is in a map, of a program that is one.
+    /// Attaches an iterator program to the entries of a map.
     ///
     /// # Errors
     /// As [`Loaded::link`].
     pub fn iterate(&self, program: &str, map: &str) -> Result<Iterated, BpfError> {
         let found = self.program(program)?;
         let over = self.map(map)?;
-        let link = hearing("attach", program, || found.attach_iter(over.as_fd()))?;
+        let link = with_messages("attach", program, || found.attach_iter(over.as_fd()))?;
         Ok(Iterated { program: program.to_owned(), link })
     }
 
-    /// Makes an iterator of a program whose section says over what it goes, such as `iter/tcp`: the
-    /// sockets of the network namespace in which it is run.
+    /// Attaches an iterator program whose section names its target, such as `iter/tcp`: the sockets
+    /// of the network namespace in which it is run.
     ///
     /// # Errors
     /// As [`Loaded::link`].
     pub fn iterate_all(&self, program: &str) -> Result<Iterated, BpfError> {
         let found = self.program(program)?;
-        let link = hearing("attach", program, || found.attach())?;
+        let link = with_messages("attach", program, || found.attach())?;
         Ok(Iterated { program: program.to_owned(), link })
     }
 
-    /// Takes what programs write to a ring buffer; records of this length, bytes.
+    /// Reads what programs write to a ring buffer; `length` is that of a record, bytes.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
@@ -184,7 +178,7 @@ impl Loaded {
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`]: it is full.
     pub fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
         let found = self.map(map)?;
-        hearing("write to", map, || found.update(key, value, MapFlags::ANY))
+        with_messages("write to", map, || found.update(key, value, MapFlags::ANY))
     }
 
     /// Reads an entry of a map.
@@ -193,38 +187,38 @@ impl Loaded {
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
     pub fn read(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
         let found = self.map(map)?;
-        hearing("read from", map, || found.lookup(key, MapFlags::ANY))
+        with_messages("read from", map, || found.lookup(key, MapFlags::ANY))
     }
 
-    /// Reads an entry that each processor has of its own.
+    /// Reads an entry that each processor has separately.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
     pub fn read_each(&self, map: &str, key: &[u8]) -> Result<Vec<Vec<u8>>, BpfError> {
         let found = self.map(map)?;
-        let values = hearing("read from", map, || found.lookup_percpu(key, MapFlags::ANY))?;
+        let values = with_messages("read from", map, || found.lookup_percpu(key, MapFlags::ANY))?;
         Ok(values.unwrap_or_default())
     }
 
-    /// Takes an entry out of a map; one that is not there is well.
+    /// Removes an entry from a map; a missing one is no error.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`].
     pub fn remove(&self, map: &str, key: &[u8]) -> Result<(), BpfError> {
-        // It has no other reason to fail.
+        // There is no other reason to fail.
         let _ = self.map(map)?.delete(key);
         Ok(())
     }
 
-    /// Takes all entries out of a map.
+    /// Reads and removes all entries of a map.
     ///
     /// # Errors
     /// [`BpfError::NoSuchPart`]; [`BpfError::Refused`].
     pub fn empty(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BpfError> {
-        /// So many at a time.
+        /// Entries at a time.
         const BATCH: u32 = 1024;
         let found = self.map(map)?;
-        let all = hearing("empty", map, || {
+        let all = with_messages("empty", map, || {
             found.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
         })?;
         for (key, value) in all {
@@ -244,36 +238,38 @@ impl Loaded {
     }
 }
 
-/// An attached program. Dropped, it is taken off.
+/// An attached program. Dropping it detaches it.
 pub struct Linked {
     _link: Link,
 }
 
-/// A program that is run once for each of what it goes over, when asked.
+/// An iterator program: each run calls it once for each entry or socket.
 pub struct Iterated {
     program: String,
     link: Link,
 }
 
 impl Iterated {
-    /// Runs it over all of them.
+    /// Runs it for all of them.
     ///
     /// # Errors
     /// [`BpfError::Refused`].
     pub fn run(&self) -> Result<(), BpfError> {
-        let mut iterator = hearing("run", &self.program, || libbpf_rs::Iter::new(&self.link))?;
-        // It writes nothing; to read from it is to run it.
+        let mut iterator =
+            with_messages("run", &self.program, || libbpf_rs::Iter::new(&self.link))?;
+        // It writes nothing; reading from it runs it.
         let failed = |error: io::Error| BpfError::Refused {
             operation: "run",
             name: self.program.clone(),
             error: error.to_string(),
-            said: Vec::new(),
+            messages: Vec::new(),
         };
         io::copy(&mut iterator, &mut io::sink()).map(drop).map_err(failed)
     }
 }
 
-/// A registered `struct_ops`. Dropped, it is unregistered; what uses it keeps it until it is done.
+/// A registered `struct_ops`. Dropping it unregisters it; connections that use it keep it until
+/// they end.
 pub struct Attached {
     struct_ops: String,
     link: Link,
@@ -288,8 +284,8 @@ impl Attached {
         self.is_tied
     }
 
-    /// Keeps it beyond this process, by a file in a folder of bpffs: `NAME`, or `NAME-map` where it is
-    /// not tied.
+    /// Pins it beyond this process, by a file in a directory of bpffs: `NAME`, or `NAME-map` if it
+    /// is not tied.
     ///
     /// # Errors
     /// [`BpfError::Exists`]: there is such a file; [`BpfError::Refused`].
@@ -297,104 +293,30 @@ impl Attached {
         let file = kept_in(folder, &self.struct_ops, self.is_tied);
         let name = file.display().to_string();
         if self.is_tied {
-            hearing("keep", &name, || self.link.pin(&file))?;
+            with_messages("keep", &name, || self.link.pin(&file))?;
             return Ok(file);
         }
         let map = self.object.maps_mut().find(|map| map.name() == self.struct_ops.as_str());
         if let Some(mut map) = map {
-            hearing("keep", &name, || map.pin(&file))?;
+            with_messages("keep", &name, || map.pin(&file))?;
         }
         self.link.disconnect();
         Ok(file)
     }
 }
 
-/// The file that keeps a `struct_ops`.
+/// The file that pins a `struct_ops`.
 #[must_use]
 pub fn kept_in(folder: &Path, struct_ops: &str, is_tied: bool) -> PathBuf {
     folder.join(if is_tied { struct_ops.to_owned() } else { format!("{struct_ops}{MAP}") })
 }
 
-/// Empties the one place of a `struct_ops` map that is not tied, which unregisters it.
+/// Deletes the only entry of a `struct_ops` map that is not tied, which unregisters it.
 pub(crate) fn empty(map: &libbpf_rs::MapHandle, name: &str) -> Result<(), BpfError> {
-    hearing("unregister", name, || map.delete(&0_u32.to_ne_bytes()))
+    with_messages("unregister", name, || map.delete(&0_u32.to_ne_bytes()))
 }
 
 /// Whether a map of these flags is tied to a link.
 pub(crate) fn is_tied(flags: u32) -> bool {
     flags & TIED != 0
-}
-
-// --- what libbpf says ------------------------------------------------------------------------------
-
-/// What libbpf has said since somebody began to listen. It has one ear for the whole process.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
-/// Who listens.
-static LISTENING: Mutex<()> = Mutex::new(());
-
-fn hear(_: PrintLevel, words: String) {
-    if let Ok(mut said) = SAID.lock() {
-        said.extend(words.lines().map(str::to_owned));
-    }
-}
-
-/// Does something, and makes of its failure an error with what was said meanwhile.
-pub(crate) fn hearing<T>(
-    operation: &'static str,
-    name: &str,
-    act: impl FnOnce() -> libbpf_rs::Result<T>,
-) -> Result<T, BpfError> {
-    let listening = LISTENING.lock();
-    libbpf_rs::set_print(Some((PrintLevel::Warn, hear)));
-    let take = || SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
-    take();
-    let outcome = act();
-    let said = take();
-    drop(listening);
-    outcome.map_err(|error| {
-        let name = name.to_owned();
-        match error.kind() {
-            // With a log it was the verifier, which says EACCES too.
-            ErrorKind::PermissionDenied if !said.iter().any(|line| line.contains(LOG)) => {
-                let rights = process::effective_capabilities().unwrap_or_default();
-                BpfError::NotAllowed { operation, name, lacking: lacking(rights), said: last(said) }
-            }
-            ErrorKind::AlreadyExists => BpfError::Exists { operation, name },
-            _ => BpfError::Refused { operation, name, error: error.to_string(), said: last(said) },
-        }
-    })
-}
-
-/// The capabilities of [`BpfError::NotAllowed`] that are not among these.
-fn lacking(rights: u64) -> Vec<&'static str> {
-    // CAP_SYS_ADMIN stands for the first two (capabilities(7)).
-    let needed = [
-        (CAP_BPF | CAP_SYS_ADMIN, "CAP_BPF"),
-        (CAP_PERFMON | CAP_SYS_ADMIN, "CAP_PERFMON"),
-        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
-    ];
-    let lacking = needed.iter().filter(|(any_of, _)| rights & any_of == 0);
-    lacking.map(|(_, name)| *name).collect()
-}
-
-/// What frames the verifier's words.
-const LOG: &str = "PROG LOAD LOG --";
-
-/// The last words, without those that only frame them.
-fn last(said: Vec<String>) -> Vec<String> {
-    let is_frame = |line: &String| line.trim().is_empty() || line.contains(LOG);
-    let mut words: Vec<String> = said.into_iter().filter(|line| !is_frame(line)).collect();
-    words.split_off(words.len().saturating_sub(LAST_WORDS))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn capabilities_that_are_lacking_are_named() {
-        assert!(lacking(CAP_BPF | CAP_PERFMON | CAP_NET_ADMIN).is_empty());
-        assert_eq!(lacking(CAP_SYS_ADMIN), ["CAP_NET_ADMIN"]);
-        assert_eq!(lacking(0), ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"]);
-    }
 }

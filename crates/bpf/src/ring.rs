@@ -1,13 +1,13 @@
-//! A ring buffer: what programs in the kernel write, in the order in which they did.
+//! A ring buffer: the records of programs in the kernel, in their order.
 
 use std::sync::{Arc, Mutex};
 
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 
 use crate::error::BpfError;
-use crate::object::hearing;
+use crate::messages::with_messages;
 
-/// So many records are taken at once at most, so that what is held is bounded.
+/// Limit on records read at once, so that memory is bounded.
 const AT_ONCE: usize = 16_384;
 
 /// Records of one length that programs write.
@@ -27,7 +27,7 @@ impl Ring {
             }
             0
         };
-        let ring = hearing("read", name, || {
+        let ring = with_messages("read", name, || {
             let mut builder = RingBufferBuilder::new();
             builder.add(map, take)?;
             builder.build()
@@ -35,10 +35,10 @@ impl Ring {
         Ok(Self { ring, taken, record })
     }
 
-    /// Hands out what is there, without waiting; a part of it if that is very much. Returns how many
-    /// records it was.
+    /// Hands out the available records without waiting, up to a limit. Returns their number.
     pub fn take(&mut self, each: &mut dyn FnMut(&[u8])) -> usize {
-        // It counts what it handed out; an error of a callback, the only one there is, never comes.
+        // The result is the number of records; the callback, the only possible cause of an error,
+        // returns none.
         let _ = self.ring.consume_raw_n(AT_ONCE);
         let taken = self.taken.lock().map(|mut taken| std::mem::take(&mut *taken));
         let mut taken = taken.unwrap_or_default();

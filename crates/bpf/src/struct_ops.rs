@@ -1,4 +1,4 @@
-//! The `struct_ops` that the kernel has, whoever registered them.
+//! The `struct_ops` in the kernel, whichever process registered them.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,8 @@ use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter, ProgInfoIter};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use crate::error::BpfError;
-use crate::object::{self, hearing};
+use crate::messages::with_messages;
+use crate::object;
 
 /// A `struct_ops` in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,15 +19,15 @@ pub struct StructOps {
     pub map: u32,
     /// Whether a link holds it registered, and not the map itself.
     pub is_tied: bool,
-    /// Whether it is registered: if not, only what uses it still holds it.
+    /// Whether it is registered: if not, only its users still hold it.
     pub is_registered: bool,
-    /// The number of the link that holds it registered. `None` where it is not tied, or where only
-    /// what uses it still holds it.
+    /// The number of the link that keeps it registered. `None` if it is not tied, or only its users
+    /// still hold it.
     pub link: Option<u32>,
 }
 
 impl StructOps {
-    /// All there are. Empty for who may not ask (`CAP_SYS_ADMIN`).
+    /// All `struct_ops`. Empty without the privilege (`CAP_SYS_ADMIN`).
     #[must_use]
     pub fn all() -> Vec<Self> {
         let links: Vec<(u32, u32)> = LinkInfoIter::default()
@@ -55,30 +56,33 @@ impl StructOps {
     }
 }
 
-/// Whether the one place of a map that is not tied is taken. What it holds begins with two words of 4
-/// bytes, how many use it and its state (`enum bpf_struct_ops_state` in `kernel/bpf/bpf_struct_ops.c`).
+/// Whether the only entry of a map that is not tied is in use. It begins with two words of 4 bytes,
+/// the number of users and the state (`enum bpf_struct_ops_state` in
+/// `kernel/bpf/bpf_struct_ops.c`).
 fn is_in_use(map: &MapHandle) -> bool {
     const IN_USE: [u8; 4] = 1_u32.to_ne_bytes();
     let value = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
     value.is_some_and(|value| value.get(4..8) == Some(&IN_USE))
 }
 
-/// The names of all programs in the kernel, at most 15 characters each. Empty for who may not ask.
+/// The names of all programs in the kernel, at most 15 characters each. Empty without the
+/// privilege.
 #[must_use]
 pub fn programs() -> Vec<String> {
     ProgInfoIter::default().map(|one| one.name.to_string_lossy().into_owned()).collect()
 }
 
-/// Unregisters what no link holds.
+/// Unregisters a `struct_ops` without a link.
 ///
 /// # Errors
 /// [`BpfError::Refused`], [`BpfError::NotAllowed`].
 pub fn unregister(one: &StructOps) -> Result<(), BpfError> {
-    let map = hearing("open", &one.name, || MapHandle::from_map_id(one.map))?;
+    let map = with_messages("open", &one.name, || MapHandle::from_map_id(one.map))?;
     object::empty(&map, &one.name)
 }
 
-/// Unregisters what a file of bpffs keeps, and removes the file; one that is gone already is well.
+/// Unregisters the `struct_ops` that a file of bpffs pins, and removes the file; a missing file is
+/// no error.
 ///
 /// # Errors
 /// [`BpfError::File`], [`BpfError::Refused`], [`BpfError::NotAllowed`].
@@ -91,7 +95,7 @@ pub fn unload_kept(file: &Path) -> Result<(), BpfError> {
     // A map that is not tied stays registered without its file.
     if file.to_string_lossy().ends_with(object::MAP) {
         let name = file.display().to_string();
-        let map = hearing("open", &name, || MapHandle::from_pinned_path(file))?;
+        let map = with_messages("open", &name, || MapHandle::from_pinned_path(file))?;
         if is_in_use(&map) {
             object::empty(&map, &name)?;
         }

@@ -267,7 +267,7 @@ impl<'a> Session<'a> {
     }
 
     fn has_ended(&self, pid: u32) -> bool {
-        self.doctor.book().process(pid).is_some_and(|patient| patient.ending.is_some())
+        self.doctor.facts().process(pid).is_some_and(|process| process.ending.is_some())
             || !Proc::default().has(pid)
     }
 
@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
         let least = if of_tables { LEAST_OF_TABLES } else { LEAST };
         let began = Instant::now();
         while began.elapsed() < least.min(most)
-            || (began.elapsed() < most && self.doctor.book().has_orphans())
+            || (began.elapsed() < most && self.doctor.facts().has_orphans())
         {
             self.turn(TURN)?;
             if ends.wait(Some(Instant::now()))?.is_some() {

@@ -7,7 +7,7 @@ use lastbyte_doctor::{Code, explain, pages};
 use crate::output::{Align, Table, say};
 use crate::verdict::Verdict;
 
-/// Explain what a code of `lastbyte doctor` means: what happens, how to see it by hand, how to mend it.
+/// Explain what a code of `lastbyte doctor` means: what happens, how to see it by hand, how to fix it.
 ///
 /// Without a code: the list.
 #[derive(Clone, Debug, Args)]

@@ -1,15 +1,16 @@
-//! What an observer saw: the only thing that rules know of the world, and what a recording holds.
+//! What an observer saw. Rules know nothing else of the world, and a recording contains nothing
+//! else.
 //!
-//! Every tier speaks these words. What a tier cannot know is `None`, never zero. Times are nanoseconds
-//! of `CLOCK_MONOTONIC`; sequence numbers are TCP's own, 32 bits that wrap, and of both ends of one
-//! connection they are the same numbers.
+//! Every tier reports these events. A value that a tier cannot know is `None`, never zero. Times
+//! are nanoseconds of `CLOCK_MONOTONIC`. Sequence numbers are TCP's own, 32 bits that wrap; both
+//! ends of a connection use the same numbers.
 
 use std::net::SocketAddr;
 
 use lastbyte_core::sample::{State, TcpInfo};
 use serde::{Deserialize, Serialize};
 
-/// One thing that happened, or was seen to be so.
+/// One event or observation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// When, nanoseconds of `CLOCK_MONOTONIC`.
@@ -24,7 +25,7 @@ pub struct Event {
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum What {
-    /// Watching begins: the first event.
+    /// The observation begins: the first event.
     Began(Began),
     /// A process, when it first matters, and again when it runs another program.
     Process(Process),
@@ -35,7 +36,7 @@ pub enum What {
         /// How.
         ending: Ending,
     },
-    /// A socket, when it first matters, and again when its addresses came to be known.
+    /// A socket, when it first matters, and again when its addresses become known.
     Socket(Socket),
     /// A process holds a socket: it made it, uses it, or has it open.
     Holds {
@@ -43,30 +44,30 @@ pub enum What {
         socket: SocketId,
         /// Who.
         pid: u32,
-        /// By which descriptor, where known.
+        /// By which descriptor, if known.
         fd: Option<i32>,
     },
     /// A TCP connection changed its state.
     Changed(Changed),
-    /// A reset was sent. In a box: it is rare, and twice as large as any other.
+    /// A reset was sent. Boxed: it is rare, and twice as large as any other event.
     ResetSent(Box<ResetSent>),
-    /// A reset came, and was believed.
+    /// A valid reset was received.
     ResetReceived {
         /// The socket that it ends.
         socket: SocketId,
-        /// As it was just before.
+        /// The counts just before.
         counts: Option<Counts>,
     },
-    /// A segment was sent again.
+    /// A segment was retransmitted.
     Retransmitted {
         /// By which.
         socket: SocketId,
         /// Why.
         why: Again,
-        /// So many since the last such event of this socket and reason.
+        /// The number since the last such event of this socket and reason.
         segments: u32,
     },
-    /// The kernel gave a socket an error, for the program to find.
+    /// The kernel set an error on a socket.
     Failed {
         /// Which.
         socket: SocketId,
@@ -82,101 +83,101 @@ pub enum What {
         /// `errno`, positive, such as `EADDRNOTAVAIL`.
         errno: i32,
     },
-    /// What a socket looks like at a moment.
+    /// The state of a socket at a moment.
     Sample(Box<Sample>),
-    /// The last of a socket: the kernel has forgotten it.
+    /// The last event of a socket: the kernel has destroyed it.
     Gone {
         /// Which.
         socket: SocketId,
-        /// As it was then.
+        /// The counts at that moment.
         counts: Option<Counts>,
     },
-    /// What a program did with a socket in a time.
+    /// What a program did with a socket during an interval.
     Io(Io),
-    /// System calls of one kind by one thread in a time, where calls are traced.
+    /// System calls of one kind by one thread during an interval, if calls are traced.
     Calls(Calls),
-    /// Waiting calls of one thread that came back with something ready, where calls are traced.
+    /// Waiting calls of one thread that returned with something ready, if calls are traced.
     Ready(Ready),
-    /// A Unix socket was closed with bytes in it that nobody had read.
+    /// A Unix socket was closed with unread bytes in it.
     UnixUnread {
-        /// Who closed it.
+        /// The process and thread that closed it.
         by: Actor,
-        /// The bytes.
+        /// The number of bytes.
         bytes: u64,
-        /// How well that number is known.
+        /// The precision of that number.
         #[serde(default, skip_serializing_if = "Precision::is_exact")]
         precision: Precision,
-        /// Who had sent them, where known.
+        /// The process that sent them, if known.
         sender: Option<u32>,
-        /// The path or abstract name that one of both ends is bound to, where known.
+        /// The path or abstract name that one of the two ends is bound to, if known.
         path: Option<String>,
     },
     /// A thread kept a processor busy.
     Cpu(Cpu),
     /// Processor time that a process has used.
     Used(Used),
-    /// A network namespace that is looked into from now on.
+    /// A network namespace that is observed from now on.
     Network(Network),
     /// Counters of a network namespace that grew.
     Counters(Counters),
-    /// Events that were dropped because nobody took them in time.
+    /// Events that were dropped because they were not read in time.
     Dropped {
-        /// So many.
+        /// The number of events.
         events: u64,
     },
-    /// Time passes: ten times a second, so that rules can look at what does not happen.
+    /// Time passes: ten times a second, so that rules can act when nothing happens.
     Tick,
 }
 
-/// How and what is watched.
+/// How and what is observed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Began {
     /// From where.
     pub tier: Tier,
     /// `uname -r`.
     pub kernel: String,
-    /// What is asked about.
+    /// What is in scope.
     pub scope: Scope,
     /// Whether system calls are traced all the time; `None`: in windows.
     pub calls: Option<bool>,
-    /// Whether each loss is seen, if no event is dropped; `None` in recordings that do not say so: as the
-    /// tier does.
+    /// Whether each loss is seen if no event is dropped; `None` in recordings without it: then the
+    /// tier decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sees_each_loss: Option<bool>,
 }
 
-/// From where is watched. A higher one knows all that a lower one knows, and more.
+/// How the observer observes. A higher tier knows everything that a lower one knows, and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
-    /// Tables of sockets and `/proc`, looked at ten times a second: needs no rights.
+    /// Socket tables and `/proc`, scanned ten times a second: needs no privileges.
     Procfs,
-    /// Those and the kernel's trace points as text, in a tracefs instance of its own.
+    /// Also the kernel's tracepoints as text, in a tracefs instance of its own.
     Tracefs,
-    /// Those and programs in the kernel (eBPF).
+    /// Also programs in the kernel (eBPF).
     Bpf,
 }
 
 impl Tier {
-    /// From where, as the end of a sentence that says that something is watched.
+    /// The means, to end a sentence such as "watched for 2 s, ...".
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Procfs => "by tables of sockets and /proc",
-            Self::Tracefs => "by the kernel's trace points (tracefs)",
+            Self::Procfs => "by socket tables and /proc",
+            Self::Tracefs => "by the kernel's tracepoints (tracefs)",
             Self::Bpf => "from within the kernel (eBPF)",
         }
     }
 
-    /// Whether no connection is too short-lived to be seen with its bytes. Tables show what there is at a
-    /// look; trace points tell how one ended, and not what was in it.
+    /// Whether even the shortest connection is seen with its bytes. Tables show the sockets at the
+    /// time of a scan; tracepoints show how a connection ended, but not its bytes.
     #[must_use]
     pub fn sees_short(self) -> bool {
         self == Self::Bpf
     }
 }
 
-/// What is asked about: findings are given for these alone.
+/// What is in scope: findings are reported for nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -188,8 +189,8 @@ pub enum Scope {
     Port(u16),
 }
 
-/// A socket for as long as this kernel runs: its cookie (`SO_COOKIE`), which is never given twice. An
-/// observer that cannot know cookies makes numbers of its own, from 2^63 on.
+/// A socket's cookie (`SO_COOKIE`), unique as long as this kernel runs. If the observer cannot know
+/// the cookie, it assigns a number from 2^63 on.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -200,22 +201,21 @@ pub struct SocketId(pub u64);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
-    /// Its number in our PID namespace.
+    /// Its PID in the observer's PID namespace.
     pub pid: u32,
-    /// Its parent's.
+    /// Its parent's PID.
     pub parent: u32,
-    /// What it calls itself, 15 bytes: any bytes, made UTF-8.
+    /// Its name (`comm`), up to 15 bytes of any value, converted to UTF-8.
     pub name: String,
-    /// Its command line, the words joined by spaces, cut at 256 bytes; empty where it is not known.
+    /// Its command line, arguments joined by spaces, truncated at 256 bytes; empty if unknown.
     pub command: String,
     /// Its user.
     pub user: Option<u32>,
     /// Its network namespace, an inode number.
     pub network: Option<u64>,
-    /// The container that it is in, as its control group names it: the first 12 digits of an id, or a
-    /// name.
+    /// Its container, as named by its control group: the first 12 digits of an id, or a name.
     pub container: Option<String>,
-    /// What its runtime calls the container beside the id.
+    /// The name that the runtime gives the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_name: Option<String>,
 }
@@ -226,7 +226,7 @@ pub struct Process {
 pub struct Network {
     /// Its inode number.
     pub inode: u64,
-    /// Its name, where it has one (`ip-netns(8)`).
+    /// Its name, if it has one (`ip-netns(8)`).
     pub name: Option<String>,
     /// Whether it is the observer's own.
     pub is_own: bool,
@@ -251,42 +251,42 @@ pub struct Socket {
     pub id: SocketId,
     /// Its own address. An IPv4 address that an IPv6 socket uses is given as IPv4, with `mapped`.
     pub local: SocketAddr,
-    /// The peer's; port 0 where there is none.
+    /// The peer's; port 0 if there is none.
     pub peer: SocketAddr,
-    /// Whether it is an IPv6 socket that speaks IPv4.
+    /// Whether it is an IPv6 socket of an IPv4 connection.
     #[serde(default)]
     pub mapped: bool,
     /// The inode number of its network namespace.
     pub network: Option<u64>,
     /// How it came to be.
     pub role: Role,
-    /// Whether it is a subflow of an MPTCP connection (RFC 8684): its numbers are not those of what the
-    /// program wrote.
+    /// Whether it is a subflow of an MPTCP connection (RFC 8684): its sequence numbers do not count
+    /// the program's bytes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub subflow: bool,
-    /// Whether it was there when watching began.
+    /// Whether it existed when the observation began.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub earlier: bool,
 }
 
-/// How well a number is known.
+/// The precision of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
-    /// It is that.
+    /// Exactly this number.
     #[default]
     Exact,
-    /// It is no more.
+    /// At most this number.
     AtMost,
-    /// It is no less.
+    /// At least this number.
     AtLeast,
-    /// It may be more, or less.
+    /// Possibly more or less.
     About,
 }
 
 impl Precision {
-    /// As the evidence says it (`exact`); of a number that is not known at all, [`Self::AtLeast`], as
-    /// nothing is counted of it.
+    /// From the evidence's `exact`. An unknown number is [`Self::AtLeast`], since it adds nothing
+    /// to the sum.
     pub(crate) fn of_word(word: &str) -> Self {
         match word {
             "yes" => Self::Exact,
@@ -296,7 +296,7 @@ impl Precision {
         }
     }
 
-    /// Of a sum: what is bounded on both sides is bounded on none.
+    /// The precision of a sum: an upper and a lower bound together give no bound.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (one, other) if one == other => one,
@@ -306,7 +306,7 @@ impl Precision {
         }
     }
 
-    /// Before the number: `at most `; nothing where it is exact.
+    /// The words before the number, such as `at most `; empty if it is exact.
     #[must_use]
     pub fn prefix(self) -> &'static str {
         match self {
@@ -317,7 +317,7 @@ impl Precision {
         }
     }
 
-    /// Whether it is just that number.
+    /// Whether the number is exact.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         *self == Self::Exact
@@ -334,18 +334,18 @@ pub enum Role {
     Accepted,
     /// It listens.
     Listens,
-    /// It was there before.
+    /// It existed before, or it is unknown.
     Unknown,
 }
 
-/// Who did something: the process and thread that the kernel worked for.
+/// The process and thread that caused something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     /// The process.
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// Set if it did so by ending.
+    /// How the process ended, if it acted by ending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
 }
@@ -361,9 +361,9 @@ pub struct Changed {
     /// To.
     #[serde(with = "state")]
     pub to: State,
-    /// Who caused it; `None` where a packet or a timer did, or it is not known.
+    /// What process caused it; `None` if a packet or timer did, or if unknown.
     pub by: Option<Actor>,
-    /// What stood where, just then.
+    /// The counts at that moment.
     pub counts: Option<Counts>,
     /// The socket's pending error, `errno`, positive; 0 if none.
     pub errno: i32,
@@ -371,7 +371,7 @@ pub struct Changed {
     pub held: Option<bool>,
 }
 
-/// How far a connection is: TCP's own numbers at one moment (RFC 9293 section 3.3.1).
+/// The progress of a connection: TCP's own variables at one moment (RFC 9293 section 3.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
@@ -389,7 +389,7 @@ pub struct Counts {
     pub bytes_acked: u64,
     /// As `tcpi_bytes_received`.
     pub bytes_received: u64,
-    /// Smoothed round trip, microseconds; 0 where none was measured.
+    /// Smoothed round trip, microseconds; 0 if none was measured.
     pub rtt_us: u32,
     /// As `SO_BUF_LOCK`: 1 the send buffer is fixed, 2 the receive buffer.
     pub locks: u8,
@@ -419,7 +419,8 @@ impl Counts {
     }
 }
 
-/// From one sequence number up to a later one; 0 where it is not later (RFC 9293 section 3.4).
+/// The distance from one sequence number to a later one; 0 if it is not later (RFC 9293 section
+/// 3.4).
 #[must_use]
 pub fn distance(from: u32, to: u32) -> u32 {
     let ahead = to.wrapping_sub(from);
@@ -429,44 +430,44 @@ pub fn distance(from: u32, to: u32) -> u32 {
 /// A reset that was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResetSent {
-    /// By which socket; `None` where the packet that it answers met none.
+    /// The socket that sent it; `None` if it answers a packet for no socket.
     pub socket: Option<SocketId>,
     /// From.
     pub local: SocketAddr,
     /// To.
     pub peer: SocketAddr,
-    /// The inode number of the network namespace, where known.
+    /// The inode number of the network namespace, if known.
     pub network: Option<u64>,
     /// The kernel's name of its reason, such as `TCP_ABORT_ON_CLOSE` (`enum sk_rst_reason`); `None`
     /// before Linux 6.10.
     pub reason: Option<String>,
-    /// Whether a program's call caused it; otherwise it answers a packet, or a timer sent it.
+    /// Whether a program's call caused it; otherwise a packet or a timer did.
     pub active: bool,
     /// Who, if active.
     pub by: Option<Actor>,
-    /// As it was just then.
+    /// The counts at that moment.
     pub counts: Option<Counts>,
 }
 
-/// Why a segment was sent again.
+/// Why a segment was retransmitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Again {
     /// Our SYN was not answered.
     Syn,
-    /// Our answer to a SYN was not.
+    /// Our SYN-ACK was not answered.
     SynAck,
-    /// The retransmission timer ran out (RFC 6298).
+    /// The retransmission timer expired (RFC 6298).
     TimeOut,
-    /// Acks said that it was lost (RFC 6675, RFC 8985).
+    /// Acknowledgements showed that it was lost (RFC 6675, RFC 8985).
     Loss,
 }
 
-/// What a socket looks like: a `sock_diag` answer. It is told at every look while bytes wait or move, and
-/// once a second of a socket of which nothing changes.
+/// The state of a socket, from `sock_diag`. A socket is sampled at every scan while bytes wait or
+/// move, and once a second while nothing changes.
 ///
-/// The last of a socket that the kernel has forgotten, with its last numbers, has the state CLOSE: however
-/// it got there, by TIME-WAIT too.
+/// The last sample of a destroyed socket has its final values and the state CLOSE, also if it went
+/// through TIME-WAIT.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Which.
@@ -482,7 +483,7 @@ pub struct Sample {
     pub receive_buffer: Option<u32>,
     /// The send buffer, bytes of memory.
     pub send_buffer: Option<u32>,
-    /// Of the send buffer in use, bytes of memory.
+    /// Used part of the send buffer, bytes of memory.
     pub queued: Option<u32>,
     /// As `SO_BUF_LOCK`: 1 the send buffer is fixed by the program, 2 the receive buffer.
     pub locks: Option<u8>,
@@ -495,12 +496,12 @@ pub struct Sample {
     pub info: Info,
 }
 
-/// `struct tcp_info` as bytes, of the length that the kernel gave; hexadecimal in a recording.
+/// `struct tcp_info` as the kernel's bytes; hexadecimal in a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info(pub Option<Box<[u8]>>);
 
 impl Info {
-    /// What it says; `None` where there is none, as of listening sockets.
+    /// The parsed structure; `None` if there is none, as for listening sockets.
     #[must_use]
     pub fn parse(&self) -> Option<TcpInfo> {
         TcpInfo::parse(self.0.as_deref()?)
@@ -511,7 +512,7 @@ impl Info {
     }
 }
 
-/// What one process did with a socket since the last such event of the two.
+/// What one process did with a socket since the last such event of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Io {
@@ -521,25 +522,24 @@ pub struct Io {
     pub pid: u32,
     /// The time that it covers, nanoseconds.
     pub over_ns: u64,
-    /// Calls that gave bytes to the kernel.
+    /// Calls that wrote bytes.
     pub writes: u64,
     /// The bytes of those.
     pub written_bytes: u64,
-    /// Of those calls such with at most 128 bytes.
+    /// Those calls that wrote at most 128 bytes.
     pub tiny_writes: u64,
-    /// Calls that took bytes.
+    /// Calls that read bytes.
     pub reads: u64,
     /// The bytes of those.
     pub read_bytes: u64,
-    /// Calls that found no room or no bytes (`EAGAIN`).
+    /// Calls that failed with `EAGAIN`.
     pub not_now: u64,
-    /// Writes whose last bytes were held back because earlier ones were not acked (Nagle, RFC 9293
-    /// section 3.7.4).
+    /// Writes whose last bytes Nagle's algorithm delayed because earlier ones were unacked (RFC
+    /// 9293 section 3.7.4).
     pub held_back: u64,
-    /// For how long in all such bytes waited until the program went on, nanoseconds.
+    /// Total time that such bytes waited until the program continued, nanoseconds.
     pub held_back_ns: u64,
-    /// Writes that came after a read, with no other write between: so many questions were answered, or
-    /// so many parts of one.
+    /// Writes directly after a read: the number of answered requests, or of parts of one.
     #[serde(skip_serializing_if = "is_zero")]
     pub turns: u64,
 }
@@ -559,27 +559,27 @@ pub struct Calls {
     pub tid: u32,
     /// Its name, such as `accept4` or `ioctl`; for an `ioctl` on a socket `ioctl:SIOCOUTQ` and so on.
     pub call: String,
-    /// On which descriptor, where it has one as its first argument.
+    /// The descriptor, if it is the first argument.
     pub fd: Option<i32>,
-    /// The socket behind the descriptor, where known.
+    /// The socket of the descriptor, if known.
     pub socket: Option<SocketId>,
     /// The time that it covers, nanoseconds.
     pub over_ns: u64,
-    /// So many calls.
+    /// The number of calls.
     pub count: u64,
-    /// The sum of what they returned, where that was not an error: bytes for those that move bytes.
+    /// The sum of their results without errors: bytes for calls that move bytes.
     pub returned: u64,
     /// Those that returned 0.
     pub zero: u64,
     /// Errors, `errno` positive, and how often.
     pub errors: Vec<(i32, u64)>,
-    /// The time between entry and return in all, nanoseconds.
+    /// Total time between entry and return, nanoseconds.
     pub in_call_ns: u64,
     /// For `select` and `pselect6` the highest first argument (highest descriptor plus one); otherwise 0.
     pub highest: u64,
 }
 
-/// Waiting calls that came back with something ready.
+/// Waiting calls that returned with something ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ready {
@@ -587,24 +587,24 @@ pub struct Ready {
     pub pid: u32,
     /// By which thread.
     pub tid: u32,
-    /// Its name: `epoll_wait`, `poll`, `select` and their kin.
+    /// Its name: `epoll_wait`, `poll`, `select` or a variant.
     pub call: String,
     /// The time that it covers, nanoseconds.
     pub over_ns: u64,
-    /// Calls that came back with something ready.
+    /// Calls that returned with something ready.
     pub count: u64,
-    /// Of those such that came back at once and after which the thread did nothing to any descriptor
-    /// (no read, write, accept, connect, close, shutdown, epoll_ctl) before it waited again.
+    /// Those calls that returned at once, after which the thread did nothing to any descriptor (no
+    /// read, write, accept, connect, close, shutdown, epoll_ctl) before it waited again.
     pub idle: u64,
-    /// The descriptor that was ready in such calls most often, where known.
+    /// The descriptor most often ready in such calls, if known.
     pub fd: Option<i32>,
-    /// The socket behind it, where known.
+    /// Its socket, if known.
     pub socket: Option<SocketId>,
-    /// What of it was ready: bits of `poll(2)`, ored over the idle calls.
+    /// Its readiness: bits of `poll(2)`, ORed over the idle calls.
     pub ready: u32,
 }
 
-/// A thread that used at least a fifth of a processor over a time, about a second.
+/// A thread that used at least a fifth of a processor for about a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cpu {
@@ -612,28 +612,29 @@ pub struct Cpu {
     pub pid: u32,
     /// By which thread.
     pub tid: u32,
-    /// Processor time outside of the kernel, nanoseconds; to a hundredth of a second.
+    /// Processor time in user mode, nanoseconds; the resolution is 10 ms.
     pub user_ns: u64,
-    /// In the kernel: mostly its system calls.
+    /// Processor time in the kernel: mostly its system calls.
     pub system_ns: u64,
     /// The time that it covers, nanoseconds.
     pub over_ns: u64,
 }
 
-/// Processor time that a process has used since the last such event of it, or since it is watched: all its
-/// threads, also those that have ended, and no other process.
+/// Processor time of a process since its last such event, or since it is observed: of all its
+/// threads, also ended ones, and of no other process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Used {
     /// Whose.
     pub pid: u32,
-    /// Outside of the kernel, nanoseconds; to a hundredth of a second.
+    /// In user mode, nanoseconds; the resolution is 10 ms.
     pub user_ns: u64,
     /// In the kernel.
     pub system_ns: u64,
 }
 
-/// Counters of a network namespace (`/proc/net/netstat`, `/proc/net/snmp`) since the last look.
+/// Growth of the counters of a network namespace (`/proc/net/netstat`, `/proc/net/snmp`) since they
+/// were read last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
@@ -653,9 +654,9 @@ pub struct Counters {
     pub aborts_on_memory: u64,
     /// `TCPAbortOnTimeout`.
     pub aborts_on_timeout: u64,
-    /// `TCPTimeouts`: retransmission timers that ran out.
+    /// `TCPTimeouts`: retransmission timers that expired.
     pub timeouts: u64,
-    /// `TCPReqQFullDrop` and `TCPReqQFullDoCookies`: half-open connections that found no room.
+    /// `TCPReqQFullDrop` and `TCPReqQFullDoCookies`: half-open connections beyond the limit.
     pub requests_full: u64,
     /// `EstabResets`: connections that were reset, by either end.
     pub established_resets: u64,
@@ -663,11 +664,11 @@ pub struct Counters {
     pub resets_sent: u64,
     /// `ActiveOpens`: calls of `connect` that sent a SYN.
     pub active_opens: u64,
-    /// `PassiveOpens`: SYNs that a listening socket took.
+    /// `PassiveOpens`: connections accepted by a listening socket.
     pub passive_opens: u64,
 }
 
-/// States by the standard's names, such as `FIN-WAIT-1`; an unknown one by its number.
+/// States by the standard's names, such as `FIN-WAIT-1`; an unknown state by its number.
 mod state {
     use super::State;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -704,7 +705,7 @@ impl Serialize for Info {
 
 impl<'de> Deserialize<'de> for Info {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        /// More than any kernel gives.
+        /// Longer than any kernel's.
         const LONGEST: usize = 2 * 4096;
         let text = String::deserialize(from)?;
         if text.len() > LONGEST || text.len() % 2 != 0 || !text.is_ascii() {

@@ -5,13 +5,13 @@ use crate::finding::{Class, Code};
 /// One page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Of what code.
+    /// Its code.
     pub code: Code,
-    /// What findings of it are about.
+    /// The class of its findings.
     pub class: Class,
-    /// In a few words.
+    /// Its title.
     pub title: &'static str,
-    /// What happens, how to see it by hand, how to mend it, where it is written. Markdown, without the
+    /// What happens, how to see it by hand, how to fix it, and the sources. Markdown, without the
     /// title.
     pub text: &'static str,
 }
@@ -22,7 +22,7 @@ pub fn pages() -> &'static [Page] {
     PAGES
 }
 
-/// The page of a code.
+/// The page for a code.
 #[must_use]
 pub fn explain(code: Code) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.code == code)

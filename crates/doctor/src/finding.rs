@@ -1,4 +1,4 @@
-//! What was found: a code, a sentence with the numbers, what to do, and the evidence.
+//! A finding: a code, a sentence with its numbers, a fix, and the evidence.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,11 +16,11 @@ pub enum Class {
     Loss,
     /// Slower than the path allows.
     Slow,
-    /// Processor time for nothing.
+    /// Wasted processor time.
     Cpu,
-    /// Connections that come late or not at all.
+    /// Connections that are established late or not at all.
     Connect,
-    /// Worth knowing: harmless, or what comes of it is not known.
+    /// Worth knowing: harmless, or with unknown consequences.
     Note,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// The name of a finding, as a linter's: `LB101`.
+/// The code of a finding, like a linter's: `LB101`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Code(pub u16);
@@ -78,34 +78,33 @@ impl std::str::FromStr for Code {
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Its name.
+    /// Its code.
     pub code: Code,
-    /// What it is about; [`Class::Note`] where nothing was lost after all.
+    /// Its class; [`Class::Note`] if nothing was lost after all.
     pub class: Class,
-    /// Whether nothing came of it.
+    /// Whether it had no consequences.
     pub harmless: bool,
-    /// Bytes that did not arrive, or the most that may not have; `None` where it is not about that, or
-    /// not known.
+    /// Bytes that did not arrive, or the most that may not have; `None` if unknown, or not about bytes.
     pub bytes: Option<u64>,
-    /// When it was first so, nanoseconds of `CLOCK_MONOTONIC`.
+    /// When it was first seen, nanoseconds of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
-    /// How often: findings that are alike are put together.
+    /// How often: similar findings are merged.
     pub times: u64,
-    /// Whom it is about.
+    /// Its subject.
     #[serde(flatten)]
     pub about: About,
     /// What happened, with the numbers; one sentence.
     pub sentence: String,
     /// What to do; one sentence.
     pub fix: String,
-    /// A command that mends a live connection, where one can.
+    /// A command that fixes a live connection, if there is one.
     pub heal: Option<String>,
-    /// The numbers that the sentence rests on, each with its unit in the name.
+    /// The numbers behind the sentence, each with its unit in the name.
     pub evidence: BTreeMap<String, Evidence>,
 }
 
 impl Finding {
-    /// How well `bytes` is known, by the word `exact` of its evidence.
+    /// The precision of `bytes`, from `exact` in its evidence.
     #[must_use]
     pub fn precision(&self) -> Precision {
         match self.evidence.get("exact") {
@@ -131,33 +130,33 @@ impl Finding {
     }
 }
 
-/// Whom a finding is about.
+/// The subject of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct About {
     /// The process.
     pub pid: Option<u32>,
-    /// What it calls itself: any characters.
+    /// Its name: any characters.
     pub name: Option<String>,
-    /// Its container, as its control group names it.
+    /// Its container, as named by its control group.
     pub container: Option<String>,
-    /// What its runtime calls the container beside the id: any characters.
+    /// The name that the runtime gives the container: any characters.
     pub container_name: Option<String>,
     /// The socket.
     pub socket: Option<SocketId>,
-    /// Its own address.
+    /// The socket's own address.
     pub local: Option<SocketAddr>,
-    /// The peer's.
+    /// The peer's address.
     pub peer: Option<SocketAddr>,
-    /// The inode number of its network namespace, where that is not ours.
+    /// The inode number of its network namespace, if it is not the observer's.
     pub network: Option<u64>,
-    /// The name of that, where it has one (`ip-netns(8)`): any characters.
+    /// The name of that namespace, if it has one (`ip-netns(8)`): any characters.
     pub network_name: Option<String>,
 }
 
 impl About {
-    /// Where it is, beside the machine's own network: `in web (0123456789ab), netns lab`. Names are of
-    /// any characters.
+    /// Its container and network namespace, if not the observer's: `in web (0123456789ab), netns
+    /// lab`. Names may contain any characters.
     #[must_use]
     pub fn place(&self) -> Option<String> {
         let container = match (&self.container, &self.container_name) {
@@ -174,7 +173,7 @@ impl About {
     }
 }
 
-/// One number, or word, of the evidence.
+/// One value of the evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Evidence {
@@ -210,22 +209,22 @@ impl From<&str> for Evidence {
     }
 }
 
-/// So many different findings are kept; of more, only how many.
+/// Limit on different findings; more are only counted.
 const MOST: usize = 10_000;
 
-/// Findings, those that are alike put together: of the same code, process and peer's address (or own
-/// port, where the peer's port is one of many).
+/// Findings, with similar ones merged: same code, process and peer address (or own port, if the
+/// peer's port was chosen by its kernel).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     all: BTreeMap<Key, Finding>,
-    /// Different ones that found no room.
+    /// Findings beyond the limit.
     pub(crate) left_out: u64,
 }
 
 type Key = (Class, Code, bool, Option<u32>, Option<SocketAddr>, Option<u16>, Option<u64>);
 
 impl Findings {
-    /// Adds findings; returns those that are the first of their kind.
+    /// Adds findings; returns those that are new.
     pub(crate) fn add(&mut self, found: Vec<Finding>) -> Vec<Finding> {
         found.into_iter().filter(|finding| self.is_new(finding)).collect()
     }
@@ -249,21 +248,21 @@ impl Findings {
         true
     }
 
-    /// All, losses first.
+    /// All findings, losses first.
     pub(crate) fn all(&self) -> Vec<Finding> {
         self.all.values().cloned().collect()
     }
 }
 
-/// What is alike: a server's port at our end, or a server's address at the other, and not the port that
-/// the kernel chose for this one connection.
+/// What similar findings share: the server's port at our end, or the server's address at the other
+/// end, but not the port that the kernel chose for one connection.
 fn key(finding: &Finding) -> Key {
-    /// From here on ports are chosen by the kernel, unless told otherwise (`ip_local_port_range`).
+    /// From here on the kernel chooses ports, unless `ip_local_port_range` says otherwise.
     const EPHEMERAL: u16 = 32_768;
     let about = &finding.about;
     let local = about.local.map(|local| local.port()).filter(|port| *port < EPHEMERAL);
     let peer = about.peer.filter(|peer| peer.port() < EPHEMERAL && local.is_none());
-    // What is about no socket and no process is about its namespace.
+    // A finding without socket and process is about its namespace.
     let network = about.network.filter(|_| about.socket.is_none() && about.pid.is_none());
     (finding.class, finding.code, finding.harmless, about.pid, peer, local, network)
 }

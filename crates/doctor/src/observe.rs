@@ -1,18 +1,19 @@
-//! Watching: from the highest tier that the rights and the kernel allow, down to tables of sockets.
+//! Observation: by the highest tier that the privileges and the kernel allow, at least by socket
+//! tables.
 
 mod counters;
+mod idle;
 #[cfg(feature = "bpf")]
 mod kernel;
 #[cfg(not(feature = "bpf"))]
 #[path = "observe/kernel/without.rs"]
 mod kernel;
-mod ladder;
 mod networks;
-mod pace;
 mod processes;
-mod quiet;
 mod rows;
 mod tables;
+mod throttle;
+mod tiers;
 mod tracefs;
 
 use std::collections::HashSet;
@@ -24,77 +25,77 @@ use lastbyte_host::Proc;
 use lastbyte_sys::{poll, process};
 
 use crate::event::{Began, Event, Scope, SocketId, Tier, What};
-use tables::{Tables, Tells};
+use tables::{Reports, Tables};
 
-/// What is to be watched, and how.
+/// What to observe, and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is asked about.
+    /// What is in scope.
     pub scope: Scope,
     /// This tier and no other; `None`: the best that works.
     pub tier: Option<Tier>,
     /// When system calls are traced.
     pub traced: Traced,
-    /// Tables of sockets are looked at so often at most; seldom where that would cost more than
-    /// one and a half hundredths of a processor.
+    /// The shortest time between two scans of the socket tables; longer if scans would cost more
+    /// than 1.5 % of a processor.
     pub every: Duration,
 }
 
 /// When system calls are traced (tiers [`Tier::Tracefs`] and [`Tier::Bpf`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced {
-    /// All the time, of the processes of the scope alone.
+    /// All the time, for the processes in scope.
     Watched,
-    /// Of all processes, in windows of this length, one in each such time.
+    /// For all processes, in regular windows.
     Windows {
-        /// How long one is.
+        /// The length of a window.
         length: Duration,
-        /// From the beginning of one to that of the next.
+        /// The time from the beginning of one window to that of the next.
         every: Duration,
     },
     /// Never.
     Never,
 }
 
-/// A tier that could not be had, and why.
+/// A tier that is not available, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
     /// Which.
     pub tier: Tier,
-    /// Why not; one sentence.
+    /// The reason; one sentence.
     pub why: String,
     /// What it would add; one sentence.
     pub adds: &'static str,
 }
 
-/// Why nothing can be watched.
+/// Why observation is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
-    /// Not even tables of sockets can be read, the tier that was asked for cannot be had, or what the
-    /// process of the scope has open is not shown to this user.
+    /// Not even socket tables are readable, the requested tier is not available, or this user may
+    /// not see the descriptors of the process in scope.
     #[error("{0}")]
     Unavailable(String),
     /// A source that worked before has failed.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         error: std::io::Error,
     },
 }
 
-/// Where `/proc` and `/sys` lie: elsewhere for a host's that are seen from a container.
+/// The paths of `/proc` and `/sys`; in a container, perhaps those of the host.
 #[derive(Clone, Debug)]
 pub struct Roots {
     /// `/proc`.
     pub proc: PathBuf,
     /// `/sys`.
     pub sys: PathBuf,
-    /// Programs of tier 3 that are taken for refused by the kernel, with the error number: so tests see
-    /// what is left without them.
+    /// Programs of tier 3 that count as refused by the kernel, with the error number, so that tests
+    /// can run without them.
     #[doc(hidden)]
     pub refused: Vec<(&'static str, i32)>,
 }
@@ -111,21 +112,21 @@ impl Roots {
     }
 }
 
-/// How long it really is from one look to the next; `None` before the second.
+/// The measured time from one scan to the next; `None` before the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intervals {
-    /// At tables of sockets.
+    /// Of the socket tables.
     pub tables: Option<Duration>,
-    /// At who has what open, `/proc/PID/fd`.
+    /// Of the holders of sockets, `/proc/PID/fd`.
     pub holders: Option<Duration>,
 }
 
 /// Where events go.
 type Each<'a> = &'a mut dyn FnMut(Event);
 
-/// What tells more than tables do.
+/// A source of events beyond the tables.
 trait Source: std::fmt::Debug + Send {
-    /// Hands out what has come. `tables` know the sockets that have names already.
+    /// Hands out new events. `tables` know the sockets with an address.
     fn take(&mut self, tables: &mut Tables, each: Each<'_>) -> Result<(), ObserveError>;
 
     /// All that happened up to this time has been handed out, CLOCK_MONOTONIC.
@@ -133,38 +134,38 @@ trait Source: std::fmt::Debug + Send {
         u64::MAX
     }
 
-    /// Readable when it should be emptied before its time.
+    /// Readable when the source should be read before the next tick.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// A process, and what it starts from now on, is asked about.
+    /// Puts a process, and what it starts from now on, in scope.
     fn watch(&mut self, pid: u32, tables: &Tables);
 
-    /// Traces the system calls of all processes, or no more.
+    /// Begins or ends tracing the system calls of all processes.
     fn window(&mut self, is_open: bool);
 
-    /// Whether no loss is missed for want of what this kernel refuses or lacks.
+    /// Whether no loss is missed because of features that this kernel refuses or lacks.
     fn sees_each_loss(&self) -> bool {
         true
     }
 
-    /// What this kernel does not let it see, in sentences.
+    /// What it cannot see on this kernel, in sentences.
     fn blind(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Watches.
+/// Observes sockets and processes, and reports events.
 #[derive(Debug)]
 pub struct Observer {
     tier: Tier,
     traced: Traced,
     tables: Tables,
     source: Option<Box<dyn Source>>,
-    /// What is to be handed out next, or once nothing from before it can come any more.
+    /// Events for the next call, or for when no earlier event can come any more.
     waiting: Vec<Event>,
-    /// Room for the events of a turn, kept from one to the next.
-    room: Vec<Event>,
-    /// Those that the source has told to be such; the tables do not say it.
+    /// Buffer for the events of one call, reused by the next.
+    batch: Vec<Event>,
+    /// MPTCP subflows that the source reported; the tables do not show it.
     subflows: HashSet<SocketId>,
     tick_ns: u64,
     window_ns: u64,
@@ -172,7 +173,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Begins to watch. What could not be had is told with it, the highest first.
+    /// Begins to observe. Also returns the tiers that are not available, the highest first.
     ///
     /// # Errors
     /// [`ObserveError::Unavailable`].
@@ -185,17 +186,17 @@ impl Observer {
     /// # Errors
     /// [`ObserveError::Unavailable`].
     pub fn start_in(plan: &Plan, roots: &Roots) -> Result<(Self, Vec<Shortfall>), ObserveError> {
-        // No source tells of anything earlier.
+        // No source reports earlier events.
         let now_ns = process::monotonic_ns();
         let mut shortfalls = Vec::new();
-        let (tier, source) = ladder::climb_down(plan, roots, &mut shortfalls)?;
+        let (tier, source) = tiers::start_best(plan, roots, &mut shortfalls)?;
         if let Scope::Process(pid) = plan.scope
             && tier < Tier::Bpf
         {
             visible(pid, roots)?;
         }
-        let tells = Tells { changes: source.is_none(), ends: tier < Tier::Bpf };
-        let tables = Tables::start(plan, roots.proc(), tells)?;
+        let reports = Reports { changes: source.is_none(), ends: tier < Tier::Bpf };
+        let tables = Tables::start(plan, roots.proc(), reports)?;
         let began = Began {
             tier,
             kernel: roots.proc().kernel_release(),
@@ -214,7 +215,7 @@ impl Observer {
             tables,
             source,
             waiting: vec![Event { at_ns: now_ns, what: What::Began(began) }],
-            room: Vec::new(),
+            batch: Vec::new(),
             subflows: HashSet::new(),
             tick_ns: now_ns,
             window_ns: now_ns,
@@ -226,14 +227,15 @@ impl Observer {
         Ok((observer, shortfalls))
     }
 
-    /// From where is watched.
+    /// The tier in use.
     #[must_use]
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// A process, and what it starts from now on, is asked about too. The process of the scope is so from
-    /// the start: whoever starts a program to watch it holds it before its first step until then.
+    /// Also puts a process, and what it starts from now on, in scope. The process of the scope is
+    /// in scope from the start: a caller that starts a program must stop it before its first
+    /// instruction until then.
     pub fn watch(&mut self, pid: u32) {
         let now_ns = process::monotonic_ns();
         self.tables.watch(pid, now_ns, &mut |event| self.waiting.push(event));
@@ -242,14 +244,14 @@ impl Observer {
         }
     }
 
-    /// Whether a loss could not have been missed: the tier sees short connections too, and nothing that
-    /// tells of losses was refused.
+    /// Whether no loss can be missed: the tier sees short connections too, and the kernel refused
+    /// no program that reports losses.
     #[must_use]
     pub fn sees_each_loss(&self) -> bool {
         sees_each_loss(self.tier, self.source.as_deref())
     }
 
-    /// What cannot be seen for want of rights, or because this kernel does not tell, in sentences.
+    /// What cannot be seen for want of privileges or on this kernel, in sentences.
     #[must_use]
     pub fn blind(&self) -> Vec<String> {
         let mut blind = self.tables.blind();
@@ -257,20 +259,23 @@ impl Observer {
         blind
     }
 
-    /// How often was looked so far.
+    /// The measured times between scans so far.
     #[must_use]
     pub fn intervals(&self) -> Intervals {
-        Intervals { tables: self.tables.pace.interval(), holders: self.tables.holders.interval() }
+        Intervals {
+            tables: self.tables.throttle.interval(),
+            holders: self.tables.holders.interval(),
+        }
     }
 
-    /// How many looks at tables of sockets there were.
+    /// The number of scans of the socket tables.
     #[must_use]
     pub fn looks(&self) -> u64 {
         self.tables.looks()
     }
 
-    /// Waits for events for at most so long, and hands out what has come, in the order of time; the
-    /// first of all is [`What::Began`].
+    /// Waits for events up to this time, and hands out the new ones in the order of time. The very
+    /// first is [`What::Began`].
     ///
     /// # Errors
     /// [`ObserveError::Io`]: a source has failed for good.
@@ -282,45 +287,45 @@ impl Observer {
         self.wait(wait)?;
         let now_ns = process::monotonic_ns();
         let is_tick = now_ns >= self.tick_ns;
-        let mut events = std::mem::take(&mut self.room);
+        let mut events = std::mem::take(&mut self.batch);
         events.append(&mut self.waiting);
         if is_tick {
-            self.tables.look(now_ns, &mut |event| events.push(event));
+            self.tables.scan(now_ns, &mut |event| events.push(event));
         }
-        self.take_after_look(events, (now_ns, is_tick), each)
+        self.take_after_scan(events, (now_ns, is_tick), each)
     }
 
-    /// Looks once more before the end of the watch, at everything and at once, and hands out all that came
-    /// until now, with the processor time that was not told yet.
+    /// Scans everything once more at the end of the observation, and hands out all events until
+    /// now, with the processor time not reported yet.
     ///
     /// # Errors
     /// [`ObserveError::Io`]: a source has failed for good.
     pub fn take_last(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), ObserveError> {
         let now_ns = process::monotonic_ns();
         let mut events = std::mem::take(&mut self.waiting);
-        self.tables.look_last(now_ns, &mut |event| events.push(event));
-        let taken = self.take_after_look(events, (now_ns, true), each);
+        self.tables.scan_last(now_ns, &mut |event| events.push(event));
+        let taken = self.take_after_scan(events, (now_ns, true), each);
         self.waiting.drain(..).for_each(&mut *each);
-        self.tables.processes().tell_used(process::monotonic_ns(), each);
+        self.tables.processes().report_used(process::monotonic_ns(), each);
         taken
     }
 
-    fn take_after_look(
+    fn take_after_scan(
         &mut self,
         mut events: Vec<Event>,
         (now_ns, is_tick): (u64, bool),
         each: &mut dyn FnMut(Event),
     ) -> Result<(), ObserveError> {
-        /// More room than this, events, is given back.
-        const ROOM: usize = 4096;
+        /// A larger buffer than this, in events, is freed.
+        const MAX_BATCH: usize = 4096;
         let mut taken = Ok(());
         if let Some(source) = &mut self.source {
-            // After the tables: all that came before what they say is there by now.
+            // After the tables: all events from before the scan are available by now.
             taken = source.take(&mut self.tables, &mut |event| events.push(event));
         }
         self.mark_subflows(&mut events);
         if self.tier == Tier::Tracefs {
-            introduce_first(&mut events);
+            put_introductions_first(&mut events);
         }
         if self.source.is_some() {
             events.sort_by_key(|event| event.at_ns);
@@ -337,21 +342,21 @@ impl Observer {
                 self.waiting.push(event);
             }
         }
-        if events.capacity() <= ROOM {
-            self.room = events;
+        if events.capacity() <= MAX_BATCH {
+            self.batch = events;
         }
         taken
     }
 
-    /// What the source knows of a socket is said by the tables too.
+    /// Adds what the source knows about a socket to the events of the tables.
     fn mark_subflows(&mut self, events: &mut [Event]) {
-        /// So many are remembered; then those that are told anew.
-        const MOST: usize = 65_536;
+        /// Limit on remembered subflows; beyond it, the set starts again.
+        const MAX_SUBFLOWS: usize = 65_536;
         for event in &*events {
             if let What::Socket(socket) = &event.what
                 && socket.subflow
             {
-                if self.subflows.len() >= MOST {
+                if self.subflows.len() >= MAX_SUBFLOWS {
                     self.subflows.clear();
                 }
                 self.subflows.insert(socket.id);
@@ -369,7 +374,7 @@ impl Observer {
         }
     }
 
-    /// Until the next tick, the source's wish or the end of the wait.
+    /// Waits until the next tick, until the source is readable, or until the time is over.
     fn wait(&self, most: Duration) -> Result<(), ObserveError> {
         let now_ns = process::monotonic_ns();
         let to_tick = Duration::from_nanos(self.tick_ns.saturating_sub(now_ns));
@@ -391,7 +396,7 @@ impl Observer {
     fn tick(&mut self) -> Event {
         const TICK_NS: u64 = 100_000_000;
         let now_ns = process::monotonic_ns();
-        // Ticks that were missed are not made up for.
+        // Missed ticks are not repeated.
         self.tick_ns = (self.tick_ns + TICK_NS).max(now_ns.saturating_sub(TICK_NS));
         Event { at_ns: now_ns, what: What::Tick }
     }
@@ -416,21 +421,22 @@ fn sees_each_loss(tier: Tier, source: Option<&dyn Source>) -> bool {
     tier.sees_short() && source.is_none_or(|source| source.sees_each_loss())
 }
 
-/// That the tables can find the sockets of a process; one that is gone is no fault.
+/// Checks that this user may see the sockets of a process. A process that has ended is no error.
 fn visible(pid: u32, roots: &Roots) -> Result<(), ObserveError> {
     match roots.proc().sockets(pid, &mut |_, _| ()) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             Err(ObserveError::Unavailable(format!(
-                "which sockets process {pid} holds is not shown to this user: that needs its own user, or \
-                 root (CAP_SYS_PTRACE)"
+                "this user may not see which sockets process {pid} holds: that needs its own user, \
+                 or root (CAP_SYS_PTRACE)"
             )))
         }
         _ => Ok(()),
     }
 }
 
-/// The tables know who is who only when they are looked at: after what was traced since the last time.
-fn introduce_first(events: &mut [Event]) {
+/// Moves processes, sockets and holders to the front: a scan finds them only after the events that
+/// were traced before it.
+fn put_introductions_first(events: &mut [Event]) {
     let first = events.iter().map(|event| event.at_ns).min().unwrap_or_default();
     for event in events {
         if matches!(event.what, What::Process(_) | What::Socket(_) | What::Holds { .. }) {

@@ -1,4 +1,4 @@
-//! What was found, as one page of HTML: no script, nothing loaded from elsewhere, every text escaped.
+//! The findings as one HTML page: no script, nothing loaded from elsewhere, all text escaped.
 
 use lastbyte_core::text::plain;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -7,10 +7,10 @@ use crate::event::Scope;
 use crate::explain::explain;
 use crate::finding::{Class, Evidence, Finding};
 use crate::summary::Summary;
-use crate::words::{bytes, count, served};
+use crate::text::{bytes, count};
 
-/// The page. It stands alone: write it to a file that ends in `.html`. Names that programs gave
-/// themselves are shown without what would turn text around.
+/// The page, to be written to a file that ends in `.html`. Names of programs are shown without
+/// characters that change the direction of text.
 #[must_use]
 pub fn page(findings: &[Finding], summary: &Summary) -> String {
     let (harmless, found): (Vec<&Finding>, Vec<&Finding>) =
@@ -20,7 +20,7 @@ pub fn page(findings: &[Finding], summary: &Summary) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
-                // Even what came through the escapes could load and run nothing.
+                // Even unescaped text could load and run nothing.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
                 meta name="viewport" content="width=device-width, initial-scale=1";
@@ -68,7 +68,7 @@ fn head(summary: &Summary) -> Markup {
             }
             @if let Some(looks) = summary.looks {
                 p.meta {
-                    (count(looks)) " looks at tables of sockets."
+                    (count(looks)) " scans of the socket tables."
                     @if let Some(unseen) = summary.unseen_connections {
                         " At most " (count(unseen)) " ends of connections came and went between two of them."
                     }
@@ -76,13 +76,13 @@ fn head(summary: &Summary) -> Markup {
             }
             @if !summary.sees_each_loss { p.warn { "A loss could have been missed from there." } }
             @if summary.dropped > 0 {
-                p.warn { (summary.dropped) " events came faster than they could be taken: something may be missing." }
+                p.warn { (summary.dropped) " events came too fast and were dropped: something may be missing." }
             }
         }
     }
 }
 
-/// One sentence about all.
+/// One sentence as the answer.
 fn answer(summary: &Summary) -> String {
     let count = |count: u64, one: &str, many: &str| match count {
         0 => None,
@@ -178,7 +178,7 @@ fn servers(summary: &Summary) -> Markup {
         @if !summary.served.is_empty() {
             h2 { "Servers" }
             @for one in &summary.served {
-                p { bdi { (one.name) } " [" (one.pid) "] " (served(one)) }
+                p { bdi { (one.name) } " [" (one.pid) "] " (one.sentence()) }
             }
         }
     }
@@ -192,7 +192,7 @@ fn figure(value: &Evidence) -> String {
     }
 }
 
-/// The pages behind the codes that were found.
+/// The explanations of the codes that were found.
 fn meanings(findings: &[Finding]) -> Markup {
     let mut codes: Vec<_> = findings.iter().map(|finding| finding.code).collect();
     codes.sort_unstable();

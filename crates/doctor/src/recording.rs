@@ -1,6 +1,6 @@
-//! Recordings: events as JSON Lines, the first line a header, so that what was seen once can be looked
-//! at again, by other rules, elsewhere. A file may be compressed with zstd (RFC 8878), as `--record`
-//! does: a busy machine writes megabytes of lines a second. `zstdcat FILE` shows the lines.
+//! Recordings: events as JSON Lines after a header line, to be replayed elsewhere or through other
+//! rules. A file may be compressed with zstd (RFC 8878), as `--record` does: a busy machine writes
+//! megabytes of lines a second. `zstdcat FILE` shows the lines.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -11,11 +11,11 @@ use crate::event::Event;
 
 /// The version of the format that this program writes and reads.
 const FORMAT: u32 = 1;
-/// What the header says the file is.
+/// The kind of file in the header.
 const RECORDING: &str = "lastbyte doctor";
-/// A line is no longer than this, bytes.
+/// Limit on the length of a line, bytes.
 const LONGEST: u64 = 1 << 20;
-/// How a zstd frame begins: RFC 8878, section 3.1.1.
+/// The magic number of a zstd frame: RFC 8878, section 3.1.1.
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// zstd's own default: the next levels take twice the time for a tenth less.
 const LEVEL: i32 = 3;
@@ -39,14 +39,14 @@ pub enum RecordingError {
     Io {
         /// The line that was being read, from 1.
         line: u64,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
-    /// The file stops in the middle: what wrote it was killed, or it was not copied whole.
-    #[error("line {line}: the recording stops here, without its end")]
+    /// The file is truncated: its writer was killed, or it was not copied completely.
+    #[error("line {line}: the recording is truncated here")]
     Cut {
-        /// The line that is not there, from 1.
+        /// The line that is missing, from 1.
         line: u64,
     },
     /// A line is no event of this version.
@@ -54,10 +54,10 @@ pub enum RecordingError {
     NoEvent {
         /// The line, from 1.
         line: u64,
-        /// What the parser said.
+        /// The parser's error.
         why: String,
     },
-    /// It is no recording, or of another version.
+    /// The file is no recording, or of another version.
     #[error("this is no recording of lastbyte doctor that this version reads: {0}")]
     NoRecording(String),
 }
@@ -88,7 +88,7 @@ impl<W: Write> Writer<W> {
     /// Those of the file.
     pub fn packed(to: W) -> io::Result<Self> {
         let mut encoder = zstd::Encoder::new(to, LEVEL)?;
-        // What was damaged on the way is noticed.
+        // The checksum detects damage.
         encoder.include_checksum(true)?;
         Self::begin(Sink::Packed(encoder))
     }
@@ -107,8 +107,8 @@ impl<W: Write> Writer<W> {
         line(&mut self.to, event)
     }
 
-    /// Hands what was written so far to the file, so that it can be read should the writer be killed.
-    /// Compressed, each call costs some bytes: once a second is often enough.
+    /// Flushes the recording to the file, so that it is readable even if the writer is killed. If
+    /// compressed, each call costs some bytes: once a second is often enough.
     ///
     /// # Errors
     /// Those of the file.
@@ -116,7 +116,7 @@ impl<W: Write> Writer<W> {
         self.to.flush()
     }
 
-    /// Hands everything to the file, with the end of it.
+    /// Ends the recording and flushes it to the file.
     ///
     /// # Errors
     /// Those of the file.
@@ -165,7 +165,7 @@ pub struct Reader<R: BufRead> {
     from: Source<R>,
     line: u64,
     text: Vec<u8>,
-    /// After an error nothing more is read: where the next line begins is not known.
+    /// After an error nothing more is read, since the start of the next line is unknown.
     has_failed: bool,
 }
 

@@ -1,28 +1,26 @@
-//! The rules: pure code over events. Each is told every event after the book was, and gives findings
-//! when it is sure.
+//! The rules: pure code over events. Each rule sees every event after [`Facts`] has it, and returns
+//! findings when it is sure.
 
 mod connect;
 #[cfg(test)]
 mod corpus;
 mod cpu;
+mod figures;
 mod loss;
-mod say;
 mod slow;
-#[cfg(test)]
-pub(crate) mod story;
 
-use crate::book::Book;
 use crate::event::Event;
+use crate::facts::Facts;
 use crate::finding::{Finding, Findings};
 
-/// One rule, or a few that rest on the same evidence.
+/// One rule, or several that use the same evidence.
 pub(crate) trait Rule: std::fmt::Debug + Send {
-    /// An event, which the book already knows.
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>);
+    /// Handles an event that is already part of `facts`.
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>);
 
-    /// Nothing more will come: what would have become a finding, becomes one or does not.
-    fn at_end(&mut self, book: &Book, found: &mut Vec<Finding>) {
-        let _ = (book, found);
+    /// Decides everything that is still open, at the end of the observation.
+    fn at_end(&mut self, facts: &Facts, found: &mut Vec<Finding>) {
+        let _ = (facts, found);
     }
 }
 
@@ -35,10 +33,11 @@ fn all() -> Vec<Box<dyn Rule>> {
     rules
 }
 
-/// Book and rules: events in, findings out. Reads no clock and asks nobody.
+/// What is known and the rules: events in, findings out. It reads no clock and makes no system
+/// call.
 #[derive(Debug)]
 pub struct Doctor {
-    book: Book,
+    facts: Facts,
     rules: Vec<Box<dyn Rule>>,
     findings: Findings,
 }
@@ -50,40 +49,60 @@ impl Default for Doctor {
 }
 
 impl Doctor {
-    /// With every rule.
+    /// A doctor with every rule.
     #[must_use]
     pub fn new() -> Self {
-        Self { book: Book::new(), rules: all(), findings: Findings::default() }
+        Self { facts: Facts::new(), rules: all(), findings: Findings::default() }
     }
 
-    /// Takes an event. Returns what is new: findings that are not like one that was already given.
+    /// Takes an event. Returns new findings, without those like a finding already returned.
     pub fn take(&mut self, event: &Event) -> Vec<Finding> {
-        self.book.note(event);
+        self.facts.note(event);
         let mut found = Vec::new();
         for rule in &mut self.rules {
-            rule.on(event, &self.book, &mut found);
+            rule.on(event, &self.facts, &mut found);
         }
         self.findings.add(found)
     }
 
-    /// The end: as [`Doctor::take`].
+    /// Ends the observation; returns new findings like [`Doctor::take`].
     pub fn end(&mut self) -> Vec<Finding> {
         let mut found = Vec::new();
         for rule in &mut self.rules {
-            rule.at_end(&self.book, &mut found);
+            rule.at_end(&self.facts, &mut found);
         }
         self.findings.add(found)
     }
 
     /// What is known.
     #[must_use]
-    pub fn book(&self) -> &Book {
-        &self.book
+    pub fn facts(&self) -> &Facts {
+        &self.facts
     }
 
-    /// All findings, with how often each was found: losses first, then in the order of codes.
+    /// All findings with their number of occurrences: losses first, then by code.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         self.findings.all()
+    }
+}
+
+#[cfg(test)]
+impl crate::story::Story {
+    /// What the rules find in it, once it has ended.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let mut doctor = Doctor::new();
+        for event in &self.events {
+            doctor.take(event);
+        }
+        doctor.end();
+        doctor.findings()
+    }
+
+    /// The only finding in it.
+    pub(crate) fn finding(&self) -> Finding {
+        let mut findings = self.findings();
+        assert_eq!(findings.len(), 1, "{findings:#?}");
+        findings.remove(0)
     }
 }

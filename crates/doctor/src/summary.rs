@@ -1,70 +1,69 @@
-//! All that was found, in numbers.
+//! The findings of a run in numbers.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::book::Served;
 use crate::event::{Precision, Scope, Tier};
+use crate::facts::Served;
 use crate::finding::{Class, Finding};
 use crate::rules::Doctor;
 
-/// All that was found, in numbers.
+/// The findings of a run in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// From where was watched.
+    /// The tier of the observer.
     pub tier: Tier,
-    /// What was asked about.
+    /// What was in scope.
     pub scope: Scope,
-    /// `uname -r` of the machine that was watched.
+    /// `uname -r` of the observed machine.
     pub kernel: String,
-    /// For how long, seconds.
+    /// How long it was observed, seconds.
     pub watched_s: f64,
-    /// Sockets that are remembered.
+    /// Known sockets at the end.
     pub sockets: u64,
-    /// How often bytes were lost.
+    /// Number of losses.
     pub loss: u64,
-    /// The bytes of those, as far as they are known.
+    /// Lost bytes, as far as known.
     pub bytes_lost: u64,
-    /// How well that number is known.
+    /// The precision of that number.
     #[serde(default)]
     pub bytes_lost_precision: Precision,
-    /// Whether each loss would have been seen: where this is false, none found is no answer.
+    /// Whether each loss would have been seen. If not, "no loss found" proves nothing.
     #[serde(default)]
     pub sees_each_loss: bool,
-    /// How often it was slow.
+    /// Number of findings of class slow.
     pub slow: u64,
-    /// How often processor time was burnt.
+    /// Number of findings of class cpu.
     pub cpu: u64,
-    /// How often connections came late or not at all.
+    /// Number of findings of class connect.
     pub connect: u64,
-    /// Things of which nothing came.
+    /// Number of harmless findings and notes.
     pub harmless: u64,
-    /// Events that came faster than they could be taken.
+    /// Events dropped because they were not read in time.
     pub dropped: u64,
-    /// How often tables of sockets were looked at; `None` where nobody looked, as in a replay.
+    /// How often the socket tables were scanned; `None` in a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looks: Option<u64>,
-    /// By tables alone: ends of connections that the counters of the namespaces which are asked about
-    /// have (`ActiveOpens`, `PassiveOpens`), and no look. At most so many are of what is asked about;
-    /// `None` where the tier does not depend on looks, or no namespace is known.
+    /// With tables alone: connection ends that the counters of the namespaces in scope have
+    /// (`ActiveOpens`, `PassiveOpens`) and no scan showed. At most this many are in scope. `None`
+    /// if the tier does not depend on scans, or no namespace is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unseen_connections: Option<u64>,
-    /// How often in a second tables of sockets were really looked at; `None` where nobody looked, as in
-    /// a replay.
+    /// Scans of the socket tables per second, as measured; `None` in a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looks_per_s: Option<f64>,
-    /// What servers took for each connection, the dearest first.
+    /// What servers used for each connection, most processor time first.
     #[serde(default)]
     pub served: Vec<Served>,
 }
 
 impl Summary {
-    /// Of what a doctor has found so far.
+    /// The summary of what a doctor has found so far.
     #[must_use]
     pub fn of(doctor: &Doctor, watched: Duration) -> Self {
         let findings = doctor.findings();
-        // A recording may be anybody's, with any numbers.
+        // A recording may come from anyone and contain any numbers.
         let sum = |wanted: &dyn Fn(&Finding) -> bool, number: &dyn Fn(&Finding) -> u64| {
             let numbers = findings.iter().filter(|one| wanted(one)).map(number);
             numbers.fold(0, u64::saturating_add)
@@ -72,33 +71,33 @@ impl Summary {
         let times = |one: &Finding| one.times;
         let of_class =
             |class: Class| sum(&|one: &Finding| one.class == class && !one.harmless, &times);
-        let book = doctor.book();
+        let facts = doctor.facts();
         let losses = findings.iter().filter(|one| one.class == Class::Loss && !one.harmless);
         let precision = losses.map(Finding::precision).reduce(Precision::and).unwrap_or_default();
         let bytes_lost_precision = match precision {
-            // What was not seen may be more.
-            Precision::Exact if !book.sees_each_loss() => Precision::AtLeast,
+            // Losses that were not seen may add to it.
+            Precision::Exact if !facts.sees_each_loss() => Precision::AtLeast,
             precision => precision,
         };
         Self {
-            tier: book.tier(),
-            scope: book.scope(),
-            kernel: book.kernel().to_owned(),
+            tier: facts.tier(),
+            scope: facts.scope(),
+            kernel: facts.kernel().to_owned(),
             watched_s: watched.as_secs_f64(),
-            sockets: book.sockets().count() as u64,
+            sockets: facts.sockets().count() as u64,
             loss: of_class(Class::Loss),
             bytes_lost: sum(&|one| one.class == Class::Loss, &|one| one.bytes.unwrap_or(0)),
             bytes_lost_precision,
-            sees_each_loss: book.sees_each_loss(),
+            sees_each_loss: facts.sees_each_loss(),
             slow: of_class(Class::Slow),
             cpu: of_class(Class::Cpu),
             connect: of_class(Class::Connect),
             harmless: sum(&|one| one.harmless || one.class == Class::Note, &times),
-            dropped: book.dropped(),
+            dropped: facts.dropped(),
             looks: None,
-            unseen_connections: book.unseen_connections(),
+            unseen_connections: facts.unseen_connections(),
             looks_per_s: None,
-            served: book.served(),
+            served: facts.served(),
         }
     }
 }
@@ -107,7 +106,7 @@ impl Summary {
 mod tests {
     use super::*;
     use crate::event::{Actor, Precision, What};
-    use crate::rules::story::Story;
+    use crate::story::Story;
 
     #[test]
     fn numbers_of_a_hostile_recording_do_not_overflow() {

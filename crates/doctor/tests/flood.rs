@@ -71,7 +71,7 @@ fn flooded_by(cause: fn(&AtomicBool)) {
     });
     // What was dropped since the last look.
     observer.take(Duration::ZERO, &mut |event| drop(doctor.take(&event))).unwrap();
-    let dropped = doctor.book().dropped();
+    let dropped = doctor.facts().dropped();
     let grown = most.saturating_sub(before);
     eprintln!(
         "{} a second, {told} events told, {dropped} dropped, memory grew by {} KiB",

@@ -279,7 +279,7 @@ fn a_clean_end_of_others_tells_nothing() {
 }
 
 #[test]
-fn everything_of_a_port_is_told() {
+fn everything_of_a_port_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let Some(mut watch) = Watch::port(port) else { return };
@@ -388,11 +388,11 @@ s, _ = l.accept(); os.wait(); s.close()
 print(child, named, gone, flush=True)
 sys.stdin.read(1)";
     let Some(mut watch) = Watch::machine() else { return };
-    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
-    patient.go();
-    let said = patient.said();
+    let Some(mut process) = KnownProcess::new(SCRIPT, "") else { return };
+    process.go();
+    let said = process.said();
     let pids: Vec<u32> = said.split(' ').map(|pid| pid.parse().unwrap()).collect();
-    let own = patient.pid();
+    let own = process.pid();
     let senders = [
         (11113, own),
         (11117, own),
@@ -476,17 +476,17 @@ a.send(b'x' * 11171)
 b.close()
 sys.stdin.read(1)";
     assert!(std::process::id() < 10, "it has another number outside");
-    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
-    let pid = patient.pid();
+    let Some(mut process) = KnownProcess::new(SCRIPT, "") else { return };
+    let pid = process.pid();
     for scope in [Scope::Process(pid), Scope::Machine] {
         let traced = if scope == Scope::Machine { Traced::Never } else { Traced::Watched };
         if scope == Scope::Machine {
-            patient = Patient::new(SCRIPT, "").unwrap();
+            process = KnownProcess::new(SCRIPT, "").unwrap();
         }
-        let pid = patient.pid();
+        let pid = process.pid();
         let Some(mut watch) = Watch::start(scope, traced) else { return };
-        patient.go();
-        let port: u16 = patient.said().parse().unwrap();
+        process.go();
+        let port: u16 = process.said().parse().unwrap();
         let closed = watch.until("the close", |watch| {
             let mut sockets = watch.events.iter().filter_map(|event| match &event.what {
                 What::Socket(socket) if socket.local.port() == port => Some(socket.id),
@@ -525,9 +525,9 @@ sys.stdin.read(1)";
 }
 
 /// A program in Python that begins when it is told to.
-struct Patient(Child);
+struct KnownProcess(Child);
 
-impl Patient {
+impl KnownProcess {
     fn new(script: &str, argument: impl ToString) -> Option<Self> {
         let script =
             format!("import errno, os, select, socket, sys, time\nsys.stdin.read(1)\n{script}");
@@ -564,7 +564,7 @@ impl Patient {
     }
 }
 
-impl Drop for Patient {
+impl Drop for KnownProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -572,7 +572,7 @@ impl Drop for Patient {
 }
 
 #[test]
-fn a_short_life_is_told_whole() {
+fn a_short_life_is_reported_completely() {
     const SCRIPT: &str = "
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 s.sendall(b'x' * 100)
@@ -581,7 +581,7 @@ os._exit(3)";
     let Some(mut watch) = Watch::machine() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let Some(mut child) = Patient::new(SCRIPT, port) else { return };
+    let Some(mut child) = KnownProcess::new(SCRIPT, port) else { return };
     child.go();
     let (mut server, _) = listener.accept().unwrap();
     let (local, peer) = names(&server);
@@ -615,16 +615,16 @@ os._exit(0)";
         let Some(mut watch) = Watch::machine() else { return };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let Some(mut patient) = Patient::new(SCRIPT, port) else { return };
-        patient.go();
+        let Some(mut process) = KnownProcess::new(SCRIPT, port) else { return };
+        process.go();
         let (mut server, _) = listener.accept().unwrap();
         let (local, peer) = names(&server);
-        let written: u64 = patient.said().parse().unwrap();
-        patient.ends_with(0);
+        let written: u64 = process.said().parse().unwrap();
+        process.ends_with(0);
         let id = watch.until("the socket", |watch| watch.id(peer, local));
         let closed = watch.until("its close", |watch| watch.changed(id, State::FinWait1));
         let by = closed.by.unwrap();
-        assert_eq!((by.pid, by.ending), (patient.pid(), Some(Ending::Exit(0))));
+        assert_eq!((by.pid, by.ending), (process.pid(), Some(Ending::Exit(0))));
         let unacked = closed.counts.unwrap().unacked();
         assert!(unacked > 0 && u64::from(unacked) < written);
         if is_read {
@@ -640,7 +640,7 @@ os._exit(0)";
             let counts = watch.until("the reset", |watch| watch.reset_received(id));
             assert!(counts.unacked() > 0 && counts.unacked() <= unacked + 1);
         }
-        let ended = watch.until("its ending", |watch| watch.exited(patient.pid()));
+        let ended = watch.until("its ending", |watch| watch.exited(process.pid()));
         assert_eq!(ended, Ending::Exit(0));
     }
 }
@@ -686,7 +686,7 @@ fn data_after_the_end_of_a_socket_are_its_closers() {
 }
 
 #[test]
-fn the_other_end_that_closed_in_order_is_told_with_its_numbers() {
+fn the_other_end_that_closed_in_order_is_reported_with_its_counts() {
     const SCRIPT: &str = "
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 s.sendall(b'x' * 1000)
@@ -695,18 +695,18 @@ s.sendall(b'y' * 12345)
 sys.stdin.read(1)";
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let Some(mut patient) = Patient::new(SCRIPT, port) else { return };
-    let Some(mut watch) = Watch::start(Scope::Process(patient.pid()), Traced::Never) else {
+    let Some(mut process) = KnownProcess::new(SCRIPT, port) else { return };
+    let Some(mut watch) = Watch::start(Scope::Process(process.pid()), Traced::Never) else {
         return;
     };
-    patient.go();
+    process.go();
     let (mut server, _) = listener.accept().unwrap();
     let (local, peer) = names(&server);
     server.read_exact(&mut [0; 1000]).unwrap();
     // It has nothing to lose, and is not asked about; by now the kernel keeps a stub of it alone.
     drop(server);
     watch.look_for(Duration::from_millis(200));
-    patient.go();
+    process.go();
     let ours = watch.until("our end", |watch| watch.id(peer, local));
     let sent = watch.until("its reset", |watch| watch.reset_received(ours));
     let other = watch.until("the other end", |watch| watch.id(local, peer));
@@ -744,12 +744,12 @@ s.send(b'123')
 sys.stdin.read(1)
 c.close()
 sys.stdin.read(1)";
-    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
-    let Some(mut watch) = Watch::start(Scope::Process(patient.pid()), Traced::Never) else {
+    let Some(mut process) = KnownProcess::new(SCRIPT, "") else { return };
+    let Some(mut watch) = Watch::start(Scope::Process(process.pid()), Traced::Never) else {
         return;
     };
-    patient.go();
-    let said = patient.said();
+    process.go();
+    let said = process.said();
     let (port, network) = said.split_once(' ').unwrap();
     let (port, network): (u16, u64) = (port.parse().unwrap(), network.parse().unwrap());
     let find = |watch: &Watch| {
@@ -765,7 +765,7 @@ sys.stdin.read(1)";
     let socket = watch.until("the socket", find);
     assert_eq!(socket.network, Some(network));
     assert!(socket.local.is_ipv6() && !socket.mapped);
-    let pid = patient.pid();
+    let pid = process.pid();
     if tells_io() {
         let child = watch.until("the child", |watch| {
             watch.holders(socket.id).into_iter().find(|holder| *holder != pid)
@@ -776,14 +776,14 @@ sys.stdin.read(1)";
     } else {
         lastbyte_testing::not_tested!("who reads, of which this kernel does not tell");
     }
-    patient.go();
+    process.go();
     let closed = watch.until("the close", |watch| watch.changed(socket.id, State::Close));
     assert_eq!(closed.counts.unwrap().unread(), 3);
     assert_eq!(closed.by.map(|by| by.pid), Some(pid));
 }
 
 #[test]
-fn mapped_addresses_are_told_to_be_such() {
+fn mapped_addresses_are_reported_as_such() {
     let Some(mut watch) = Watch::machine() else { return };
     let listener = TcpListener::bind("[::]:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -833,16 +833,16 @@ except OSError as error:
     os._exit(error.errno)";
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
-    let Some(mut patient) = Patient::new(SCRIPT, at.port()) else { return };
-    patient.go();
-    patient.ends_with(99);
+    let Some(mut process) = KnownProcess::new(SCRIPT, at.port()) else { return };
+    process.go();
+    process.ends_with(99);
     let (pid, peer, errno) = watch.until("the refusal", |watch| {
         watch.events.iter().find_map(|event| match &event.what {
             What::NotConnected { pid, peer, errno } => Some((*pid, *peer, *errno)),
             _ => None,
         })
     });
-    assert_eq!((pid, peer, errno), (patient.pid(), at, 99));
+    assert_eq!((pid, peer, errno), (process.pid(), at, 99));
 }
 
 /// Calls and waiting calls of a process, summed up by name.
@@ -889,11 +889,11 @@ for i in range(1000):
     except OSError: pass
 print(a.fileno(), c.fileno(), flush=True)
 sys.stdin.read(1)";
-    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
-    let pid = patient.pid();
+    let Some(mut process) = KnownProcess::new(SCRIPT, "") else { return };
+    let pid = process.pid();
     let Some(mut watch) = Watch::start(Scope::Process(pid), Traced::Watched) else { return };
-    patient.go();
-    let said = patient.said();
+    process.go();
+    let said = process.said();
     let (a, c) = said.split_once(' ').unwrap();
     let (a, c): (i32, i32) = (a.parse().unwrap(), c.parse().unwrap());
     watch.until("all calls", |watch| (calls_of(watch, pid, "accept4").0 >= 1000).then_some(()));
@@ -925,13 +925,13 @@ print(l.getsockname()[1], c.getsockname()[1], flush=True)
 e = select.epoll()
 e.register(c, select.EPOLLOUT)
 while True: e.poll(); time.sleep(0.001)";
-    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
-    let pid = patient.pid();
+    let Some(mut process) = KnownProcess::new(SCRIPT, "") else { return };
+    let pid = process.pid();
     let every = Duration::from_millis(50);
     let watch = Watch::start_with(Scope::Process(pid), Traced::Watched, every);
     let Some(mut watch) = watch else { return };
-    patient.go();
-    let said = patient.said();
+    process.go();
+    let said = process.said();
     let (listens, connected) = said.split_once(' ').unwrap();
     let at = |port: &str| SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
     let id = watch.until("the socket", |watch| watch.id(at(connected), at(listens)));
@@ -964,7 +964,7 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn what_nobody_takes_in_time_is_counted() {
+fn events_that_are_not_read_in_time_are_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let Some(mut watch) = Watch::port(at.port()) else { return };
@@ -991,7 +991,7 @@ fn what_nobody_takes_in_time_is_counted() {
 }
 
 #[test]
-fn a_subflow_of_mptcp_is_told_to_be_one() {
+fn a_subflow_of_mptcp_is_reported_as_one() {
     const SCRIPT: &str = "
 try: l = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
 except OSError:
@@ -1008,12 +1008,12 @@ d = socket.create_connection(t.getsockname())
 d.send(b'1')
 print(l.getsockname()[1], t.getsockname()[1], flush=True)
 sys.stdin.read(1)";
-    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
+    let Some(mut process) = KnownProcess::new(SCRIPT, "") else { return };
     let every = Duration::from_millis(50);
-    let watch = Watch::start_with(Scope::Process(patient.pid()), Traced::Never, every);
+    let watch = Watch::start_with(Scope::Process(process.pid()), Traced::Never, every);
     let Some(mut watch) = watch else { return };
-    patient.go();
-    let said = patient.said();
+    process.go();
+    let said = process.said();
     if said == "0 0" {
         lastbyte_testing::not_tested!("this kernel has no MPTCP");
         return;
@@ -1035,7 +1035,7 @@ sys.stdin.read(1)";
 }
 
 #[test]
-fn strangers_leave_room_for_what_is_asked_about() {
+fn other_sockets_leave_space_for_those_in_scope() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let strange = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -1131,9 +1131,9 @@ late.setblocking(True)
 select.select([], [late], [])
 sys.stdin.read(1)";
     let Some(mut watch) = Watch::machine() else { return };
-    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
-    patient.go();
-    let said = patient.said();
+    let Some(mut process) = KnownProcess::new(SCRIPT, "") else { return };
+    process.go();
+    let said = process.said();
     let addresses: Vec<SocketAddr> =
         said.split_whitespace().map(|address| address.parse().unwrap()).collect();
     let [server, late, never] = addresses[..] else { panic!("{said}") };
@@ -1152,7 +1152,7 @@ sys.stdin.read(1)";
     let waited = watch.until("its end", |watch| spent(watch, never, State::Close));
     assert!(waited >= Duration::from_millis(290) && waited < Duration::from_secs(1), "{waited:?}");
     let by = watch.changed(never, State::Close).unwrap().by;
-    assert_eq!(by.map(|by| by.pid), Some(patient.pid()));
+    assert_eq!(by.map(|by| by.pid), Some(process.pid()));
 
     let late = watch.until("the late one", |watch| watch.id(late, server));
     let waited = watch.until("that it is there", |watch| spent(watch, late, State::Established));
@@ -1162,7 +1162,7 @@ sys.stdin.read(1)";
 }
 
 #[test]
-fn a_connection_without_a_route_is_told_where_calls_are_traced() {
+fn a_connection_without_a_route_is_reported_if_calls_are_traced() {
     const SCRIPT: &str = "
 import ctypes
 ctypes.CDLL(None).unshare(0x40000000)
@@ -1171,10 +1171,10 @@ for family, to in ((socket.AF_INET, '192.0.2.1'), (socket.AF_INET6, '2001:db8::1
         try: socket.socket(family, kind).connect((to, 443))
         except OSError as error: print(error.errno, flush=True)
 sys.stdin.read(1)";
-    let Some(mut patient) = Patient::new(SCRIPT, "") else { return };
-    let pid = patient.pid();
+    let Some(mut process) = KnownProcess::new(SCRIPT, "") else { return };
+    let pid = process.pid();
     let Some(mut watch) = Watch::start(Scope::Process(pid), Traced::Watched) else { return };
-    patient.go();
+    process.go();
     let told = watch.until("both", |watch| {
         let told = watch.events.iter().filter_map(|event| match &event.what {
             What::NotConnected { pid: of, peer, errno } if *of == pid => {

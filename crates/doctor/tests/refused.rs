@@ -96,7 +96,7 @@ impl Watch {
 }
 
 #[test]
-fn without_any_one_program_the_others_go_on_and_the_lack_is_said() {
+fn without_any_one_program_the_others_continue_and_the_lack_is_reported() {
     if !has_rights() {
         return;
     }
@@ -149,7 +149,7 @@ fn without_any_one_program_the_others_go_on_and_the_lack_is_said() {
 }
 
 #[test]
-fn what_was_counted_is_told_with_either_program_and_lacking_without_both() {
+fn counts_are_reported_with_either_program_and_missing_without_both() {
     if !has_rights() {
         return;
     }

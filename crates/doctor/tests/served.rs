@@ -1,4 +1,4 @@
-//! What a server takes for each connection, by real ones: the patient of LB301, which spins, and its healthy
+//! What a server takes for each connection, by real ones: the process of LB301, which spins, and its healthy
 //! twin (`clinic/c/lb301_writable.c`).
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,10 +16,10 @@ const LASTS: Duration = Duration::from_millis(1_500);
 
 #[test]
 fn a_server_that_spins_takes_more_for_each_connection() {
-    let Some(patient) = build() else { return };
+    let Some(process) = build() else { return };
     for tier in [Tier::Procfs, Tier::Tracefs, Tier::Bpf] {
-        let Some(well) = served(&patient, "well", tier) else { continue };
-        let sick = served(&patient, "sick", tier).unwrap();
+        let Some(well) = served(&process, "well", tier) else { continue };
+        let sick = served(&process, "sick", tier).unwrap();
         assert_eq!((well.connections, sick.connections), (1, 1), "{tier:?}");
         let [well_ms, sick_ms] = [&well, &sick].map(|one| one.cpu_ms_per_connection.unwrap());
         // A processor that others use too leaves it less than all of the time.
@@ -35,9 +35,9 @@ fn a_server_that_spins_takes_more_for_each_connection() {
     }
 }
 
-/// What the patient took for its one connection; `None` where there is no such tier.
-fn served(patient: &Path, state: &str, tier: Tier) -> Option<Served> {
-    let command = Command::new(patient).args([state, "serve", "0"]).stdout(Stdio::piped()).spawn();
+/// What the process took for its one connection; `None` where there is no such tier.
+fn served(process: &Path, state: &str, tier: Tier) -> Option<Served> {
+    let command = Command::new(process).args([state, "serve", "0"]).stdout(Stdio::piped()).spawn();
     let mut server = Ended(command.unwrap());
     let mut told = BufReader::new(server.0.stdout.take().unwrap());
     let mut line = String::new();
@@ -65,7 +65,7 @@ fn served(patient: &Path, state: &str, tier: Tier) -> Option<Served> {
     let mut far = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let began = Instant::now();
     // Tables are looked at seldom on a slow machine.
-    let is_seen = |watch: &Watch| tier > Tier::Procfs || !watch.doctor.book().served().is_empty();
+    let is_seen = |watch: &Watch| tier > Tier::Procfs || !watch.doctor.facts().served().is_empty();
     while began.elapsed() < LASTS || (!is_seen(&watch) && began.elapsed() < 10 * LASTS) {
         watch.turn(Duration::from_millis(100));
     }
@@ -119,7 +119,7 @@ fn replayed(recording: &[u8]) -> Vec<Served> {
         doctor.take(&event.unwrap());
     }
     doctor.end();
-    doctor.book().served()
+    doctor.facts().served()
 }
 
 /// A server that is not left behind.

@@ -167,7 +167,7 @@ fn has_own_network() -> bool {
 }
 
 #[test]
-fn another_network_namespace_is_looked_into() {
+fn another_network_namespace_is_observed() {
     const CHILD: &str = "LASTBYTE_TEST_NAMESPACE";
     if std::env::var_os(CHILD).is_some() {
         if !has_own_network() {
@@ -208,7 +208,7 @@ fn another_network_namespace_is_looked_into() {
 }
 
 #[test]
-fn a_connection_that_comes_as_its_listener_goes_is_seen_at_the_next_look() {
+fn a_connection_that_comes_as_its_listener_goes_is_seen_at_the_next_scan() {
     let (give, taken) = std::sync::mpsc::channel();
     let (go, gone) = std::sync::mpsc::channel::<()>();
     let inside = std::thread::spawn(move || {
@@ -247,7 +247,7 @@ fn a_connection_that_comes_as_its_listener_goes_is_seen_at_the_next_look() {
 }
 
 #[test]
-fn a_namespace_that_its_last_thread_has_left_is_looked_into_while_there_are_sockets() {
+fn a_namespace_without_threads_is_observed_while_there_are_sockets() {
     let (give, made) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let inside = std::thread::spawn(move || {
@@ -277,7 +277,7 @@ fn a_namespace_that_its_last_thread_has_left_is_looked_into_while_there_are_sock
 }
 
 #[test]
-fn a_connection_that_lived_between_two_looks_is_told_of_with_its_last_numbers() {
+fn a_connection_between_two_scans_is_reported_with_its_final_values() {
     let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -305,7 +305,7 @@ fn a_connection_that_lived_between_two_looks_is_told_of_with_its_last_numbers() 
 }
 
 #[test]
-fn fixed_buffers_are_told_of() {
+fn fixed_buffers_are_reported() {
     let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -372,7 +372,7 @@ fn nobody_sees_their_own() {
 }
 
 #[test]
-fn what_is_not_there_is_said_and_the_next_tier_taken() {
+fn a_missing_tier_is_named_and_the_next_one_used() {
     // A /sys without anything, and a /proc of another kernel.
     let folder = std::env::temp_dir().join(format!("lastbyte-roots-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("proc/sys/kernel")).unwrap();
@@ -403,7 +403,7 @@ fn what_is_not_there_is_said_and_the_next_tier_taken() {
 }
 
 #[test]
-fn counters_that_grew_in_the_last_second_are_told_at_the_end() {
+fn counters_that_grew_in_the_last_second_are_reported_at_the_end() {
     let (mut observer, _) = Observer::start(&plan(Scope::Process(std::process::id()))).unwrap();
     let mut events = Vec::new();
     observer.take(Duration::ZERO, &mut |event| events.push(event)).unwrap();

@@ -49,7 +49,7 @@ fn socket(events: &[Event], local: u16, peer: u16) -> Option<SocketId> {
 }
 
 #[test]
-fn a_close_that_resets_is_told_with_its_reason_and_actor() {
+fn a_close_that_resets_is_reported_with_its_reason_and_actor() {
     let Some(mut observer) = observer(own(), Traced::Never) else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -204,7 +204,7 @@ fn an_abort_of_a_program_that_ends_at_once_is_seen() {
 }
 
 #[test]
-fn what_a_child_did_that_nobody_could_look_at_is_its_own() {
+fn the_actions_of_a_child_that_was_never_scanned_are_its_own() {
     // The last that has it is the child.
     let exit = "reader, writer = os.pipe()\nchild = os.fork()\nif child == 0:\n    far.close()\n\x20\x20\
         \x20\x20os.close(writer)\n    os.read(reader, 1)\n    os._exit(0)\n\
@@ -223,7 +223,7 @@ fn what_a_child_did_that_nobody_could_look_at_is_its_own() {
 }
 
 #[test]
-fn what_a_thread_did_that_nobody_could_look_at_is_its_process_own() {
+fn the_actions_of_a_thread_that_was_never_scanned_are_its_process_own() {
     let thread = "thread = threading.Thread(target=near.close)\nthread.start()\nthread.join()";
     let Some((events, pid)) = seen_of(thread) else { return };
     let by = closes(&events)[0].by.unwrap();
@@ -261,7 +261,7 @@ fn tracefs_that_is_not_mounted_is_mounted_for_the_observer_alone() {
 }
 
 #[test]
-fn events_of_many_looks_are_in_the_order_of_time() {
+fn events_of_many_scans_are_in_the_order_of_time() {
     let stop = AtomicBool::new(false);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -297,7 +297,7 @@ fn events_of_many_looks_are_in_the_order_of_time() {
 }
 
 #[test]
-fn unread_bytes_of_a_unix_socket_are_told_of() {
+fn unread_bytes_of_a_unix_socket_are_reported() {
     let Some(mut observer) = observer(own(), Traced::Never) else { return };
     let (mut near, far) = UnixStream::pair().unwrap();
     near.write_all(b"unread").unwrap();
@@ -307,7 +307,7 @@ fn unread_bytes_of_a_unix_socket_are_told_of() {
 
 /// What it did is told after it was seen to have ended.
 #[test]
-fn unread_bytes_of_a_unix_socket_are_told_of_a_program_that_ends_at_once() {
+fn unread_bytes_of_a_unix_socket_are_reported_for_a_program_that_ends_at_once() {
     let script = "import os, socket, sys\nsys.stdin.readline()\na, b = socket.socketpair()\n\
                   a.send(b'unread')\nb.close()\nos._exit(0)";
     let child = Command::new("python3").args(["-c", script]).stdin(Stdio::piped()).spawn();

@@ -1,5 +1,5 @@
-//! Which container a process is in: by the path of its control group (`cgroup(7)`), and what its runtime
-//! calls it, by the files that the runtime keeps and the command line of who looks after it.
+//! The container of a process, from the path of its control group (`cgroup(7)`), and its name, from
+//! the runtime's files or the command line of its monitor process.
 
 use std::path::Path;
 
@@ -33,9 +33,9 @@ impl Container {
         (0..steps.len()).rev().find_map(|at| of_step(outside(at), steps[at], root))
     }
 
-    /// What its runtime calls it beside the id: docker by its files; podman and CRI-O by the command line
-    /// of `conmon`, the parent of the container's first process. `pid` is in the container, or the parent
-    /// of one that was.
+    /// The name that its runtime gives it: docker's from its files; podman's and CRI-O's from the
+    /// command line of `conmon`, the parent of the container's first process. `pid` is a process in
+    /// the container, or the parent of a former one.
     #[must_use]
     pub fn name(&self, proc: &Proc, pid: u32) -> Option<String> {
         let long = self.long.as_deref()?;
@@ -53,7 +53,16 @@ impl Container {
     }
 }
 
-/// Of one step of the path, with the step before it.
+impl Proc {
+    /// The container that a process is in.
+    #[must_use]
+    pub fn container(&self, pid: u32) -> Option<Container> {
+        let cgroup = read(&self.of(pid).join("cgroup"), 1 << 16).ok()?;
+        Container::of(&String::from_utf8_lossy(&cgroup), self.root())
+    }
+}
+
+/// The container named by one component of the path, with the component before it.
 fn of_step(outside: &str, step: &str, root: &Path) -> Option<Container> {
     by_long_id(step).or_else(|| by_manager(outside, step)).or_else(|| by_state(outside, step, root))
 }
@@ -64,7 +73,7 @@ fn by_long_id(step: &str) -> Option<Container> {
     let name = step.strip_suffix(".scope").unwrap_or(step);
     let id = name.rsplit(['-', ':']).next().unwrap_or(name);
     let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // Podman's conmon is outside of the container that it looks after.
+    // Podman's conmon is outside of the container that it monitors.
     (is_id && !name.contains("conmon")).then(|| Container::of_id(id))
 }
 
@@ -79,8 +88,8 @@ fn by_manager(outside: &str, step: &str) -> Option<Container> {
     Container::of_name(name)
 }
 
-/// Whatever name a runtime was given, where it keeps a folder of that name: runc and crun, with systemd
-/// `runc-NAME.scope`, and containerd, `NAMESPACE/NAME`.
+/// Any name that a runtime was given, if it has a directory of that name: runc and crun, with
+/// systemd `runc-NAME.scope`, and containerd, `NAMESPACE/NAME`.
 fn by_state(outside: &str, step: &str, root: &Path) -> Option<Container> {
     const UNITS: [&str; 3] = [".scope", ".service", ".slice"];
     let is_one = |name: &str| {
@@ -112,9 +121,10 @@ fn name_by_docker(id: &str, root: &Path) -> Option<String> {
     Some(config.name.trim_start_matches('/').to_owned())
 }
 
-/// By the process or the nearest ancestor that looks after this container, and is not in it.
+/// The name from the process, or its nearest ancestor, that monitors this container and is not in
+/// it.
 fn name_by_conmon(id: &str, proc: &Proc, pid: u32) -> Option<String> {
-    /// So many ancestors are looked at.
+    /// Limit on ancestors.
     const MOST: usize = 32;
     let parent = |pid: &u32| proc.stat(*pid).map(|stat| stat.parent).filter(|parent| *parent > 0);
     let ancestors = std::iter::successors(Some(pid), parent).take(MOST);
@@ -246,7 +256,7 @@ mod tests {
         }
     }
 
-    /// A process of a `/proc` that is made up.
+    /// A process in an invented `/proc`.
     fn process(root: &Root, (pid, parent): (u32, u32), words: &str, cgroup: &str) {
         let folder = root.0.join("proc").join(pid.to_string());
         fs::create_dir_all(&folder).unwrap();
@@ -272,7 +282,7 @@ mod tests {
         let other = conmon("web").replace(ID, &ID.replace('0', "f"));
         process(&root, (5, 1), &other, "0::/\n");
         assert_eq!(container.name(&proc, 8), None);
-        // One that is its own ancestor, as numbers that were given again may seem to be.
+        // A process that is its own ancestor, as reused PIDs may make it look.
         process(&root, (5, 8), "sh\0", "0::/\n");
         assert_eq!(container.name(&proc, 8), None);
     }

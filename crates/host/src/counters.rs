@@ -7,11 +7,12 @@ use std::path::Path;
 
 /// The directory of these files for the namespace that the calling thread is in.
 pub const OF_THIS_THREAD: &str = "/proc/thread-self/net";
-/// Longer than each of these files, bytes.
+/// More than the length of each of these files, bytes.
 const ROOM: usize = 16 * 1024;
 
-/// Opens a file, such as `snmp`, of the directory `net` of a process or thread. It stays that of the
-/// namespace in which the thread is now, whoever reads it later, and wherever the thread goes.
+/// Opens a file, such as `snmp`, of the directory `net` of a process or thread. It keeps showing
+/// the namespace that the thread is in now, whichever process reads it later and wherever the
+/// thread moves.
 ///
 /// # Errors
 /// `NotFound` if the thread has ended, or the kernel has no such file.
@@ -19,7 +20,7 @@ pub fn open(net: &Path, name: &str) -> io::Result<File> {
     File::open(net.join(name))
 }
 
-/// What an open file says now.
+/// The current content of an open file.
 ///
 /// # Errors
 /// The kernel's.
@@ -29,7 +30,7 @@ pub fn text(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }
 
-/// What a file of the calling thread's namespace says now.
+/// The current content of a file of the calling thread's namespace.
 ///
 /// # Errors
 /// As [`open`].

@@ -1,7 +1,7 @@
-//! Network namespaces (`network_namespaces(7)`): which there are, their names, and work in one of them.
+//! Network namespaces (`network_namespaces(7)`): a list, their names, and work in one of them.
 //!
-//! A namespace is identified by the inode number of its file. After its end the kernel may give the number
-//! to another.
+//! A namespace is identified by the inode number of its file. After its end the kernel may reuse
+//! the number.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -101,16 +101,15 @@ impl NetworkNamespace {
     /// The one that the calling thread is in.
     ///
     /// # Errors
-    /// There is no `/proc`, or no room for a descriptor.
+    /// There is no `/proc`, or the limit of descriptors is reached.
     pub fn current() -> io::Result<Self> {
         Self::open(&namespace::current_network_path())
     }
 
-    /// Opens one by a file that stands for it. Whether the file is a network namespace shows when it is
-    /// entered.
+    /// Opens one by its file. Entering it shows whether the file is a network namespace.
     ///
     /// # Errors
-    /// `NotFound`, also where a thread has ended whose namespace it was; `PermissionDenied`.
+    /// `NotFound`, also if the thread has ended whose namespace it was; `PermissionDenied`.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -120,7 +119,7 @@ impl NetworkNamespace {
     /// The same namespace, held open once more.
     ///
     /// # Errors
-    /// No room for a descriptor.
+    /// The limit of descriptors is reached.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { file: self.file.try_clone()?, id: self.id })
     }
@@ -131,7 +130,8 @@ impl NetworkNamespace {
         self.id.1
     }
 
-    /// Moves the calling thread into it, for good. A thread that is there already needs no right for that.
+    /// Moves the calling thread into it permanently. A thread that is already there needs no
+    /// privilege for that.
     ///
     /// # Errors
     /// `PermissionDenied` without `CAP_SYS_ADMIN`, `InvalidInput` for a file that is no network namespace.

@@ -1,5 +1,5 @@
-//! Processes as `/proc` shows them (`proc(5)`): files that may vanish while they are read, with names that
-//! may hold anything.
+//! Processes as `/proc` shows them (`proc(5)`): files that may vanish while they are read, with
+//! names that may contain anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 
 use lastbyte_sys::process;
 use serde::Serialize;
-
-use crate::container::Container;
 
 /// `/proc`, or the same file system mounted elsewhere, such as the host's that a container sees.
 #[derive(Clone, Debug)]
@@ -45,7 +43,7 @@ pub struct Stat {
     pub threads: u32,
     /// When it started, in ticks of 10 ms since boot: with the number it identifies a process.
     pub start: u64,
-    /// The wait status; 0 for a reader without the right to see it.
+    /// The wait status; 0 for a reader without the privilege to see it.
     pub status: i32,
 }
 
@@ -53,7 +51,7 @@ impl Stat {
     /// Reads the line; `None` if its format is unknown.
     #[must_use]
     pub fn parse(line: &[u8]) -> Option<Self> {
-        // The name in parentheses may hold anything, parentheses too.
+        // The name in parentheses may contain anything, even parentheses.
         let open = line.iter().position(|byte| *byte == b'(')?;
         let close = line.iter().rposition(|byte| *byte == b')')?;
         let name = String::from_utf8_lossy(line.get(open + 1..close)?).into_owned();
@@ -110,8 +108,7 @@ impl Proc {
         pids
     }
 
-    /// Whether it shows a process or thread of this number, be it one that has ended and waits to be
-    /// collected.
+    /// Whether it shows a process or thread with this PID or TID, even a zombie.
     #[must_use]
     pub fn has(&self, pid: u32) -> bool {
         self.of(pid).exists()
@@ -139,8 +136,7 @@ impl Proc {
         read_stat(&self.path.join("self"))
     }
 
-    /// When a process started, as [`Stat::start`] has it; `None` if there is none, or if it has ended and waits
-    /// to be collected.
+    /// When a process started, as in [`Stat::start`]; `None` if there is none, or it is a zombie.
     ///
     /// # Errors
     /// It cannot be read; `InvalidData` if its format is unknown.
@@ -208,13 +204,6 @@ impl Proc {
         arguments.map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
     }
 
-    /// The container that a process is in.
-    #[must_use]
-    pub fn container(&self, pid: u32) -> Option<Container> {
-        let cgroup = read(&self.of(pid).join("cgroup"), 1 << 16).ok()?;
-        Container::of(&String::from_utf8_lossy(&cgroup), self.root())
-    }
-
     /// The inode number of a thread's network namespace.
     ///
     /// # Errors
@@ -230,8 +219,8 @@ impl Proc {
         self.of_thread(pid, tid).join("ns/net")
     }
 
-    /// The inode number of the PID namespace whose numbers it shows: that of its first process; without
-    /// the right to see that one's, our own.
+    /// The inode number of the PID namespace whose PIDs it shows: that of its first process, or our
+    /// own if this user may not see that one.
     #[must_use]
     pub fn pid_namespace(&self) -> Option<u64> {
         let of = |who: &str| fs::read_link(self.path.join(who).join("ns/pid")).ok();
@@ -278,16 +267,17 @@ impl Proc {
         socket_inode(&self.descriptor(pid, fd).ok()?)
     }
 
-    /// What a descriptor of a process stands for: a path, or such as `socket:[4711]`.
+    /// The target of a process's descriptor: a path, or text such as `socket:[4711]`.
     ///
     /// # Errors
-    /// `NotFound` if the process has nothing open by that number, `PermissionDenied` for another user's.
+    /// `NotFound` if the process has no such descriptor, `PermissionDenied` for another user's
+    /// process.
     pub fn descriptor(&self, pid: u32, fd: i32) -> io::Result<PathBuf> {
         fs::read_link(self.of(pid).join("fd").join(fd.to_string()))
     }
 
-    /// What an epoll instance watches: of each descriptor the data that the program gave with it, and its
-    /// number (`proc_pid_fdinfo(5)`).
+    /// The descriptors that an epoll instance watches, each with the data that the program set for
+    /// it (`proc_pid_fdinfo(5)`).
     #[must_use]
     pub fn epoll(&self, pid: u32, fd: i32) -> Vec<(u64, i32)> {
         let text = read(&self.of(pid).join("fdinfo").join(fd.to_string()), 1 << 20);
@@ -311,8 +301,8 @@ impl Proc {
         texts.any(|text| text.lines().any(|one| one == line))
     }
 
-    /// A setting of the kernel by its name, such as `net.ipv4.tcp_wmem` (`sysctl(8)`), without white space at
-    /// its ends. Those of `net` are of the network namespace that the calling thread is in.
+    /// A sysctl by its name, such as `net.ipv4.tcp_wmem` (`sysctl(8)`), without white space at its
+    /// ends. Those of `net` belong to the network namespace of the calling thread.
     ///
     /// # Errors
     /// `NotFound` if this kernel does not have it; the kernel's others.
@@ -332,7 +322,7 @@ impl Proc {
         Some(String::from_utf8_lossy(&status).into_owned())
     }
 
-    fn of(&self, pid: u32) -> PathBuf {
+    pub(crate) fn of(&self, pid: u32) -> PathBuf {
         self.path.join(pid.to_string())
     }
 
@@ -346,14 +336,14 @@ impl Proc {
 pub struct Holder {
     /// The process.
     pub pid: u32,
-    /// The descriptor by which it does.
+    /// Its descriptor of the socket.
     pub fd: i32,
     /// Its name, up to 15 bytes that the process may choose.
     pub program: String,
 }
 
-/// A descriptor of our own for what a process has open by the number `fd`. As long as it is open, a `close`
-/// over there does not end a connection.
+/// A duplicate of another process's descriptor `fd`. While it is open, a `close` in that process
+/// does not end a connection.
 ///
 /// # Errors
 /// As [`process::pidfd_getfd`].
@@ -363,14 +353,14 @@ pub fn take_descriptor(pid: u32, fd: i32) -> io::Result<OwnedFd> {
     process::pidfd_getfd(&process, fd)
 }
 
-/// Whether an error says that a process, or what was asked of it, is not there.
+/// Whether an error means that a process, or the requested part of it, does not exist.
 #[must_use]
 pub fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(process::NO_SUCH_PROCESS)
 }
 
-/// A command line of arguments that a zero byte ends each, with a space between two.
+/// A command line from arguments that each end in a zero byte, with a space between two.
 #[must_use]
 pub fn command_line(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -385,7 +375,7 @@ fn read_stat(folder: &Path) -> io::Result<Stat> {
     Stat::parse(&line).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The inode number of a socket, by the link that stands for it: `socket:[4711]`.
+/// The inode number of a socket, from its link: `socket:[4711]`.
 fn socket_inode(target: &Path) -> Option<u32> {
     u32::try_from(inode_in(target, "socket:")?).ok()
 }

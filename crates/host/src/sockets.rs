@@ -1,7 +1,7 @@
 //! TCP sockets of all programs, as the kernel lists them (`sock_diag(7)`): of one network namespace, or of
 //! all.
 //!
-//! A list has holes where sockets came or went while the kernel made it. Here it is asked for again then.
+//! A list has gaps if sockets came or went while the kernel made it. Then it is requested again.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +14,7 @@ use lastbyte_sys::sock_diag::Dump;
 use crate::namespace::{self, NetworkNamespace};
 use crate::process::{Proc, is_absent};
 
-/// How often a list is asked for at most, unless the caller says otherwise.
+/// How often a list is requested at most, unless the caller sets another limit.
 const TRIES: u32 = 10;
 
 /// The sockets of one namespace, which can be listed again and again.
@@ -24,7 +24,7 @@ pub struct SocketTable {
 }
 
 impl SocketTable {
-    /// That of the namespace that the calling thread is in, wherever it is listed from later.
+    /// The table of the calling thread's namespace, whichever thread lists it later.
     ///
     /// # Errors
     /// `EPROTONOSUPPORT` on a kernel without `CONFIG_INET_DIAG`.
@@ -36,7 +36,7 @@ impl SocketTable {
     /// [`CONNECTED`](lastbyte_sys::sock_diag::CONNECTED) and [`LISTENING`](lastbyte_sys::sock_diag::LISTENING).
     ///
     /// # Errors
-    /// `Interrupted` if each of `tries` lists had holes; the kernel's others.
+    /// `Interrupted` if each of `tries` lists had gaps; the kernel's other errors.
     pub fn list(&mut self, states: u32, tries: u32, all: &mut Vec<Socket>) -> io::Result<()> {
         for _ in 0..tries {
             all.clear();
@@ -64,11 +64,11 @@ pub fn list(states: u32) -> io::Result<Vec<Socket>> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AllSockets<T> {
-    /// Each with what was asked of its namespace.
+    /// Each with what `ask` returned for its namespace.
     pub sockets: Vec<(T, Socket)>,
     /// The inode numbers of these sockets.
     pub inodes: BTreeSet<u32>,
-    /// The namespaces whose sockets these are.
+    /// The namespaces that were listed.
     pub listed: BTreeSet<u64>,
     /// The namespaces that this user may not enter.
     pub closed: BTreeSet<u64>,
@@ -76,7 +76,7 @@ pub struct AllSockets<T> {
     pub some_hidden: bool,
 }
 
-/// What is asked in each namespace, by its inode number.
+/// The function for each namespace, which gets its inode number.
 type Ask<'a, T> = &'a (dyn Fn(u64) -> T + Sync);
 
 impl<T: Clone + Send> AllSockets<T> {
@@ -105,12 +105,12 @@ impl<T: Clone + Send> AllSockets<T> {
         Ok(all)
     }
 
-    /// Adds those of a namespace, by a path that leads to it. Returns whether it is known now, and no other
-    /// path to it need be tried.
+    /// Adds the sockets of a namespace, by a path to it. Returns whether it is known now, so that
+    /// no other path must be tried.
     fn add(&mut self, inode: u64, path: &Path, states: u32, ask: Ask<'_, T>) -> io::Result<bool> {
         let look = |there: NetworkNamespace| match there.inode() == inode {
             true => there.run(|| Some((ask(inode), list(states)))),
-            // The number of the thread that was in it is another's by now.
+            // The TID of the thread that was in it was reused.
             false => Ok(None),
         };
         match NetworkNamespace::open(path).and_then(look) {
@@ -123,7 +123,7 @@ impl<T: Clone + Send> AllSockets<T> {
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::PermissionDenied => drop(self.closed.insert(inode)),
-                // A namespace of another kind has a name there.
+                // The file is a namespace of another kind.
                 io::ErrorKind::InvalidInput => return Ok(false),
                 // The thread that was in it has ended.
                 _ if is_absent(&error) => return Ok(false),
@@ -164,7 +164,7 @@ mod tests {
         let near = TcpStream::connect(four.local_addr().unwrap()).unwrap();
         let mut table = SocketTable::open().unwrap();
         let mut all = Vec::new();
-        // What was in there is not of this list.
+        // Partial results of a namespace are not part of the list.
         for _ in 0..2 {
             table.list(LISTENING, TRIES, &mut all).unwrap();
             for listener in std::iter::once(&four).chain(&six) {

@@ -1,4 +1,5 @@
-//! Where is counted: for each thread a set of cells, on cache lines that no other thread writes.
+//! The memory for counts: for each thread a set of cells, on cache lines that no other thread
+//! writes.
 
 use std::ops::Range;
 use std::slice;
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::declare::Declared;
-use crate::read::{Answer, Functions, lock};
+use crate::function::{Answer, Functions, lock};
 use crate::slot::{self, SHARED};
 
 /// The cells of one struct of statistics, a set for each slot that has counted here.
@@ -19,7 +20,7 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Cells for these statistics, all zero. What a set needs is allocated at its first count.
+    /// Cells for these statistics, all zero. A set is allocated at its first count.
     pub(crate) fn of(declared: &[Declared]) -> Self {
         let len = declared.iter().map(Declared::cells).sum();
         let functions = Mutex::new(Vec::new());
@@ -31,7 +32,8 @@ impl Cells {
         self.len
     }
 
-    /// Adds to a cell of the calling thread. What the thread did before is seen by who sees this.
+    /// Adds to a cell of the calling thread. A reader that sees this also sees what the thread did
+    /// before.
     #[inline]
     pub(crate) fn add(&self, at: usize, n: u64) {
         let slot = slot::current();
@@ -40,7 +42,7 @@ impl Cells {
         if slot == SHARED {
             cell.fetch_add(n, Ordering::Release);
         } else {
-            // The slot is this thread's, so nobody adds between the two.
+            // The slot is this thread's: no other thread adds between the two.
             let before = cell.load(Ordering::Relaxed);
             cell.store(before.wrapping_add(n), Ordering::Release);
         }
@@ -63,8 +65,8 @@ impl Cells {
         // From the last: what a gauge lost is read before what it gained.
         let mut sums: Vec<u64> = cells.clone().rev().map(|at| self.sum(at)).collect();
         sums.reverse();
-        let mut said = functions.iter().filter(|function| function.at == cells.start);
-        let has_answers = said.try_fold(false, |found, function| match function.answer() {
+        let mut answers = functions.iter().filter(|function| function.at == cells.start);
+        let has_answers = answers.try_fold(false, |found, function| match function.answer() {
             Answer::NotAsked => Some(found),
             Answer::Unknown => None,
             Answer::Known(value) => {
@@ -85,7 +87,7 @@ impl Cells {
     }
 }
 
-/// What a look at the cells of a statistic found.
+/// The result of reading the cells of a statistic.
 #[derive(Debug)]
 pub(crate) enum Seen {
     /// The sum of each cell.
@@ -116,7 +118,7 @@ impl<'a> Places<'a> {
         Self { cells, declared: declared.iter(), next: 0 }
     }
 
-    /// The place of the next statistic, and what was declared of it; panics where there is none.
+    /// The place of the next statistic, and its declaration; panics if there is none.
     pub(crate) fn next(&mut self) -> (Place, &'a Declared) {
         let declared = self.declared.next().unwrap_or_else(|| panic!("one place for each field"));
         let place = Place { cells: Arc::clone(self.cells), first: self.next };

@@ -1,4 +1,4 @@
-//! What code counts with.
+//! The types that code counts with.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::cells::{Place, Places};
 use crate::declare::{Bounds, Kind, Origin, nanoseconds};
 
-/// Goes up only, from 0; past 2^64 - 1 it begins anew. A clone counts in the same place.
+/// Goes up only, from 0; past 2^64 - 1 it starts again. A clone counts in the same place.
 #[derive(Debug, Clone)]
 pub struct Counter {
     place: Place,
@@ -50,8 +50,8 @@ impl Gauge {
         self.place.add(Self::ADDED, n);
     }
 
-    /// Goes down by `n`, on this thread or another. It is never seen below zero if whoever calls
-    /// this knows of the additions.
+    /// Goes down by `n`, on this thread or another. A reader never sees it below zero if the
+    /// additions happened before this call.
     #[inline]
     pub fn sub(&self, n: u64) {
         self.place.add(Self::TAKEN, n);

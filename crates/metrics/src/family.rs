@@ -6,17 +6,18 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::cells::{Cells, Places, Seen};
-use crate::declare::{Declared, Kind, Origin, Statistics, check_word};
-use crate::read::{Function, lock};
+use crate::declare::{Declared, Kind, Origin, check_word};
+use crate::function::{Function, lock};
 use crate::snapshot::{Point, Reading, Snapshot};
+use crate::statistics::Statistics;
 
 /// The same statistics for several members, such as the routes of a gate, told apart by one label.
 ///
-/// A member is here as long as anything lives that counts for it: the struct that
+/// A member exists as long as anything that counts for it: the struct that
 /// [`register`](Self::register) returned, one of its fields' clones, a [`Held`](crate::Held), or a
-/// [`Source`](crate::Source).
-/// Then it goes, and what it counted goes on in the member without a label, so that no total ever
-/// goes down. There are as many members as names in use; names are not to come from a network.
+/// [`Source`](crate::Source). Then it is removed, and its counts move to the member without a
+/// label, so that no total ever goes down. There are as many members as names in use; names must
+/// not come from a network.
 pub struct Family<S> {
     label: &'static str,
     members: Mutex<Members>,
@@ -88,18 +89,18 @@ impl<S> fmt::Debug for Family<S> {
 #[derive(Debug)]
 struct Members {
     living: BTreeMap<String, Arc<Cells>>,
-    /// What members counted that are no longer here, by cell; empty while there were none.
+    /// The counts of removed members, by cell; empty if there were none.
     retired: Vec<u64>,
 }
 
 impl Members {
     const NONE: Self = Self { living: BTreeMap::new(), retired: Vec::new() };
 
-    /// Takes over what members have counted that nothing counts for any more.
+    /// Removes members that nothing counts for any more, and takes over their counts.
     fn retire_unused(&mut self) {
         let retired = &mut self.retired;
         self.living.retain(|_, cells| {
-            // This is the last reference, and what was counted through the others is seen.
+            // This is the last reference, so that all counts through the others are visible.
             let Some(unused) = Arc::get_mut(cells) else { return true };
             retired.resize(unused.len(), 0);
             for (at, sum) in retired.iter_mut().enumerate() {

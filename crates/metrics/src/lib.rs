@@ -71,9 +71,9 @@
 //!
 //! # Names
 //!
-//! A statistic has one name: that of its field. It is what code counts with, what is asked for, and
-//! what OpenMetrics shows behind the program's prefix. A name that ends in `_bytes` or `_seconds` has
-//! that unit; the standard wants units there, and the base unit alone.
+//! A statistic has one name: that of its field. Code counts with it, readers ask for it, and
+//! OpenMetrics shows it behind the program's prefix. A name that ends in `_bytes` or `_seconds` has
+//! that unit; the standard requires the unit there, and only base units.
 //!
 //! # What counting costs
 //!
@@ -98,17 +98,20 @@ mod cells;
 mod count;
 mod declare;
 mod family;
+mod function;
 mod open_metrics;
 mod read;
 mod slot;
 mod snapshot;
+mod statistics;
 
 pub use count::{Counter, Gauge, Held, Histogram, Observed};
-pub use declare::{Bounds, Declared, Kind, Origin, Statistics, Unit};
+pub use declare::{Bounds, Declared, Kind, Origin, Unit};
 pub use family::Family;
 pub use open_metrics::CONTENT_TYPE;
 pub use read::{ReadCounter, ReadGauge, Source};
 pub use snapshot::{Distribution, Point, Reading, Snapshot, Value};
+pub use statistics::Statistics;
 
 /// What [`statistics!`] writes code with; no other code needs it.
 #[doc(hidden)]

@@ -28,7 +28,7 @@ impl Snapshot {
         let mut registry = Registry::with_prefix(prefix);
         registry.register_collector(Box::new(Readings(self.readings().to_vec())));
         let mut text = String::new();
-        // It writes to memory, and what it writes was checked as it was declared.
+        // It writes to memory, and all names were checked at their declaration.
         encode(&mut text, &registry).unwrap_or_else(|_| panic!("a snapshot has a text"));
         text
     }
@@ -57,7 +57,7 @@ fn encode_reading(reading: &Reading, encoder: &mut DescriptorEncoder<'_>) -> fmt
     });
     let ending = declared.unit().map_or(0, |unit| unit.word().len() + "_".len());
     let name = &declared.name()[..declared.name().len() - ending];
-    // It writes a description as it is.
+    // It writes a description unchanged.
     let description = escaped(declared.description());
 
     let mut metric = encoder.encode_descriptor(name, &description, unit.as_ref(), kind)?;

@@ -1,11 +1,10 @@
 //! Statistics that a snapshot reads by calling a function, instead of code counting them.
 
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::cells::{Place, Places};
 use crate::declare::{Kind, Origin};
+use crate::function::{Answer, Call, Function, lock};
 
 /// A gauge whose value a function returns when a snapshot is taken, such as the number of open
 /// descriptors or the length of a queue. Between snapshots it costs nothing. A clone is the same gauge.
@@ -96,8 +95,7 @@ pub struct Source {
 
 impl Source {
     fn new(place: &Place, kind: Kind, call: Call) -> Self {
-        let (call, answer) = (Mutex::new(call), Mutex::new(Answer::NotAsked));
-        let function = Arc::new(Function { at: place.first(), kind, call, answer });
+        let function = Arc::new(Function::new(place.first(), kind, call));
         lock(place.functions()).push(Arc::clone(&function));
         Self { place: place.clone(), function }
     }
@@ -105,69 +103,15 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        let is_counter = self.function.kind == Kind::Counter;
+        let is_counter = self.function.kind() == Kind::Counter;
         if is_counter {
             self.function.ask();
         }
         // A reader holds this lock: it finds the count either in the function or in the cell.
         let mut functions = lock(self.place.functions());
         functions.retain(|other| !Arc::ptr_eq(other, &self.function));
-        if is_counter && let Answer::Known(counted) = *lock(&self.function.answer) {
+        if is_counter && let Answer::Known(counted) = self.function.answer() {
             self.place.add(0, counted);
         }
     }
-}
-
-/// The functions of one member.
-pub(crate) type Functions = Mutex<Vec<Arc<Function>>>;
-
-type Call = Box<dyn FnMut() -> Option<u64> + Send>;
-
-pub(crate) struct Function {
-    /// The first cell of its statistic.
-    pub(crate) at: usize,
-    kind: Kind,
-    /// Locked during a call, so that an answer never overwrites that of a later call.
-    call: Mutex<Call>,
-    answer: Mutex<Answer>,
-}
-
-/// What a function returned last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    NotAsked,
-    Unknown,
-    Known(u64),
-}
-
-impl Function {
-    /// Calls the function, and keeps its answer.
-    pub(crate) fn ask(&self) {
-        let mut call = lock(&self.call);
-        // The panic hook has reported it. One broken statistic must not hide the others.
-        let said = catch_unwind(AssertUnwindSafe(&mut *call)).unwrap_or(None);
-        let mut answer = lock(&self.answer);
-        *answer = match (self.kind, *answer, said) {
-            (Kind::Counter, Answer::Known(before), now) => {
-                Answer::Known(before.max(now.unwrap_or_default()))
-            }
-            (_, _, Some(now)) => Answer::Known(now),
-            (_, _, None) => Answer::Unknown,
-        };
-    }
-
-    pub(crate) fn answer(&self) -> Answer {
-        *lock(&self.answer)
-    }
-}
-
-impl fmt::Debug for Function {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Function").field("answer", &self.answer()).finish_non_exhaustive()
-    }
-}
-
-/// Locks, also after a panic: no panic leaves what these locks guard half done.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

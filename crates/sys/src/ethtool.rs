@@ -20,8 +20,8 @@ const NAME_ROOM: usize = 32;
 /// Features that a device may have: the kernel has about 60.
 const MOST_FEATURES: u32 = 1024;
 
-/// Leaves to the reader of the other end what `offload` says, of interface `name` in the calling
-/// thread's network namespace; what else a packet is to be cut into, the kernel cuts before.
+/// Leaves the work in `offload` to the reader of the other end, for interface `name` in the calling
+/// thread's network namespace. Other segmentation is done by the kernel before.
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`, `ENODEV` where there is no such interface.

@@ -24,7 +24,7 @@ pub fn lock_exclusive(file: &File) -> io::Result<()> {
     check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }).map(drop)
 }
 
-/// Takes the exclusive advisory lock of an open file or folder, if nobody has it (`flock(2)`,
+/// Takes the exclusive advisory lock of an open file or directory, if it is free (`flock(2)`,
 /// `LOCK_EX` with `LOCK_NB`). Returns whether it did. See [`lock_exclusive`].
 ///
 /// # Errors

@@ -1,9 +1,9 @@
 //! The one door to the kernel: one safe function per system call or socket option.
 //!
-//! This crate forbids unsafe code everywhere else: whoever needs the kernel comes through here.
-//! It hands out bytes and numbers as the kernel gives them and says nothing about what they mean;
-//! that is the work of `lastbyte-core`. Each function names its man page, each unsafe block its
-//! reason, and each failure is the kernel's own error number, without a word added.
+//! This crate forbids unsafe code everywhere else: all other crates reach the kernel through it. It
+//! returns the kernel's bytes and numbers without interpretation, which is the work of
+//! `lastbyte-core`. Each function names its man page, each unsafe block its reason, and each
+//! failure is the kernel's own error number, without added text.
 //!
 //! Modules go by what they touch: [`tcp`], [`icmp`] and [`socket`] one socket, [`sock_diag`] those of
 //! all programs, [`poll`] and [`watch`] waiting, [`pipe`] pipes, [`tun`], [`packet`], [`ethtool`], [`netlink`], [`mod@route`],

@@ -70,8 +70,8 @@ impl PacketSocket {
         // Both before the ring: it leaves room for the header.
         set_int(&fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         set_int(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-        // Written packets go to the device at once: the queue before it drops without a word until
-        // the kernel, a moment after, has taken note that the other end is up.
+        // Written packets go to the device at once: the queue before it silently drops packets
+        // until the kernel, a moment later, has noticed that the other end is up.
         set_int(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
         let ring = Ring::map(&fd, offload)?;
         bind(&fd, interface)?;
@@ -126,7 +126,7 @@ impl PacketSocket {
         }
     }
 
-    /// Packets dropped because the ring was full, or they did not fit, since this was last asked
+    /// Packets dropped since the last call because the ring was full or they did not fit
     /// (`PACKET_STATISTICS`).
     ///
     /// # Errors
@@ -225,7 +225,8 @@ fn bind(fd: &OwnedFd, interface: Interface) -> io::Result<()> {
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
 }
 
-/// Frames shared with the kernel, which fills them in turn; each belongs to whom its status says.
+/// Frames shared with the kernel, which fills them in turn; the status of each says which side owns
+/// it.
 #[derive(Debug)]
 struct Ring {
     base: NonNull<u8>,

@@ -58,8 +58,8 @@ pub fn wait_for(fd: &impl AsFd, wanted: i16, timeout: Duration) -> io::Result<Re
     }
 }
 
-/// Whether an error of a socket is pending (`ppoll(2)`, `POLLERR`). It stays so: nobody is told of it by
-/// this.
+/// Whether an error of a socket is pending (`ppoll(2)`, `POLLERR`). This call does not take the
+/// error.
 ///
 /// # Errors
 /// The kernel's: `ENOMEM`.
@@ -84,7 +84,7 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Of a mask of `poll` or of epoll: the bits are the same.
+    /// For a mask of `poll` or epoll: the bits are the same.
     fn from_mask(mask: i32) -> Self {
         let ended = i32::from(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR);
         let readable = i32::from(libc::POLLIN) | ended;

@@ -20,7 +20,7 @@ pub const SIGINT: i32 = libc::SIGINT;
 /// The signal of Ctrl-\.
 pub const SIGQUIT: i32 = libc::SIGQUIT;
 
-/// What a call says of a process that has ended (`ESRCH`).
+/// The error of a call for a process that has ended (`ESRCH`).
 pub const NO_SUCH_PROCESS: i32 = libc::ESRCH;
 
 /// A descriptor of a running process, which cannot come to mean another one (`pidfd_open(2)`,
@@ -136,8 +136,8 @@ pub fn default_signal(signal: i32) -> io::Result<()> {
     set_action(signal, libc::SIG_DFL)
 }
 
-/// Lets whoever reads this process's standard output see its end, and sends what is written there
-/// from now on to nowhere (`dup2(2)`).
+/// Lets readers of this process's standard output see its end, and discards what is written there
+/// from now on (`dup2(2)`).
 ///
 /// # Errors
 /// As `open(2)` on `/dev/null`.
@@ -147,7 +147,7 @@ pub fn let_go_of_stdout() -> io::Result<()> {
     check(unsafe { libc::dup2(nowhere.as_raw_fd(), libc::STDOUT_FILENO) }).map(drop)
 }
 
-/// Stops this process until somebody lets it go on (`SIGSTOP`, `signal(7)`).
+/// Stops this process until another process continues it (`SIGSTOP`, `signal(7)`).
 ///
 /// # Errors
 /// None that the kernel is known for.
@@ -256,8 +256,8 @@ pub fn descriptor_limits() -> io::Result<(u64, u64)> {
     Ok((limits.rlim_cur, limits.rlim_max))
 }
 
-/// Sets the limit of this process within `most`, which is to be the one that
-/// [`descriptor_limits`] told (`setrlimit(2)`, `RLIMIT_NOFILE`).
+/// Sets the limit of this process within `most`, which must come from [`descriptor_limits`]
+/// (`setrlimit(2)`, `RLIMIT_NOFILE`).
 ///
 /// # Errors
 /// `EINVAL` beyond that limit.
@@ -300,9 +300,8 @@ pub fn effective_capabilities() -> io::Result<u64> {
     Ok(u64::from(data[0]) | u64::from(data[3]) << 32)
 }
 
-/// Has the C library give memory back that nobody has allocated, wherever in its heaps it lies
-/// (`malloc_trim(3)`). Others that allocate wait for it meanwhile: a few milliseconds. Does nothing where
-/// there is no such call.
+/// Lets the C library return free memory of its heaps to the kernel (`malloc_trim(3)`). Other
+/// threads that allocate wait meanwhile: a few milliseconds. Does nothing if there is no such call.
 pub fn give_memory_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time, by any thread.
@@ -333,8 +332,8 @@ pub fn thread_cpu_time() -> io::Result<Duration> {
     Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
 }
 
-/// Time since some moment in the past, nanoseconds, which nobody sets (`clock_gettime(2)`,
-/// `CLOCK_MONOTONIC`): what the kernel's own events carry.
+/// Time since a fixed moment in the past, nanoseconds, which cannot be set (`clock_gettime(2)`,
+/// `CLOCK_MONOTONIC`): the kernel's own events have it.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

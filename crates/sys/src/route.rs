@@ -23,7 +23,7 @@ pub const UNICAST: u8 = 1;
 /// The type of a route to this host itself (`RTN_LOCAL`).
 pub const LOCAL: u8 = 2;
 
-/// A route as the kernel tells of it, and as it is told to the kernel.
+/// A route as the kernel reports it, and as it is given to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The first address of those that it leads to.
@@ -34,7 +34,7 @@ pub struct Route {
     pub table: u32,
     /// Which type of service it is for; 0 for any (`rtm_tos`).
     pub tos: u8,
-    /// Who made it (`rtm_protocol`, `/etc/iproute2/rt_protos`).
+    /// Its origin (`rtm_protocol`, `/etc/iproute2/rt_protos`).
     pub protocol: u8,
     /// What becomes of packets (`rtm_type`): [`UNICAST`], that they stay here ([`LOCAL`]), or go nowhere.
     pub kind: u8,
@@ -83,8 +83,8 @@ pub fn to(destination: IpAddr) -> io::Result<Route> {
     }
 }
 
-/// The routes of the main table to exactly this prefix, whoever made them (`RTM_GETROUTE`,
-/// `NLM_F_DUMP`). The whole table is read, and only these are kept.
+/// The routes of the main table to exactly this prefix, of any origin (`RTM_GETROUTE`,
+/// `NLM_F_DUMP`). The whole table is read, and only these are returned.
 ///
 /// # Errors
 /// The kernel's; `EINTR` when the table changed too often meanwhile.
@@ -125,7 +125,8 @@ pub fn delete(route: &Route) -> io::Result<()> {
 /// # Errors
 /// The kernel's, if netlink cannot be asked at all.
 pub fn may_change() -> io::Result<bool> {
-    // Rights are looked at first; no prefix has so many bits, so that there is nothing to delete.
+    // The kernel checks privileges first; no prefix has so many bits, so that there is nothing to
+    // delete.
     let mut message = RouteMessage::default();
     message.header.address_family = AddressFamily::Inet;
     message.header.destination_prefix_length = 33;

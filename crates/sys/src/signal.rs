@@ -1,4 +1,4 @@
-//! Signals that wait to be read instead of interrupting somebody.
+//! Signals that wait to be read instead of interrupting a thread.
 
 use std::io;
 use std::mem;
@@ -7,7 +7,7 @@ use std::ptr;
 
 use crate::{check, check_size};
 
-/// The signal of a terminal that is gone; to a daemon it says: read your configuration anew.
+/// The signal of a closed terminal; a daemon reads its configuration again.
 pub const SIGHUP: i32 = libc::SIGHUP;
 
 /// Blocks these signals in the calling thread, and in those that it starts from then on

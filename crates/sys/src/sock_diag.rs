@@ -1,8 +1,8 @@
 //! Sockets of all programs in a network namespace, as the kernel lists them (`sock_diag(7)`).
 //!
-//! Two ways: a [`Dump`] asks for those that are there, [`Destroyed`] is told of each as it goes. What
-//! is handed out is a `struct inet_diag_msg` with its attributes (`include/uapi/linux/inet_diag.h`),
-//! as bytes; `lastbyte_core::diag` reads them.
+//! A [`Dump`] lists the existing sockets, [`Destroyed`] receives each one that is destroyed. Both
+//! return a `struct inet_diag_msg` with its attributes (`include/uapi/linux/inet_diag.h`), as
+//! bytes; `lastbyte_core::diag` parses them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -38,8 +38,8 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Opens a netlink socket in the calling thread's network namespace: that one's sockets are told
-    /// of, whatever namespace the later caller is in.
+    /// Opens a netlink socket in the calling thread's network namespace: it reports that
+    /// namespace's sockets, whichever namespace a later caller is in.
     ///
     /// # Errors
     /// `EPROTONOSUPPORT` on a kernel without `CONFIG_INET_DIAG`.
@@ -48,7 +48,7 @@ impl Dump {
     }
 
     /// Calls `each` with every TCP socket, of both families, that is in one of `states`, with its
-    /// `INET_DIAG_INFO`, `INET_DIAG_SKMEMINFO` and `INET_DIAG_CONG`. Needs no rights.
+    /// `INET_DIAG_INFO`, `INET_DIAG_SKMEMINFO` and `INET_DIAG_CONG`. Needs no privileges.
     ///
     /// The kernel goes through its whole table of connections, which is one for all namespaces: a
     /// millisecond for each quarter of a million of places in it, however few are taken.
@@ -96,7 +96,7 @@ fn take(
     None
 }
 
-/// Is told of each TCP socket when it is destroyed, with its last `INET_DIAG_INFO`.
+/// Receives each TCP socket when it is destroyed, with its last `INET_DIAG_INFO`.
 ///
 /// That is when the connection is over and no program has it open any more. One that goes to
 /// `TIME_WAIT` is destroyed on the way there: what waits is another, smaller one.
@@ -273,8 +273,8 @@ mod tests {
         bytes
     }
 
-    /// It was given up in the middle, and its socket was opened anew: in the namespace of whoever asked,
-    /// which need not be that of the dump.
+    /// The dump was interrupted, and its socket opened again: in the caller's namespace, which may
+    /// differ from the dump's.
     #[test]
     fn a_dump_with_holes_is_read_to_its_end() {
         let (mut has_holes, mut seen) = (false, 0);

@@ -196,8 +196,8 @@ pub fn accept_now(fd: &impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((accepted, peer.ok_or_else(unknown)?))
 }
 
-/// Whether an error of [`accept_now`] tells of one connection that is gone, and nothing of the
-/// listener: Linux passes the errors of the network on (`accept(2)`, "Error handling").
+/// Whether an error of [`accept_now`] is about one connection that is gone, not about the listener:
+/// Linux passes network errors on (`accept(2)`, "Error handling").
 #[must_use]
 pub fn is_of_one_connection(error: &io::Error) -> bool {
     let Some(number) = error.raw_os_error() else { return false };
@@ -251,8 +251,8 @@ pub fn is_listening(fd: &impl AsFd) -> io::Result<bool> {
     get_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).map(|on| on != 0)
 }
 
-/// The number that the kernel gives a socket for good (`SO_COOKIE`, Linux 4.12), as `sock_diag(7)` tells
-/// it: no other socket gets it before the next boot.
+/// The kernel's number of a socket (`SO_COOKIE`, Linux 4.12), as in `sock_diag(7)`: unique until
+/// the next boot.
 ///
 /// # Errors
 /// `ENOTSOCK` for a descriptor that is no socket, `ENOPROTOOPT` on an older kernel.
@@ -260,8 +260,8 @@ pub fn cookie(fd: &impl AsFd) -> io::Result<u64> {
     get_bytes(fd, libc::SOL_SOCKET, SO_COOKIE).map(u64::from_ne_bytes)
 }
 
-/// Takes the pending error of a socket (`SO_ERROR`, `socket(7)`): it is told once, here or by the
-/// next call that fails.
+/// Takes the pending error of a socket (`SO_ERROR`, `socket(7)`): it is reported once, here or by
+/// the next call that fails.
 ///
 /// # Errors
 /// `ENOTSOCK` for a descriptor that is no socket.
@@ -302,7 +302,7 @@ pub fn protocol(fd: &impl AsFd) -> io::Result<i32> {
     get_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)
 }
 
-/// Who is at the other end of a Unix socket.
+/// The process at the other end of a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The process that connected, or that listened.
@@ -311,8 +311,8 @@ pub struct Credentials {
     pub user: u32,
 }
 
-/// Who is at the other end of a connected Unix socket (`SO_PEERCRED`, `unix(7)`). The kernel vouches
-/// for it.
+/// The process at the other end of a connected Unix socket (`SO_PEERCRED`, `unix(7)`), as verified
+/// by the kernel.
 ///
 /// # Errors
 /// `ENOTSOCK` for a descriptor that is no socket, `ENODATA` for one that is not connected.
@@ -342,8 +342,8 @@ pub fn send_buffer(fd: &impl AsFd) -> io::Result<i32> {
     get_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)
 }
 
-/// Fixes the send buffer (`SO_SNDBUF`), and switches its autotuning off. The kernel doubles the
-/// number and caps it at `net.core.wmem_max` without a word: read [`send_buffer`] back.
+/// Fixes the send buffer (`SO_SNDBUF`), and disables its autotuning. The kernel doubles the number
+/// and silently caps it at `net.core.wmem_max`: read [`send_buffer`] back.
 ///
 /// # Errors
 /// `ENOTSOCK` for a descriptor that is no socket.
@@ -437,9 +437,9 @@ pub fn force_send_buffer(fd: &impl AsFd, bytes: i32) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
 }
 
-/// Says which buffers count as set by hand (`SO_BUF_LOCK`, Linux 5.14): a mask of
-/// [`SEND_BUFFER_LOCKED`] and [`RECEIVE_BUFFER_LOCKED`]. 0 hands both back to the kernel's own
-/// sizing; they keep their size until it grows them.
+/// Sets which buffers count as set by hand (`SO_BUF_LOCK`, Linux 5.14): a mask of
+/// [`SEND_BUFFER_LOCKED`] and [`RECEIVE_BUFFER_LOCKED`]. 0 returns both to autotuning; they keep
+/// their size until it grows them.
 ///
 /// # Errors
 /// `ENOPROTOOPT` on an older kernel, `EINVAL` for other bits, `EOPNOTSUPP` for MPTCP.
@@ -505,8 +505,7 @@ pub fn set_mark(fd: &impl AsFd, mark: u32) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
 }
 
-/// The name of the one interface that this socket's packets come and go by
-/// (`SO_BINDTODEVICE`); empty where it may be any.
+/// The only interface that this socket's packets use (`SO_BINDTODEVICE`); empty if it may be any.
 ///
 /// # Errors
 /// `ENODEV` when that interface is gone.
@@ -655,8 +654,8 @@ pub fn forbid_fragments(fd: &impl AsFd) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
 }
 
-/// Lets the kernel cut what is written to a UDP socket into datagrams with so many bytes of data
-/// (`udp(7)`, `UDP_SEGMENT`, Linux 4.18); 64 of them at most, and 64 KiB.
+/// Lets the kernel split what is written to a UDP socket into datagrams with this many bytes of
+/// data (`udp(7)`, `UDP_SEGMENT`, Linux 4.18); 64 of them at most, and 64 KiB.
 ///
 /// # Errors
 /// `ENOPROTOOPT` on an older kernel.
@@ -672,7 +671,7 @@ pub fn set_type_of_service(fd: &impl AsFd, byte: u8) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IP, libc::IP_TOS, byte.into())
 }
 
-/// Lets [`receive_with_type_of_service`] tell that byte (`ip(7)`, `IP_RECVTOS`).
+/// Lets [`receive_with_type_of_service`] return that byte (`ip(7)`, `IP_RECVTOS`).
 ///
 /// # Errors
 /// `ENOTSOCK` for a descriptor that is no socket.

@@ -118,7 +118,7 @@ pub fn user_timeout(fd: &impl AsFd) -> io::Result<Duration> {
     Ok(Duration::from_millis(ms.unsigned_abs().into()))
 }
 
-/// Gives a connection up when bytes stay unacknowledged for so long (`TCP_USER_TIMEOUT`,
+/// Gives a connection up when bytes stay unacknowledged for this long (`TCP_USER_TIMEOUT`,
 /// milliseconds, rounded up); zero leaves that to `net.ipv4.tcp_retries2`. Bytes that wait for a
 /// peer with a closed window count too, and so does the SYN.
 ///
@@ -149,7 +149,7 @@ pub fn set_keepalive_idle(fd: &impl AsFd, idle: Duration) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, whole_seconds(idle))
 }
 
-/// The time between two probes that nobody answers (`TCP_KEEPINTVL`).
+/// The time between two unanswered probes (`TCP_KEEPINTVL`).
 ///
 /// # Errors
 /// `EOPNOTSUPP` for a socket that is not TCP.
@@ -157,8 +157,7 @@ pub fn keepalive_interval(fd: &impl AsFd) -> io::Result<Duration> {
     seconds(fd, libc::TCP_KEEPINTVL)
 }
 
-/// Sets the time between two probes that nobody answers (`TCP_KEEPINTVL`, whole seconds, rounded
-/// up).
+/// Sets the time between two unanswered probes (`TCP_KEEPINTVL`, whole seconds, rounded up).
 ///
 /// # Errors
 /// As [`set_keepalive_idle`].
@@ -212,10 +211,10 @@ pub fn set_fast_open_connect(fd: &impl AsFd, on: bool) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, i32::from(on))
 }
 
-/// Lets a listener take data with the SYN from so many connections at a time whose handshake is not
-/// over (`TCP_FASTOPEN`, RFC 7413); 0 takes none. The kernel cuts the number at
-/// `net.core.somaxconn` without a word, and takes none where `net.ipv4.tcp_fastopen` does not
-/// have its bit of value 2.
+/// Lets a listener accept data with the SYN from this many connections at a time whose handshake is
+/// not over (`TCP_FASTOPEN`, RFC 7413); 0 accepts none. The kernel silently caps the number at
+/// `net.core.somaxconn`, and accepts none if `net.ipv4.tcp_fastopen` does not have its bit of value
+/// 2.
 ///
 /// # Errors
 /// `EINVAL` for a connected socket.

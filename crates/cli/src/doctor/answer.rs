@@ -233,7 +233,7 @@ fn served_words(summary: &Summary) -> Vec<String> {
     const MOST: usize = 3;
     let told = summary.served.iter().take(MOST).map(|one| {
         let name = one.name.replace(['\n', '\t'], " ");
-        format!("served {name}[{}]  {}", one.pid, lastbyte_doctor::served_words(one))
+        format!("served {name}[{}]  {}", one.pid, one.sentence())
     });
     let mut told: Vec<String> = told.collect();
     if summary.served.len() > MOST {

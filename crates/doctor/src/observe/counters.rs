@@ -1,10 +1,10 @@
-//! The counters of `/proc/net/netstat` and `/proc/net/snmp` that say something of connections.
+//! The counters of `/proc/net/netstat` and `/proc/net/snmp` that are about connections.
 
 use lastbyte_host::counters::of_group;
 
 use crate::event::Counters;
 
-/// Reads the groups `TcpExt` and `Tcp`; what is not there is 0.
+/// Parses the groups `TcpExt` and `Tcp`; a missing counter is 0.
 pub(super) fn parse(text: &str, network: u64) -> Counters {
     let mut counters = Counters { network, ..Counters::default() };
     for (name, number) in of_group(text, "TcpExt").chain(of_group(text, "Tcp")) {
@@ -28,7 +28,7 @@ pub(super) fn parse(text: &str, network: u64) -> Counters {
     counters
 }
 
-/// By how much each has grown; `None` if none has.
+/// The growth of each counter; `None` if none has grown.
 pub(super) fn grown(before: &Counters, now: &Counters) -> Option<Counters> {
     let nothing = Counters { network: now.network, ..Counters::default() };
     let grown = Counters {

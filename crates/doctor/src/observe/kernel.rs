@@ -5,9 +5,9 @@
 //!  bpf/calls.bpf.c ---counts of calls in maps---'
 //! ```
 //!
-//! What is told of whom, the programs decide (the heading of `bpf/sockets.bpf.c`). What a process is
-//! called is looked up here when it first matters: in `/proc`, or, if it is gone, in what the kernel's
-//! programs kept of its last `exec`.
+//! The programs decide what to report about which socket (see the heading of `bpf/sockets.bpf.c`).
+//! The name of a process is looked up here when it first matters: in `/proc`, or, if the process
+//! has ended, in what the kernel's programs stored at its last `exec`.
 
 mod calls;
 mod programs;
@@ -35,10 +35,10 @@ use crate::event::{
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
-/// A program, the tracepoint that it hangs on, and what is not seen without it.
+/// A program, its tracepoint, and what is not seen without it.
 type Program = (&'static str, &'static str, &'static str);
 
-/// The first is the one without which there is no use in the others.
+/// Without the first, the others are of no use.
 const SOCKETS: &[Program] = &[
     ("socket_state", "inet_sock_set_state", "how connections end"),
     ("reset_sent", "tcp_send_reset", "resets that are sent"),
@@ -54,21 +54,22 @@ const SOCKETS: &[Program] = &[
     ("forked", "sched_process_fork", "children of processes"),
     ("exited", "sched_process_exit", "how processes end"),
 ];
-/// Resets that answer packets for which there is no whole socket any more, where [`SOCKETS`]' tracepoint does
-/// not tell of them: functions of the kernel's own, before Linux 6.10.
+/// Resets that answer packets for destroyed or TIME-WAIT sockets. Before Linux 6.10 the tracepoint
+/// in [`SOCKETS`] does not report them; these programs attach to kernel functions.
 const LATE: [Program; 2] = [
     ("late_reset_v4", "tcp_v4_send_reset", "data that come after a close, by IPv4"),
     ("late_reset_v6", "tcp_v6_send_reset", "data that come after a close, by IPv6"),
 ];
-/// Tells what was counted of sockets on which nothing happens, when asked.
+/// Reports the counts of sockets without events, when run.
 const COUNTS: Program = (
     "tell_counts",
     "",
     "what was read and written on a connection, until it is read or written again or ends",
 );
-/// Does what [`COUNTS`] does, one network namespace after the other, where the kernel refuses that.
+/// Does the same as [`COUNTS`] for one network namespace after the other, if the kernel refuses
+/// that program.
 const COUNTS_OF_NETWORK: Program = ("tell_counts_of_network", "", COUNTS.2);
-/// Those without which a loss may not be seen.
+/// The programs without which a loss may be missed.
 const LOSSES: [&str; 7] = [
     "reset_sent",
     "late_reset_v4",
@@ -78,18 +79,18 @@ const LOSSES: [&str; 7] = [
     "socket_gone",
     "packet_dropped",
 ];
-/// Where packets that are thrown away are seen.
+/// The tracepoint of discarded packets.
 const UNIX_TRACEPOINT: &str = "kfree_skb";
-/// What ended is told after what it closed by that: so much later, nanoseconds.
+/// The end of a process is reported this much later, after the sockets that it closed, nanoseconds.
 const EXIT_DELAY_NS: u64 = 20_000_000;
-/// How often counts are asked for of sockets on which nothing happens, nanoseconds.
+/// How often the counts of sockets without events are read, nanoseconds.
 const COUNTS_NS: u64 = 1_000_000_000;
-/// One refusal is told of by two programs within this time, nanoseconds.
+/// Two programs may report the same refusal within this interval, nanoseconds.
 const TWICE_NS: u64 = 100_000;
-/// So often is the ring asked for more at one look at most: together all that it has room for.
+/// Limit on reads of the ring buffer in one call: together its whole capacity.
 const TAKES_AT_ONCE: usize = 3;
 
-/// Watches from within the kernel. Dropped, nothing of it is left there.
+/// Observes from within the kernel. Dropping it removes everything from the kernel.
 pub(super) struct KernelSource {
     sockets: Loaded,
     ring: Ring,
@@ -102,7 +103,7 @@ pub(super) struct KernelSource {
     sees_each_loss: bool,
     counts_ns: u64,
     dropped: u64,
-    /// What was counted of calls, and is not handed out yet.
+    /// Counted calls that were not handed out yet.
     of_calls: Vec<Event>,
 }
 
@@ -116,7 +117,7 @@ impl KernelSource {
     /// Loads and attaches what this kernel offers.
     ///
     /// # Errors
-    /// Why not, in one sentence.
+    /// The reason in one sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
         let objects = OBJECTS.map_err(str::to_owned)?;
         let kernel = Kernel::look().map_err(sentence)?;
@@ -152,7 +153,7 @@ impl KernelSource {
         })
     }
 
-    /// Events that found no room in the ring since this was asked last.
+    /// Events that did not fit into the ring buffer since the last call.
     fn newly_dropped(&mut self) -> u64 {
         let first = 0_u32.to_ne_bytes();
         let counts = self.sockets.read_each("dropped", &first).unwrap_or_default();
@@ -179,14 +180,14 @@ impl Source for KernelSource {
             }
         }
         translator.end_unread(each);
-        translator.tell_exits(now_ns, sockets, each);
+        translator.report_exits(now_ns, sockets, each);
         if let Some(calls) = self.calls.as_mut().filter(|calls| calls.is_due(now_ns)) {
-            let room = &mut self.of_calls;
-            calls.fetch(now_ns, &mut |event| room.push(event));
+            let events = &mut self.of_calls;
+            calls.fetch(now_ns, &mut |event| events.push(event));
         }
         for mut event in self.of_calls.drain(..) {
             if let What::Ready(ready) = &mut event.what {
-                // Of an epoll the kernel's program does not know the descriptor.
+                // For an epoll the program in the kernel does not know the descriptor.
                 let behind = || tables.behind(ready.pid, ready.fd?);
                 ready.socket = ready.socket.or_else(behind);
             }
@@ -200,14 +201,14 @@ impl Source for KernelSource {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        // The ring has room for what comes between two ticks.
+        // The ring buffer holds the events between two ticks.
         None
     }
 
     fn watch(&mut self, pid: u32, _: &Tables) {
         let mut found = vec![pid];
         while let Some(pid) = found.pop() {
-            // It refuses only beyond 65,536 processes, and then what they do is not told.
+            // The map refuses only beyond 65,536 processes; further ones are not reported.
             let _ = self.sockets.write("watched", &pid.to_ne_bytes(), &[1]);
             found.extend(self.translator.programs.children(pid));
         }
@@ -217,8 +218,8 @@ impl Source for KernelSource {
         let Some(calls) = &mut self.calls else { return };
         let now_ns = process::monotonic_ns();
         if calls.is_on() && !is_open {
-            let room = &mut self.of_calls;
-            calls.fetch(now_ns, &mut |event| room.push(event));
+            let events = &mut self.of_calls;
+            calls.fetch(now_ns, &mut |event| events.push(event));
         }
         if let Err(why) = calls.turn(is_open, now_ns) {
             self.lacks.push(why);
@@ -235,7 +236,7 @@ impl Source for KernelSource {
     }
 }
 
-/// The reason of an error, without the verifier's words.
+/// The first line of an error, without the verifier's output.
 fn sentence(error: BpfError) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().to_owned()
@@ -248,11 +249,11 @@ fn image(objects: Objects, name: &str) -> Result<&'static [u8], String> {
     found.map(|(_, image)| *image).ok_or_else(|| format!("it was built without {name}.bpf.c"))
 }
 
-/// The program that tells what was counted, when asked.
+/// The program that reports counts when run.
 enum Asked {
-    /// Over all sockets that are remembered.
+    /// For all sockets in the map.
     All(Iterated),
-    /// Over the sockets of the namespace in which it is run.
+    /// For the sockets of the namespace in which it is run.
     OfNetwork(Iterated),
 }
 
@@ -268,7 +269,7 @@ impl Asked {
     }
 }
 
-/// Loads and attaches what this kernel has tracepoints for and does not refuse, program by program.
+/// Loads and attaches each program that this kernel has a tracepoint for and does not refuse.
 fn load_sockets(
     plan: &Plan,
     (objects, kernel): (Objects, &Kernel),
@@ -281,7 +282,7 @@ fn load_sockets(
     if needless.is_empty() {
         there.extend(LATE);
     }
-    // The second is only asked for where the first is refused.
+    // The fallback is only tried if the first choice is refused.
     let mut counting = vec![COUNTS_OF_NETWORK, COUNTS];
     let loaded = loop {
         let asked = counting.last().copied();
@@ -301,7 +302,7 @@ fn load_sockets(
         };
         match outcome {
             Ok(loaded) => break loaded,
-            // One that this kernel refuses is left to others.
+            // A program that this kernel refuses is left out.
             Err(error) => match tried.iter().find(|(name, ..)| is_about(&error, name)).copied() {
                 Some(program) if Some(program) == asked => {
                     counting.pop();
@@ -343,15 +344,15 @@ fn load_sockets(
     Ok((loaded, links, counts))
 }
 
-/// The programs for which this kernel has what they hang on, and the others with the reason.
+/// The programs whose tracepoint this kernel has, and the others with the reason.
 fn known_to(kernel: &Kernel, given: &Given) -> (Vec<Program>, Vec<(Program, String)>) {
     let mut left: Vec<(Program, String)> = Vec::new();
     let mut there = Vec::new();
     for program in SOCKETS {
         if kernel.arguments_at(program.1).is_none() {
             left.push((*program, format!("this kernel has no tracepoint {}", program.1)));
-        } else if program.1 == UNIX_TRACEPOINT && !given.knows_closes() {
-            let why = "this kernel does not say which packets are thrown away by a close";
+        } else if program.1 == UNIX_TRACEPOINT && !given.recognises_closes() {
+            let why = "this kernel does not report which packets a close discards";
             left.push((*program, why.to_owned()));
         } else {
             there.push(*program);
@@ -365,11 +366,11 @@ fn lack((name, _, what): &Program, why: &str) -> String {
     format!("not seen is {what} (program {name}: {why})")
 }
 
-/// Why the kernel refused a program, in one line: with the verifier's last word, where it has one.
+/// Why the kernel refused a program, in one line, with the verifier's last message if there is one.
 fn refusal(error: BpfError) -> String {
     let is_word = |line: &&String| !line.starts_with("libbpf:") && !line.starts_with("processed ");
     let word = match &error {
-        BpfError::Refused { said, .. } => said.iter().rev().find(is_word).cloned(),
+        BpfError::Refused { messages, .. } => messages.iter().rev().find(is_word).cloned(),
         _ => None,
     };
     let text = sentence(error);
@@ -379,30 +380,30 @@ fn refusal(error: BpfError) -> String {
     }
 }
 
-/// The error for the first of these programs that is to be taken for refused ([`Roots::refused`]).
+/// The error for the first of these programs that counts as refused ([`Roots::refused`]).
 fn made_up_refusal(roots: &Roots, tried: &[Program]) -> Option<BpfError> {
     let is_tried = |refused: &&(&str, i32)| tried.iter().any(|(name, ..)| *name == refused.0);
     let (name, errno) = roots.refused.iter().find(is_tried)?;
     let error = std::io::Error::from_raw_os_error(*errno);
-    let said = vec![format!("libbpf: prog '{name}': BPF program load failed: {error}")];
+    let messages = vec![format!("libbpf: prog '{name}': BPF program load failed: {error}")];
     let (operation, name) = ("load", "lb_sockets".to_owned());
     Some(if error.kind() == std::io::ErrorKind::PermissionDenied {
-        BpfError::NotAllowed { operation, name, lacking: Vec::new(), said }
+        BpfError::NotAllowed { operation, name, lacking: Vec::new(), messages }
     } else {
-        BpfError::Refused { operation, name, error: error.to_string(), said }
+        BpfError::Refused { operation, name, error: error.to_string(), messages }
     })
 }
 
 /// Whether an error is about a program: the loader names it as `prog 'NAME'`.
 fn is_about(error: &BpfError, program: &str) -> bool {
-    let (BpfError::Refused { said, .. } | BpfError::NotAllowed { said, .. }) = error else {
+    let (BpfError::Refused { messages, .. } | BpfError::NotAllowed { messages, .. }) = error else {
         return false;
     };
     let name = format!("prog '{program}'");
-    said.iter().any(|line| line.contains(&name))
+    messages.iter().any(|line| line.contains(&name))
 }
 
-/// The programs that count calls, attached where that is so all the time.
+/// Loads the programs that count calls, and attaches them if calls are traced all the time.
 fn load_calls(
     plan: &Plan,
     (objects, kernel): (Objects, &Kernel),
@@ -410,14 +411,14 @@ fn load_calls(
     roots: &Roots,
     lacks: &mut Vec<String>,
 ) -> Option<CallSource> {
-    let everybody = match plan.traced {
+    let all_processes = match plan.traced {
         Traced::Never => return None,
         Traced::Watched => false,
         Traced::Windows { .. } => true,
     };
     let loaded =
-        CallSource::load((objects, kernel), sockets, everybody, roots).and_then(|mut calls| {
-            if !everybody {
+        CallSource::load((objects, kernel), sockets, all_processes, roots).and_then(|mut calls| {
+            if !all_processes {
                 calls.turn(true, process::monotonic_ns())?;
             }
             Ok(calls)
@@ -429,10 +430,10 @@ fn load_calls(
 struct Given {
     scope: u32,
     port: u32,
-    /// The number of the reason for which packets of a closed socket are thrown away.
+    /// The number of the drop reason for packets of a closed socket.
     socket_close: Option<u32>,
     reset_has_reason: bool,
-    /// Where that is done, for a kernel without that reason.
+    /// The function that discards them, for a kernel without that reason.
     unix_release: Option<Range<u64>>,
 }
 
@@ -458,20 +459,20 @@ impl Given {
         }
     }
 
-    /// Whether a packet that is thrown away with its socket can be told from others.
-    fn knows_closes(&self) -> bool {
+    /// Whether a packet that is discarded with its socket can be distinguished from others.
+    fn recognises_closes(&self) -> bool {
         self.socket_close.is_some() || self.unix_release.is_some()
     }
 
-    /// What this kernel does not tell of resets, if so.
+    /// What this kernel does not report about resets, if anything.
     fn lack(&self) -> Option<String> {
-        let why = "the kernel tells of no reset its reason (Linux 6.10 does): what came after a close is \
-                   known by the closed end's numbers and by how many resets answered it";
+        let why = "the kernel reports no reason for resets (Linux 6.10 does): data after a close \
+                   is recognised by the closed end's counts and by how many resets answered it";
         (!self.reset_has_reason).then(|| why.to_owned())
     }
 
     fn bytes(&self) -> [u8; 32] {
-        // Where it has no such reason, no drop has this one.
+        // Without such a reason, no drop has this number.
         let close = self.socket_close.unwrap_or(u32::MAX);
         let mut bytes = [0; 32];
         let numbers = [self.scope, self.port, close, u32::from(self.reset_has_reason)];
@@ -487,16 +488,16 @@ impl Given {
     }
 }
 
-/// As `struct numbering` of `bpf/watch.h` has it: the PID namespace whose numbers `/proc` shows, so that
-/// what is told of a process can be looked up there.
+/// As `struct numbering` of `bpf/watch.h` has it: the PID namespace of `/proc`, so that reported
+/// processes can be looked up there.
 fn numbering(roots: &Roots) -> [u8; 4] {
-    /// The inode number of the first (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
+    /// The inode number of the initial one (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
     const FIRST: u64 = 4_026_531_836;
     let namespace = roots.proc().pid_namespace().filter(|namespace| *namespace != FIRST);
     namespace.and_then(|inode| u32::try_from(inode).ok()).unwrap_or(0).to_ne_bytes()
 }
 
-/// Names of reasons for resets by their numbers, without what all of them begin with.
+/// Names of reset reasons by number, without their common prefix.
 fn reasons(kernel: &Kernel) -> Vec<(i64, String)> {
     let mut reasons = kernel.names_of("sk_rst_reason");
     for (_, name) in &mut reasons {
@@ -509,15 +510,15 @@ fn reasons(kernel: &Kernel) -> Vec<(i64, String)> {
 
 /// Makes events of records.
 struct Translator {
-    /// Whether a port is asked about: then those who have sockets of it are found as they use them.
+    /// Whether a port is in scope: then processes are found when they use a socket of that port.
     is_port: bool,
     reasons: Vec<(i64, String)>,
     programs: Programs,
-    /// Processes that have ended, not told yet: when, which, how.
+    /// Ended processes that were not reported yet: when, which, how.
     exits: VecDeque<(u64, u32, Ending)>,
-    /// Bytes of one Unix socket come packet by packet.
+    /// Unread bytes of one Unix socket, which come packet by packet.
     unread: Option<(u64, UnixUnread)>,
-    /// The last connection that was refused by this machine: when, whose, where to, why.
+    /// The last connect that this machine refused: when, which process, where to, why.
     refused: Option<(u64, (u32, SocketAddr, i32))>,
 }
 
@@ -538,9 +539,9 @@ impl Translator {
         if record.kind() != record::UNIX {
             self.end_unread(each);
         }
-        // Nobody is asked about a process that has only just ended.
+        // A process that has just ended is not looked up.
         if record.pid() != 0 && record.names_process() {
-            self.programs.tell(record, sockets, each);
+            self.programs.report(record, sockets, each);
         }
         let Some(what) = self.what(record, sockets, each) else { return };
         each(Event { at_ns, what });
@@ -549,9 +550,9 @@ impl Translator {
     fn what(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) -> Option<What> {
         let (at_ns, socket) = (record.at_ns(), SocketId(record.socket()));
         Some(match record.kind() {
-            record::SOCKET => What::Socket(told_socket(record)?),
+            record::SOCKET => What::Socket(socket_of(record)?),
             record::HOLDS if self.is_port => {
-                // Whoever holds such a socket is asked about.
+                // A process that holds such a socket is in scope.
                 let _ = sockets.write("watched", &record.pid().to_ne_bytes(), &[1]);
                 What::Holds { socket, pid: record.pid(), fd: None }
             }
@@ -573,7 +574,7 @@ impl Translator {
             record::NOT_CONNECTED => {
                 let (_, peer, _) = record.addresses()?;
                 let refused = (record.pid(), peer, record.number());
-                // Seen by two programs, where calls are traced: from within the call, and as it returns.
+                // With traced calls two programs see it: within the call, and at its return.
                 let last = self.refused.replace((at_ns, refused));
                 if last.is_some_and(|(at, last)| last == refused && at + TWICE_NS > at_ns) {
                     return None;
@@ -587,7 +588,7 @@ impl Translator {
                 return None;
             }
             record::FORK | record::EXEC => {
-                self.programs.tell_new(record, sockets, each);
+                self.programs.report_new(record, sockets, each);
                 return None;
             }
             record::EXIT => {
@@ -614,7 +615,7 @@ impl Translator {
         })
     }
 
-    /// Puts packets of one socket together: those that one thread throws away in a row.
+    /// Sums packets of one socket that one thread discards in a row.
     fn add_unread(&mut self, record: &Record<'_>, each: Each<'_>) {
         let (bytes, sender, path) = record.unread();
         let by = record.actor().unwrap_or(Actor { pid: 0, tid: 0, ending: None });
@@ -636,8 +637,8 @@ impl Translator {
         each(Event { at_ns, what: What::UnixUnread { by, bytes, precision, sender, path } });
     }
 
-    /// Tells of processes that have ended, if anything was told of them before.
-    fn tell_exits(&mut self, now_ns: u64, sockets: &Loaded, each: Each<'_>) {
+    /// Reports ended processes that were reported before.
+    fn report_exits(&mut self, now_ns: u64, sockets: &Loaded, each: Each<'_>) {
         while let Some((at_ns, pid, ending)) = self.exits.front().copied() {
             if at_ns + EXIT_DELAY_NS > now_ns {
                 return;
@@ -652,7 +653,7 @@ impl Translator {
     }
 }
 
-fn told_socket(record: &Record<'_>) -> Option<Socket> {
+fn socket_of(record: &Record<'_>) -> Option<Socket> {
     let (local, peer, mapped) = record.addresses()?;
     Some(Socket {
         id: SocketId(record.socket()),
@@ -689,7 +690,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_kernel_has_is_given_and_what_it_lacks_is_said() {
+    fn features_of_a_kernel_are_given_and_missing_ones_reported() {
         let new = Given {
             scope: 2,
             port: 443,
@@ -697,7 +698,7 @@ mod tests {
             reset_has_reason: true,
             unix_release: None,
         };
-        assert!(new.knows_closes() && new.lack().is_none());
+        assert!(new.recognises_closes() && new.lack().is_none());
         let words = |given: &Given| {
             let bytes = given.bytes();
             let number = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|next| bytes[at + next]));
@@ -707,8 +708,8 @@ mod tests {
         // As Linux 6.1.
         let code = Some(0x4000..0x4123);
         let old = Given { socket_close: None, reset_has_reason: false, unix_release: code, ..new };
-        assert!(old.knows_closes() && old.lack().unwrap().contains("Linux 6.10"));
+        assert!(old.recognises_closes() && old.lack().unwrap().contains("Linux 6.10"));
         assert_eq!(words(&old), [2, 443, u32::MAX, 0, 0x4000, 0x123]);
-        assert!(!Given { unix_release: None, ..old }.knows_closes());
+        assert!(!Given { unix_release: None, ..old }.recognises_closes());
     }
 }

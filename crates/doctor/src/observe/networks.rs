@@ -1,4 +1,4 @@
-//! Network namespaces: one door into each, opened from within, and what is asked through it.
+//! Network namespaces: the sockets and files opened within each, and what is read through them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,49 +11,50 @@ use lastbyte_host::namespace::named;
 use lastbyte_sys::sock_diag::{Destroyed, Dump};
 
 use super::counters;
-use super::quiet::Quiet;
+use super::idle::IdleCheck;
 use crate::event::{self, Counters};
 
-/// So many namespaces are looked into, at most.
-const MOST: usize = 256;
-/// What a buffer for sockets that end may hold, bytes.
-const BUFFER: i32 = 1 << 20;
+/// Limit on observed namespaces.
+const MAX_OPEN: usize = 256;
+/// The receive buffer for reports of ended sockets, bytes.
+const RECEIVE_BUFFER: i32 = 1 << 20;
 
-/// The namespaces that are looked into, by their inode numbers.
+/// The observed namespaces, by their inode numbers.
 #[derive(Debug, Default)]
 pub(super) struct Networks {
     pub(super) open: BTreeMap<u64, Network>,
-    /// Such that cannot be, and why.
+    /// Namespaces that cannot be observed, and why.
     pub(super) refused: BTreeMap<u64, String>,
-    /// Of those the counters, which anybody may read through a process that is in there.
-    from_outside: BTreeMap<u64, Counting>,
-    /// What the counters of those say that are not looked into any more, and that nobody was told of yet.
-    parting: Vec<Counters>,
-    /// Those that were opened, or are counted from outside, and are not told of yet.
-    fresh: Vec<event::Network>,
-    /// Those that there were when the observer began: what a later one has counted, it has since.
+    /// Counters of those namespaces, which any user may read through a process in them.
+    from_outside: BTreeMap<u64, CounterFiles>,
+    /// Last growth of counters of namespaces that are no longer observed, not reported yet.
+    departed: Vec<Counters>,
+    /// Newly opened or counted namespaces, not reported yet.
+    opened: Vec<event::Network>,
+    /// Namespaces that existed when the observer began. The counters of a later one started at zero
+    /// since then.
     before: BTreeSet<u64>,
-    /// Where `run/netns` lies.
+    /// The directory that contains `run/netns`.
     root: PathBuf,
 }
 
-/// One of them.
+/// An observed namespace.
 #[derive(Debug)]
 pub(super) struct Network {
     namespace: NetworkNamespace,
     pub(super) dump: Dump,
-    /// Is told of sockets that end, where that is allowed.
+    /// Receives reports of ended sockets, if that is allowed.
     pub(super) destroyed: Option<Destroyed>,
-    may_hear: bool,
-    counting: Option<Counting>,
-    pub(super) quiet: Quiet,
-    /// It is the observer's own, which stays.
+    may_receive_ends: bool,
+    counter_files: Option<CounterFiles>,
+    pub(super) idle_check: IdleCheck,
+    /// Whether it is the observer's own, which stays open.
     is_own: bool,
 }
 
-/// The counters of one, as they were when they were read last.
+/// The counters of a namespace, and their values when read last.
 #[derive(Debug)]
-struct Counting {
+struct CounterFiles {
     inode: u64,
     /// `netstat` and `snmp`.
     files: [File; 2],
@@ -61,41 +62,42 @@ struct Counting {
 }
 
 impl Networks {
-    /// None are open. `before`: those that there are now; `root`: where `run` lies.
+    /// No namespace is open. `before`: those that exist now; `root`: the directory that contains
+    /// `run`.
     pub(super) fn new(root: &Path, before: BTreeSet<u64>) -> Self {
         Self { root: root.to_owned(), before, ..Self::default() }
     }
 
-    /// Looks into the calling thread's own.
+    /// Opens the calling thread's own namespace.
     ///
     /// # Errors
     /// As [`Dump::open`].
-    pub(super) fn open_own(&mut self, hears_ends: bool) -> io::Result<()> {
-        let network = Network::open(NetworkNamespace::current()?, hears_ends)?;
+    pub(super) fn open_own(&mut self, receives_ends: bool) -> io::Result<()> {
+        let network = Network::open(NetworkNamespace::current()?, receives_ends)?;
         let inode = network.namespace.inode();
-        self.note_fresh(inode, &named(&self.root), true);
+        self.note_opened(inode, &named(&self.root), true);
         self.open.insert(inode, Network { is_own: true, ..network });
         Ok(())
     }
 
-    /// Whether the kernel does not tell us of sockets that end.
-    pub(super) fn are_deaf(&self) -> bool {
-        self.open.values().any(|network| !network.may_hear)
+    /// Whether the kernel does not report ended sockets to us.
+    pub(super) fn miss_ends(&self) -> bool {
+        self.open.values().any(|network| !network.may_receive_ends)
     }
 
-    /// Those that were opened since the last call.
-    pub(super) fn take_fresh(&mut self) -> Vec<event::Network> {
-        std::mem::take(&mut self.fresh)
+    /// The namespaces opened since the last call.
+    pub(super) fn take_opened(&mut self) -> Vec<event::Network> {
+        std::mem::take(&mut self.opened)
     }
 
-    fn note_fresh(&mut self, inode: u64, named: &BTreeMap<u64, PathBuf>, is_own: bool) {
+    fn note_opened(&mut self, inode: u64, named: &BTreeMap<u64, PathBuf>, is_own: bool) {
         let name = named.get(&inode).and_then(|path| path.file_name());
         let name = name.map(|name| name.to_string_lossy().into_owned());
-        self.fresh.push(event::Network { inode, name, is_own });
+        self.opened.push(event::Network { inode, name, is_own });
     }
 
-    /// Looks into those that are `wanted`, by the file that stands for each, and no more into others.
-    pub(super) fn want(&mut self, wanted: &BTreeMap<u64, PathBuf>, hears_ends: bool) {
+    /// Opens the `wanted` namespaces by the file of each, and closes the others.
+    pub(super) fn open_wanted(&mut self, wanted: &BTreeMap<u64, PathBuf>, receives_ends: bool) {
         self.leave(wanted);
         let is_known =
             |inode: &u64| self.open.contains_key(inode) || self.refused.contains_key(inode);
@@ -107,59 +109,61 @@ impl Networks {
             if self.open.contains_key(inode) || self.refused.contains_key(inode) {
                 continue;
             }
-            if self.open.len() + self.from_outside.len() >= MOST {
-                let why = format!("more than {MOST} network namespaces are not looked into");
+            if self.open.len() + self.from_outside.len() >= MAX_OPEN {
+                let why = format!("more than {MAX_OPEN} network namespaces are not observed");
                 self.refused.insert(*inode, why);
                 continue;
             }
             let opened = NetworkNamespace::open(path);
-            match opened.and_then(|namespace| Network::open(namespace, hears_ends)) {
+            match opened.and_then(|namespace| Network::open(namespace, receives_ends)) {
                 Ok(mut network) => {
                     let inode = network.namespace.inode();
-                    self.note_fresh(inode, &named, false);
-                    network.counting = network.counting.map(|counting| self.whole(counting));
+                    self.note_opened(inode, &named, false);
+                    network.counter_files =
+                        network.counter_files.map(|counter_files| self.since_start(counter_files));
                     self.open.insert(inode, network);
                 }
-                // It has gone meanwhile, with its process.
+                // It was deleted meanwhile, with its process.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.refuse(*inode, (path, &named), &error),
             }
         }
     }
 
-    /// One that may not be entered: what anybody may read of it is read through whoever is in there.
+    /// A namespace that may not be entered: its counters are read through a process in it.
     fn refuse(
         &mut self,
         inode: u64,
         (path, named): (&Path, &BTreeMap<u64, PathBuf>),
         error: &io::Error,
     ) {
-        let left = match counting_of(inode, path) {
-            Some(Ok(counting)) => {
-                self.note_fresh(inode, named, false);
-                self.from_outside.insert(inode, self.whole(counting));
-                "of it only the counters are read"
+        let left = match counter_files_of(inode, path) {
+            Some(Ok(counter_files)) => {
+                self.note_opened(inode, named, false);
+                self.from_outside.insert(inode, self.since_start(counter_files));
+                "only its counters are read"
             }
-            // Who was in there has gone meanwhile: the next look may have another one.
+            // That process has ended meanwhile: the next scan may find another one.
             Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => return,
-            _ => "nothing of it is seen",
+            _ => "nothing in it is seen",
         };
         let why = format!("entering network namespace {inode} failed: {error}; {left}");
         self.refused.insert(inode, why);
     }
 
-    /// With all that was counted since the observer began.
-    fn whole(&self, counting: Counting) -> Counting {
-        let inode = counting.inode;
+    /// With everything counted since the observer began.
+    fn since_start(&self, counter_files: CounterFiles) -> CounterFiles {
+        let inode = counter_files.inode;
         match self.before.contains(&inode) {
-            true => counting,
-            false => {
-                Counting { last: Counters { network: inode, ..Counters::default() }, ..counting }
-            }
+            true => counter_files,
+            false => CounterFiles {
+                last: Counters { network: inode, ..Counters::default() },
+                ..counter_files
+            },
         }
     }
 
-    /// Looks no more into those that are not wanted, after a last look at their counters.
+    /// Closes the namespaces that are not wanted, after a last read of their counters.
     fn leave(&mut self, wanted: &BTreeMap<u64, PathBuf>) {
         let is_left = |inode: &&u64| !wanted.contains_key(*inode);
         let is_own = |inode: &&u64| self.open.get(*inode).is_some_and(|network| network.is_own);
@@ -167,73 +171,74 @@ impl Networks {
         let left: Vec<u64> =
             known.filter(is_left).filter(|inode| !is_own(inode)).copied().collect();
         for inode in left {
-            let network = self.open.remove(&inode).and_then(|network| network.counting);
-            let counting = network.or_else(|| self.from_outside.remove(&inode));
-            self.parting.extend(counting.and_then(|mut counting| counting.grown()));
+            let network = self.open.remove(&inode).and_then(|network| network.counter_files);
+            let counter_files = network.or_else(|| self.from_outside.remove(&inode));
+            self.departed.extend(counter_files.and_then(|mut counter_files| counter_files.grown()));
             self.refused.remove(&inode);
         }
     }
 
-    /// By how much the counters of each have grown since they were read last.
+    /// The growth of the counters of each namespace since they were read last.
     pub(super) fn counters(&mut self) -> Vec<Counters> {
-        let open = self.open.values_mut().filter_map(|network| network.counting.as_mut());
-        open.chain(self.from_outside.values_mut()).filter_map(Counting::grown).collect()
+        let open = self.open.values_mut().filter_map(|network| network.counter_files.as_mut());
+        open.chain(self.from_outside.values_mut()).filter_map(CounterFiles::grown).collect()
     }
 
-    /// What those have counted that were left since the last call.
-    pub(super) fn take_parting(&mut self) -> Vec<Counters> {
-        std::mem::take(&mut self.parting)
+    /// The last growth in namespaces closed since the last call.
+    pub(super) fn take_departed(&mut self) -> Vec<Counters> {
+        std::mem::take(&mut self.departed)
     }
 }
 
-/// The counters of the namespace of a process or thread, by its `ns/net`; `None` for another file, such as those
-/// that have a name.
-fn counting_of(inode: u64, path: &Path) -> Option<io::Result<Counting>> {
+/// The counters of the namespace of a process or thread, by its `ns/net`; `None` for another file,
+/// such as a named namespace's.
+fn counter_files_of(inode: u64, path: &Path) -> Option<io::Result<CounterFiles>> {
     let of_whom = path.parent().filter(|_| path.ends_with("ns/net"))?;
-    Some(Counting::open(inode, &of_whom.with_file_name("net")))
+    Some(CounterFiles::open(inode, &of_whom.with_file_name("net")))
 }
 
 impl Network {
-    /// Opens from within what is asked in there.
-    fn open(namespace: NetworkNamespace, hears_ends: bool) -> io::Result<Self> {
+    /// Opens the sockets and files within a namespace.
+    fn open(namespace: NetworkNamespace, receives_ends: bool) -> io::Result<Self> {
         let inode = namespace.inode();
         let open = || -> io::Result<_> {
-            let destroyed = if hears_ends { Destroyed::open(BUFFER).ok() } else { None };
-            let counting = Counting::open(inode, Path::new(OF_THIS_THREAD)).ok();
-            Ok((Dump::open()?, destroyed, counting, Quiet::open()))
+            let destroyed = if receives_ends { Destroyed::open(RECEIVE_BUFFER).ok() } else { None };
+            let counter_files = CounterFiles::open(inode, Path::new(OF_THIS_THREAD)).ok();
+            Ok((Dump::open()?, destroyed, counter_files, IdleCheck::open()))
         };
-        let (dump, destroyed, counting, quiet) = namespace.run(open)??;
-        let may_hear = destroyed.is_some() || !hears_ends;
+        let (dump, destroyed, counter_files, idle_check) = namespace.run(open)??;
+        let may_receive_ends = destroyed.is_some() || !receives_ends;
         let is_own = false;
-        Ok(Self { namespace, dump, destroyed, may_hear, counting, quiet, is_own })
+        Ok(Self { namespace, dump, destroyed, may_receive_ends, counter_files, idle_check, is_own })
     }
 
-    /// Does something in it.
+    /// Runs a function in it.
     #[cfg(feature = "bpf")]
     pub(super) fn within(&self, act: &(dyn Fn() -> io::Result<()> + Sync)) -> io::Result<()> {
         self.namespace.run(act)?
     }
 
-    /// Listens to ends again, after that was given up.
-    pub(super) fn hear_ends(&mut self) {
-        if self.destroyed.is_none() && self.may_hear {
+    /// Receives reports of ended sockets again, after that was suspended.
+    pub(super) fn receive_ends(&mut self) {
+        if self.destroyed.is_none() && self.may_receive_ends {
             let destroyed =
-                self.namespace.run(|| Destroyed::open(BUFFER)).and_then(|opened| opened);
-            self.may_hear = destroyed.is_ok();
+                self.namespace.run(|| Destroyed::open(RECEIVE_BUFFER)).and_then(|opened| opened);
+            self.may_receive_ends = destroyed.is_ok();
             self.destroyed = destroyed.ok();
         }
     }
 }
 
-impl Counting {
-    /// Begins to count. `net`: the folder of a process or thread that is in the namespace (`proc_pid_net(5)`).
+impl CounterFiles {
+    /// Begins to count. `net`: the `/proc` directory of a process or thread in the namespace
+    /// (`proc_pid_net(5)`).
     fn open(inode: u64, net: &Path) -> io::Result<Self> {
         let files = [open(net, "netstat")?, open(net, "snmp")?];
         let last = read(&files, inode)?;
         Ok(Self { inode, files, last })
     }
 
-    /// What has grown since it was asked last.
+    /// The growth since the last call.
     fn grown(&mut self) -> Option<Counters> {
         let now = read(&self.files, self.inode).ok()?;
         let before = std::mem::replace(&mut self.last, now);

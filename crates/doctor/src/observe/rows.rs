@@ -1,4 +1,4 @@
-//! Sockets as last seen, and the ways to find them.
+//! Sockets as last seen, with indexes.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -6,33 +6,33 @@ use std::net::SocketAddr;
 use lastbyte_core::diag;
 use lastbyte_core::sample::{Progress, State};
 
+use crate::address_pair::AddressPair;
 use crate::event::{Info, Role, Sample, Socket, SocketId};
-use crate::pair::Pair;
 
-/// So many sockets at most; of others nothing is told but that they are there.
-const MOST: usize = 200_000;
+/// Limit on sockets; others are ignored.
+const MAX_ROWS: usize = 200_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// In boxes: half of the map's places are empty.
+    /// Boxed, since half of the map's slots are empty.
     pub(super) all: HashMap<SocketId, Box<Row>>,
     by_inode: HashMap<u32, SocketId>,
-    by_addresses: HashMap<Pair, SocketId>,
+    by_addresses: HashMap<AddressPair, SocketId>,
     /// Listening ones, by their port.
     listening: HashMap<u16, Vec<SocketId>>,
-    /// Whether there is one that a program has, it is not known which.
+    /// Whether there is a socket that is open in an unknown process.
     pub(super) has_unsearched: bool,
-    /// Those that went at the last look or the one before, for whoever hears of them later.
-    pub(super) buried: HashMap<(SocketAddr, SocketAddr), Buried>,
+    /// Sockets that disappeared at this scan or the one before, for sources that report them later.
+    pub(super) removed: HashMap<(SocketAddr, SocketAddr), RemovedRow>,
 }
 
-/// One that is gone.
+/// A socket that has disappeared.
 #[derive(Debug)]
-pub(super) struct Buried {
+pub(super) struct RemovedRow {
     pub(super) row: Box<Row>,
-    /// Its last numbers, if they are still to be told.
+    /// Its last sample, if that is still to be reported.
     pub(super) last: Option<Sample>,
-    /// The look that found it gone.
+    /// The scan that found it missing.
     pub(super) round: u32,
 }
 
@@ -41,21 +41,21 @@ pub(super) struct Row {
     pub(super) socket: Socket,
     pub(super) inode: u32,
     pub(super) state: State,
-    /// The look that saw it last.
+    /// The last scan that showed it.
     pub(super) round: u32,
-    /// What it is asked about.
-    pub(super) is_told: bool,
+    /// Whether it was reported as in scope.
+    pub(super) is_reported: bool,
     pub(super) holders: Vec<(u32, Option<i32>)>,
     pub(super) moved: Moved,
     pub(super) sampled_ns: u64,
-    /// `tcpi_total_rto`, and whether it has grown at the last look.
+    /// `tcpi_total_rto`, and whether it grew at the last scan.
     pub(super) time_outs: u16,
     pub(super) timed_out: bool,
     pub(super) locks: Option<u8>,
     pub(super) locks_ns: u64,
 }
 
-/// What changes when anything happens to a socket.
+/// Values that change with every activity on a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) receive_queue: u32,
@@ -76,7 +76,7 @@ impl Moved {
         }
     }
 
-    /// Nothing waits anywhere. Of a listening socket the second queue is its limit.
+    /// Whether both queues are empty. A listening socket's send queue is its backlog limit.
     pub(super) fn is_idle(self, state: State) -> bool {
         self.receive_queue == 0 && (self.send_queue == 0 || state == State::Listen)
     }
@@ -84,7 +84,7 @@ impl Moved {
 
 impl Rows {
     pub(super) fn is_full(&self) -> bool {
-        self.all.len() >= MOST
+        self.all.len() >= MAX_ROWS
     }
 
     pub(super) fn add(&mut self, row: Row) {
@@ -96,7 +96,7 @@ impl Rows {
         if row.state == State::Listen {
             self.listening.entry(row.socket.local.port()).or_default().push(id);
         } else {
-            self.by_addresses.insert(Pair::of(row.socket.local, row.socket.peer), id);
+            self.by_addresses.insert(AddressPair::of(row.socket.local, row.socket.peer), id);
         }
         self.all.insert(id, Box::new(row));
     }
@@ -106,7 +106,7 @@ impl Rows {
         if self.by_inode.get(&row.inode) == Some(&id) {
             self.by_inode.remove(&row.inode);
         }
-        let addresses = Pair::of(row.socket.local, row.socket.peer);
+        let addresses = AddressPair::of(row.socket.local, row.socket.peer);
         if self.by_addresses.get(&addresses) == Some(&id) {
             self.by_addresses.remove(&addresses);
         }
@@ -120,8 +120,8 @@ impl Rows {
         Some(row)
     }
 
-    /// The row of a socket that has this inode number now: one that came to a program was made before
-    /// by the kernel alone.
+    /// The row of a socket, with its current inode number: a connection has none until a program
+    /// accepts it.
     pub(super) fn known(&mut self, id: SocketId, inode: u32) -> Option<&mut Row> {
         let row = self.all.get_mut(&id)?;
         if row.inode != inode && inode != 0 {
@@ -137,14 +137,14 @@ impl Rows {
     }
 
     pub(super) fn at(&self, local: SocketAddr, peer: SocketAddr) -> Option<SocketId> {
-        self.by_addresses.get(&Pair::of(local, peer)).copied()
+        self.by_addresses.get(&AddressPair::of(local, peer)).copied()
     }
 
     pub(super) fn other_end(&self, socket: &Socket) -> Option<&Row> {
         self.all.get(&self.at(socket.peer, socket.local)?).map(|row| &**row)
     }
 
-    /// The listening socket that a connection of this address came to, if one did.
+    /// The listening socket that a connection with this local address came to, if any.
     pub(super) fn listener(&self, socket: &Socket) -> Option<&Row> {
         let local = socket.local;
         let listening = self.listening.get(&local.port())?.iter();
@@ -159,15 +159,15 @@ impl Rows {
 }
 
 impl Row {
-    /// A process has it by this descriptor, where known.
+    /// A process holds it with this descriptor, if known.
     pub(super) fn add_holder(&mut self, pid: u32, fd: Option<i32>) {
-        // Most have one for ever.
+        // Most sockets only ever have one holder.
         self.holders.reserve_exact(1);
         self.holders.push((pid, fd));
     }
 }
 
-/// The event of what a dump says of a socket.
+/// The sample of a socket from a dump.
 pub(super) fn sample(id: SocketId, socket: diag::Socket, info: Option<&[u8]>) -> Sample {
     Sample {
         socket: id,
@@ -184,7 +184,7 @@ pub(super) fn sample(id: SocketId, socket: diag::Socket, info: Option<&[u8]>) ->
     }
 }
 
-/// How a socket that is seen for the first time came to be. `was_there`: watching had not begun.
+/// The role of a newly seen socket. `was_there`: it existed before the observation.
 pub(super) fn role(rows: &Rows, socket: &Socket, state: State, was_there: bool) -> Role {
     match state {
         State::Listen => Role::Listens,

@@ -1,5 +1,5 @@
-//! Tier 1: tables of sockets and `/proc`, looked at again and again. What differs from the last look
-//! is an event.
+//! Tier 1: socket tables and `/proc`, scanned repeatedly. Each difference from the last scan is an
+//! event.
 //!
 //! ```text
 //!  Processes: who is asked about   --.
@@ -19,42 +19,42 @@ use lastbyte_host::{Proc, namespace};
 use lastbyte_sys::sock_diag::{CONNECTED, LISTENING};
 use lastbyte_sys::{process, socket};
 
+use super::idle::TableCounts;
 use super::networks::{Network, Networks};
-use super::pace::Pace;
 use super::processes::Processes;
-use super::quiet::Shown;
-use super::rows::{Buried, Moved, Row, Rows, role, sample};
+use super::rows::{Moved, RemovedRow, Row, Rows, role, sample};
+use super::throttle::Throttle;
 use super::{Each, ObserveError, Plan};
 use crate::event::{Changed, Event, Role, Sample, Scope, Socket, SocketId, What};
 
-/// In `TIME_WAIT` there is nothing to see, and there may be very many.
+/// Connections in TIME-WAIT show nothing, and there may be very many.
 const STATES: u32 = (LISTENING | CONNECTED) & !(1 << 6);
-/// A look at all tables may take one part in so many of a processor's time, and one at descriptors,
-/// where there is a new socket to be found behind one, and where there is none.
+/// Shares of processor time, one part in this many: for scans of the tables; for scans of
+/// descriptors if a new socket has no known holder; and if none is new.
 const TABLES_SHARE: u64 = 66;
 const HOLDERS_SHARE: u64 = 100;
-const HOLDERS_SHARE_UNASKED: u64 = 500;
-/// Descriptors are looked through so often for sockets that are handed on, and earlier for new ones.
+const HOLDERS_SHARE_BACKGROUND: u64 = 500;
+/// How often descriptors are scanned for sockets that were passed on; earlier for new sockets.
 const HOLDERS_EVERY: Duration = Duration::from_secs(3);
-/// The first number that is made up, and so many at most.
+/// The first assigned number, and the limit on such sockets.
 const MADE_UP: u64 = 1 << 63;
-const MOST_MADE_UP: usize = 10_000;
-/// What belongs to a socket that was closed comes no later.
+const MAX_MADE_UP: usize = 10_000;
+/// Events of a closed socket come within this time.
 const LATE_NS: u64 = 300_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// A socket of which nothing changes is told of so often.
+/// How often an idle socket is reported.
 const QUIET_NS: u64 = SECOND_NS;
-/// Whether a program has fixed its buffers is asked again so often.
+/// How often SO_BUF_LOCK is read again.
 const LOCKS_NS: u64 = SECOND_NS;
-/// Of so many sockets at one look, at most.
+/// Limit on sockets for that at one scan.
 const LOCKS_AT_ONCE: usize = 50;
-/// More sockets than this that end between two looks are too dear to be heard of one by one.
-const MOST_ENDS: usize = 400;
+/// If more sockets than this end between two scans, receiving each end costs too much.
+const MAX_ENDS: usize = 400;
 const ENDS_AGAIN_NS: u64 = 10 * SECOND_NS;
 
-/// What is left to a higher tier to tell.
+/// What this tier reports; a higher tier reports the rest.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tells {
+pub(super) struct Reports {
     /// Changes of state.
     pub(super) changes: bool,
     /// The end of sockets and processes.
@@ -64,35 +64,36 @@ pub(super) struct Tells {
 #[derive(Debug)]
 pub(super) struct Tables {
     scope: Scope,
-    tells: Tells,
+    reports: Reports,
     proc: Proc,
     networks: Networks,
     processes: Processes,
     rows: Rows,
     round: u32,
     second_ns: u64,
-    /// When ends may be listened to again, after there were too many.
+    /// When ends may be received again after there were too many.
     ends_again_ns: u64,
-    /// How often the tables, and descriptors, are looked through.
-    pub(super) pace: Pace,
-    pub(super) holders: Pace,
-    /// Processes whose descriptors we may not see.
+    /// How often the tables and descriptors are scanned.
+    pub(super) throttle: Throttle,
+    pub(super) holders: Throttle,
+    /// Processes whose descriptors this user may not see.
     hidden: BTreeSet<u32>,
     wants_locks: Vec<SocketId>,
     has_new_listener: bool,
-    /// Such as came to be asked about after they had gone.
+    /// Sockets that came into scope after they had disappeared.
     claimed: Vec<(SocketId, Option<Sample>)>,
-    /// Sockets that the tables never saw.
+    /// Sockets that the tables never showed.
     made_up: HashMap<Addresses, MadeUp>,
     next_made_up: u64,
-    /// Of watched ones that were told to listen, by whom: the tables may never see them.
+    /// Listening addresses and processes in scope, as reported: the tables may never show these
+    /// sockets.
     listening: HashMap<SocketAddr, u32>,
     looked_ns: u64,
 }
 
 type Addresses = (SocketAddr, SocketAddr);
 
-/// A socket that the tables never saw, and who used it.
+/// A socket that the tables never showed, and the processes that used it.
 #[derive(Debug)]
 struct MadeUp {
     id: SocketId,
@@ -102,27 +103,28 @@ struct MadeUp {
 }
 
 impl Tables {
-    pub(super) fn start(plan: &Plan, proc: Proc, tells: Tells) -> Result<Self, ObserveError> {
-        // Of all threads: one may be in another than its process, and what that has counted before is not
-        // of now.
+    pub(super) fn start(plan: &Plan, proc: Proc, reports: Reports) -> Result<Self, ObserveError> {
+        // Includes those of threads, which may differ from their process's: their earlier counts do
+        // not belong to this observation.
         let before = namespace::seen(&proc).paths.into_keys().collect();
         let mut networks = Networks::new(proc.root(), before);
         let unavailable = |error| {
             ObserveError::Unavailable(format!("the kernel lists no sockets (sock_diag): {error}"))
         };
-        networks.open_own(tells.ends).map_err(unavailable)?;
+        networks.open_own(reports.ends).map_err(unavailable)?;
         Ok(Self {
             scope: plan.scope,
-            tells,
-            processes: Processes::new(proc.clone(), tells.ends),
+            reports,
+            processes: Processes::new(proc.clone(), reports.ends),
             proc,
             networks,
             rows: Rows::default(),
             round: 0,
             second_ns: 0,
             ends_again_ns: 0,
-            pace: Pace::new(plan.every, TABLES_SHARE),
-            holders: Pace::new(HOLDERS_EVERY, HOLDERS_SHARE).unasked(HOLDERS_SHARE_UNASKED),
+            throttle: Throttle::new(plan.every, TABLES_SHARE),
+            holders: Throttle::new(HOLDERS_EVERY, HOLDERS_SHARE)
+                .background_share(HOLDERS_SHARE_BACKGROUND),
             hidden: BTreeSet::new(),
             wants_locks: Vec::new(),
             has_new_listener: false,
@@ -138,38 +140,38 @@ impl Tables {
         self.processes.watch(pid, now_ns, each);
     }
 
-    /// How often the tables were looked at.
+    /// The number of scans of the tables.
     pub(super) fn looks(&self) -> u64 {
         self.round.into()
     }
 
-    /// When the tables were looked at last.
+    /// The time of the last scan.
     pub(super) fn looked_ns(&self) -> u64 {
         self.looked_ns
     }
 
-    /// The socket of these addresses, as the last look saw it, or as it was before that.
+    /// The socket with these addresses as of the last scan, or before it disappeared.
     pub(super) fn at(&self, local: SocketAddr, peer: SocketAddr) -> Option<&Row> {
         let row = self.rows.at(local, peer).and_then(|id| self.rows.all.get(&id));
-        let buried = || self.rows.buried.get(&(local, peer)).map(|buried| &buried.row);
-        row.or_else(buried).map(|row| &**row)
+        let removed = || self.rows.removed.get(&(local, peer)).map(|removed| &removed.row);
+        row.or_else(removed).map(|row| &**row)
     }
 
-    /// The socket that is behind a descriptor now, if a table has shown it.
+    /// The current socket of a descriptor, if a table has shown it.
     #[cfg(feature = "bpf")]
     pub(super) fn behind(&mut self, pid: u32, fd: i32) -> Option<SocketId> {
         let inode = self.proc.socket(pid, fd)?;
         self.rows.of_inode(inode).map(|row| row.socket.id)
     }
 
-    /// The socket that a process has by this descriptor, where that was seen.
+    /// The socket that a process holds with this descriptor, if known.
     pub(super) fn held_by(&self, pid: u32, fd: i32) -> Option<SocketId> {
         let held = |row: &&Row| row.holders.contains(&(pid, Some(fd)));
         self.rows.all.values().map(|row| &**row).find(held).map(|row| row.socket.id)
     }
 
-    /// Somebody used a socket: it is told of if it is asked about with them. Returns whether it is told
-    /// of at all.
+    /// A process used a socket: reports the socket if that process puts it in scope. Returns
+    /// whether it is reported at all.
     pub(super) fn claim(
         &mut self,
         (id, names): (SocketId, Addresses),
@@ -178,54 +180,54 @@ impl Tables {
         each: Each<'_>,
     ) -> bool {
         let Some(row) = self.rows.all.get_mut(&id) else {
-            return self.claim_buried(names, pid, at_ns, each);
+            return self.claim_removed(names, pid, at_ns, each);
         };
         let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
         if let Some(pid) = is_new {
             row.add_holder(pid, None);
-            if row.is_told {
+            if row.is_reported {
                 self.hold((id, pid, None), at_ns, each);
             }
         }
         self.decide(id, at_ns, each);
-        self.rows.all.get(&id).is_some_and(|row| row.is_told)
+        self.rows.all.get(&id).is_some_and(|row| row.is_reported)
     }
 
-    /// As [`Self::claim`], of one that was gone by the last look.
-    fn claim_buried(
+    /// As [`Self::claim`], for a socket that had disappeared by the last scan.
+    fn claim_removed(
         &mut self,
         names: Addresses,
         pid: Option<u32>,
         at_ns: u64,
         each: Each<'_>,
     ) -> bool {
-        let Some(Buried { row, .. }) = self.rows.buried.get_mut(&names) else { return false };
+        let Some(RemovedRow { row, .. }) = self.rows.removed.get_mut(&names) else { return false };
         let is_new = pid.filter(|pid| row.holders.iter().all(|holder| holder.0 != *pid));
         row.holders.extend(is_new.map(|pid| (pid, None)));
-        let (id, is_told, socket) = (row.socket.id, row.is_told, row.socket.clone());
-        if is_told {
+        let (id, is_reported, socket) = (row.socket.id, row.is_reported, row.socket.clone());
+        if is_reported {
             if let Some(pid) = is_new {
                 self.hold((id, pid, None), at_ns, each);
             }
             return true;
         }
-        if !self.wants(&socket, pid.map(|pid| (pid, at_ns))) {
+        if !self.would_be_in_scope(&socket, pid.map(|pid| (pid, at_ns))) {
             return false;
         }
-        if let Some(Buried { row, last, .. }) = self.rows.buried.get_mut(&names) {
-            row.is_told = true;
+        if let Some(RemovedRow { row, last, .. }) = self.rows.removed.get_mut(&names) {
+            row.is_reported = true;
             self.claimed.push((id, last.take()));
         }
         self.introduce(&socket, pid, at_ns, each);
         true
     }
 
-    /// Whether a number was made up for a socket of these addresses.
+    /// Whether a number was assigned to a socket with these addresses.
     pub(super) fn is_made_up(&self, names: Addresses) -> bool {
         self.made_up.contains_key(&names)
     }
 
-    /// The number that was made up for a socket of these addresses, which somebody used.
+    /// The number assigned to a socket with these addresses, which a process used.
     pub(super) fn claim_made_up(
         &mut self,
         names: Addresses,
@@ -242,31 +244,32 @@ impl Tables {
         Some(id)
     }
 
-    /// A watched process listens at an address, or no more.
+    /// A process in scope listens at an address, or stopped.
     pub(super) fn note_listening(&mut self, at: SocketAddr, pid: Option<u32>) {
-        if let Some(pid) = pid.filter(|_| self.listening.len() < MOST_MADE_UP) {
+        if let Some(pid) = pid.filter(|_| self.listening.len() < MAX_MADE_UP) {
             self.listening.insert(at, pid);
         } else {
             self.listening.remove(&at);
         }
     }
 
-    /// Who was told to listen where a connection came to.
-    fn told_listener(&self, local: SocketAddr, network: Option<u64>) -> Option<u32> {
+    /// The process that was reported to listen where a connection came in.
+    fn reported_listener(&self, local: SocketAddr, network: Option<u64>) -> Option<u32> {
         if self.listening.is_empty() {
             return None;
         }
         let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-        let mut places = [local.ip()].into_iter().chain(any);
+        let mut addresses = [local.ip()].into_iter().chain(any);
         let at = |ip| self.listening.get(&SocketAddr::new(ip, local.port())).copied();
-        let pid = places.find_map(at)?;
+        let pid = addresses.find_map(at)?;
         let is_elsewhere = network.is_some_and(|network| {
             self.processes.network(pid).is_some_and(|listens| listens != network)
         });
         (!is_elsewhere).then_some(pid)
     }
 
-    /// Makes up a number for a socket that the tables never saw, if it is asked about, and tells of it.
+    /// Assigns a number to a socket that the tables never showed, and reports it, if it is in
+    /// scope.
     pub(super) fn make_up(
         &mut self,
         (local, peer): Addresses,
@@ -275,14 +278,14 @@ impl Tables {
         each: Each<'_>,
     ) {
         let id = SocketId(self.next_made_up);
-        let pid = pid.or_else(|| self.told_listener(local, None));
+        let pid = pid.or_else(|| self.reported_listener(local, None));
         let network = pid.and_then(|pid| self.processes.network(pid));
         let (subflow, earlier) = (false, false);
         let socket = Socket { id, local, peer, mapped, network, role, subflow, earlier };
-        if !self.wants(&socket, pid.map(|pid| (pid, at_ns))) {
+        if !self.would_be_in_scope(&socket, pid.map(|pid| (pid, at_ns))) {
             return;
         }
-        if self.made_up.len() >= MOST_MADE_UP {
+        if self.made_up.len() >= MAX_MADE_UP {
             each(Event { at_ns, what: What::Dropped { events: 1 } });
             return;
         }
@@ -292,14 +295,14 @@ impl Tables {
         self.introduce(&socket, pid, at_ns, each);
     }
 
-    /// It was closed; what else belongs to that may still come.
+    /// The socket was closed; more events of it may still come.
     pub(super) fn close_made_up(&mut self, names: Addresses, at_ns: u64) {
         if let Some(made_up) = self.made_up.get_mut(&names) {
             made_up.closed_ns = Some(at_ns);
         }
     }
 
-    /// Takes leave of those that were closed a while ago.
+    /// Reports the end of those that were closed a while ago.
     fn end_made_up(&mut self, now_ns: u64, each: Each<'_>) {
         let is_over = |closed: Option<u64>| closed.is_some_and(|at_ns| now_ns > at_ns + LATE_NS);
         self.made_up.retain(|_, made_up| {
@@ -311,7 +314,7 @@ impl Tables {
         });
     }
 
-    /// Tells of a socket that the tables never saw.
+    /// Reports a socket that the tables never showed.
     fn introduce(&mut self, socket: &Socket, pid: Option<u32>, at_ns: u64, each: Each<'_>) {
         each(Event { at_ns, what: What::Socket(socket.clone()) });
         let listener = self.rows.listener(socket).map(|row| row.holders.clone());
@@ -321,9 +324,9 @@ impl Tables {
         }
     }
 
-    /// Whether a socket that the tables never saw is asked about, by what is known of it: whose call it
-    /// was, and when.
-    fn wants(&self, socket: &Socket, by: Option<(u32, u64)>) -> bool {
+    /// Whether a socket that the tables never showed is in scope, by the process and time of a
+    /// call.
+    fn would_be_in_scope(&self, socket: &Socket, by: Option<(u32, u64)>) -> bool {
         let is_held = |row: &Row| self.is_held(row);
         match self.scope {
             Scope::Machine => true,
@@ -331,8 +334,8 @@ impl Tables {
             Scope::Process(_) => {
                 by.is_some_and(|(pid, at_ns)| self.processes.was_watched(pid, at_ns))
                     || self.rows.listener(socket).is_some_and(is_held)
-                    || self.is_other_end_told(socket)
-                    || self.told_listener(socket.local, socket.network).is_some()
+                    || self.is_other_end_reported(socket)
+                    || self.reported_listener(socket.local, socket.network).is_some()
             }
         }
     }
@@ -341,15 +344,15 @@ impl Tables {
         row.holders.iter().any(|one| self.processes.is_remembered(one.0))
     }
 
-    /// Of a connection with both ends here, where the other may be gone by now.
-    fn is_other_end_told(&self, socket: &Socket) -> bool {
+    /// Whether the other end, if on this machine, is or was reported.
+    fn is_other_end_reported(&self, socket: &Socket) -> bool {
         let names = (socket.peer, socket.local);
-        self.rows.other_end(socket).is_some_and(|other| other.is_told)
-            || self.rows.buried.get(&names).is_some_and(|other| other.row.is_told)
+        self.rows.other_end(socket).is_some_and(|other| other.is_reported)
+            || self.rows.removed.get(&names).is_some_and(|other| other.row.is_reported)
             || self.made_up.contains_key(&names)
     }
 
-    /// Takes leave of those that were asked about only after they had gone.
+    /// Reports the end of sockets that came into scope after they had disappeared.
     pub(super) fn end_claimed(&mut self, each: Each<'_>) {
         for (id, last) in std::mem::take(&mut self.claimed) {
             end_of(id, last, each);
@@ -359,27 +362,26 @@ impl Tables {
     /// What cannot be seen, in sentences.
     pub(super) fn blind(&self) -> Vec<String> {
         let mut blind: Vec<String> = self.networks.refused.values().cloned().collect();
-        if self.tells.ends && self.networks.are_deaf() {
+        if self.reports.ends && self.networks.miss_ends() {
             blind.push(
-                "connections that live for less than a tenth of a second are not seen: being told of \
-                 the end of sockets needs CAP_NET_ADMIN"
+                "connections that live for less than a tenth of a second are not seen: reports of \
+                 ended sockets need CAP_NET_ADMIN"
                     .to_owned(),
             );
         }
         if !self.hidden.is_empty() {
             blind.push(
-                "which sockets the processes of other users hold is not known: CAP_SYS_PTRACE is \
-                 lacking"
+                "the sockets of other users' processes are not known: CAP_SYS_PTRACE is missing"
                     .to_owned(),
             );
         }
         blind
     }
 
-    /// Does something in each network namespace that is looked into.
+    /// Runs a function in each observed network namespace.
     ///
     /// # Errors
-    /// The first that it returned; the rest of the namespaces are left out then.
+    /// The first error it returned; the remaining namespaces are skipped.
     #[cfg(feature = "bpf")]
     pub(super) fn in_each_network(
         &self,
@@ -400,35 +402,35 @@ impl Tables {
         self.scope
     }
 
-    /// Looks at everything that is due.
-    pub(super) fn look(&mut self, now_ns: u64, each: Each<'_>) {
-        self.processes.look(now_ns, each);
-        if self.pace.is_due(now_ns) {
-            self.look_at_all(now_ns, each);
+    /// Scans everything that is due.
+    pub(super) fn scan(&mut self, now_ns: u64, each: Each<'_>) {
+        self.processes.scan(now_ns, each);
+        if self.throttle.is_due(now_ns) {
+            self.scan_all(now_ns, each);
         }
     }
 
-    /// Looks once more, whether it is due or not, and at the counters too.
-    pub(super) fn look_last(&mut self, now_ns: u64, each: Each<'_>) {
-        self.processes.look(now_ns, each);
+    /// Scans everything once more, due or not, with the counters.
+    pub(super) fn scan_last(&mut self, now_ns: u64, each: Each<'_>) {
+        self.processes.scan(now_ns, each);
         self.second_ns = 0;
-        self.look_at_all(now_ns, each);
+        self.scan_all(now_ns, each);
     }
 
-    fn look_at_all(&mut self, now_ns: u64, each: Each<'_>) {
-        let cost = Pace::begin();
+    fn scan_all(&mut self, now_ns: u64, each: Each<'_>) {
+        let cost = Throttle::begin();
         let is_first = self.round == 0;
         self.round = self.round.wrapping_add(1);
         self.looked_ns = now_ns;
-        // What was told between the beginning of a look and its end is read after the next one.
+        // Events reported during a scan are read after the next one.
         let round = self.round;
-        self.rows.buried.retain(|_, buried| buried.round.wrapping_add(1) == round);
+        self.rows.removed.retain(|_, removed| removed.round.wrapping_add(1) == round);
         let is_second = now_ns >= self.second_ns + SECOND_NS;
-        self.enter(is_second, now_ns);
-        for counters in self.networks.take_parting() {
+        self.open_networks(is_second, now_ns);
+        for counters in self.networks.take_departed() {
             each(Event { at_ns: now_ns, what: What::Counters(counters) });
         }
-        for network in self.networks.take_fresh() {
+        for network in self.networks.take_opened() {
             each(Event { at_ns: now_ns, what: What::Network(network) });
         }
         let mut seen = Seen { fresh: Vec::new(), gone: Vec::new(), is_first };
@@ -436,13 +438,13 @@ impl Tables {
         let mut whole = Vec::new();
         for inode in inodes {
             whole.extend(self.dump(inode, now_ns, &mut seen, each).then_some(inode));
-            self.hear(inode, now_ns, &mut seen, each);
+            self.receive_ends(inode, now_ns, &mut seen, each);
         }
-        self.miss(&whole, &mut seen);
+        self.find_missing(&whole, &mut seen);
         let spent_ns = self.find_holders(now_ns, each);
         for (id, sample) in seen.fresh {
             self.decide(id, now_ns, each);
-            self.give(id, sample, each);
+            self.report_sample(id, sample, each);
         }
         self.decide_later(now_ns, each);
         self.end(seen.gone, each);
@@ -452,11 +454,11 @@ impl Tables {
             self.second_ns = now_ns;
             self.count(now_ns, each);
         }
-        self.pace.end(&cost, spent_ns, now_ns);
+        self.throttle.end(&cost, spent_ns, now_ns);
     }
 
-    /// Opens the namespaces that are asked about, and leaves the others.
-    fn enter(&mut self, is_second: bool, now_ns: u64) {
+    /// Opens the namespaces in scope, and closes the others.
+    fn open_networks(&mut self, is_second: bool, now_ns: u64) {
         let mut wanted: BTreeMap<u64, PathBuf> = BTreeMap::new();
         match self.scope {
             Scope::Process(_) => {
@@ -465,7 +467,7 @@ impl Tables {
                     networks.map(|(inode, (pid, tid))| (inode, self.proc.network_path(pid, tid))),
                 );
             }
-            // All processes are looked through for that.
+            // This reads all processes.
             _ if !is_second => return,
             Scope::Machine | Scope::Port(_) => {
                 wanted.extend(namespace::named(self.proc.root()));
@@ -477,15 +479,15 @@ impl Tables {
             }
         }
         self.stay_with_sockets(&mut wanted);
-        let hears_ends = self.tells.ends && now_ns >= self.ends_again_ns;
-        self.networks.want(&wanted, hears_ends);
-        if hears_ends {
-            self.networks.open.values_mut().for_each(Network::hear_ends);
+        let receives_ends = self.reports.ends && now_ns >= self.ends_again_ns;
+        self.networks.open_wanted(&wanted, receives_ends);
+        if receives_ends {
+            self.networks.open.values_mut().for_each(Network::receive_ends);
         }
     }
 
-    /// A namespace that its last process has left is looked into until its sockets have ended: they may be
-    /// another's by now, or nobody's and have bytes to deliver.
+    /// A namespace without processes is observed until its sockets have ended: another process may
+    /// hold them by now, or they may be orphans with bytes to deliver.
     fn stay_with_sockets(&self, wanted: &mut BTreeMap<u64, PathBuf>) {
         let is_left = |inode: &&u64| !wanted.contains_key(inode);
         let left: BTreeSet<u64> = self.networks.open.keys().filter(is_left).copied().collect();
@@ -493,30 +495,31 @@ impl Tables {
             return;
         }
         let of_rows = self.rows.all.values().filter_map(|row| row.socket.network);
-        // No path leads to it, and none is needed: it is open.
+        // It has no path, and needs none: it is open.
         wanted.extend(
             of_rows.filter(|inode| left.contains(inode)).map(|inode| (inode, PathBuf::new())),
         );
     }
 
-    /// Takes the table of one namespace in, unless it is as it was. Returns whether it was the whole table.
+    /// Reads the table of one namespace, unless it is unchanged. Returns whether the whole table
+    /// was read.
     fn dump(&mut self, inode: u64, now_ns: u64, seen: &mut Seen, each: Each<'_>) -> bool {
         let Some(network) = self.networks.open.get_mut(&inode) else { return false };
-        if network.quiet.lasts(now_ns) {
+        if network.idle_check.lasts(now_ns) {
             return false;
         }
-        let before = network.quiet.before();
+        let before = network.idle_check.before();
         let mut table = Table {
             rows: &mut self.rows,
             seen,
             wants_locks: &mut self.wants_locks,
             network: inode,
             round: self.round,
-            tells_changes: self.tells.changes,
-            shown: Shown::default(),
+            reports_changes: self.reports.changes,
+            shown: TableCounts::default(),
         };
         let whole = network.dump.tcp(STATES, &mut |body| table.take(body, each));
-        network.quiet.after(before, whole.is_ok().then_some(table.shown), now_ns);
+        network.idle_check.after(before, whole.is_ok().then_some(table.shown), now_ns);
         let is_broken = |error: &std::io::Error| error.kind() != std::io::ErrorKind::Interrupted;
         if let Some(error) = whole.as_ref().err().filter(|error| is_broken(error)) {
             let why = format!("the sockets of network namespace {inode} are not listed: {error}");
@@ -525,57 +528,57 @@ impl Tables {
         whole.is_ok()
     }
 
-    /// Takes those for gone that are not in the `whole` table of their namespace any more. From one that
-    /// was interrupted some may be missing.
-    fn miss(&self, whole: &[u64], seen: &mut Seen) {
-        // Where changes are told by trace lines it may wait: the kernel takes a socket out of its table
-        // before it tells of its end, with the last numbers.
-        let patience = u32::from(self.tells.ends && !self.tells.changes);
+    /// Finds sockets that are missing from the `whole` table of their namespace. An interrupted
+    /// table may lack some.
+    fn find_missing(&self, whole: &[u64], seen: &mut Seen) {
+        // If trace lines report changes, one more scan passes: the kernel removes a socket from its
+        // table before it reports its end with the final values.
+        let grace = u32::from(self.reports.ends && !self.reports.changes);
         let is_missing = |row: &&Row| {
-            self.round.wrapping_sub(row.round) > patience
+            self.round.wrapping_sub(row.round) > grace
                 && row.socket.network.is_some_and(|network| whole.contains(&network))
         };
         let missing = self.rows.all.values().map(|row| &**row).filter(is_missing);
         seen.gone.extend(missing.map(|row| (row.socket.id, None)));
     }
 
-    /// Takes in who has ended since the last look, with their last numbers.
-    fn hear(&mut self, inode: u64, now_ns: u64, seen: &mut Seen, each: Each<'_>) {
+    /// Receives the sockets that ended since the last scan, with their final values.
+    fn receive_ends(&mut self, inode: u64, now_ns: u64, seen: &mut Seen, each: Each<'_>) {
         let Some(network) = self.networks.open.get_mut(&inode) else { return };
         let Some(destroyed) = network.destroyed.as_mut() else {
             return;
         };
-        let (mut heard, mut unheard) = (Vec::new(), 0);
+        let (mut ended, mut unread) = (Vec::new(), 0);
         let result = destroyed.receive(&mut |body| {
-            if heard.len() >= MOST_ENDS {
-                unheard += 1;
+            if ended.len() >= MAX_ENDS {
+                unread += 1;
             } else if let Some(socket) = diag::Socket::parse(body) {
                 let info = diag::info_bytes(body).map(Box::<[u8]>::from);
-                heard.push((socket, info));
+                ended.push((socket, info));
             }
         });
-        // Of those that found no room it is not told how many they are.
-        let events = unheard + u64::from(result.is_err());
+        // The kernel does not report how many did not fit into the buffer.
+        let events = unread + u64::from(result.is_err());
         if events > 0 {
             each(Event { at_ns: now_ns, what: What::Dropped { events } });
         }
-        if heard.len() >= MOST_ENDS {
+        if ended.len() >= MAX_ENDS {
             network.destroyed = None;
             self.ends_again_ns = now_ns + ENDS_AGAIN_NS;
         }
-        for (socket, info) in heard {
+        for (socket, info) in ended {
             let id = SocketId(socket.cookie);
             if let Some(MadeUp { id, .. }) = self.made_up.remove(&(socket.local, socket.peer)) {
                 end_of(id, Some(sample(id, socket, info.as_deref())), each);
                 continue;
             }
-            // Of one that was aborted by its program nothing is left to read.
+            // A socket that was disconnected by its program has no addresses left.
             let is_whole = socket.peer.port() != 0 && !socket.peer.ip().is_unspecified();
             if is_whole && !self.rows.all.contains_key(&id) && !self.rows.is_full() {
                 let of = (&socket, info.as_deref());
                 let row = new_row(&self.rows, (inode, self.round), of, false);
                 let holders = self.rows.listener(&row.socket).map(|row| row.holders.clone());
-                // Whoever listened has accepted it, as far as can be known afterwards.
+                // The listener's holders accepted it, as far as can be known afterwards.
                 let pids = holders.into_iter().flatten().map(|(pid, _)| (pid, None)).collect();
                 self.rows.add(Row { holders: pids, ..row });
                 self.decide(id, now_ns, each);
@@ -586,13 +589,13 @@ impl Tables {
         }
     }
 
-    /// Looks who holds what, when it is due, and earlier for a socket of which that is not known.
+    /// Finds the holders of sockets when that is due, and earlier if a socket has no known holder.
     fn find_holders(&mut self, now_ns: u64, each: Each<'_>) -> u64 {
         let is_urgent = self.rows.has_unsearched && self.holders.is_allowed(now_ns);
         if !is_urgent && !self.holders.is_due(now_ns) {
             return 0;
         }
-        let cost = Pace::begin();
+        let cost = Throttle::begin();
         let pids: Vec<u32> = match self.scope {
             Scope::Process(_) => self.processes.watched().collect(),
             Scope::Machine | Scope::Port(_) => self.proc.pids().unwrap_or_default(),
@@ -603,7 +606,7 @@ impl Tables {
             let rows = &mut self.rows;
             let seen = self.proc.sockets(pid, &mut |inode, fd| {
                 let Some(row) = rows.of_inode(inode) else { return };
-                // By its use alone a holder is known without its descriptor.
+                // A holder that is known by a call has no known descriptor.
                 match row.holders.iter_mut().find(|holder| holder.0 == pid) {
                     Some((_, Some(_))) => return,
                     Some((_, unknown)) => *unknown = Some(fd),
@@ -617,8 +620,8 @@ impl Tables {
         }
         self.rows.has_unsearched = false;
         for (id, pid, fd) in found {
-            let was_told = self.rows.all.get(&id).is_some_and(|row| row.is_told);
-            if was_told {
+            let was_reported = self.rows.all.get(&id).is_some_and(|row| row.is_reported);
+            if was_reported {
                 self.hold((id, pid, Some(fd)), now_ns, each);
             } else {
                 self.decide(id, now_ns, each);
@@ -627,15 +630,15 @@ impl Tables {
         self.holders.end(&cost, 0, now_ns)
     }
 
-    /// Tells of a socket if it is asked about, and was not told of.
+    /// Reports a socket if it is in scope and was not reported yet.
     fn decide(&mut self, id: SocketId, now_ns: u64, each: Each<'_>) {
         let Some(row) = self.rows.all.get(&id) else { return };
-        if row.is_told || !self.is_wanted(row) {
+        if row.is_reported || !self.is_in_scope(row) {
             return;
         }
         let other = self.rows.other_end(&row.socket).map(|row| row.socket.id);
         let Some(row) = self.rows.all.get_mut(&id) else { return };
-        row.is_told = true;
+        row.is_reported = true;
         self.has_new_listener |= row.state == State::Listen;
         each(Event { at_ns: now_ns, what: What::Socket(row.socket.clone()) });
         for (pid, fd) in row.holders.clone() {
@@ -646,24 +649,24 @@ impl Tables {
         }
     }
 
-    /// Of connections to a listening socket that came to be asked about after they did.
+    /// Decides again about connections of a listening socket that came into scope after them.
     fn decide_later(&mut self, now_ns: u64, each: Each<'_>) {
         if !std::mem::take(&mut self.has_new_listener) {
             return;
         }
-        let untold = self.rows.all.values().filter(|row| !row.is_told);
-        let ids: Vec<SocketId> = untold.map(|row| row.socket.id).collect();
+        let unreported = self.rows.all.values().filter(|row| !row.is_reported);
+        let ids: Vec<SocketId> = unreported.map(|row| row.socket.id).collect();
         for id in ids {
             self.decide(id, now_ns, each);
         }
     }
 
-    fn is_wanted(&self, row: &Row) -> bool {
+    fn is_in_scope(&self, row: &Row) -> bool {
         let is_held = self.is_held(row);
         match (self.scope, row.state) {
             (Scope::Process(_), State::Listen) => is_held,
             (Scope::Process(_), _) if is_held => true,
-            _ => self.wants(&row.socket, None),
+            _ => self.would_be_in_scope(&row.socket, None),
         }
     }
 
@@ -673,39 +676,39 @@ impl Tables {
         now_ns: u64,
         each: Each<'_>,
     ) {
-        if self.processes.tell(pid, now_ns, each) {
+        if self.processes.report(pid, now_ns, each) {
             each(Event { at_ns: now_ns, what: What::Holds { socket, pid, fd } });
         }
     }
 
-    fn give(&self, id: SocketId, (at_ns, sample): (u64, Sample), each: Each<'_>) {
-        if self.rows.all.get(&id).is_some_and(|row| row.is_told) {
+    fn report_sample(&self, id: SocketId, (at_ns, sample): (u64, Sample), each: Each<'_>) {
+        if self.rows.all.get(&id).is_some_and(|row| row.is_reported) {
             each(Event { at_ns, what: What::Sample(Box::new(sample)) });
         }
     }
 
-    /// Takes leave of sockets, with their last numbers where they were heard of.
+    /// Reports the end of sockets, with their final values if received.
     fn end(&mut self, gone: Vec<(SocketId, Option<Sample>)>, each: Each<'_>) {
         for (id, last) in gone {
             let Some(row) = self.rows.remove(id) else { continue };
-            if !self.tells.ends {
+            if !self.reports.ends {
                 continue;
             }
-            let later = if row.is_told {
+            let later = if row.is_reported {
                 end_of(id, last, each);
                 None
             } else {
                 last
             };
-            if !self.tells.changes {
+            if !self.reports.changes {
                 let names = (row.socket.local, row.socket.peer);
-                let buried = Buried { row, last: later, round: self.round };
-                self.rows.buried.insert(names, buried);
+                let removed = RemovedRow { row, last: later, round: self.round };
+                self.rows.removed.insert(names, removed);
             }
         }
     }
 
-    /// Asks which buffers a program has fixed, through a descriptor of our own for a moment.
+    /// Reads which buffers a program has fixed, through a duplicated descriptor.
     fn read_locks(&mut self, now_ns: u64) {
         for id in std::mem::take(&mut self.wants_locks) {
             let Some(row) = self.rows.all.get_mut(&id) else { continue };
@@ -723,7 +726,7 @@ impl Tables {
     }
 }
 
-/// What one look has found.
+/// What one scan has found.
 struct Seen {
     fresh: Vec<(SocketId, (u64, Sample))>,
     gone: Vec<(SocketId, Option<Sample>)>,
@@ -737,8 +740,8 @@ struct Table<'a> {
     wants_locks: &'a mut Vec<SocketId>,
     network: u64,
     round: u32,
-    tells_changes: bool,
-    shown: Shown,
+    reports_changes: bool,
+    shown: TableCounts,
 }
 
 impl Table<'_> {
@@ -748,7 +751,7 @@ impl Table<'_> {
             State::Listen => self.shown.listening += 1,
             _ => self.shown.connected += 1,
         }
-        // What stands for a connection in TIME_WAIT may be in another state by name, and has none.
+        // The remainder of a connection in TIME-WAIT may show another state, and has no `tcp_info`.
         if outline.info.is_none() && !matches!(outline.state, State::Listen | State::SynRecv) {
             return;
         }
@@ -758,7 +761,7 @@ impl Table<'_> {
             return;
         };
         row.round = self.round;
-        if self.tells_changes && row.is_told && row.state != outline.state {
+        if self.reports_changes && row.is_reported && row.state != outline.state {
             let changed = change(id, row.state, &outline);
             each(Event { at_ns, what: What::Changed(changed) });
         }
@@ -768,7 +771,7 @@ impl Table<'_> {
         row.timed_out = time_outs > row.time_outs;
         row.time_outs = time_outs;
         let queues = (outline.receive_queue, outline.send_queue);
-        if row.is_to_be_told(at_ns, Moved::of(queues, &progress), self.wants_locks)
+        if row.is_to_be_reported(at_ns, Moved::of(queues, &progress), self.wants_locks)
             && let Some(socket) = diag::Socket::parse(body)
         {
             let sample = Sample { locks: row.locks, ..sample(id, socket, outline.info) };
@@ -789,9 +792,14 @@ impl Table<'_> {
 }
 
 impl Row {
-    /// Whether a socket that was told of before is to be told of again, and then takes it for told.
-    fn is_to_be_told(&mut self, at_ns: u64, moved: Moved, wants_locks: &mut Vec<SocketId>) -> bool {
-        if !self.is_told {
+    /// Whether a socket that was reported before is due again; marks it as reported.
+    fn is_to_be_reported(
+        &mut self,
+        at_ns: u64,
+        moved: Moved,
+        wants_locks: &mut Vec<SocketId>,
+    ) -> bool {
+        if !self.is_reported {
             return false;
         }
         let is_quiet = moved == self.moved && moved.is_idle(self.state);
@@ -834,14 +842,14 @@ fn new_row(
     };
     known.role = role(rows, &known, socket.state, was_there);
     let progress = info.map(Progress::parse).unwrap_or_default();
-    // They are not all told of at the same look later, and so not all in memory.
+    // So that idle sockets are not all reported, and in memory, at the same scan.
     let earlier_ns = QUIET_NS / 16 * (socket.cookie % 16);
     Row {
         socket: known,
         inode: socket.inode,
         state: socket.state,
         round,
-        is_told: false,
+        is_reported: false,
         holders: Vec::new(),
         moved: Moved::of((socket.receive_queue, socket.send_queue), &progress),
         sampled_ns: process::monotonic_ns().saturating_sub(earlier_ns),
@@ -857,7 +865,7 @@ fn change(socket: SocketId, from: State, now: &Outline<'_>) -> Changed {
     Changed { socket, from, to: now.state, by: None, counts: None, errno: 0, held }
 }
 
-/// `SO_BUF_LOCK` of another process's socket, if it is still the one behind that descriptor.
+/// `SO_BUF_LOCK` of another process's socket, if the descriptor is still of that socket.
 fn locks(id: SocketId, pid: u32, fd: i32) -> Option<u8> {
     let fd = take_descriptor(pid, fd).ok()?;
     let is_same = socket::cookie(&fd).is_ok_and(|cookie| cookie == id.0);

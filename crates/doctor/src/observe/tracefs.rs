@@ -1,17 +1,18 @@
-//! Tier 2: the kernel's trace points as text, in a tracefs instance of our own, joined with the tables.
+//! Tier 2: the kernel's tracepoints as text, in a tracefs instance of our own, joined with the
+//! tables.
 //!
 //! ```text
-//!  trace_pipe --> Line --> Told, waits for the next look at the tables --> events
+//!  trace_pipe --> Line --> TraceRecord, waits for the next look at the tables --> events
 //!                          (they know the cookie of these addresses, and who is asked about)
 //! ```
 //!
-//! What a socket held at a moment is not in these lines: that say the samples before and after.
+//! The lines do not show the queues of a socket: the samples before and after do.
 
 mod calls;
+mod directory;
 mod family;
 mod instance;
 mod line;
-mod place;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -26,22 +27,22 @@ use crate::event::{
     Actor, Again, Changed, Event, Precision, Process, ResetSent, Role, Scope, SocketId, What,
 };
 use calls::Calls;
+use directory::TracingDirectory;
 use family::{Family, Living};
 use instance::Instance;
 use line::Line;
-use place::Place;
 
-/// Lines that are read at a time: more than that, and the buffer may overflow, which is told.
+/// Limit on lines read at a time. With more, the buffer may overflow, which is reported.
 const LINES: usize = 30_000;
-/// Lines that wait for the tables, at most, and how long.
-const MOST_WAITING: usize = 100_000;
+/// Limit on lines that wait for the tables, and for how long.
+const MAX_WAITING: usize = 100_000;
 const WAIT_NS: u64 = 1_000_000_000;
-/// A reset that came ends the socket within this time.
+/// A received reset ends the socket within this time.
 const RESET_NS: u64 = 1_000_000;
-/// Calls of `connect` that are remembered, at most.
-const MOST_CONNECTING: usize = 10_000;
+/// Limit on remembered calls of `connect`.
+const MAX_CONNECTING: usize = 10_000;
 
-/// What is asked for, and whether there is no tier without it.
+/// The tracepoints, and whether the tier needs each.
 const EVENTS: [(&str, bool); 8] = [
     ("sock/inet_sock_set_state", true),
     ("tcp/tcp_receive_reset", true),
@@ -51,7 +52,7 @@ const EVENTS: [(&str, bool); 8] = [
     ("tcp/tcp_retransmit_synack", false),
     // Linux 5.13.
     ("sock/inet_sk_error_report", false),
-    // It says whether it is a thread, as sched_process_fork does not.
+    // Unlike sched_process_fork, it shows whether it is a thread.
     ("task/task_newtask", true),
     ("sched/sched_process_exit", true),
 ];
@@ -62,50 +63,51 @@ type Addresses = (SocketAddr, SocketAddr);
 pub(super) struct Trace {
     main: Instance,
     calls: Option<Calls>,
-    waiting: VecDeque<Told>,
-    /// All lines up to this time were told.
+    waiting: VecDeque<TraceRecord>,
+    /// All lines up to this time were reported.
     complete_ns: u64,
-    /// Who called `connect`, from which address to where: the port is not chosen yet.
+    /// Processes that called `connect`, by local and peer address; the local port is not chosen
+    /// yet.
     connecting: HashMap<(IpAddr, SocketAddr), Vec<u32>>,
-    /// Where a reset has just come to.
+    /// Connections that have just received a reset.
     reset: HashMap<Addresses, u64>,
     /// Threads that are ending.
     exiting: HashSet<u32>,
-    /// Whom the watched ones have started.
+    /// Processes started by those in scope.
     family: Family,
     living: Living,
-    /// So often since the last time, and when first.
+    /// Retransmissions since the last report, and when the first was.
     again: HashMap<(SocketId, Again), (u64, u32)>,
-    /// What threads threw away with a Unix socket.
+    /// Buffers that threads discarded with a Unix socket.
     unread: BTreeMap<u32, (u64, Actor, u64)>,
 }
 
-/// A line that was read.
+/// A parsed line.
 #[derive(Clone, Debug)]
-struct Told {
+struct TraceRecord {
     at_ns: u64,
     tid: u32,
     pid: Option<u32>,
     in_call: bool,
-    what: Word,
+    what: TraceEvent,
 }
 
 #[derive(Clone, Debug)]
-enum Word {
-    State { names: Addresses, mapped: bool, from: State, to: State },
-    Sent { names: Addresses, is_active: bool, is_of_socket: bool, reason: Option<String> },
-    Received { names: Addresses },
-    Again { names: Addresses, state: State },
-    Failed { names: Addresses, errno: i32 },
+enum TraceEvent {
+    State { addresses: Addresses, mapped: bool, from: State, to: State },
+    Sent { addresses: Addresses, is_active: bool, is_of_socket: bool, reason: Option<String> },
+    Received { addresses: Addresses },
+    Again { addresses: Addresses, state: State },
+    Failed { addresses: Addresses, errno: i32 },
     Unread,
     Fork { child: u32, name: String, is_thread: bool },
     Exit { name: String, is_whole: bool },
 }
 
-/// Removes what observers left that were killed.
+/// Removes instances of observers that were killed.
 pub(super) fn sweep(roots: &Roots) {
-    if let Ok(place) = Place::find(roots) {
-        instance::sweep(&place.path, &roots.proc());
+    if let Ok(tracing) = TracingDirectory::find(roots) {
+        instance::sweep(&tracing.path, &roots.proc());
     }
 }
 
@@ -113,19 +115,22 @@ impl Trace {
     /// Begins to trace. The error is a sentence.
     pub(super) fn start(plan: &Plan, roots: &Roots) -> Result<Self, String> {
         let proc = roots.proc();
-        let tracing = Place::find(roots)?;
+        let tracing = TracingDirectory::find(roots)?;
         let refused = |error: std::io::Error| {
-            format!("making a tracefs instance needs root, or its rights to that folder: {error}")
+            format!(
+                "making a tracefs instance needs root, or write permission for that directory: \
+                     {error}"
+            )
         };
         let main = Instance::make(&tracing, &proc, "").map_err(refused)?;
         for (event, is_needed) in EVENTS {
             if let Err(error) = main.turn(event, true)
                 && is_needed
             {
-                return Err(format!("this kernel's trace point {event} cannot be used: {error}"));
+                return Err(format!("this kernel's tracepoint {event} cannot be used: {error}"));
             }
         }
-        // Linux 6.14: that a socket was closed is a reason of its own.
+        // Since Linux 6.14 the close of a socket is a drop reason of its own.
         if let Some(reason) = main.number_of("skb/kfree_skb", "SOCKET_CLOSE") {
             let filter = format!("reason == {reason} && protocol == 0");
             let filtered = main.set("events/skb/kfree_skb/filter", &filter);
@@ -149,95 +154,98 @@ impl Trace {
         })
     }
 
-    fn tell(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
-        let at_ns = told.at_ns;
-        match &told.what {
-            Word::State { .. } => self.tell_state(told, tables, each),
-            Word::Sent { .. } => self.tell_sent(told, tables, each),
-            Word::Received { names } => {
-                self.reset.insert(*names, at_ns);
-                if let Some(socket) = self.known(*names, (None, at_ns), tables, each) {
+    fn report(&mut self, record: &TraceRecord, tables: &mut Tables, each: Each<'_>) {
+        let at_ns = record.at_ns;
+        match &record.what {
+            TraceEvent::State { .. } => self.report_state(record, tables, each),
+            TraceEvent::Sent { .. } => self.report_sent(record, tables, each),
+            TraceEvent::Received { addresses } => {
+                self.reset.insert(*addresses, at_ns);
+                if let Some(socket) = self.known(*addresses, (None, at_ns), tables, each) {
                     each(Event { at_ns, what: What::ResetReceived { socket, counts: None } });
                 }
             }
-            Word::Again { names, state } => {
-                if let Some(socket) = self.known(*names, (None, at_ns), tables, each) {
-                    let timed_out = tables.at(names.0, names.1).is_some_and(|row| row.timed_out);
+            TraceEvent::Again { addresses, state } => {
+                if let Some(socket) = self.known(*addresses, (None, at_ns), tables, each) {
+                    let timed_out =
+                        tables.at(addresses.0, addresses.1).is_some_and(|row| row.timed_out);
                     let why = why(*state, timed_out);
                     self.again.entry((socket, why)).or_insert((at_ns, 0)).1 += 1;
                 }
             }
-            Word::Failed { names, errno } => {
-                if let Some(socket) = self.known(*names, (None, at_ns), tables, each) {
+            TraceEvent::Failed { addresses, errno } => {
+                if let Some(socket) = self.known(*addresses, (None, at_ns), tables, each) {
                     each(Event { at_ns, what: What::Failed { socket, errno: *errno } });
                 }
             }
-            Word::Unread => self.note_unread(told, tables),
-            Word::Fork { .. } => self.fork(told, tables, each),
-            Word::Exit { name, is_whole } => self.exit(told, (name, *is_whole), tables, each),
+            TraceEvent::Unread => self.note_unread(record, tables),
+            TraceEvent::Fork { .. } => self.fork(record, tables, each),
+            TraceEvent::Exit { name, is_whole } => {
+                self.exit(record, (name, *is_whole), tables, each);
+            }
         }
     }
 
-    /// The socket of these addresses, if it is told of.
+    /// The socket with these addresses, if it is reported.
     fn known(
         &self,
-        names: Addresses,
+        addresses: Addresses,
         (pid, at_ns): (Option<u32>, u64),
         tables: &mut Tables,
         each: Each<'_>,
     ) -> Option<SocketId> {
-        match tables.at(names.0, names.1).map(|row| row.socket.id) {
-            Some(id) => tables.claim((id, names), pid, at_ns, each).then_some(id),
-            None => tables.claim_made_up(names, pid, at_ns, each),
+        match tables.at(addresses.0, addresses.1).map(|row| row.socket.id) {
+            Some(id) => tables.claim((id, addresses), pid, at_ns, each).then_some(id),
+            None => tables.claim_made_up(addresses, pid, at_ns, each),
         }
     }
 
-    fn tell_state(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
-        let Word::State { names, mapped, from, to } = told.what else { return };
-        let at_ns = told.at_ns;
-        let actor = self.actor(told, tables);
+    fn report_state(&mut self, record: &TraceRecord, tables: &mut Tables, each: Each<'_>) {
+        let TraceEvent::State { addresses, mapped, from, to } = record.what else { return };
+        let at_ns = record.at_ns;
+        let actor = self.actor(record, tables);
         if from == State::Listen || to == State::Listen {
-            note_listening((names.0, to), (actor, at_ns), tables);
+            note_listening((addresses.0, to), (actor, at_ns), tables);
             return;
         }
-        if names.0.port() == 0 {
-            // Before it is connected it has no name to be known by.
+        if addresses.0.port() == 0 {
+            // Before it is connected it has no addresses to identify it.
             if let (State::SynSent, Some(by)) = (to, actor) {
-                self.note_connect(names, by.pid);
+                self.note_connect(addresses, by.pid);
             }
             return;
         }
-        let was_reset = self.reset.get(&names).is_some_and(|reset| at_ns < reset + RESET_NS);
+        let was_reset = self.reset.get(&addresses).is_some_and(|reset| at_ns < reset + RESET_NS);
         let by = actor.filter(|_| is_by_call(from, to, was_reset));
-        let caller = if from == State::SynSent { self.caller(names) } else { None };
-        // What is worked off in a process that is watched, and not in an interrupt, is its own.
+        let caller = if from == State::SynSent { self.caller(addresses) } else { None };
+        // Work done in a process in scope, outside interrupts, is its own.
         let own = actor.filter(|actor| tables.processes().was_watched(actor.pid, at_ns));
         let pid = by.or(own).map(|by| by.pid).or(caller);
-        if tables.at(names.0, names.1).is_none() && !tables.is_made_up(names) {
+        if tables.at(addresses.0, addresses.1).is_none() && !tables.is_made_up(addresses) {
             let role = match from {
                 State::SynSent => Role::Connected,
                 State::SynRecv => Role::Accepted,
                 _ => Role::Unknown,
             };
-            tables.make_up(names, (mapped, role), (pid, at_ns), each);
+            tables.make_up(addresses, (mapped, role), (pid, at_ns), each);
         }
-        let Some(socket) = self.known(names, (pid, at_ns), tables, each) else { return };
+        let Some(socket) = self.known(addresses, (pid, at_ns), tables, each) else { return };
         let errno = 0;
         let changed = Changed { socket, from, to, by, counts: None, errno, held: None };
         each(Event { at_ns, what: What::Changed(changed) });
         if to == State::Close {
-            tables.close_made_up(names, at_ns);
+            tables.close_made_up(addresses, at_ns);
         }
     }
 
     fn note_connect(&mut self, (local, peer): Addresses, pid: u32) {
-        if self.connecting.len() >= MOST_CONNECTING {
+        if self.connecting.len() >= MAX_CONNECTING {
             self.connecting.clear();
         }
         self.connecting.entry((local.ip(), peer)).or_default().push(pid);
     }
 
-    /// Who called `connect` for this one, if it can be but one.
+    /// The process that called `connect` for this socket, if only one is possible.
     fn caller(&mut self, (local, peer): Addresses) -> Option<u32> {
         let key = (local.ip(), peer);
         let callers = self.connecting.get_mut(&key)?;
@@ -249,19 +257,21 @@ impl Trace {
         is_sure.then_some(caller)
     }
 
-    fn tell_sent(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
-        let Word::Sent { names, is_active, is_of_socket, reason } = &told.what else { return };
-        let (at_ns, (local, peer), active) = (told.at_ns, *names, *is_active);
-        let by = self.actor(told, tables).filter(|_| active);
+    fn report_sent(&mut self, record: &TraceRecord, tables: &mut Tables, each: Each<'_>) {
+        let TraceEvent::Sent { addresses, is_active, is_of_socket, reason } = &record.what else {
+            return;
+        };
+        let (at_ns, (local, peer), active) = (record.at_ns, *addresses, *is_active);
+        let by = self.actor(record, tables).filter(|_| active);
         let pid = by.map(|by| by.pid);
-        let known = self.known(*names, (pid, at_ns), tables, each);
+        let known = self.known(*addresses, (pid, at_ns), tables, each);
         let socket = known.filter(|_| *is_of_socket);
-        let is_asked = match tables.scope() {
+        let is_in_scope = match tables.scope() {
             Scope::Machine => true,
             Scope::Process(_) => known.is_some(),
             Scope::Port(port) => local.port() == port || peer.port() == port,
         };
-        if is_asked {
+        if is_in_scope {
             let network = tables.at(local, peer).and_then(|row| row.socket.network);
             let reason = reason.clone();
             let reset =
@@ -270,63 +280,63 @@ impl Trace {
         }
     }
 
-    fn note_unread(&mut self, told: &Told, tables: &mut Tables) {
-        let Some(actor) = self.actor(told, tables) else { return };
-        let is_asked = match tables.scope() {
+    fn note_unread(&mut self, record: &TraceRecord, tables: &mut Tables) {
+        let Some(actor) = self.actor(record, tables) else { return };
+        let is_in_scope = match tables.scope() {
             Scope::Machine => true,
-            Scope::Process(_) => tables.processes().was_watched(actor.pid, told.at_ns),
+            Scope::Process(_) => tables.processes().was_watched(actor.pid, record.at_ns),
             Scope::Port(_) => false,
         };
-        if is_asked {
-            self.unread.entry(actor.tid).or_insert((told.at_ns, actor, 0)).2 += 1;
+        if is_in_scope {
+            self.unread.entry(actor.tid).or_insert((record.at_ns, actor, 0)).2 += 1;
         }
     }
 
-    /// A watched process has started another, or a thread.
-    fn fork(&mut self, told: &Told, tables: &mut Tables, each: Each<'_>) {
-        let Word::Fork { child, name, is_thread } = &told.what else { return };
-        let parent = told.pid.unwrap_or(told.tid);
-        if !tables.processes().was_watched(parent, told.at_ns) {
+    /// A process in scope has started another, or a thread.
+    fn fork(&mut self, record: &TraceRecord, tables: &mut Tables, each: Each<'_>) {
+        let TraceEvent::Fork { child, name, is_thread } = &record.what else { return };
+        let parent = record.pid.unwrap_or(record.tid);
+        if !tables.processes().was_watched(parent, record.at_ns) {
             return;
         }
         self.family.add(*child, if *is_thread { parent } else { *child });
         if !is_thread {
             let (pid, name) = (*child, name.clone());
             let process = Process { pid, parent, name, ..Process::default() };
-            tables.processes().adopt(process, told.at_ns, each);
+            tables.processes().adopt(process, record.at_ns, each);
         }
     }
 
-    /// A thread ends, and with the last one its process. What it held is closed after that.
+    /// A thread ends, and its process with the last thread. Its sockets are closed after that.
     fn exit(
         &mut self,
-        told: &Told,
+        record: &TraceRecord,
         (name, is_whole): (&str, bool),
         tables: &mut Tables,
         each: Each<'_>,
     ) {
-        self.exiting.insert(told.tid);
-        self.family.end(told.tid, told.at_ns);
-        if is_whole && told.pid.unwrap_or(told.tid) == told.tid {
-            tables.processes().name_at_end(told.tid, name, told.at_ns, each);
+        self.exiting.insert(record.tid);
+        self.family.end(record.tid, record.at_ns);
+        if is_whole && record.pid.unwrap_or(record.tid) == record.tid {
+            tables.processes().name_at_end(record.tid, name, record.at_ns, each);
         }
     }
 
-    /// Who did it, if a call did.
-    fn actor(&self, told: &Told, tables: &mut Tables) -> Option<Actor> {
-        let pid = told.pid.unwrap_or(told.tid);
-        let is_ending = self.exiting.contains(&told.tid);
+    /// The process and thread, if a call did it.
+    fn actor(&self, record: &TraceRecord, tables: &mut Tables) -> Option<Actor> {
+        let pid = record.pid.unwrap_or(record.tid);
+        let is_ending = self.exiting.contains(&record.tid);
         let ending = is_ending.then(|| tables.processes().ending(pid));
-        (told.in_call && told.tid != 0).then_some(Actor { pid, tid: told.tid, ending })
+        (record.in_call && record.tid != 0).then_some(Actor { pid, tid: record.tid, ending })
     }
 
-    /// What was counted, with the time of the first.
+    /// Reports what was counted, with the time of the first.
     fn flush(&mut self, each: Each<'_>) {
         for ((socket, why), (at_ns, segments)) in std::mem::take(&mut self.again) {
             each(Event { at_ns, what: What::Retransmitted { socket, why, segments } });
         }
         for (_, (at_ns, by, buffers)) in std::mem::take(&mut self.unread) {
-            // Each holds a byte at least; the kernel does not say more here.
+            // Each buffer has at least one byte; the tracepoint does not show more.
             let (bytes, precision) = (buffers, Precision::AtLeast);
             let what = What::UnixUnread { by, bytes, precision, sender: None, path: None };
             each(Event { at_ns, what });
@@ -340,15 +350,17 @@ impl Source for Trace {
         let (waiting, living) = (&mut self.waiting, &mut self.living);
         let (proc, mut dropped) = (tables.proc(), 0);
         let mut on = |text: &str| {
-            let Some(mut told) = Line::parse(text).and_then(|line| Told::of(&line)) else { return };
-            told.pid = living.group(told.tid, told.pid, |tid| proc.group(tid));
-            match told.what {
-                Word::Fork { child, .. } => living.forget(child),
-                Word::Exit { .. } => living.forget(told.tid),
+            let Some(mut record) = Line::parse(text).and_then(|line| TraceRecord::of(&line)) else {
+                return;
+            };
+            record.pid = living.group(record.tid, record.pid, |tid| proc.group(tid));
+            match record.what {
+                TraceEvent::Fork { child, .. } => living.forget(child),
+                TraceEvent::Exit { .. } => living.forget(record.tid),
                 _ => {}
             }
-            if waiting.len() < MOST_WAITING {
-                waiting.push_back(told);
+            if waiting.len() < MAX_WAITING {
+                waiting.push_back(record);
             } else {
                 dropped += 1;
             }
@@ -358,14 +370,15 @@ impl Source for Trace {
         if dropped > 0 {
             each(Event { at_ns: now_ns, what: What::Dropped { events: dropped } });
         }
-        // What came after the last look may be of sockets that only the next one will find.
+        // Lines after the last scan may be about sockets that only the next scan finds.
         let known_ns = tables.looked_ns().max(now_ns.saturating_sub(WAIT_NS));
-        let read_ns = self.waiting.back().filter(|_| has_more).map_or(u64::MAX, |told| told.at_ns);
+        let read_ns =
+            self.waiting.back().filter(|_| has_more).map_or(u64::MAX, |record| record.at_ns);
         self.complete_ns = known_ns.min(read_ns).max(self.complete_ns);
-        while self.waiting.front().is_some_and(|told| told.at_ns <= known_ns) {
-            let Some(mut told) = self.waiting.pop_front() else { break };
-            told.pid = self.family.group(told.tid).or(told.pid);
-            self.tell(&told, tables, each);
+        while self.waiting.front().is_some_and(|record| record.at_ns <= known_ns) {
+            let Some(mut record) = self.waiting.pop_front() else { break };
+            record.pid = self.family.group(record.tid).or(record.pid);
+            self.report(&record, tables, each);
         }
         self.flush(each);
         tables.end_claimed(each);
@@ -395,34 +408,38 @@ impl Source for Trace {
     }
 
     fn window(&mut self, _: bool) {
-        // All calls of all programs as text cost more than they tell.
+        // Text lines for all calls of all processes would cost too much.
     }
 }
 
-impl Told {
+impl TraceRecord {
     fn of(line: &Line<'_>) -> Option<Self> {
         let fields = line.fields;
         let what = match line.event {
             "inet_sock_set_state" if fields.get("protocol") == Some("IPPROTO_TCP") => {
                 let (local, peer, mapped) = fields.addresses()?;
                 let (from, to) = (state(fields.get("oldstate")?)?, state(fields.get("newstate")?)?);
-                Word::State { names: (local, peer), mapped, from, to }
+                TraceEvent::State { addresses: (local, peer), mapped, from, to }
             }
             "tcp_send_reset" => sent(line)?,
-            "tcp_receive_reset" => Word::Received { names: names(line)? },
+            "tcp_receive_reset" => TraceEvent::Received { addresses: addresses(line)? },
             "tcp_retransmit_skb" => {
                 let state = fields.get("state").and_then(state).unwrap_or(State::Established);
-                Word::Again { names: names(line)?, state }
+                TraceEvent::Again { addresses: addresses(line)?, state }
             }
-            "tcp_retransmit_synack" => Word::Again { names: names(line)?, state: State::SynRecv },
+            "tcp_retransmit_synack" => {
+                TraceEvent::Again { addresses: addresses(line)?, state: State::SynRecv }
+            }
             "inet_sk_error_report" if fields.get("protocol") == Some("IPPROTO_TCP") => {
-                Word::Failed { names: names(line)?, errno: fields.number("error")? }
+                TraceEvent::Failed { addresses: addresses(line)?, errno: fields.number("error")? }
             }
-            "kfree_skb" if fields.get("location")?.starts_with("unix_release_sock") => Word::Unread,
+            "kfree_skb" if fields.get("location")?.starts_with("unix_release_sock") => {
+                TraceEvent::Unread
+            }
             "task_newtask" => started(line)?,
-            "sched_process_exit" => Word::Exit {
+            "sched_process_exit" => TraceEvent::Exit {
                 name: fields.between("comm=", " pid=")?.to_owned(),
-                // Before Linux 6.16 it does not say.
+                // Before Linux 6.16 the field is missing.
                 is_whole: fields.get("group_dead") != Some("false"),
             },
             _ => return None,
@@ -431,7 +448,7 @@ impl Told {
     }
 }
 
-/// A socket begins to wait for connections, or does no more.
+/// A socket begins or stops listening.
 fn note_listening(
     (local, to): (SocketAddr, State),
     (actor, at_ns): (Option<Actor>, u64),
@@ -445,28 +462,28 @@ fn note_listening(
             }
         }
         State::Close => tables.note_listening(local, None),
-        // One that came to it.
+        // A connection that came to it.
         _ => {}
     }
 }
 
 /// A reset that is sent.
-fn sent(line: &Line<'_>) -> Option<Word> {
+fn sent(line: &Line<'_>) -> Option<TraceEvent> {
     let fields = line.fields;
     let (Some(local), Some(peer)) = (fields.address("src"), fields.address("dest")) else {
-        // Before Linux 6.10: of sockets alone, without the packet that is answered and without a reason.
-        let (state, names) = (state(fields.get("state")?)?, names(line)?);
+        // Before Linux 6.10: only for sockets, without the answered packet and without a reason.
+        let (state, addresses) = (state(fields.get("state")?)?, addresses(line)?);
         let is_active = match state {
             State::Listen | State::SynSent | State::SynRecv | State::Other(_) => false,
-            // A call that aborts; or a packet that came for what is closed.
+            // A call that aborts, or a packet for a closed socket.
             State::Close => line.in_call,
             // A timer gives up.
             _ => true,
         };
-        return Some(Word::Sent { names, is_active, is_of_socket: true, reason: None });
+        return Some(TraceEvent::Sent { addresses, is_active, is_of_socket: true, reason: None });
     };
-    Some(Word::Sent {
-        names: (local, peer),
+    Some(TraceEvent::Sent {
+        addresses: (local, peer),
         is_active: is_null(fields.get("skbaddr")?),
         is_of_socket: !is_null(fields.get("skaddr")?),
         reason: fields.get("reason").map(str::to_owned),
@@ -474,24 +491,24 @@ fn sent(line: &Line<'_>) -> Option<Word> {
 }
 
 /// A process or a thread that is started.
-fn started(line: &Line<'_>) -> Option<Word> {
+fn started(line: &Line<'_>) -> Option<TraceEvent> {
     /// `CLONE_THREAD` (`clone(2)`).
     const THREAD: u64 = 0x1_0000;
     let (fields, flags) = (line.fields, line.fields.get("clone_flags")?);
-    Some(Word::Fork {
-        // The name after it may look like anything.
+    Some(TraceEvent::Fork {
+        // The name after it may contain anything.
         child: fields.0.strip_prefix("pid=")?.split(' ').next()?.parse().ok()?,
         name: fields.between("comm=", " clone_flags=")?.to_owned(),
         is_thread: u64::from_str_radix(flags, 16).ok()? & THREAD != 0,
     })
 }
 
-fn names(line: &Line<'_>) -> Option<Addresses> {
+fn addresses(line: &Line<'_>) -> Option<Addresses> {
     line.fields.addresses().map(|(local, peer, _)| (local, peer))
 }
 
-/// Whether a program's call makes this step, when it comes while one is running. Packets that came
-/// meanwhile are worked off at its end, in its name.
+/// Whether the call that is running caused this change. The kernel processes packets that arrived
+/// meanwhile at the end of a call, in the context of its process.
 fn is_by_call(from: State, to: State, was_reset: bool) -> bool {
     match (from, to) {
         (State::Close, State::SynSent)
@@ -533,7 +550,7 @@ fn state(name: &str) -> Option<State> {
     Some(State::from(u8::try_from(at + 1).ok()?))
 }
 
-/// An address in the kernel that is none.
+/// Whether a kernel address is null.
 fn is_null(address: &str) -> bool {
     address == "(null)" || address.bytes().all(|byte| byte == b'0')
 }
@@ -556,11 +573,12 @@ mod tests {
         for (head, state, expected) in cases {
             let text =
                 format!("         python3-120     (    120) [000] {head}{ADDRESSES} state={state}");
-            let told = Told::of(&Line::parse(&text).unwrap()).unwrap();
-            let Word::Sent { names, is_active, is_of_socket, reason } = told.what else {
+            let record = TraceRecord::of(&Line::parse(&text).unwrap()).unwrap();
+            let TraceEvent::Sent { addresses, is_active, is_of_socket, reason } = record.what
+            else {
                 panic!("{text}");
             };
-            assert_eq!(names.0.to_string(), "127.0.0.1:37015");
+            assert_eq!(addresses.0.to_string(), "127.0.0.1:37015");
             assert_eq!((is_active, is_of_socket, reason), (expected, true, None), "{text}");
         }
     }

@@ -1,4 +1,4 @@
-//! Connections that come late or not at all: LB401 to LB405.
+//! Connections that are established late or not at all: LB401 to LB405.
 
 mod attempts;
 mod ports;

@@ -53,7 +53,7 @@ const PROGRAMS: [(&str, u16); 9] = [
 
 /// In these nothing is found.
 const WELL: [&str; 21] = [
-    // Questions and answers as fast as they go, until nothing is left to read.
+    // Requests and responses as fast as possible, read until EAGAIN.
     "cpu-not-busy",
     "slow-not-bulk-cubic",
     "slow-not-bulk-bbr",
@@ -68,7 +68,7 @@ const WELL: [&str; 21] = [
     "slow-not-large-buffer-bbr",
     "slow-not-bursts-cubic",
     "slow-not-receive-buffer-near",
-    // Ten questions and answers a second.
+    // Ten requests and responses per second.
     "slow-not-keys",
     "slow-not-idle",
     "slow-not-long-poll",
@@ -77,7 +77,7 @@ const WELL: [&str; 21] = [
     "slow-not-satellite-cubic",
     "slow-not-lte-cubic",
     "slow-not-lan-cubic",
-    // 300 kB for each question.
+    // 300 kB for each request.
     "slow-not-answers-bbr",
 ];
 
@@ -128,7 +128,7 @@ fn every_recording_is_expected_to_be_something() {
     assert_eq!(seen, SICK.len() + PROGRAMS.len() + WELL.len());
 }
 
-/// What a fixed send buffer costs is said with the number: this path carries 95 Mbit/s.
+/// The finding has the needed size of a fixed send buffer: this path carries 95 Mbit/s.
 #[test]
 fn the_number_of_a_fixed_send_buffer_is_about_what_the_path_needs() {
     let found = findings("slow-send-buffer-cubic").remove(0);
@@ -142,9 +142,9 @@ fn the_number_of_a_fixed_send_buffer_is_about_what_the_path_needs() {
     assert_eq!(found.heal.as_deref(), Some("lastbyte heal --socket 1 --unlock-buffers"));
 }
 
-/// A machine with many sockets looks at each more seldom.
+/// On a machine with many sockets each is sampled less often.
 #[test]
-fn what_is_well_gives_nothing_either_where_it_is_looked_at_seldom() {
+fn healthy_recordings_give_nothing_with_fewer_samples_either() {
     for name in WELL {
         for each in 2..=10 {
             let found = seldom(name, each);
@@ -154,9 +154,9 @@ fn what_is_well_gives_nothing_either_where_it_is_looked_at_seldom() {
     }
 }
 
-/// What is told of the sick then, is the same.
+/// The findings about the sick recordings stay the same.
 #[test]
-fn seldom_looks_mistake_nothing() {
+fn fewer_samples_give_no_wrong_finding() {
     for (name, code, _) in SICK {
         for each in 2..=10 {
             let others: Vec<_> =
@@ -166,7 +166,7 @@ fn seldom_looks_mistake_nothing() {
     }
 }
 
-/// Findings with one of so many samples alone.
+/// Findings with only one in this many samples.
 fn seldom(name: &str, each: u64) -> Vec<Finding> {
     let mut number = 0;
     judge(events(name).filter(|event| {

@@ -1,34 +1,34 @@
-//! Processor time for nothing: LB301 to LB306.
+//! Wasted processor time: LB301 to LB306.
 //!
-//! Each of them is something that a program does again and again and that moves nothing. A program
-//! with much to do does as many calls in a second: so each rule asks for calls that came to nothing,
-//! and for more of these than of the others.
+//! Each rule finds calls that a program repeats and that move no bytes. A busy program makes as
+//! many calls in a second: so each rule requires calls without effect, and more of these than of
+//! others.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Rule, say};
-use crate::book::Book;
+use super::{Rule, figures};
 use crate::event::{Calls, Event, Io, Ready, SocketId, What};
+use crate::facts::Facts;
 use crate::finding::{Class, Code, Evidence, Finding};
-use crate::words;
+use crate::text;
 
-/// Calls that came to nothing, a second: a loop that waits for nothing does 100,000 and more, one that
-/// is told of each packet too early some hundreds.
+/// Calls without effect per second. A busy loop makes 100,000 and more; a program that is woken too
+/// early for each packet makes some hundreds.
 const OFTEN: f64 = 1_000.0;
-/// Failed calls of `accept`, a second: one that waits a little after each fails at most so often.
+/// Failed calls of `accept` per second: a program that waits a little after each stays below this.
 const OFTEN_REFUSED: f64 = 100.0;
-/// Reads and writes that found nothing, a second: a program that is woken for each packet of 1.4 kB
-/// and reads once too often after each does as many at 110 Mbit/s.
+/// Reads and writes that failed with EAGAIN per second: a program that is woken for each packet of
+/// 1.4 kB and reads once too often makes as many at 110 Mbit/s.
 const OFTEN_RETRIED: f64 = 10_000.0;
-/// For so long in all, of the time that calls were traced in, nanoseconds. What is over sooner costs
-/// less than a look at it.
+/// A loop is reported after this much traced time, nanoseconds. A shorter one costs less than its
+/// investigation.
 const LONG_NS: u64 = 1_000_000_000;
-/// Less than this is no time to count anything in, nanoseconds.
+/// The shortest interval that counts, nanoseconds.
 const SHORTEST_NS: u64 = 1_000_000;
-/// So many loops are followed at once.
+/// Limit on loops that are followed.
 const MOST: usize = 4_096;
 
 const POLLIN: u32 = 0x1;
@@ -50,15 +50,15 @@ pub(super) fn rules() -> Vec<Box<dyn Rule>> {
 #[derive(Debug, Default)]
 struct Cpu {
     spells: BTreeMap<Loop, Spell>,
-    /// Bytes that each process has moved by its sockets, so far.
+    /// Bytes that each process has moved through its sockets so far.
     moved: BTreeMap<u32, u64>,
-    /// Those that were told of a descriptor too high for `select`.
+    /// Processes reported for a descriptor too high for `select`.
     too_high: BTreeSet<u32>,
 }
 
 impl Rule for Cpu {
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
-        let now = Now { at_ns: event.at_ns, book };
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>) {
+        let now = Now { at_ns: event.at_ns, facts };
         match &event.what {
             What::Ready(ready) => found.extend(self.ready(&now, ready)),
             What::Calls(calls) => found.extend(self.calls(&now, calls)),
@@ -70,7 +70,7 @@ impl Rule for Cpu {
 }
 
 impl Cpu {
-    /// LB301 and LB303: a wait that is over at once, again and again.
+    /// LB301 and LB303: a wait that returns at once, again and again.
     fn ready(&mut self, now: &Now<'_>, ready: &Ready) -> Option<Finding> {
         let hung_up = ready.ready & (POLLHUP | POLLRDHUP | POLLERR) != 0;
         let writable = ready.ready & POLLOUT != 0 && ready.ready & POLLIN == 0;
@@ -78,33 +78,33 @@ impl Cpu {
         let code = if hung_up { 303 } else { 301 };
         let count = if is_spin && (hung_up || writable) { ready.idle } else { 0 };
         let what = Loop { pid: ready.pid, of: Of::Thread(ready.tid), code };
-        // The descriptor that was ready writable before, and hung up now, is in one loop only.
+        // A descriptor that was writable before and is hung up now is in one loop only.
         let other = Loop { code: 604 - code, ..what };
         self.spells.remove(&other);
         let spell =
             self.follow(now, what, Round { count, over_ns: ready.over_ns, least: OFTEN })?;
-        let (call, rate) = (&ready.call, say::about(spell.rate()));
-        let (long, on) = (words::time(spell.over_ns), descriptor(ready.fd));
-        let moved = words::count(spell.moved);
+        let (call, rate) = (&ready.call, figures::rounded(spell.rate()));
+        let (long, on) = (text::time(spell.over_ns), descriptor(ready.fd));
+        let moved = text::count(spell.moved);
         let (sentence, fix) = if hung_up {
             let how = hang_up(ready.ready);
             (
                 format!(
-                    "{call} came back at once {rate} times a second for {long} because {on} {how}, and \
-                     the program did nothing about it"
+                    "{call} returned at once {rate} times a second for {long} because {on} {how}, \
+                     and the program did nothing about it"
                 ),
-                "Close the descriptor, or take it out of the set that is waited for, once it is hung \
-                 up or at its end."
+                "Close the descriptor, or remove it from the set that is waited for, once it is \
+                 hung up or at its end."
                     .to_owned(),
             )
         } else {
             (
                 format!(
-                    "{call} came back at once {rate} times a second for {long} because {on} can be \
+                    "{call} returned at once {rate} times a second for {long} because {on} can be \
                      written to, and the program wrote nothing after it: all of its sockets moved \
                      {moved} bytes in that time"
                 ),
-                "Wait for room to write (EPOLLOUT, POLLOUT) only while there is something to write."
+                "Wait for writability (EPOLLOUT, POLLOUT) only while there is something to write."
                     .to_owned(),
             )
         };
@@ -135,22 +135,22 @@ impl Cpu {
         let spell = self.follow(now, what, round)?;
         let sentence = format!(
             "the program asked {} times a second for {} how much of {} is unacked (ioctl SIOCOUTQ)",
-            say::about(spell.rate()),
-            words::time(spell.over_ns),
+            figures::rounded(spell.rate()),
+            text::time(spell.over_ns),
             descriptor(calls.fd),
         );
-        let fix = "Ask once a round trip, or shut down writing and wait for the end of the peer: its \
-                   answer wakes the program.";
+        let fix = "Ask once a round trip, or shut down writing and wait for the end of the peer: \
+                   its answer wakes the program.";
         let subject = Subject { pid: calls.pid, socket: calls.socket };
         let evidence = spell.evidence("calls");
         Some(now.finding(302, subject, (sentence, fix.to_owned()), evidence))
     }
 
-    /// LB304: a set of descriptors for `select` has room for 1024 of them.
+    /// LB304: an fd_set for `select` holds descriptors below 1024.
     fn selects(&mut self, now: &Now<'_>, calls: &Calls) -> Option<Finding> {
         /// `FD_SETSIZE`.
         const ROOM: u64 = 1_024;
-        let wanted = now.book.wants_process(calls.pid);
+        let wanted = now.facts.process_in_scope(calls.pid);
         if calls.highest <= ROOM || !wanted || self.too_high.len() >= MOST {
             return None;
         }
@@ -158,14 +158,14 @@ impl Cpu {
             return None;
         }
         let sentence = format!(
-            "{} was given descriptors up to {}, and an fd_set of the C library has room for those \
-             below 1024: FD_SET with a higher one writes beside it",
+            "{} was given descriptors up to {}, and an fd_set of the C library holds those below \
+             1024: FD_SET with a higher one writes outside it",
             calls.call,
-            words::count(calls.highest - 1),
+            text::count(calls.highest - 1),
         );
-        let fix = "Use poll or epoll, which know no such limit; it is harmless only if the program \
-                   makes room for its sets itself.";
-        let evidence = say::evidence([
+        let fix = "Use poll or epoll, which have no such limit; it is harmless only if the program \
+                   allocates larger sets itself.";
+        let evidence = figures::evidence([
             ("highest_descriptor", (calls.highest - 1).into()),
             ("room_descriptors", ROOM.into()),
             ("call", calls.call.as_str().into()),
@@ -191,11 +191,11 @@ impl Cpu {
             ("ENFILE", "the machine's limit of open files")
         };
         let sentence = format!(
-            "{} failed with {errno} {} times a second for {}: the program has reached {limit}, and the \
-             connection that waits makes it ready again at once",
+            "{} failed with {errno} {} times a second for {}: the program has reached {limit}, and \
+             the waiting connection makes the listening socket ready again at once",
             calls.call,
-            say::about(spell.rate()),
-            words::time(spell.over_ns),
+            figures::rounded(spell.rate()),
+            text::time(spell.over_ns),
         );
         let fix = "Raise the limit (LimitNOFILE=, ulimit -n), close what is done with, and stop \
                    accepting for a while after this error.";
@@ -205,9 +205,9 @@ impl Cpu {
         Some(now.finding(305, subject, (sentence, fix.to_owned()), evidence))
     }
 
-    /// LB303 in another shape, reading on after the end; and LB306 where sockets are not counted.
+    /// LB303 in another form: reading on after the end.
     fn reads(&mut self, now: &Now<'_>, calls: &Calls) -> Option<Finding> {
-        // A file at its end gives 0 as well.
+        // A read at the end of a file also returns 0.
         let is_socket = calls.socket.is_some() || calls.call.starts_with("recv");
         let mostly = calls.zero >= calls.count / 2;
         let count = if is_socket && mostly { calls.zero } else { 0 };
@@ -215,14 +215,14 @@ impl Cpu {
         let spell =
             self.follow(now, what, Round { count, over_ns: calls.over_ns, least: OFTEN })?;
         let sentence = format!(
-            "{} of {} returned 0, which says that the peer has ended, {} times a second for {}, and \
-             the program read on",
+            "{} of {} returned 0, which means the end of the peer's stream, {} times a second for \
+             {}, and the program read on",
             calls.call,
             descriptor(calls.fd),
-            say::about(spell.rate()),
-            words::time(spell.over_ns),
+            figures::rounded(spell.rate()),
+            text::time(spell.over_ns),
         );
-        let fix = "Take a read of 0 bytes for the end: close the descriptor, or take it out of the \
+        let fix = "Take a read of 0 bytes for the end: close the descriptor, or remove it from the \
                    set that is waited for.";
         let mut evidence = spell.evidence("calls");
         evidence.insert("call".to_owned(), calls.call.as_str().into());
@@ -230,9 +230,10 @@ impl Cpu {
         Some(now.finding(303, subject, (sentence, fix.to_owned()), evidence))
     }
 
-    /// LB306: trying again and again what would have to wait.
+    /// LB306: retrying without waiting.
     fn io(&mut self, now: &Now<'_>, io: &Io) -> Option<Finding> {
-        /// Who is told by an edge reads until nothing is left: one such call for each that is not.
+        /// With edge-triggered readiness a program reads until EAGAIN: one failed call for each
+        /// successful one.
         const FOR_EACH: u64 = 10;
         let bytes = io.written_bytes.saturating_add(io.read_bytes);
         if self.moved.len() < MOST || self.moved.contains_key(&io.pid) {
@@ -245,30 +246,29 @@ impl Cpu {
         let round = Round { count, over_ns: io.over_ns, least: OFTEN_RETRIED };
         let spell = self.follow(now, what, round)?;
         let sentence = format!(
-            "the program tried {} times a second for {} to read or write where there was nothing to \
-             read or no room (errno {EAGAIN}, EAGAIN), and all of its sockets moved {} bytes in that \
-             time",
-            say::about(spell.rate()),
-            words::time(spell.over_ns),
-            words::count(spell.moved),
+            "the program tried {} times a second for {} to read or write where there was nothing \
+             to read or no free buffer (errno {EAGAIN}, EAGAIN), and all of its sockets moved {} \
+             bytes in that time",
+            figures::rounded(spell.rate()),
+            text::time(spell.over_ns),
+            text::count(spell.moved),
         );
-        let fix =
-            "After EAGAIN wait in poll or epoll until the kernel says that it is worth trying.";
+        let fix = "After EAGAIN wait in poll or epoll until the kernel reports readiness.";
         let subject = Subject { pid: io.pid, socket: Some(io.socket) };
         let evidence = spell.evidence("failed_calls");
         Some(now.finding(306, subject, (sentence, fix.to_owned()), evidence))
     }
 
-    /// Adds a round to a loop; returns the loop when it has just become long enough to be told.
+    /// Adds a round to a loop; returns the loop when it has just become long enough to be reported.
     fn follow(&mut self, now: &Now<'_>, what: Loop, round: Round) -> Option<Spell> {
         if round.over_ns < SHORTEST_NS {
             return None;
         }
-        if say::per_second(round.count, round.over_ns) < round.least {
+        if figures::per_second(round.count, round.over_ns) < round.least {
             self.spells.remove(&what);
             return None;
         }
-        if !now.book.wants_process(what.pid) {
+        if !now.facts.process_in_scope(what.pid) {
             return None;
         }
         let moved = self.moved.get(&what.pid).copied().unwrap_or_default();
@@ -279,10 +279,10 @@ impl Cpu {
         spell.count = spell.count.saturating_add(round.count);
         spell.over_ns = spell.over_ns.saturating_add(round.over_ns);
         spell.moved = moved.saturating_sub(spell.before);
-        if spell.told || spell.over_ns < LONG_NS {
+        if spell.reported || spell.over_ns < LONG_NS {
             return None;
         }
-        spell.told = true;
+        spell.reported = true;
         Some(*spell)
     }
 
@@ -293,7 +293,7 @@ impl Cpu {
     }
 }
 
-/// A loop that may be one for nothing.
+/// A loop that may have no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Loop {
     pid: u32,
@@ -301,7 +301,7 @@ struct Loop {
     code: u16,
 }
 
-/// Whose loop it is, within its process.
+/// What the loop belongs to within its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Of {
     Thread(u32),
@@ -309,38 +309,38 @@ enum Of {
     Socket(SocketId),
 }
 
-/// What came to nothing in a time.
+/// Calls without effect in an interval.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     count: u64,
     over_ns: u64,
-    /// So many a second make it a loop.
+    /// The rate per second from which on it is a loop.
     least: f64,
 }
 
-/// Rounds one after another that were all often enough.
+/// Consecutive rounds at a sufficient rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spell {
     count: u64,
     over_ns: u64,
-    /// What the process had moved before it began, and since then.
+    /// Bytes that the process had moved before it began, and since then.
     before: u64,
     moved: u64,
-    told: bool,
+    reported: bool,
 }
 
 impl Spell {
-    /// None yet, of a process that has moved so many bytes.
+    /// No rounds yet, of a process that has moved this many bytes.
     fn after(before: u64) -> Self {
         Self { before, ..Self::default() }
     }
 
     fn rate(&self) -> f64 {
-        say::per_second(self.count, self.over_ns)
+        figures::per_second(self.count, self.over_ns)
     }
 
     fn evidence(&self, what: &str) -> BTreeMap<String, Evidence> {
-        let mut evidence = say::evidence([
+        let mut evidence = figures::evidence([
             ("over_seconds", (self.over_ns as f64 / 1e9).into()),
             ("moved_bytes", self.moved.into()),
         ]);
@@ -350,17 +350,17 @@ impl Spell {
     }
 }
 
-/// Whom a finding is about.
+/// The subject of a finding.
 #[derive(Clone, Copy, Debug)]
 struct Subject {
     pid: u32,
     socket: Option<SocketId>,
 }
 
-/// The moment at which something is found.
+/// The time of a finding, and what is known then.
 struct Now<'a> {
     at_ns: u64,
-    book: &'a Book,
+    facts: &'a Facts,
 }
 
 impl Now<'_> {
@@ -371,10 +371,10 @@ impl Now<'_> {
         (sentence, fix): (String, String),
         evidence: BTreeMap<String, Evidence>,
     ) -> Finding {
-        let socket = subject.socket.filter(|id| self.book.socket(*id).is_some());
+        let socket = subject.socket.filter(|id| self.facts.socket(*id).is_some());
         let about = match socket {
-            Some(id) => self.book.about(id, Some(subject.pid)),
-            None => self.book.about_process(subject.pid),
+            Some(id) => self.facts.about(id, Some(subject.pid)),
+            None => self.facts.about_process(subject.pid),
         };
         Finding {
             code: Code(code),
@@ -383,7 +383,7 @@ impl Now<'_> {
             bytes: None,
             at_ns: self.at_ns,
             times: 1,
-            sentence: format!("{}: {sentence}.", words::who(&about)),
+            sentence: format!("{}: {sentence}.", text::who(&about)),
             about,
             fix,
             heal: None,
@@ -396,13 +396,13 @@ fn descriptor(fd: Option<i32>) -> String {
     fd.map_or_else(|| "a descriptor".to_owned(), |fd| format!("descriptor {fd}"))
 }
 
-/// What `poll(2)` says of a descriptor that is no longer of use.
+/// What `poll(2)` reports for a descriptor that is of no more use.
 fn hang_up(ready: u32) -> &'static str {
     if ready & POLLHUP != 0 {
         "is hung up (EPOLLHUP)"
     } else if ready & POLLERR != 0 {
         "has an error (EPOLLERR)"
     } else {
-        "has met the peer's end (EPOLLRDHUP)"
+        "has received the peer's FIN (EPOLLRDHUP)"
     }
 }

@@ -1,12 +1,12 @@
 //! Bytes that did not arrive: LB101 to LB110.
 //!
-//! All but two of them are about how a connection ended, so that one rule hears the evidence of an end
-//! ([`Ends`]), and gives it one name.
+//! All but two are about how a connection ended: one rule, [`ConnectionEnds`], collects the
+//! evidence of an end and gives it one code.
 
-mod end;
-mod grown;
+mod cause;
+mod counters;
 mod half_close;
-mod tell;
+mod report;
 #[cfg(test)]
 mod tests;
 mod unix;
@@ -15,56 +15,57 @@ use std::collections::{BTreeMap, VecDeque};
 
 use lastbyte_core::sample::State;
 
-use self::end::{Cause, Exit, Hints, Lost, lost};
-use self::grown::Grown;
+use self::cause::{Cause, Exit, Hints, LostBytes, lost};
+use self::counters::CounterGrowth;
 use super::Rule;
-use crate::book::{Book, Known};
 use crate::event::{Changed, Event, ResetSent, SocketId, Tier, What};
+use crate::facts::{Facts, KnownSocket};
 use crate::finding::{Code, Finding};
 
 /// The rules of class loss.
 pub(super) fn rules() -> Vec<Box<dyn Rule>> {
     vec![
-        Box::<Ends>::default(),
+        Box::<ConnectionEnds>::default(),
         Box::<half_close::HalfClose>::default(),
         Box::<unix::Unread>::default(),
     ]
 }
 
-/// So long after the first sign of a bad end more evidence is waited for: the parts of one end are told
-/// within microseconds, and what is read from tables ten times a second within this.
+/// How long the rule waits for more evidence after the first sign of a bad end. The events of one
+/// end come within microseconds; values from tables, scanned ten times a second, come within this
+/// time.
 const SETTLE_NS: u64 = 200_000_000;
-/// So long the other end's story is waited for, where that end is on this machine too: a round trip of
-/// any path that is emulated here, and some repetitions.
+/// How long the rule waits for the other end's events, if that end is also on this machine: a round
+/// trip of any emulated path, and some retransmissions.
 const OTHER_END_NS: u64 = 2_000_000_000;
-/// So many ends wait for evidence at most. A further one is judged by what is known at once.
-const MOST_OPEN: usize = 20_000;
-/// So many exits are followed at most, and so many names of explained ends are kept.
-const MOST_FOLLOWED: usize = 50_000;
+/// Limit on ends that wait for evidence. Beyond it, all are judged at once by what is known.
+const MAX_OPEN: usize = 20_000;
+/// Limit on exits that are followed, and on explained ends that are remembered.
+const MAX_FOLLOWED: usize = 50_000;
 
-/// How connections end.
+/// The rule about how connections end.
 #[derive(Debug, Default)]
-struct Ends {
+struct ConnectionEnds {
     /// Bad ends, by socket, until they are judged.
     open: BTreeMap<SocketId, Hints>,
-    /// Sockets that a process left by ending, with bytes not acked.
+    /// Sockets whose process exited with unacked bytes in them.
     exits: BTreeMap<SocketId, Exit>,
-    /// Such of which it is not known how many bytes there were: the next look may show it.
+    /// Exits with an unknown number of unacked bytes: the next scan may show it.
     left: BTreeMap<SocketId, Exit>,
-    /// What was said of an end: it is said once.
+    /// The code that each end was reported with: it is reported once.
     explained: BTreeMap<SocketId, Code>,
     explained_first: VecDeque<SocketId>,
-    /// Counters of namespaces that grew, for where nothing better is known.
-    grown: Grown,
+    /// Counters of namespaces that grew, used if nothing better is known.
+    grown: CounterGrowth,
 }
 
-impl Rule for Ends {
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
+impl Rule for ConnectionEnds {
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>) {
         let at_ns = event.at_ns;
         match &event.what {
-            What::Changed(changed) => self.on_change(at_ns, changed, book, found),
-            What::ResetSent(reset) => self.on_reset_sent(at_ns, reset, book),
-            What::ResetReceived { socket, .. } if is_connection(book, *socket) => {
+            What::Changed(changed) => self.on_change(at_ns, changed, facts, found),
+            What::ResetSent(reset) => self.on_reset_sent(at_ns, reset, facts),
+            What::ResetReceived { socket, .. } if is_connection(facts, *socket) => {
                 if let Some(hints) = self.open(at_ns, *socket) {
                     hints.received = true;
                 }
@@ -82,39 +83,45 @@ impl Rule for Ends {
                     self.follow(sample.socket, exit);
                 }
             }
-            What::Gone { socket, .. } => self.on_gone(at_ns, *socket, book, found),
+            What::Gone { socket, .. } => self.on_gone(at_ns, *socket, facts, found),
             What::Counters(counters) => self.grown.add(at_ns, counters),
-            What::Tick => self.judge(book, false, found),
+            What::Tick => self.judge(facts, false, found),
             _ => {}
         }
-        if self.open.len() > MOST_OPEN {
-            self.judge(book, true, found);
+        if self.open.len() > MAX_OPEN {
+            self.judge(facts, true, found);
         }
     }
 
-    fn at_end(&mut self, book: &Book, found: &mut Vec<Finding>) {
-        self.judge(book, true, found);
+    fn at_end(&mut self, facts: &Facts, found: &mut Vec<Finding>) {
+        self.judge(facts, true, found);
         for (id, exit) in std::mem::take(&mut self.exits) {
-            if book.wants_socket(id) {
-                found.extend(tell::still_open(book, id, &exit));
+            if facts.socket_in_scope(id) {
+                found.extend(report::still_open(facts, id, &exit));
             }
         }
-        found.extend(self.grown.left(book));
+        found.extend(self.grown.left(facts));
     }
 }
 
-impl Ends {
-    fn on_change(&mut self, at_ns: u64, changed: &Changed, book: &Book, found: &mut Vec<Finding>) {
+impl ConnectionEnds {
+    fn on_change(
+        &mut self,
+        at_ns: u64,
+        changed: &Changed,
+        facts: &Facts,
+        found: &mut Vec<Finding>,
+    ) {
         let id = changed.socket;
-        let Some(known) = book.socket(id) else { return };
+        let Some(known) = facts.socket(id) else { return };
         match changed.to {
             State::SynSent => self.forget(id),
             State::FinWait1 | State::LastAck => {
-                if let Some(exit) = Exit::of(at_ns, changed, book) {
+                if let Some(exit) = Exit::of(at_ns, changed, facts) {
                     self.follow(id, exit);
                 }
             }
-            State::FinWait2 | State::TimeWait => self.delivered(at_ns, id, book, found),
+            State::FinWait2 | State::TimeWait => self.delivered(at_ns, id, facts, found),
             State::Close => match self.is_bad_end(changed, known) {
                 true => {
                     if let Some(hints) = self.open(at_ns, id) {
@@ -124,42 +131,42 @@ impl Ends {
                         }
                     }
                 }
-                false => self.delivered(at_ns, id, book, found),
+                false => self.delivered(at_ns, id, facts, found),
             },
             _ => {}
         }
     }
 
-    /// Whether a change to CLOSED was anything but the orderly end: both FINs sent and acked.
-    fn is_bad_end(&self, changed: &Changed, known: &Known) -> bool {
+    /// Whether a change to CLOSED was not an orderly end, with both FINs sent and acked.
+    fn is_bad_end(&self, changed: &Changed, known: &KnownSocket) -> bool {
         if changed.errno != 0 || self.open.contains_key(&changed.socket) {
             return is_synchronized(changed.from);
         }
-        let has_left = known.last().is_some_and(|last| last.unacked() > 0);
+        let has_left = known.final_counts().is_some_and(|last| last.unacked() > 0);
         match changed.from {
             State::Established | State::CloseWait => true,
-            State::FinWait1 => has_left || known.last().is_none(),
+            State::FinWait1 => has_left || known.final_counts().is_none(),
             State::FinWait2 | State::Closing | State::LastAck | State::TimeWait => has_left,
             _ => false,
         }
     }
 
-    fn on_reset_sent(&mut self, at_ns: u64, reset: &ResetSent, book: &Book) {
-        // What meets no connection any more may meet a socket that listens at its port.
-        let listens = |id: &SocketId| book.socket(*id).is_some_and(Known::listens);
+    fn on_reset_sent(&mut self, at_ns: u64, reset: &ResetSent, facts: &Facts) {
+        // A packet for a destroyed connection may reach a socket that listens on its port.
+        let listens = |id: &SocketId| facts.socket(*id).is_some_and(KnownSocket::listens);
         let socket = reset.socket.filter(|id| !listens(id));
-        let named = || book.socket_at(reset.local, reset.peer);
+        let named = || facts.socket_at(reset.local, reset.peer);
         let Some(id) = socket.or_else(named) else { return };
-        let Some(known) = book.socket(id) else { return };
+        let Some(known) = facts.socket(id) else { return };
         let reason = reset.reason.as_deref();
-        if end::answers_data(reason, reset.active, known) {
+        if cause::answers_data(reason, reset.active, known) {
             if let Some(hints) = self.open(at_ns, id) {
                 hints.answered = hints.answered.saturating_add(1);
                 hints.answered_why = hints.answered_why.take().or_else(|| reset.reason.clone());
                 hints.answered_itself |= socket.is_some() && reason.is_none();
             }
-        } else if socket.is_some() && end::aborts(reason, reset.active) {
-            if !is_connection(book, id) && !self.open.contains_key(&id) {
+        } else if socket.is_some() && cause::aborts(reason, reset.active) {
+            if !is_connection(facts, id) && !self.open.contains_key(&id) {
                 return;
             }
             if let Some(hints) = self.open(at_ns, id) {
@@ -168,34 +175,34 @@ impl Ends {
         }
     }
 
-    fn on_gone(&mut self, at_ns: u64, id: SocketId, book: &Book, found: &mut Vec<Finding>) {
-        let Some(known) = book.socket(id) else { return };
+    fn on_gone(&mut self, at_ns: u64, id: SocketId, facts: &Facts, found: &mut Vec<Finding>) {
+        let Some(known) = facts.socket(id) else { return };
         let left = match (&known.counts, &known.sample) {
             (Some((_, counts)), _) => Some(counts.unacked()),
-            // The last look at a socket that was destroyed.
+            // The last sample of a destroyed socket.
             (None, Some((_, sample))) if sample.state == State::Close => Some(sample.send_queue),
             _ => None,
         };
         let is_open = self.open.contains_key(&id);
         if !is_open && left.is_some_and(|left| left <= known.fin_sent.into()) {
-            self.delivered(at_ns, id, book, found);
+            self.delivered(at_ns, id, facts, found);
         }
         let was_connected = known.socket.peer.port() != 0 && known.state != Some(State::SynSent);
-        if book.tier() == Tier::Procfs && was_connected {
-            // Tables show no change to CLOSED, only that a socket is not there any more.
+        if facts.tier() == Tier::Procfs && was_connected {
+            // Tables show no change to CLOSED, only that a socket has disappeared.
             let _ = self.open(at_ns, id);
         }
     }
 
-    /// A process left a socket by ending, with bytes not acked, as far as is known.
+    /// A process exited with unacked bytes in a socket, as far as known.
     fn follow(&mut self, id: SocketId, exit: Exit) {
         let exits = if exit.unacked > 0 { &mut self.exits } else { &mut self.left };
-        if exits.len() < MOST_FOLLOWED {
+        if exits.len() < MAX_FOLLOWED {
             exits.insert(id, exit);
         }
     }
 
-    /// The evidence of a bad end; `None` where this end was explained before.
+    /// The evidence of a bad end; `None` if this end was already explained.
     fn open(&mut self, at_ns: u64, id: SocketId) -> Option<&mut Hints> {
         if self.explained.contains_key(&id) {
             return None;
@@ -203,13 +210,13 @@ impl Ends {
         Some(self.open.entry(id).or_insert_with(|| Hints { since_ns: at_ns, ..Hints::default() }))
     }
 
-    /// What a process left by ending has been acked.
-    fn delivered(&mut self, at_ns: u64, id: SocketId, book: &Book, found: &mut Vec<Finding>) {
+    /// The bytes that a process left at its exit were acked.
+    fn delivered(&mut self, at_ns: u64, id: SocketId, facts: &Facts, found: &mut Vec<Finding>) {
         self.left.remove(&id);
         if let Some(exit) = self.exits.remove(&id)
-            && book.wants_socket(id)
+            && facts.socket_in_scope(id)
         {
-            found.extend(tell::delivered(book, id, &exit, at_ns));
+            found.extend(report::delivered(facts, id, &exit, at_ns));
         }
     }
 
@@ -220,14 +227,14 @@ impl Ends {
         self.explained.remove(&id);
     }
 
-    /// Gives their names to all ends of which enough is known, the first first.
-    fn judge(&mut self, book: &Book, at_once: bool, found: &mut Vec<Finding>) {
-        let is_due = |(id, hints): &(&SocketId, &Hints)| at_once || hints.is_due(book, **id);
+    /// Gives a code to all ends about which enough is known, oldest first.
+    fn judge(&mut self, facts: &Facts, at_once: bool, found: &mut Vec<Finding>) {
+        let is_due = |(id, hints): &(&SocketId, &Hints)| at_once || hints.is_due(facts, **id);
         let mut due: Vec<(u64, SocketId)> =
             self.open.iter().filter(is_due).map(|(id, hints)| (hints.since_ns, *id)).collect();
         due.sort_unstable();
-        // The causes first: how one end is told depends on what the other did.
-        let causes: Vec<Option<Cause>> = due.iter().map(|(_, id)| self.cause(book, *id)).collect();
+        // Causes first: the report of one end depends on what the other end did.
+        let causes: Vec<Option<Cause>> = due.iter().map(|(_, id)| self.cause(facts, *id)).collect();
         for ((_, id), cause) in due.iter().zip(&causes) {
             if let Some(cause) = cause {
                 self.explain(*id, cause.code());
@@ -235,63 +242,67 @@ impl Ends {
         }
         for ((_, id), cause) in due.into_iter().zip(causes) {
             if let Some(hints) = self.open.remove(&id) {
-                found.extend(self.tell(book, id, &hints, cause));
+                found.extend(self.report(facts, id, &hints, cause));
             }
         }
-        self.exits.retain(|id, _| book.socket(*id).is_some());
-        self.left.retain(|id, _| book.socket(*id).is_some());
+        self.exits.retain(|id, _| facts.socket(*id).is_some());
+        self.left.retain(|id, _| facts.socket(*id).is_some());
     }
 
-    fn cause(&mut self, book: &Book, id: SocketId) -> Option<Cause> {
+    fn cause(&mut self, facts: &Facts, id: SocketId) -> Option<Cause> {
         let hints = self.open.get(&id)?;
-        let known = book.socket(id)?;
+        let known = facts.socket(id)?;
         if hints.is_attempt(known) {
             return None;
         }
-        let cause = hints.cause(known).or_else(|| self.grown.cause(known, book.other_end(id)))?;
-        if hints.needs_counters(book, known) {
-            let is_counted = self.grown.counts_abort(book, known);
+        let cause = hints.cause(known).or_else(|| self.grown.cause(known, facts.other_end(id)))?;
+        if hints.needs_counters(facts, known) {
+            let is_counted = self.grown.counts_abort(facts, known);
             if let Some(hints) = self.open.get_mut(&id) {
                 hints.is_counted = is_counted;
             }
             if !is_counted {
-                // As a reset it is counted all the same.
-                self.grown.explain(book, known, Cause::PeerReset);
+                // The counter of resets still includes it.
+                self.grown.explain(facts, known, Cause::PeerReset);
                 return Some(cause);
             }
         }
-        self.grown.explain(book, known, cause);
+        // An end that is not reported here must not count as explained.
+        if facts.socket_in_scope(id) || is_somebodys(facts, id) {
+            self.grown.explain(facts, known, cause);
+        }
         Some(cause)
     }
 
-    /// The finding of a judged end, if it is asked for and not told with the other end's.
-    fn tell(
+    /// The finding for a judged end, if it is in scope and not part of the other end's finding.
+    fn report(
         &mut self,
-        book: &Book,
+        facts: &Facts,
         id: SocketId,
         hints: &Hints,
         cause: Option<Cause>,
     ) -> Option<Finding> {
         let exit = self.exits.remove(&id);
-        let (cause, known) = (cause?, book.socket(id)?);
-        if !book.wants_socket(id) {
+        let (cause, known) = (cause?, facts.socket(id)?);
+        if !facts.socket_in_scope(id) {
             return None;
         }
-        let lost = lost(book, id, known);
-        let other = book.other_end(id).map(|other| other.socket.id);
+        let lost = lost(facts, id, known);
+        let other = facts.other_end(id).map(|other| other.socket.id);
         let of_other = other.and_then(|other| self.explained.get(&other).copied());
-        if cause == Cause::PeerReset && other.is_some_and(|other| book.wants_socket(other)) {
-            // The cause is the other end's, and is told there, with our bytes or as harmless as here.
+        if cause == Cause::PeerReset && other.is_some_and(|other| facts.socket_in_scope(other)) {
+            // The other end is the cause. Its finding includes our bytes, or is as harmless as this
+            // one.
             let has_our_bytes = of_other == Some(Cause::DataAfterClose.code());
-            if has_our_bytes || (of_other.is_some() && lost == Lost::Exactly(0)) {
+            if has_our_bytes || (of_other.is_some() && lost == LostBytes::Exactly(0)) {
                 return None;
             }
         }
-        let end = tell::End { id, known, hints, cause, lost, exit, of_other };
-        if end.is_nothing(book) {
+        let end = report::ConnectionEnd { id, known, hints, cause, lost, exit, of_other };
+        if end.is_nothing(facts) {
             return None;
         }
-        let finding = end.finding(book);
+        let finding = end.finding(facts);
         self.explain(id, finding.code);
         Some(finding)
     }
@@ -300,7 +311,7 @@ impl Ends {
         if self.explained.insert(id, code).is_none() {
             self.explained_first.push_back(id);
         }
-        if self.explained_first.len() > MOST_FOLLOWED
+        if self.explained_first.len() > MAX_FOLLOWED
             && let Some(first) = self.explained_first.pop_front()
         {
             self.explained.remove(&first);
@@ -308,9 +319,15 @@ impl Ends {
     }
 }
 
-/// Whether a socket is, or was when it ended, past its handshake; also where nothing is known of it.
-fn is_connection(book: &Book, id: SocketId) -> bool {
-    let Some(known) = book.socket(id) else { return false };
+/// Whether a process is known to hold or have held one end of a connection.
+fn is_somebodys(facts: &Facts, id: SocketId) -> bool {
+    let is_held = |known: &KnownSocket| !known.holders.is_empty();
+    facts.socket(id).is_some_and(is_held) || facts.other_end(id).is_some_and(is_held)
+}
+
+/// Whether a socket is past its handshake, or was when it ended; also if its state is unknown.
+fn is_connection(facts: &Facts, id: SocketId) -> bool {
+    let Some(known) = facts.socket(id) else { return false };
     let before = known.changed().map(|(_, changed)| changed.from);
     match known.state {
         Some(State::Close) => before.is_some_and(is_synchronized),
@@ -318,7 +335,7 @@ fn is_connection(book: &Book, id: SocketId) -> bool {
     }
 }
 
-/// The states after the handshake, until all is over (RFC 9293 section 3.5.3).
+/// The states after the handshake (RFC 9293 section 3.5.3, "synchronized").
 fn is_synchronized(state: State) -> bool {
     use State::{CloseWait, Closing, Established, FinWait1, FinWait2, LastAck, TimeWait};
     matches!(state, Established | CloseWait | Closing | FinWait1 | FinWait2 | LastAck | TimeWait)

@@ -1,4 +1,4 @@
-//! Slower than the path allows: LB201 to LB209.
+//! Transfers slower than the path allows: LB201 to LB209.
 //!
 //! ```text
 //!  Sample, Sample, ... --> Window of 3 s and more --> held: what held it back (201 to 204, 208)
@@ -7,10 +7,10 @@
 //!  Io ---------------> writes: Nagle (205), tiny writes (206)
 //! ```
 //!
-//! What held a flow back between two samples, [`lastbyte_core::sample::Limits`] says. These rules ask
-//! whether it lasted, whether the path would have carried more, and whose doing it is.
+//! [`lastbyte_core::sample::Limits`] shows what limited a flow between two samples. These rules
+//! decide whether that lasted, whether the path would have carried more, and what the cause is.
 
-mod held;
+mod limits;
 mod stalls;
 #[cfg(test)]
 mod tests;
@@ -22,17 +22,17 @@ use std::collections::BTreeMap;
 use lastbyte_core::sample::State;
 
 use super::Rule;
-use crate::book::Book;
 use crate::event::{Again, Event, Io, Sample, SocketId, What};
+use crate::facts::Facts;
 use crate::finding::{Class, Code, Evidence, Finding};
-use crate::words;
+use crate::text;
 use stalls::{Restarts, Timeouts};
 use window::{Seen, Window};
 use writes::Writes;
 
-/// So many flows are followed at once; more are not looked at.
-const MOST: usize = 50_000;
-/// A flow that was not sampled for so long is taken for gone, nanoseconds.
+/// Limit on flows that are followed; more are ignored.
+const MAX_FLOWS: usize = 50_000;
+/// A flow without a sample for this long is taken for ended, nanoseconds.
 const SILENT_NS: u64 = 60_000_000_000;
 
 /// The rules of class slow.
@@ -43,27 +43,27 @@ pub(super) fn rules() -> Vec<Box<dyn Rule>> {
 /// Follows flows.
 #[derive(Debug, Default)]
 struct Slow {
-    /// In boxes: a node of the map has room for twice as many as are in it.
+    /// Boxed, since a map node has capacity for up to twice its entries.
     flows: BTreeMap<SocketId, Box<Flow>>,
     writes: Writes,
 }
 
 impl Rule for Slow {
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
-        let mut told = Vec::new();
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>) {
+        let mut drafts = Vec::new();
         let id = match &event.what {
             What::Sample(sample) => {
-                self.sample(event.at_ns, sample, book, &mut told);
+                self.sample(event.at_ns, sample, facts, &mut drafts);
                 sample.socket
             }
             What::Retransmitted { socket, why: Again::TimeOut, segments } => {
                 if let Some(flow) = self.flows.get_mut(socket) {
-                    flow.timeouts.told(*segments);
+                    flow.timeouts.add_reported(*segments);
                 }
                 return;
             }
             What::Io(io) => {
-                self.io(io, book, &mut told);
+                self.io(io, facts, &mut drafts);
                 io.socket
             }
             What::Gone { socket, .. } => {
@@ -73,26 +73,27 @@ impl Rule for Slow {
             }
             _ => return,
         };
-        let wanted = !told.is_empty() && book.wants_socket(id);
-        found.extend(told.into_iter().filter(|_| wanted).map(|one| one.finding(event, id, book)));
+        let wanted = !drafts.is_empty() && facts.socket_in_scope(id);
+        found
+            .extend(drafts.into_iter().filter(|_| wanted).map(|one| one.finding(event, id, facts)));
     }
 }
 
 impl Slow {
-    fn io(&mut self, io: &Io, book: &Book, told: &mut Vec<Told>) {
-        let known = book.socket(io.socket).filter(|_| io.held_back > 0);
+    fn io(&mut self, io: &Io, facts: &Facts, drafts: &mut Vec<Draft>) {
+        let known = facts.socket(io.socket).filter(|_| io.held_back > 0);
         let trip_us = known.and_then(|known| known.round_trip_us);
         let mut new = self.writes.add(io, trip_us);
         let mut flow = self.flows.get_mut(&io.socket);
         for one in &mut new {
-            one.by = book.process(io.pid).map(|_| io.pid);
+            one.by = facts.process(io.pid).map(|_| io.pid);
         }
-        // What was seen by looking at it needs not be said again.
+        // A finding from samples is not repeated.
         new.retain(|one| flow.as_mut().is_none_or(|flow| flow.is_new(one.code)));
-        told.append(&mut new);
+        drafts.append(&mut new);
     }
 
-    fn sample(&mut self, at_ns: u64, sample: &Sample, book: &Book, told: &mut Vec<Told>) {
+    fn sample(&mut self, at_ns: u64, sample: &Sample, facts: &Facts, drafts: &mut Vec<Draft>) {
         if !carries_data(sample.state) {
             self.flows.remove(&sample.socket);
             return;
@@ -103,14 +104,14 @@ impl Slow {
             // Most sockets of a large server, most of the time.
             return;
         }
-        if self.flows.len() >= MOST && !is_followed {
+        if self.flows.len() >= MAX_FLOWS && !is_followed {
             self.flows.retain(|_, flow| flow.is_heard_of(at_ns));
-            if self.flows.len() >= MOST {
+            if self.flows.len() >= MAX_FLOWS {
                 return;
             }
         }
         let flow = self.flows.entry(sample.socket).or_default();
-        flow.add(seen, sample, book, told);
+        flow.add(seen, sample, facts, drafts);
     }
 }
 
@@ -126,8 +127,8 @@ struct Flow {
     window: Window,
     timeouts: Timeouts,
     restarts: Restarts,
-    /// What was told of it, a bit for each code.
-    told: u16,
+    /// The codes reported for it, one bit each.
+    reported: u16,
 }
 
 impl Flow {
@@ -136,12 +137,12 @@ impl Flow {
         last.is_some_and(|seen| seen.at_ns.saturating_add(SILENT_NS) > now_ns)
     }
 
-    fn add(&mut self, seen: Seen, sample: &Sample, book: &Book, told: &mut Vec<Told>) {
+    fn add(&mut self, seen: Seen, sample: &Sample, facts: &Facts, drafts: &mut Vec<Draft>) {
         let Some(before) = self.last.replace(seen) else { return };
         let is_later = self.window.add(&before, &seen);
         if !is_later {
-            // The clock or a counter ran backwards: this is another story.
-            *self = Self { last: Some(seen), told: self.told, ..Self::default() };
+            // The clock or a counter ran backwards: start again.
+            *self = Self { last: Some(seen), reported: self.reported, ..Self::default() };
             return;
         }
         let mut new = Vec::new();
@@ -149,8 +150,8 @@ impl Flow {
         new.extend(self.restarts.add(&before, &seen, sample.congestion.as_deref()));
         if self.window.is_whole(&seen) {
             let window = std::mem::take(&mut self.window);
-            let case = held::Case { window: &window, now: &seen, sample, book };
-            new.extend(held::judge(&case));
+            let case = limits::Case { window: &window, now: &seen, sample, facts };
+            new.extend(limits::judge(&case));
             new.extend(stalls::nagle(&window, &seen));
         }
         for mut one in new {
@@ -158,36 +159,36 @@ impl Flow {
                 one.heal = Some(heal(sample.socket, "--congestion bbr"));
             }
             if self.is_new(one.code) {
-                told.push(one);
+                drafts.push(one);
             }
         }
     }
 
-    /// Whether this was not told of it yet: each thing is, once.
+    /// Whether this code was not reported for it yet: each is reported once.
     fn is_new(&mut self, code: u16) -> bool {
         let bit = 1 << (code % 16);
-        let is_new = self.told & bit == 0;
-        self.told |= bit;
+        let is_new = self.reported & bit == 0;
+        self.reported |= bit;
         is_new
     }
 }
 
-/// What a rule says, before it is known about whom.
+/// A finding before its subject is known.
 #[derive(Debug)]
-struct Told {
+struct Draft {
     code: u16,
     sentence: String,
     fix: String,
-    /// A command that mends it.
+    /// A command that fixes it.
     heal: Option<String>,
     evidence: BTreeMap<String, Evidence>,
-    /// Who did it, where that is one of several.
+    /// The process that did it, if several hold the socket.
     by: Option<u32>,
 }
 
-impl Told {
-    fn finding(self, event: &Event, id: SocketId, book: &Book) -> Finding {
-        let about = book.about(id, self.by);
+impl Draft {
+    fn finding(self, event: &Event, id: SocketId, facts: &Facts) -> Finding {
+        let about = facts.about(id, self.by);
         Finding {
             code: Code(self.code),
             class: Class::Slow,
@@ -195,7 +196,7 @@ impl Told {
             bytes: None,
             at_ns: event.at_ns,
             times: 1,
-            sentence: format!("{}: {}.", words::who(&about), self.sentence),
+            sentence: format!("{}: {}.", text::who(&about), self.sentence),
             about,
             fix: self.fix,
             heal: self.heal,
@@ -204,7 +205,7 @@ impl Told {
     }
 }
 
-/// A command that mends a socket.
+/// A command that fixes a socket.
 fn heal(id: SocketId, what: &str) -> String {
     format!("lastbyte heal --socket {} {what}", id.0)
 }

@@ -11,12 +11,12 @@ use super::{Objects, image, numbering, sentence};
 use crate::event::{Calls, Event, Ready, SocketId, What};
 use crate::observe::{Each, Roots};
 
-/// How often what was counted is fetched, nanoseconds.
+/// How often counts are fetched, nanoseconds.
 const FETCH_NS: u64 = 500_000_000;
 /// As `calls.bpf.c` has it.
 const MOST_CALLS: usize = 1024;
 
-// What is known of a call, as `calls.bpf.c` has it.
+// Properties of a call, as in `calls.bpf.c`.
 const IS_CONNECT: u8 = 1;
 const WAITS: u8 = 2;
 const DOES: u8 = 4;
@@ -29,7 +29,7 @@ const IS_SELECT: u8 = 128;
 /// The programs that count calls.
 pub(super) struct CallSource {
     loaded: Loaded,
-    /// While calls are traced.
+    /// Attached programs, while calls are traced.
     links: Vec<Linked>,
     fetched_ns: u64,
     proc: Proc,
@@ -39,20 +39,21 @@ impl CallSource {
     /// Loads them; they are not attached yet.
     ///
     /// # Errors
-    /// Why not, in one sentence.
+    /// The reason in one sentence.
     pub(super) fn load(
         (objects, kernel): (Objects, &Kernel),
         sockets: &Loaded,
-        everybody: bool,
+        all_processes: bool,
         roots: &Roots,
     ) -> Result<Self, String> {
         if kernel.arguments_at("sys_enter").is_none() || kernel.arguments_at("sys_exit").is_none() {
             return Err(
-                "this kernel lets no program see system calls (CONFIG_FTRACE_SYSCALLS)".to_owned()
+                "this kernel does not let BPF programs see system calls (CONFIG_FTRACE_SYSCALLS)"
+                    .to_owned(),
             );
         }
         let mut object = Object::open("lb_calls", image(objects, "calls")?).map_err(sentence)?;
-        object.give(".rodata.given", &given(everybody)).map_err(sentence)?;
+        object.give(".rodata.given", &given(all_processes)).map_err(sentence)?;
         object.give(".rodata.numbering", &numbering(roots)).map_err(sentence)?;
         for map in ["watched", "records", "dropped"] {
             object.share(map, sockets).map_err(sentence)?;
@@ -64,7 +65,7 @@ impl CallSource {
     /// Begins to trace, or ends it.
     ///
     /// # Errors
-    /// Why not, in one sentence.
+    /// The reason in one sentence.
     pub(super) fn turn(&mut self, is_on: bool, now_ns: u64) -> Result<(), String> {
         self.links.clear();
         if is_on {
@@ -84,29 +85,29 @@ impl CallSource {
         self.is_on() && now_ns >= self.fetched_ns + FETCH_NS
     }
 
-    /// Hands out what was counted since this was called last.
+    /// Hands out the counts since the last call.
     pub(super) fn fetch(&mut self, now_ns: u64, each: Each<'_>) {
         let over_ns = now_ns.saturating_sub(self.fetched_ns);
         self.fetched_ns = now_ns;
-        let mut told = Vec::new();
-        // What cannot be fetched now is there the next time.
+        let mut fetched = Vec::new();
+        // Counts that cannot be fetched now remain for the next time.
         let _ = self.loaded.empty("calls", &mut |key, counts| {
-            told.push(What::Calls(calls(&Key::read(key), counts, over_ns)));
+            fetched.push(What::Calls(calls(&Key::read(key), counts, over_ns)));
         });
         let mut epolls = Epolls { proc: &self.proc, known: BTreeMap::new() };
         let _ = self.loaded.empty("ready", &mut |key, counts| {
-            told.push(What::Ready(ready(&Key::read(key), counts, over_ns, &mut epolls)));
+            fetched.push(What::Ready(ready(&Key::read(key), counts, over_ns, &mut epolls)));
         });
-        told.into_iter().for_each(|what| each(Event { at_ns: now_ns, what }));
+        fetched.into_iter().for_each(|what| each(Event { at_ns: now_ns, what }));
     }
 }
 
 /// `struct given` of `bpf/calls.bpf.c`.
-fn given(everybody: bool) -> Vec<u8> {
-    // The structure is packed on x86-64 alone (epoll_ctl(2)).
+fn given(all_processes: bool) -> Vec<u8> {
+    // The structure is packed on x86-64 only (epoll_ctl(2)).
     let epoll_data: u32 = if cfg!(target_arch = "x86_64") { 4 } else { 8 };
     let mut given = Vec::with_capacity(8 + MOST_CALLS);
-    given.extend(u32::from(everybody).to_ne_bytes());
+    given.extend(u32::from(all_processes).to_ne_bytes());
     given.extend(epoll_data.to_ne_bytes());
     let mut kinds = [0; MOST_CALLS];
     for (name, number) in CALLS {
@@ -157,7 +158,7 @@ impl Key {
         found.map_or("", |(name, _)| name)
     }
 
-    /// Of a socket an `ioctl` has the name of what it asks.
+    /// The name of the call; on a socket an `ioctl` includes its request.
     fn call(&self, is_socket: bool) -> String {
         match (self.name(), is_socket, self.command) {
             ("ioctl", true, 0x5411) => "ioctl:SIOCOUTQ".to_owned(),
@@ -196,7 +197,8 @@ fn ready(key: &Key, counts: &[u8], over_ns: u64, epolls: &mut Epolls<'_>) -> Rea
     let fd = u32_at(counts, 36).cast_signed();
     let idle = word(1);
     let fd = match key.fd {
-        // Of an epoll the kernel's program saw what the program calls the descriptor.
+        // For an epoll the program in the kernel saw the data that the process set for the
+        // descriptor.
         Some(epoll) if idle > 0 => epolls.descriptor(key.pid, epoll, word(2)),
         _ => (fd >= 0).then_some(fd),
     };
@@ -217,14 +219,14 @@ fn socket(cookie: u64) -> Option<SocketId> {
     (cookie != 0).then_some(SocketId(cookie))
 }
 
-/// What programs call the descriptors of their epolls.
+/// The data that processes set for the descriptors of their epolls.
 struct Epolls<'a> {
     proc: &'a Proc,
     known: BTreeMap<(u32, i32), Vec<(u64, i32)>>,
 }
 
 impl Epolls<'_> {
-    /// The descriptor that has these data; `None` if none has, or several.
+    /// The descriptor with this data; `None` if none has it, or several.
     fn descriptor(&mut self, pid: u32, epoll: i32, data: u64) -> Option<i32> {
         let read = || self.proc.epoll(pid, epoll);
         let all = self.known.entry((pid, epoll)).or_insert_with(read);

@@ -1,4 +1,4 @@
-//! What processes are called: from `/proc`, or, where they are gone, from what was kept of their `exec`.
+//! Names of processes: from `/proc`, or, if they have ended, from what was stored at their `exec`.
 
 use std::collections::HashMap;
 
@@ -11,43 +11,43 @@ use crate::event::{Event, Process, What};
 use crate::observe::Each;
 use crate::observe::processes::process_of;
 
-/// So many are remembered as told; then all are told again.
-const MOST: usize = 32_768;
+/// Limit on processes remembered as reported; beyond it, all are reported again.
+const MAX_REPORTED: usize = 32_768;
 
-/// Who was told of.
+/// The reported processes.
 pub(super) struct Programs {
     proc: Proc,
-    /// By number, with the name that it had then.
-    told: HashMap<u32, [u8; 16]>,
+    /// By PID, with the name at that time.
+    reported: HashMap<u32, [u8; 16]>,
 }
 
 impl Programs {
     pub(super) fn new(proc: Proc) -> Self {
-        Self { proc, told: HashMap::new() }
+        Self { proc, reported: HashMap::new() }
     }
 
-    /// Tells of the process that a record is about, unless that was done.
-    pub(super) fn tell(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
+    /// Reports the process of a record once.
+    pub(super) fn report(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
         let comm = record.comm();
-        let is_told = match self.told.get(&record.pid()) {
-            // A record that says no name is about one that was named before.
+        let is_reported = match self.reported.get(&record.pid()) {
+            // A record without a name is about a process that was named before.
             Some(known) => *known == comm || comm[0] == 0,
             None => false,
         };
-        if !is_told {
+        if !is_reported {
             let process = self.process(record.pid(), comm, sockets);
             self.note(record.pid(), comm);
             each(Event { at_ns: record.at_ns(), what: What::Process(process) });
         }
     }
 
-    /// Tells of a child, or of another program that a process runs now.
-    pub(super) fn tell_new(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
+    /// Reports a child, or a new program of a process.
+    pub(super) fn report_new(&mut self, record: &Record<'_>, sockets: &Loaded, each: Each<'_>) {
         let (pid, comm) = (record.pid(), record.comm());
         let parent = u32::try_from(record.number()).unwrap_or_default();
         let mut process = self.process(pid, comm, sockets);
         if record.kind() != EXEC {
-            // What runs under this number may have been another program by the time it was asked.
+            // `/proc` may already show another program for this PID.
             process.name = text(&comm);
         }
         process.parent = parent;
@@ -55,22 +55,22 @@ impl Programs {
         each(Event { at_ns: record.at_ns(), what: What::Process(process) });
     }
 
-    /// What a process has started and is still there.
+    /// The living children of a process.
     pub(super) fn children(&self, pid: u32) -> Vec<u32> {
         let threads = self.proc.threads(pid).into_iter();
         threads.flat_map(|tid| self.proc.children(pid, tid).unwrap_or_default()).collect()
     }
 
-    /// Returns whether it had been told of.
+    /// Forgets a process; returns whether it had been reported.
     pub(super) fn forget(&mut self, pid: u32) -> bool {
-        self.told.remove(&pid).is_some()
+        self.reported.remove(&pid).is_some()
     }
 
     fn note(&mut self, pid: u32, comm: [u8; 16]) {
-        if self.told.len() >= MOST {
-            self.told.clear();
+        if self.reported.len() >= MAX_REPORTED {
+            self.reported.clear();
         }
-        self.told.insert(pid, comm);
+        self.reported.insert(pid, comm);
     }
 
     fn process(&self, pid: u32, comm: [u8; 16], sockets: &Loaded) -> Process {
@@ -78,13 +78,13 @@ impl Programs {
         let stat = self.proc.stat(pid);
         if let Some(stat) = &stat {
             let process = process_of(&self.proc, pid, stat);
-            // One that has ended has no command line any more.
+            // An ended process has no command line any more.
             if (process.name == name || name.is_empty()) && !process.command.is_empty() {
                 return process;
             }
         }
         let kept = sockets.read("commands", &pid.to_ne_bytes()).ok().flatten();
-        let kept = kept.map(|kept| self.contained(&Kept(&kept), pid));
+        let kept = kept.map(|kept| self.contained(&KeptCommand(&kept), pid));
         match (kept, stat) {
             (Some(kept), _) if kept.name == name => kept,
             (_, Some(stat)) => Process { name, ..process_of(&self.proc, pid, &stat) },
@@ -93,10 +93,11 @@ impl Programs {
         }
     }
 
-    /// A process that is gone, with the container that it was in.
-    fn contained(&self, kept: &Kept<'_>, pid: u32) -> Process {
+    /// An ended process, with its container.
+    fn contained(&self, kept: &KeptCommand<'_>, pid: u32) -> Process {
         let process = kept.process(pid);
-        // Nobody leaves the container of their parent. On top is also who is in groups of version 1 alone.
+        // A process is in its parent's container. A process that is only in version 1 groups also
+        // has an empty path.
         let container = match kept.control_group() {
             path if path.is_empty() => self.proc.container(process.parent),
             path => Container::of_path(&path, self.proc.root()),
@@ -108,10 +109,10 @@ impl Programs {
 }
 
 /// `struct command` of `bpf/sockets.bpf.c`.
-struct Kept<'a>(&'a [u8]);
+struct KeptCommand<'a>(&'a [u8]);
 
-impl Kept<'_> {
-    /// Where the command line begins, and what is kept of it.
+impl KeptCommand<'_> {
+    /// The offset of the command line, and its stored length.
     const LINE: usize = 28;
     const LONGEST: usize = 256;
 
@@ -128,9 +129,9 @@ impl Kept<'_> {
         }
     }
 
-    /// The last steps of the path of its control group; empty for that on top.
+    /// The last components of the path of its control group; empty for the root group.
     fn control_group(&self) -> String {
-        /// How long one may be, with the 0 after it.
+        /// The stored length of a component, with its final 0.
         const STEP: usize = 96;
         let steps = self.0.get(Self::LINE + Self::LONGEST..).unwrap_or_default().chunks_exact(STEP);
         let steps = steps.map(|step| {
@@ -155,14 +156,14 @@ mod tests {
 
     #[test]
     fn a_control_group_is_kept_from_the_inside_out() {
-        let mut bytes = vec![0xFF; Kept::LINE + Kept::LONGEST];
+        let mut bytes = vec![0xFF; KeptCommand::LINE + KeptCommand::LONGEST];
         let long = "x".repeat(95);
         for step in ["init", &long, ""] {
             let mut field = [0; 96];
             field[..step.len()].copy_from_slice(step.as_bytes());
             bytes.extend(field);
         }
-        assert_eq!(Kept(&bytes).control_group(), format!("{long}/init"));
-        assert_eq!(Kept(&bytes[..300]).control_group(), "");
+        assert_eq!(KeptCommand(&bytes).control_group(), format!("{long}/init"));
+        assert_eq!(KeptCommand(&bytes[..300]).control_group(), "");
     }
 }

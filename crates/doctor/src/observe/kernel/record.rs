@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::event::{Actor, Counts, Ending, Io, Precision, SocketId};
 
-/// The bytes of one.
+/// The length of a record, bytes.
 pub(super) const LENGTH: usize = 192;
 
 // As `enum kind` has it.
@@ -29,9 +29,9 @@ const IS_ACTIVE: u8 = 4;
 const HAS_HELD: u8 = 8;
 const IS_SUBFLOW: u8 = 16;
 const AT_MOST: u8 = 32;
-/// Of the ending of an actor: it is one, and the rest is as wait(2) gives it.
+/// Marks an ending of an actor; the other bits are a status of wait(2).
 const BY_ENDING: u32 = 1 << 31;
-/// Where what differs from kind to kind begins.
+/// The offset of the part that differs between kinds.
 const REST: usize = 72;
 const AF_INET6: u8 = 10;
 
@@ -87,7 +87,7 @@ impl Record<'_> {
         (self.0[40], self.0[41])
     }
 
-    /// How the socket came to be, or why a segment was sent again.
+    /// The socket's role, or why a segment was retransmitted.
     pub(super) fn role(&self) -> u8 {
         self.0[42]
     }
@@ -100,7 +100,7 @@ impl Record<'_> {
         self.0[44] & IS_SUBFLOW != 0
     }
 
-    /// Of the bytes of [`Record::unread`].
+    /// The precision of the bytes of [`Record::unread`].
     pub(super) fn precision(&self) -> Precision {
         if self.0[44] & AT_MOST == 0 { Precision::Exact } else { Precision::AtMost }
     }
@@ -114,7 +114,7 @@ impl Record<'_> {
         bytes_at(self.0, 52)
     }
 
-    /// Its own address, the peer's, and whether an IPv6 socket speaks IPv4.
+    /// Its own address, the peer's, and whether it is an IPv6 socket of an IPv4 connection.
     pub(super) fn addresses(&self) -> Option<(SocketAddr, SocketAddr, bool)> {
         let is_v6 = self.0[43] == AF_INET6;
         let local = address(bytes_at(self.0, REST), is_v6);
@@ -166,7 +166,7 @@ impl Record<'_> {
         }
     }
 
-    /// Of a Unix socket: bytes, who sent them, and the path.
+    /// For a Unix socket: bytes, the process that sent them, and the path.
     pub(super) fn unread(&self) -> (u32, Option<u32>, Option<String>) {
         let sender = Some(u32_at(self.0, REST + 4)).filter(|pid| *pid != 0);
         let length = usize::try_from(u32_at(self.0, REST + 8)).unwrap_or_default();
@@ -175,7 +175,7 @@ impl Record<'_> {
     }
 }
 
-/// A path as `unix(7)` has it: one that begins with 0 is an abstract name, said with `@`.
+/// A path as in `unix(7)`: one that begins with 0 is an abstract name, shown with `@`.
 fn unix_path(path: &[u8]) -> Option<String> {
     match path {
         [] => None,
@@ -195,7 +195,7 @@ fn address(bytes: [u8; 16], is_v6: bool) -> IpAddr {
     Ipv4Addr::new(a, b, c, d).into()
 }
 
-/// The bytes at a place; zeros where there are none.
+/// The bytes at an offset; zeros beyond the end.
 pub(super) fn bytes_at<const N: usize>(bytes: &[u8], place: usize) -> [u8; N] {
     let found = bytes.get(place..place + N).and_then(|found| found.try_into().ok());
     found.unwrap_or([0; N])

@@ -1,19 +1,19 @@
-//! Where a function of the kernel's lies: `/proc/kallsyms` (`kallsyms(8)`), which tells addresses to those
-//! alone who may have them.
+//! The address of a kernel function: from `/proc/kallsyms` (`kallsyms(8)`), which shows addresses
+//! to privileged users only.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::ops::Range;
 use std::path::Path;
 
-/// The addresses of a function's code; `None` where the kernel does not tell.
+/// The addresses of a function's code; `None` if the kernel does not show them.
 pub(super) fn function(proc: &Path, name: &str) -> Option<Range<u64>> {
     let symbols = File::open(proc.join("kallsyms")).ok()?;
     among(BufReader::new(symbols).lines(), name)
 }
 
-/// From where it begins to where the next symbol does, in lines such as
-/// `ffffffff81c3a5f0 t unix_release_sock`, in any order.
+/// From its address to that of the next symbol, in lines such as `ffffffff81c3a5f0 t
+/// unix_release_sock`, in any order.
 fn among(lines: impl Iterator<Item = io::Result<String>>, name: &str) -> Option<Range<u64>> {
     let mut code = Vec::new();
     let mut begin = None;

@@ -1,16 +1,16 @@
-//! What stands for tier 3 in a program that was built without it.
+//! The replacement for tier 3 in a program that was built without it.
 
 use std::os::fd::BorrowedFd;
 
 use super::tables::Tables;
 use super::{Each, ObserveError, Plan, Roots, Source};
 
-/// Never there.
+/// Never exists.
 #[derive(Debug)]
 pub(super) enum KernelSource {}
 
 impl KernelSource {
-    /// Says why not.
+    /// Fails with the reason.
     ///
     /// # Errors
     /// Always.

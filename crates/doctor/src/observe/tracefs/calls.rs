@@ -1,4 +1,4 @@
-//! System calls of the watched processes: counted by thread, call and descriptor.
+//! System calls of the processes in scope, counted by thread, call and descriptor.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -8,19 +8,19 @@ use lastbyte_sys::calls::CALLS;
 
 use super::super::Each;
 use super::super::tables::Tables;
+use super::directory::TracingDirectory;
 use super::instance::Instance;
 use super::line::{Fields, Line};
-use super::place::Place;
 use crate::event::{Calls as CallsEvent, Event, Ready, What};
 
-/// Lines that are read at a time; the kernel drops what comes faster, and it is told how many.
+/// Limit on lines read at a time; the kernel drops and counts further ones.
 const LINES: usize = 50_000;
-/// What was counted is told so often.
+/// How often counts are reported.
 const EVERY_NS: u64 = 1_000_000_000;
-/// So many threads, and so many calls and descriptors of each, at most.
-const MOST_THREADS: usize = 4096;
-const MOST_CALLS: usize = 1024;
-/// A waiting call that takes no longer did not wait.
+/// Limits on threads, and on calls and descriptors of each.
+const MAX_THREADS: usize = 4096;
+const MAX_CALLS: usize = 1024;
+/// A waiting call that takes no longer than this did not wait.
 const AT_ONCE_NS: u64 = 50_000;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ struct Thread {
     entered: Option<Entered>,
     calls: BTreeMap<(String, Option<i32>), CallsEvent>,
     ready: BTreeMap<&'static str, Ready>,
-    /// A waiting call came back at once with something ready, and nothing was done since.
+    /// A waiting call that returned at once with something ready, and nothing was done since.
     idle: Option<&'static str>,
 }
 
@@ -49,9 +49,9 @@ struct Entered {
 }
 
 impl Calls {
-    pub(super) fn start(tracing: &Place, proc: &Proc) -> io::Result<Self> {
+    pub(super) fn start(tracing: &TracingDirectory, proc: &Proc) -> io::Result<Self> {
         let instance = Instance::make(tracing, proc, "-calls")?;
-        // What the watched ones start is watched too; Linux 4.7.
+        // Children of the traced processes are traced too; Linux 4.7.
         instance.set("options/event-fork", "1")?;
         Ok(Self { instance, threads: HashMap::new(), since_ns: 0 })
     }
@@ -61,7 +61,7 @@ impl Calls {
         for tid in proc.threads(pid) {
             let _ = self.instance.set("set_event_pid", &tid.to_string());
         }
-        // Not before somebody is watched: until then it would be everybody.
+        // Not before a process is set: until then all processes would be traced.
         for event in ["raw_syscalls/sys_enter", "raw_syscalls/sys_exit"] {
             let _ = self.instance.turn(event, true);
         }
@@ -71,7 +71,7 @@ impl Calls {
         let threads = &mut self.threads;
         let mut on = |text: &str| {
             let Some(line) = Line::parse(text) else { return };
-            if threads.len() >= MOST_THREADS && !threads.contains_key(&line.tid) {
+            if threads.len() >= MAX_THREADS && !threads.contains_key(&line.tid) {
                 return;
             }
             let thread = threads.entry(line.tid).or_default();
@@ -91,7 +91,7 @@ impl Calls {
         if over_ns >= EVERY_NS {
             self.since_ns = now_ns;
             for (tid, thread) in &mut self.threads {
-                thread.tell(*tid, (now_ns, over_ns), tables, each);
+                thread.report(*tid, (now_ns, over_ns), tables, each);
             }
             self.threads.retain(|_, thread| thread.entered.is_some());
         }
@@ -105,7 +105,7 @@ impl Thread {
         self.entered = parse_enter(fields.0, at_ns);
         let name = self.entered.and_then(|entered| called_by(entered.number));
         match name.filter(|name| is_waiting(name)) {
-            // Waiting again, with nothing done since: that one was for nothing.
+            // Waiting again with nothing done since: the last call had no effect.
             Some(_) => {
                 if let Some(ready) = self.idle.take().and_then(|name| self.ready.get_mut(name)) {
                     ready.idle += 1;
@@ -130,7 +130,7 @@ impl Thread {
         // `poll` and `select` have no descriptor as their first argument.
         let fd = i32::try_from(entered.first).ok().filter(|_| has_descriptor(name));
         let key = (called(name, entered.second), fd);
-        if self.calls.len() >= MOST_CALLS && !self.calls.contains_key(&key) {
+        if self.calls.len() >= MAX_CALLS && !self.calls.contains_key(&key) {
             return;
         }
         let calls = self.calls.entry(key).or_default();
@@ -154,7 +154,7 @@ impl Thread {
         }
     }
 
-    fn tell(&mut self, tid: u32, (at_ns, over_ns): (u64, u64), tables: &Tables, each: Each<'_>) {
+    fn report(&mut self, tid: u32, (at_ns, over_ns): (u64, u64), tables: &Tables, each: Each<'_>) {
         let pid = self.pid;
         for ((call, fd), calls) in std::mem::take(&mut self.calls) {
             let socket = fd.and_then(|fd| tables.held_by(pid, fd));

@@ -1,18 +1,18 @@
-//! Which process a thread belongs to, of all that the watched ones have started: by the lines alone, which
-//! say it of those too that have ended before anybody could look at them.
+//! The process of each thread that the processes in scope have started, from the lines alone: these
+//! also show threads that ended before `/proc` could be read.
 
 use std::collections::{HashMap, VecDeque};
 
-/// So many threads at most. Of others the kernel's own note of their process has to do, where it has one.
+/// Limit on threads. For others the kernel's own record of their process is used, if there is one.
 const MOST: usize = 65_536;
-/// What a thread did is told later than its end, by less than this.
+/// The actions of a thread are reported at most this much later than its end.
 const ENDED_NS: u64 = 2_000_000_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Family {
     /// The process of each thread.
     groups: HashMap<u32, u32>,
-    /// Those that have ended, the first first.
+    /// Ended threads, oldest first.
     ended: VecDeque<(u64, u32)>,
 }
 
@@ -20,7 +20,7 @@ impl Family {
     pub(super) fn add(&mut self, tid: u32, pid: u32) {
         if self.groups.len() < MOST {
             self.groups.insert(tid, pid);
-            // The number was given again.
+            // The TID was reused.
             self.ended.retain(|(_, ended)| *ended != tid);
         }
     }
@@ -45,22 +45,22 @@ impl Family {
     }
 }
 
-/// Which process each thread that lives belongs to, as /proc says. The kernel's own note in a line is taken when a
-/// thread is switched to or away from: of one that has not been since it began, it is of whoever had its number
-/// before, or missing.
+/// The process of each living thread, from `/proc`. The kernel updates its own record, shown in a
+/// line, when it switches to or from a thread: before the first switch the record is missing, or of
+/// the thread that had the TID before.
 #[derive(Debug, Default)]
 pub(super) struct Living(HashMap<u32, u32>);
 
 impl Living {
-    /// The process of the thread of a line: what `ask` finds while it lives, once for each thread, or else what
-    /// the kernel has noted.
+    /// The process of a line's thread: what `ask` finds while the thread lives, once for each
+    /// thread, or else the kernel's record.
     pub(super) fn group(
         &mut self,
         tid: u32,
         noted: Option<u32>,
         ask: impl FnOnce(u32) -> Option<u32>,
     ) -> Option<u32> {
-        // The swapper, in whose name interrupts run, is in no process.
+        // The idle task, which interrupts run in, is in no process.
         if tid == 0 {
             return noted;
         }
@@ -76,7 +76,7 @@ impl Living {
         asked.or(noted)
     }
 
-    /// This number is no thread's now, or another's.
+    /// This TID belongs to no thread now, or to another.
     pub(super) fn forget(&mut self, tid: u32) {
         self.0.remove(&tid);
     }
@@ -95,7 +95,7 @@ mod tests {
         family.end(9, 0);
         family.forget(SECOND_NS);
         assert_eq!((family.group(8), family.group(9)), (Some(7), None));
-        // The number of one that has ended is another's.
+        // The TID of an ended thread belongs to another.
         family.add(8, 8);
         family.forget(3 * SECOND_NS);
         assert_eq!(family.group(8), Some(8));
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_note_of_an_earlier_thread_is_not_believed_of_one_that_lives() {
         let mut living = Living::default();
-        // As the lines had it: thread 7224 of process 7223, noted for 7220, which had the number before.
+        // As observed: thread 7224 of process 7223, recorded for 7220, which had the TID before.
         assert_eq!(living.group(7224, Some(7220), |_| Some(7223)), Some(7223));
         assert_eq!(living.group(7224, Some(7220), |_| unreachable!("asked twice")), Some(7223));
         living.forget(7224);

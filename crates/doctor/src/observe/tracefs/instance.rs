@@ -1,4 +1,4 @@
-//! An instance of tracefs of our own: its own buffer and switches, which disturbs no other that traces.
+//! A tracefs instance of our own, with its own buffer and settings, which disturbs no other tracer.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,47 +8,47 @@ use lastbyte_host::Proc;
 use lastbyte_sys::file;
 
 use super::super::Each;
+use super::directory::TracingDirectory;
 use super::line::lost;
-use super::place::Place;
 use crate::event::{Event, What};
 
-/// How the names of ours begin; the process and its start follow.
+/// The prefix of our instances' names; the PID and start time follow.
 const NAME: &str = "lastbyte-doctor-";
-/// What is kept of a line that is not whole.
-const LONGEST: usize = 8192;
+/// Limit on the stored part of an incomplete line.
+const MAX_PARTIAL_LINE: usize = 8192;
 
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
-    /// What the path leads through.
-    _place: Place,
-    /// Closed before the folder is removed, which is busy until then.
+    /// Keeps the mount of the path alive.
+    _directory: TracingDirectory,
+    /// Closed before the directory is removed, which is busy until then.
     pipe: Option<File>,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     /// The beginning of a line.
     rest: Vec<u8>,
 }
 
 impl Instance {
-    /// Makes one, empty and with the clock that everybody else here has.
-    pub(super) fn make(tracing: &Place, proc: &Proc, suffix: &str) -> io::Result<Self> {
+    /// Makes an empty instance with the monotonic clock.
+    pub(super) fn make(tracing: &TracingDirectory, proc: &Proc, suffix: &str) -> io::Result<Self> {
         let pid = Proc::default().own_stat()?.pid;
         let start = proc.stat(pid).map_or(0, |stat| stat.start);
-        /// Several observers in one process.
+        /// Distinguishes several observers in one process.
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = tracing.path.join(format!("instances/{NAME}{pid}-{start}-{count}{suffix}"));
         fs::create_dir(&path)?;
-        let (room, rest, _place) = (vec![0; 64 * 1024], Vec::new(), tracing.clone());
-        let mut instance = Self { path, _place, pipe: None, room, rest };
+        let (buffer, rest, _directory) = (vec![0; 64 * 1024], Vec::new(), tracing.clone());
+        let mut instance = Self { path, _directory, pipe: None, buffer, rest };
         instance.set("trace_clock", "mono")?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        // For each of them.
+        // The size for each processor.
         let size = (16 * 1024 / processors).clamp(64, 1024);
         instance.set("buffer_size_kb", &size.to_string())?;
-        // Wake us when a part of it is full, not for each event. Linux 5.0.
+        // Wake up the reader when a part of the buffer is full, not for each event. Linux 5.0.
         let _ = instance.set("buffer_percent", "25");
-        // Linux 4.14: the process beside the thread.
+        // Linux 4.14: record the process with the thread.
         let _ = instance.set("options/record-tgid", "1");
         let pipe = file::open_nonblocking(&instance.path.join("trace_pipe"))?;
         instance.pipe = Some(pipe);
@@ -56,7 +56,7 @@ impl Instance {
     }
 
     pub(super) fn set(&self, what: &str, value: &str) -> io::Result<()> {
-        // Not created where it is not: the kernel would not let us anyway.
+        // Never created: the kernel would not allow it.
         let mut file = File::options().write(true).open(self.path.join(what))?;
         io::Write::write_all(&mut file, value.as_bytes())
     }
@@ -65,7 +65,7 @@ impl Instance {
         self.set(&format!("events/{event}/enable"), if on { "1" } else { "0" })
     }
 
-    /// The number of a name in an event's format: as `{ 4, "SOCKET_CLOSE" }` has it.
+    /// The number of a name in an event's format, such as `{ 4, "SOCKET_CLOSE" }`.
     pub(super) fn number_of(&self, event: &str, name: &str) -> Option<u64> {
         let format = fs::read_to_string(self.path.join(format!("events/{event}/format"))).ok()?;
         let before = format.split(&format!(", \"{name}\" }}")).next()?;
@@ -76,7 +76,7 @@ impl Instance {
         self.pipe.as_ref()
     }
 
-    /// Calls `on` with every line that is there, up to so many; what got lost is an event. Returns whether
+    /// Calls `on` with each available line, up to a limit; lost lines are an event. Returns whether
     /// there may be more.
     pub(super) fn read(
         &mut self,
@@ -88,14 +88,14 @@ impl Instance {
         let Some(pipe) = &mut self.pipe else { return Ok(false) };
         let mut lines = 0;
         while lines < most {
-            let length = match pipe.read(&mut self.room) {
+            let length = match pipe.read(&mut self.buffer) {
                 Ok(0) => return Ok(false),
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            self.rest.extend_from_slice(&self.room[..length]);
+            self.rest.extend_from_slice(&self.buffer[..length]);
             let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             for line in self.rest[..whole].split(|byte| *byte == b'\n') {
                 lines += 1;
@@ -106,7 +106,7 @@ impl Instance {
                 }
             }
             self.rest.drain(..whole);
-            if self.rest.len() > LONGEST {
+            if self.rest.len() > MAX_PARTIAL_LINE {
                 self.rest.clear();
             }
         }
@@ -121,7 +121,7 @@ impl Drop for Instance {
     }
 }
 
-/// Removes instances of ours whose process is gone: it was killed before it could.
+/// Removes our instances whose process was killed.
 pub(super) fn sweep(tracing: &Path, proc: &Proc) {
     for entry in fs::read_dir(tracing.join("instances")).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -132,7 +132,7 @@ pub(super) fn sweep(tracing: &Path, proc: &Proc) {
     }
 }
 
-/// Process and start of a name of ours.
+/// The PID and start time in the name of an instance of ours.
 fn owner(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix(NAME)?.split('-');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
@@ -141,7 +141,7 @@ fn owner(name: &str) -> Option<(u32, u64)> {
 fn remove(path: &Path) {
     let disable = File::options().write(true).open(path.join("events/enable"));
     let _ = disable.and_then(|mut file| io::Write::write_all(&mut file, b"0"));
-    // The kernel takes its files away with it.
+    // The kernel removes its files with it.
     let _ = fs::remove_dir(path);
 }
 

@@ -4,9 +4,9 @@
 //!          python3-5005    (   5005) [000] ..s2. 74050.387468: tcp_receive_reset: family=AF_INET ...
 //! ```
 //!
-//! The first word is what a program calls itself: any 15 bytes, line feeds and all that a line has among
-//! them. They are too few for a head of a line, so that none can be forged with them, and events that
-//! tell longer texts of a program's choice (paths) are not asked for.
+//! The first word is the name of a program: any 15 bytes, even line feeds and other syntax of a
+//! line. They are too few to forge the head of a line. Events with longer text of a program's
+//! choice (paths) are not enabled.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,9 +14,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     pub(super) tid: u32,
-    /// The process, where the kernel remembers it.
+    /// The process, if the kernel has recorded it.
     pub(super) pid: Option<u32>,
-    /// In a call of that thread, not in an interrupt that came to it by chance.
+    /// Whether in a call of that thread, not in an interrupt.
     pub(super) in_call: bool,
     pub(super) at_ns: u64,
     pub(super) event: &'a str,
@@ -28,9 +28,10 @@ pub(super) struct Line<'a> {
 pub(super) struct Fields<'a>(pub(super) &'a str);
 
 impl<'a> Line<'a> {
-    /// Reads a line; `None` for what is none.
+    /// Parses a line; `None` if it is none.
     pub(super) fn parse(line: &'a str) -> Option<Self> {
-        // The first place where all of a head fits is its own: a name has no room for one.
+        // The first position that matches a whole head is the real one: a name is too short to
+        // contain one.
         line.match_indices('-').find_map(|(at, _)| Self::head(&line[at + 1..]))
     }
 
@@ -59,7 +60,7 @@ impl<'a> Line<'a> {
         let (event, rest) = text.split_once(':')?;
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         (!event.is_empty() && event.bytes().all(is_name)).then_some(())?;
-        // Hardware interrupts, software interrupts, both, and those that cannot be masked.
+        // Hardware interrupt, software interrupt, both, or non-maskable interrupt.
         let interrupt = *flags.as_bytes().get(2)?;
         let in_call = interrupt == b'.' || interrupt == b'b';
         let fields = Fields(rest.trim_start());
@@ -68,7 +69,7 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The value of the last field of that name: a name of a program's choice may look like one and comes
+    /// The value of the last field with that name: a program's name may look like a field and comes
     /// before.
     pub(super) fn get(self, name: &str) -> Option<&'a str> {
         let value = self.0.rmatch_indices(name).find_map(|(at, _)| {
@@ -82,16 +83,18 @@ impl<'a> Fields<'a> {
         self.get(name)?.parse().ok()
     }
 
-    /// The names that a thread had before and has now: what is between two fields, with whatever it holds.
+    /// The text between two fields, whatever it contains, such as the old and new name of a thread.
     pub(super) fn between(self, before: &str, after: &str) -> Option<&'a str> {
         let start = self.0.find(before)? + before.len();
         let end = self.0.rfind(after)?;
         self.0.get(start..end)
     }
 
-    /// Both addresses of a socket, its own first, and whether it is IPv6 that speaks IPv4.
+    /// Both addresses of a socket, its own first, and whether it is an IPv6 socket of an IPv4
+    /// connection.
     pub(super) fn addresses(self) -> Option<(SocketAddr, SocketAddr, bool)> {
-        // Older kernels (5.10) do not say it in each event. Those of IPv4 have mapped addresses too.
+        // Older kernels (5.10) do not have it in each event. IPv4 sockets also have mapped
+        // addresses.
         let family = self.get("family");
         let is_six = family.is_none_or(|family| family == "AF_INET6");
         let ip = |four: &str, six: &str| -> Option<IpAddr> {
@@ -113,7 +116,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `CPU:1 [LOST 42 EVENTS]`: so many.
+/// The number of lost events in `CPU:1 [LOST 42 EVENTS]`.
 pub(super) fn lost(line: &str) -> Option<u64> {
     let (_, rest) = line.strip_prefix("CPU:")?.split_once("[LOST ")?;
     rest.strip_suffix(" EVENTS]")?.parse().ok()
@@ -124,7 +127,7 @@ fn digits(text: &str) -> Option<(u32, &str)> {
     Some((text[..end].parse().ok()?, &text[end..]))
 }
 
-/// Seconds with six digits behind the point.
+/// Parses seconds with six decimals.
 fn nanoseconds(time: &str) -> Option<u64> {
     let (seconds, micros) = time.split_once('.')?;
     (micros.len() == 6).then_some(())?;
@@ -168,8 +171,9 @@ mod tests {
     #[test]
     fn addresses_in_every_form() {
         let fields = Fields(
-            "family=AF_INET6 protocol=IPPROTO_TCP sport=56869 dport=0 saddr=127.0.0.1 daddr=0.0.0.0 \
-             saddrv6=::ffff:127.0.0.1 daddrv6=:: oldstate=TCP_LISTEN newstate=TCP_CLOSE",
+            "family=AF_INET6 protocol=IPPROTO_TCP sport=56869 dport=0 saddr=127.0.0.1 \
+             daddr=0.0.0.0 saddrv6=::ffff:127.0.0.1 daddrv6=:: oldstate=TCP_LISTEN \
+             newstate=TCP_CLOSE",
         );
         let (local, peer, mapped) = fields.addresses().unwrap();
         assert_eq!(
@@ -180,8 +184,8 @@ mod tests {
         // Of Linux 5.10.
         for (own, expected) in [("::ffff:127.0.0.1", "127.0.0.1:51054"), ("::1", "[::1]:51054")] {
             let text = format!(
-                "sport=51054 dport=37015 saddr=127.0.0.1 daddr=127.0.0.1 saddrv6={own} daddrv6={own} \
-                 sock_cookie=1"
+                "sport=51054 dport=37015 saddr=127.0.0.1 daddr=127.0.0.1 saddrv6={own} \
+                 daddrv6={own} sock_cookie=1"
             );
             let (local, peer, mapped) = Fields(&text).addresses().unwrap();
             assert_eq!(
@@ -208,7 +212,7 @@ mod tests {
         fn a_name_forges_nothing(
             name in prop_oneof![
                 prop::collection::vec(any::<u8>(), 1..16),
-                // Of what a head is made of.
+                // Characters of a head.
                 "[-0-9() .\\[\\]d:\n]{1,15}".prop_map(String::into_bytes),
                 "-[0-9] \\[[0-9]{3}\\] \\.{4}".prop_map(String::into_bytes),
             ],

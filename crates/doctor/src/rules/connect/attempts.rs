@@ -1,42 +1,43 @@
-//! LB401, LB402, LB403: attempts to connect, and which of a process's belong together: those to one port
-//! of different addresses, each begun while the one before was under way or soon after it had failed.
+//! LB401, LB402, LB403: connection attempts. Attempts of a process belong together if they are to
+//! one port of different addresses, and each began during the one before or soon after it failed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use lastbyte_core::sample::State;
 
-use crate::book::Book;
 use crate::event::{Again, Changed, Event, SocketId, What};
+use crate::facts::Facts;
 use crate::finding::{About, Class, Code, Finding};
 use crate::rules::Rule;
-use crate::rules::say::evidence;
-use crate::words::{time, who};
+use crate::rules::figures::evidence;
+use crate::text::{time, who};
 
-/// A first address that has not answered for so long is slow: a program that does as RFC 8305 section 8
-/// says loses 250 ms, or 300 as browsers do, and there is nothing to be mended in it.
+/// A first address that has not answered for this long is slow. A program that follows RFC 8305
+/// section 8 loses 250 ms, a browser 300 ms, and neither needs a fix.
 const SLOW_NS: u64 = 400_000_000;
 /// After so long without an answer Linux has sent the SYN again (RFC 6298 section 2).
 const SYN_AGAIN_NS: u64 = 1_000_000_000;
-/// So soon after a failure the next address is tried.
+/// The next attempt begins this soon after a failure.
 const SOON_NS: u64 = 1_000_000_000;
-/// A failed attempt that no success followed is told of after this.
+/// A failed attempt without a later success is reported after this time.
 const ALONE_NS: u64 = 2_000_000_000;
-/// Time that dead addresses cost and that is worth a word; below it is a note.
+/// Dead addresses that cost this much time are a finding; below it, a note.
 const NOTICED_NS: u64 = 50_000_000;
-/// So many dead addresses are worth a word, however little time they took.
+/// This many dead addresses are a finding, however little time they cost.
 const MANY_DEAD: usize = 3;
-/// A process with so many attempts at once has many destinations: which belong together is not known.
+/// A process with this many attempts at once has several destinations, and it is unknown which
+/// attempts belong together.
 const MOST_AT_ONCE: usize = 16;
-/// Attempts that are remembered at most, in all.
+/// Limit on attempts in total.
 const MOST: usize = 50_000;
 
 /// LB401, LB402, LB403.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    /// Under way.
+    /// Attempts in progress.
     open: BTreeMap<SocketId, Attempt>,
-    /// Those that did not succeed, by process and port, the oldest first.
+    /// Failed attempts by process and port, oldest first.
     failed: BTreeMap<(u32, u16), VecDeque<Attempt>>,
     failed_count: usize,
 }
@@ -55,10 +56,10 @@ struct Attempt {
 }
 
 impl Rule for Attempts {
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>) {
         let at_ns = event.at_ns;
         match &event.what {
-            What::Changed(changed) => self.on_change(at_ns, changed, book, found),
+            What::Changed(changed) => self.on_change(at_ns, changed, facts, found),
             What::Retransmitted { socket, why: Again::Syn, segments } => {
                 if let Some(attempt) = self.open.get_mut(socket) {
                     attempt.syns_again = attempt.syns_again.saturating_add(*segments);
@@ -83,25 +84,31 @@ impl Rule for Attempts {
                     self.fail(Attempt { ended_ns: at_ns, ..attempt });
                 }
             }
-            What::Tick => self.tell_alone(book, ALONE_NS, found),
+            What::Tick => self.report_unanswered(facts, ALONE_NS, found),
             _ => {}
         }
     }
 
-    fn at_end(&mut self, book: &Book, found: &mut Vec<Finding>) {
-        let now_ns = book.now_ns();
+    fn at_end(&mut self, facts: &Facts, found: &mut Vec<Finding>) {
+        let now_ns = facts.now_ns();
         for attempt in std::mem::take(&mut self.open).into_values() {
             self.fail(Attempt { ended_ns: now_ns, ..attempt });
         }
-        self.tell_alone(book, 0, found);
+        self.report_unanswered(facts, 0, found);
     }
 }
 
 impl Attempts {
-    fn on_change(&mut self, at_ns: u64, changed: &Changed, book: &Book, found: &mut Vec<Finding>) {
+    fn on_change(
+        &mut self,
+        at_ns: u64,
+        changed: &Changed,
+        facts: &Facts,
+        found: &mut Vec<Finding>,
+    ) {
         let id = changed.socket;
         if changed.to == State::SynSent {
-            let Some(known) = book.socket(id) else { return };
+            let Some(known) = facts.socket(id) else { return };
             let holder = known.holders.last().map(|(pid, _)| *pid);
             let Some(pid) = changed.by.map(|by| by.pid).or(holder) else { return };
             let attempt = Attempt {
@@ -120,15 +127,15 @@ impl Attempts {
         }
         let Some(mut attempt) = self.open.remove(&id) else { return };
         attempt.ended_ns = at_ns;
-        // The address may have come to be known after the change.
-        attempt.peer = book.socket(id).map_or(attempt.peer, |known| known.socket.peer);
+        // The address may have become known after the change.
+        attempt.peer = facts.socket(id).map_or(attempt.peer, |known| known.socket.peer);
         if changed.to == State::Close {
             if changed.errno != 0 {
                 attempt.errno = changed.errno;
             }
             self.fail(attempt);
         } else {
-            self.succeed(attempt, book, found);
+            self.succeed(attempt, facts, found);
         }
     }
 
@@ -141,8 +148,8 @@ impl Attempts {
         self.failed_count += 1;
     }
 
-    fn succeed(&mut self, attempt: Attempt, book: &Book, found: &mut Vec<Finding>) {
-        let wanted = attempt.socket.is_some_and(|id| book.wants_socket(id));
+    fn succeed(&mut self, attempt: Attempt, facts: &Facts, found: &mut Vec<Finding>) {
+        let wanted = attempt.socket.is_some_and(|id| facts.socket_in_scope(id));
         let before = self.before(attempt);
         if !wanted {
             return;
@@ -155,15 +162,15 @@ impl Attempts {
             .filter(|one| one.errno != 0 && !(is_other(one) && is_slow(one)))
             .copied()
             .collect();
-        found.extend(slow_family(book, attempt, &slow));
-        found.extend(dead_first(book, attempt, &dead));
+        found.extend(slow_family(facts, attempt, &slow));
+        found.extend(dead_first(facts, attempt, &dead));
         if attempt.is_syn_lost() {
-            found.push(syn_lost(book, attempt, true));
+            found.push(syn_lost(facts, attempt, true));
         }
     }
 
-    /// The attempts to other addresses that a success ends: those under way, and those that failed
-    /// before it, in a row.
+    /// The attempts to other addresses that a success ends: those in progress, and those that
+    /// failed just before it.
     fn before(&mut self, success: Attempt) -> Vec<Attempt> {
         let key = (success.pid, success.peer.port());
         let belongs = |one: &Attempt| {
@@ -190,9 +197,9 @@ impl Attempts {
         all
     }
 
-    /// Tells of attempts that failed for want of an answer, if no success to another address followed.
-    fn tell_alone(&mut self, book: &Book, age_ns: u64, found: &mut Vec<Finding>) {
-        let now_ns = book.now_ns();
+    /// Reports attempts that failed without an answer, if no success with another address followed.
+    fn report_unanswered(&mut self, facts: &Facts, age_ns: u64, found: &mut Vec<Finding>) {
+        let now_ns = facts.now_ns();
         let count = &mut self.failed_count;
         self.failed.retain(|_, row| {
             while let Some(one) = row.front().copied() {
@@ -201,9 +208,9 @@ impl Attempts {
                 }
                 row.pop_front();
                 *count = count.saturating_sub(1);
-                let wanted = one.socket.is_some_and(|id| book.wants_socket(id));
+                let wanted = one.socket.is_some_and(|id| facts.socket_in_scope(id));
                 if wanted && one.is_syn_lost() {
-                    found.push(syn_lost(book, one, false));
+                    found.push(syn_lost(facts, one, false));
                 }
             }
             !row.is_empty()
@@ -222,26 +229,27 @@ impl Attempt {
 }
 
 /// LB401.
-fn slow_family(book: &Book, success: Attempt, slow: &[Attempt]) -> Option<Finding> {
+fn slow_family(facts: &Facts, success: Attempt, slow: &[Attempt]) -> Option<Finding> {
     let first = slow.iter().min_by_key(|one| one.began_ns)?;
     let cost_ns = success.began_ns.saturating_sub(first.began_ns);
     let (dead, live) = if success.peer.is_ipv4() { ("IPv6", "IPv4") } else { ("IPv4", "IPv6") };
-    let about = about(book, success);
+    let about = about(facts, success);
     if cost_ns < NOTICED_NS {
         return None;
     }
     Some(Finding {
         sentence: format!(
-            "{} tried {} over {dead} first, which {}, and lost {} before it connected to {} over {live}.",
+            "{} tried {} over {dead} first, which {}, and lost {} before it connected to {} over \
+             {live}.",
             who(&about),
             first.peer,
-            failed_words(*first),
+            failed_phrase(*first),
             time(cost_ns),
             success.peer
         ),
         fix: format!(
-            "Mend {dead} or take its address from the name; a program dials both families at once as RFC \
-             8305 says (`lastbyte::dial::Dialer`, `lastbyte dial`)."
+            "Fix {dead} or remove its address from the name; a program dials both families at once \
+             as RFC 8305 says (`lastbyte::dial::Dialer`, `lastbyte dial`)."
         ),
         evidence: evidence([
             ("cost_ms", milliseconds(cost_ns).into()),
@@ -254,10 +262,10 @@ fn slow_family(book: &Book, success: Attempt, slow: &[Attempt]) -> Option<Findin
 }
 
 /// LB403.
-fn dead_first(book: &Book, success: Attempt, dead: &[Attempt]) -> Option<Finding> {
+fn dead_first(facts: &Facts, success: Attempt, dead: &[Attempt]) -> Option<Finding> {
     let first = dead.iter().min_by_key(|one| one.began_ns)?;
     let cost_ns = success.began_ns.saturating_sub(first.began_ns);
-    let about = about(book, success);
+    let about = about(facts, success);
     let is_worth = cost_ns >= NOTICED_NS || dead.len() >= MANY_DEAD;
     let addresses = if dead.len() == 1 { "address" } else { "addresses" };
     let class = if is_worth { Class::Connect } else { Class::Note };
@@ -269,11 +277,12 @@ fn dead_first(book: &Book, success: Attempt, dead: &[Attempt]) -> Option<Finding
             dead.len(),
             success.peer,
             first.peer,
-            failed_words(*first),
+            failed_phrase(*first),
             time(cost_ns)
         ),
-        fix: "Take the dead addresses from the name, or start what listens there; a program remembers \
-              which address worked, and tries several at once (RFC 8305)."
+        fix: "Remove the dead addresses from the name, or start the program that should listen \
+              there; a program remembers which address worked, and tries several at once (RFC \
+              8305)."
             .to_owned(),
         evidence: evidence([
             ("cost_ms", milliseconds(cost_ns).into()),
@@ -286,8 +295,8 @@ fn dead_first(book: &Book, success: Attempt, dead: &[Attempt]) -> Option<Finding
 }
 
 /// LB402.
-fn syn_lost(book: &Book, attempt: Attempt, connected: bool) -> Finding {
-    let about = about(book, attempt);
+fn syn_lost(facts: &Facts, attempt: Attempt, connected: bool) -> Finding {
+    let about = about(facts, attempt);
     let again = match attempt.syns_again {
         0 => "at least once more".to_owned(),
         1 => "once more".to_owned(),
@@ -309,8 +318,9 @@ fn syn_lost(book: &Book, attempt: Attempt, connected: bool) -> Finding {
     };
     Finding {
         sentence,
-        fix: "Look for what drops the SYN: a full listen queue at the peer (LB404 there), a firewall, a \
-              dead address, a lossy path; give connects a time limit, and try the next address meanwhile."
+        fix: "Look for what drops the SYN: a full listen queue at the peer (LB404 there), a \
+              firewall, a dead address, a lossy path; give connects a time limit, and try the next \
+              address meanwhile."
             .to_owned(),
         evidence: evidence([
             ("connect_ms", milliseconds(attempt.took_ns()).into()),
@@ -338,14 +348,14 @@ fn finding(code: u16, class: Class, attempt: Attempt, about: About) -> Finding {
     }
 }
 
-fn about(book: &Book, attempt: Attempt) -> About {
+fn about(facts: &Facts, attempt: Attempt) -> About {
     match attempt.socket {
-        Some(id) if book.socket(id).is_some() => book.about(id, Some(attempt.pid)),
-        _ => About { peer: Some(attempt.peer), ..book.about_process(attempt.pid) },
+        Some(id) if facts.socket(id).is_some() => facts.about(id, Some(attempt.pid)),
+        _ => About { peer: Some(attempt.peer), ..facts.about_process(attempt.pid) },
     }
 }
 
-fn failed_words(attempt: Attempt) -> String {
+fn failed_phrase(attempt: Attempt) -> String {
     let took = time(attempt.took_ns());
     match attempt.errno {
         111 => format!("refused after {took}"),
@@ -356,7 +366,8 @@ fn failed_words(attempt: Attempt) -> String {
     }
 }
 
-/// ETIMEDOUT, and that no way leads there: ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH.
+/// ETIMEDOUT, and the errors for an unreachable address: ENETDOWN, ENETUNREACH, EHOSTDOWN,
+/// EHOSTUNREACH.
 fn is_unreachable(errno: i32) -> bool {
     matches!(errno, 110 | 100 | 101 | 112 | 113)
 }

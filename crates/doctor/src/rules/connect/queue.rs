@@ -1,46 +1,47 @@
-//! LB404: the queue of a listening socket overflows.
+//! LB404: the accept queue of a listening socket overflows.
 
 use std::collections::BTreeMap;
 
 use lastbyte_core::sample::State;
 
-use crate::book::Book;
 use crate::event::{Counters, Event, Sample, SocketId, What};
+use crate::facts::Facts;
 use crate::finding::{About, Class, Code, Finding};
 use crate::rules::Rule;
-use crate::rules::say::evidence;
-use crate::words::{count, who};
+use crate::rules::figures::evidence;
+use crate::text::{count, who};
 
-/// A full queue is told of again after this.
+/// A full queue is reported again after this time.
 const AGAIN_NS: u64 = 10_000_000_000;
-/// A look at a queue that is no older explains a counter that grew: they are read once a second.
+/// A sample of a queue that is no older explains a counter that grew: counters are read once a
+/// second.
 const FRESH_NS: u64 = 1_500_000_000;
-/// Listening sockets that are watched, at most.
+/// Limit on listening sockets.
 const MOST: usize = 10_000;
 
 /// LB404.
 #[derive(Debug, Default)]
 pub(super) struct ListenQueue {
-    /// Queues that were seen full: when last, and when that was told.
+    /// Queues that were full: when last, and when that was reported.
     full: BTreeMap<SocketId, Full>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Full {
     seen_ns: u64,
-    told_ns: Option<u64>,
+    reported_ns: Option<u64>,
     queue: u32,
     limit: u32,
 }
 
 impl Rule for ListenQueue {
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>) {
         match &event.what {
             What::Sample(sample) if sample.state == State::Listen => {
-                self.on_sample(event.at_ns, sample, book, found);
+                self.on_sample(event.at_ns, sample, facts, found);
             }
             What::Counters(counters) if counters.listen_overflows > 0 => {
-                self.on_counters(event.at_ns, counters, book, found);
+                self.on_counters(event.at_ns, counters, facts, found);
             }
             What::Gone { socket, .. } => drop(self.full.remove(socket)),
             _ => {}
@@ -49,64 +50,66 @@ impl Rule for ListenQueue {
 }
 
 impl ListenQueue {
-    fn on_sample(&mut self, at_ns: u64, sample: &Sample, book: &Book, found: &mut Vec<Finding>) {
+    fn on_sample(&mut self, at_ns: u64, sample: &Sample, facts: &Facts, found: &mut Vec<Finding>) {
         let (queue, limit) = (sample.receive_queue, sample.send_queue);
-        // The kernel takes one more than the limit.
-        if queue <= limit || !book.wants_socket(sample.socket) || self.full.len() >= MOST {
+        // The kernel accepts one more than the limit.
+        if queue <= limit || !facts.socket_in_scope(sample.socket) || self.full.len() >= MOST {
             return;
         }
-        let fresh = Full { seen_ns: at_ns, told_ns: None, queue, limit };
+        let fresh = Full { seen_ns: at_ns, reported_ns: None, queue, limit };
         let full = self.full.entry(sample.socket).or_insert(fresh);
         (full.seen_ns, full.queue, full.limit) = (at_ns, queue, limit);
-        if full.told_ns.is_none_or(|told_ns| at_ns.saturating_sub(told_ns) >= AGAIN_NS) {
-            full.told_ns = Some(at_ns);
-            found.push(finding(book, at_ns, sample.socket, *full, 0));
+        if full.reported_ns.is_none_or(|reported_ns| at_ns.saturating_sub(reported_ns) >= AGAIN_NS)
+        {
+            full.reported_ns = Some(at_ns);
+            found.push(finding(facts, at_ns, sample.socket, *full, 0));
         }
     }
 
-    /// Says how many found no room, of the queue that was seen full, or of the only one there is.
+    /// Reports the number of overflows for the queue that was full, or for the only queue.
     fn on_counters(
         &mut self,
         at_ns: u64,
         counters: &Counters,
-        book: &Book,
+        facts: &Facts,
         found: &mut Vec<Finding>,
     ) {
         let is_here = |id: &SocketId| {
-            book.socket(*id).is_some_and(|known| {
+            facts.socket(*id).is_some_and(|known| {
                 known.socket.network.is_none_or(|network| network == counters.network)
             })
         };
         let is_fresh = |full: &Full| at_ns.saturating_sub(full.seen_ns) <= FRESH_NS;
         let seen = self.full.iter_mut().filter(|(id, full)| is_here(id) && is_fresh(full));
         if let Some((id, full)) = seen.max_by_key(|(_, full)| full.queue) {
-            full.told_ns = Some(at_ns);
-            found.push(finding(book, at_ns, *id, *full, counters.listen_overflows));
+            full.reported_ns = Some(at_ns);
+            found.push(finding(facts, at_ns, *id, *full, counters.listen_overflows));
             return;
         }
-        let mut all = book.sockets().filter(|(id, known)| {
-            known.listens() && known.gone_ns.is_none() && is_here(id) && book.wants_socket(**id)
+        let mut all = facts.sockets().filter(|(id, known)| {
+            known.listens() && known.gone_ns.is_none() && is_here(id) && facts.socket_in_scope(**id)
         });
         if let (Some((id, known)), None) = (all.next(), all.next()) {
             let sample = known.sample.as_ref().map(|(_, sample)| sample);
             let (queue, limit) =
                 sample.map_or((0, 0), |sample| (sample.receive_queue, sample.send_queue));
-            let full = Full { seen_ns: at_ns, told_ns: None, queue, limit };
-            found.push(finding(book, at_ns, *id, full, counters.listen_overflows));
+            let full = Full { seen_ns: at_ns, reported_ns: None, queue, limit };
+            found.push(finding(facts, at_ns, *id, full, counters.listen_overflows));
         }
     }
 }
 
-fn finding(book: &Book, at_ns: u64, id: SocketId, full: Full, overflows: u64) -> Finding {
-    let about: About = book.about(id, None);
+fn finding(facts: &Facts, at_ns: u64, id: SocketId, full: Full, overflows: u64) -> Finding {
+    let about: About = facts.about(id, None);
     let local = about.local.map_or_else(|| "?".to_owned(), |local| local.to_string());
     let met = match overflows {
-        0 => "new ones find no room and must try again after 1 s and more".to_owned(),
-        1 => "1 found no room and must try again after 1 s and more".to_owned(),
-        many => format!("{} found no room and must try again after 1 s and more", count(many)),
+        0 => "new ones do not fit and must retry after 1 s or more".to_owned(),
+        1 => "1 did not fit and must retry after 1 s or more".to_owned(),
+        many => format!("{} did not fit and must retry after 1 s or more", count(many)),
     };
     let sentence = format!(
-        "{} does not accept fast enough at {local}: {} connections wait in a queue for {}, and {met}.",
+        "{} does not accept fast enough at {local}: {} connections wait in an accept queue for {}, \
+         and {met}.",
         who(&about),
         count(full.queue.into()),
         count(full.limit.into()),
@@ -120,8 +123,8 @@ fn finding(book: &Book, at_ns: u64, id: SocketId, full: Full, overflows: u64) ->
         times: 1,
         about,
         sentence,
-        fix: "Accept faster (in a loop until EAGAIN, from more threads), and give `listen` a longer queue, \
-              with net.core.somaxconn at least as long."
+        fix: "Accept faster (in a loop until EAGAIN, from more threads), and give `listen` a \
+              longer queue, with net.core.somaxconn at least as long."
             .to_owned(),
         heal: None,
         evidence: evidence([

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use crate::event::{Again, Calls, Counters, Event, Role, Scope, Socket, SocketId, What};
 use crate::finding::{Class, Code, Finding};
 use crate::rules::Doctor;
-use crate::rules::story::{NETWORK, Story, address};
+use crate::story::{NETWORK, Story, address};
 
 const HERE6: &str = "[2001:db8::1]:40000";
 const THERE6: &str = "[2001:db8::7]:443";
@@ -31,7 +31,7 @@ fn a_connect_that_succeeds_is_nothing() {
 
 #[test]
 fn lb401_the_first_family_does_not_answer() {
-    // One after the other: the first is waited for to its end.
+    // One after the other: the program waits for the first until it fails.
     let story = connects(begin(), 1, (HERE6, THERE6)).after(3_000).dies(1, SynSent, 113, None);
     let finding = connects(story, 2, (HERE4, THERE4))
         .after(20)
@@ -41,8 +41,8 @@ fn lb401_the_first_family_does_not_answer() {
     assert_eq!(of_code(&finding), (401, Class::Connect, false));
     assert_eq!(
         finding.sentence,
-        "client (7) tried [2001:db8::7]:443 over IPv6 first, which could not be reached, known after \
-         3.0 s, and lost 3.0 s before it connected to 198.51.100.7:443 over IPv4."
+        "client (7) tried [2001:db8::7]:443 over IPv6 first, which could not be reached, known \
+         after 3.0 s, and lost 3.0 s before it connected to 198.51.100.7:443 over IPv4."
     );
 }
 
@@ -93,7 +93,7 @@ fn lb403_dead_addresses_first() {
     let two = finding(refused(refused(begin(), 1, 40), 2, 40));
     assert_eq!(of_code(&two), (403, Class::Connect, false));
     assert!(two.sentence.contains("2 dead addresses") && two.sentence.contains("lost 80 ms"));
-    // `localhost`: over IPv6 nobody listens.
+    // `localhost`: no program listens on IPv6.
     let one = finding(refused(begin(), 1, 0));
     assert_eq!(of_code(&one), (403, Class::Note, true));
 }
@@ -128,12 +128,15 @@ fn lb404_a_full_listen_queue() {
     let seen = |queue| listening().sample(3, Listen, (queue, 128), true).after(500);
     let finding = seen(129).with(overflows(NETWORK)).finding();
     assert_eq!(of_code(&finding), (404, Class::Connect, false));
-    assert!(finding.sentence.contains("129 connections wait in a queue for 128"), "{finding:?}");
+    assert!(
+        finding.sentence.contains("129 connections wait in an accept queue for 128"),
+        "{finding:?}"
+    );
     assert_eq!(seen(128).findings(), []);
     assert_eq!(seen(100).with(overflows(5)).findings(), []);
     // The only one that listens there.
     assert_eq!(seen(100).with(overflows(NETWORK)).finding().evidence["overflows"], 12_u64.into());
-    // Seen full again and again: told once in a while.
+    // Full again and again: reported now and then.
     let again =
         (0..50).fold(listening(), |story, _| story.sample(3, Listen, (129, 128), true).after(100));
     assert_eq!(again.finding().times, 1);
@@ -153,7 +156,7 @@ fn lb405_no_local_port_is_free() {
     };
     assert_eq!(begin().with(calls(1)).findings(), []);
     assert_eq!(begin().with(calls(5)).finding().code, Code(405));
-    // Told of each: counted once.
+    // Each is reported: counted once.
     let both = begin().with(fails(THERE4)).with(calls(1)).finding();
     assert_eq!(both.evidence["failed_connects"], 1_u64.into());
 }

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::story::Story;
 use super::*;
 use crate::event::Scope;
 use crate::finding::Finding;
+use crate::story::Story;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -89,21 +89,21 @@ fn rounds_that_are_not_one_after_the_other_are_no_loop() {
 }
 
 #[test]
-fn a_wait_for_room_with_nothing_to_write_is_told_once() {
+fn a_wait_for_writability_with_nothing_to_write_is_reported_once() {
     let finding = only(&each(100, &ready(20_000, 19_990, POLLOUT)), 301);
     assert_eq!(finding.times, 1);
     assert_eq!(
         finding.sentence,
-        "server (7): epoll_wait came back at once 199,900 times a second for 1.0 s because descriptor \
-         5 can be written to, and the program wrote nothing after it: all of its sockets moved 0 bytes \
-         in that time."
+        "server (7): epoll_wait returned at once 199,900 times a second for 1.0 s because \
+         descriptor 5 can be written to, and the program wrote nothing after it: all of its \
+         sockets moved 0 bytes in that time."
     );
     assert_eq!(finding.evidence["descriptor"], Evidence::Count(5));
     assert_eq!(finding.about.socket, Some(SocketId(1)));
 }
 
 #[test]
-fn the_bytes_of_the_same_time_are_told() {
+fn the_bytes_of_the_same_time_are_reported() {
     let mut story = story().with(io(1, 777, 0));
     for _ in 0..12 {
         story = story.after(100).with(io(1, 1_000, 0)).with(ready(20_000, 20_000, POLLOUT));
@@ -113,11 +113,11 @@ fn the_bytes_of_the_same_time_are_told() {
 }
 
 #[test]
-fn a_hang_up_that_nobody_notes_is_told_as_such() {
+fn a_hang_up_that_the_program_ignores_is_reported() {
     let finding = only(&each(20, &ready(20_000, 20_000, POLLIN | POLLOUT | POLLHUP)), 303);
     assert!(finding.sentence.contains("descriptor 5 is hung up (EPOLLHUP)"), "{finding:?}");
     let finding = only(&each(20, &ready(20_000, 20_000, POLLIN | POLLRDHUP)), 303);
-    assert!(finding.sentence.contains("has met the peer's end (EPOLLRDHUP)"), "{finding:?}");
+    assert!(finding.sentence.contains("has received the peer's FIN (EPOLLRDHUP)"), "{finding:?}");
     let read = Calls { zero: 9_000, ..calls("recvfrom", 9_000) };
     let finding = only(&each(20, &What::Calls(read)), 303);
     assert!(finding.sentence.contains("recvfrom of descriptor 5 returned 0"), "{finding:?}");
@@ -127,13 +127,13 @@ fn a_hang_up_that_nobody_notes_is_told_as_such() {
 }
 
 #[test]
-fn asking_the_queue_in_a_loop_is_told() {
+fn asking_for_the_queue_in_a_loop_is_reported() {
     let finding = only(&each(20, &What::Calls(calls("ioctl:SIOCOUTQ", 30_000))), 302);
     assert!(finding.sentence.contains("asked 300,000 times a second for 1.0 s"), "{finding:?}");
 }
 
 #[test]
-fn select_with_a_descriptor_that_has_no_room_is_told_at_once() {
+fn select_with_a_descriptor_beyond_its_set_is_reported_at_once() {
     let calls = Calls { highest: 1_031, ..calls("pselect6", 1) };
     let finding = only(&each(3, &What::Calls(calls)), 304);
     assert!(finding.sentence.contains("descriptors up to 1,030"), "{finding:?}");
@@ -141,7 +141,7 @@ fn select_with_a_descriptor_that_has_no_room_is_told_at_once() {
 }
 
 #[test]
-fn accepting_without_a_descriptor_left_is_told() {
+fn accepting_without_a_descriptor_left_is_reported() {
     for (errno, name) in [(EMFILE, "EMFILE"), (ENFILE, "ENFILE")] {
         let calls = Calls { errors: vec![(EAGAIN, 3), (errno, 40)], ..calls("accept4", 43) };
         let finding = only(&each(20, &What::Calls(calls)), 305);
@@ -150,13 +150,13 @@ fn accepting_without_a_descriptor_left_is_told() {
 }
 
 #[test]
-fn trying_again_at_once_is_told() {
+fn retrying_at_once_is_reported() {
     let finding = only(&each(20, &io(3, 3_000, 40_000)), 306);
     assert!(finding.sentence.contains("tried 400,000 times a second"), "{finding:?}");
 }
 
 #[test]
-fn only_those_that_are_asked_about_are_told() {
+fn only_processes_in_scope_are_reported() {
     let mut story = Story::new(Scope::Process(8)).process(7, "server").process(8, "other");
     for _ in 0..20 {
         story = story.after(100).with(ready(20_000, 20_000, POLLOUT));
@@ -166,7 +166,7 @@ fn only_those_that_are_asked_about_are_told() {
 
 #[test]
 fn what_is_followed_is_bounded_and_forgotten() {
-    let book = Book::new();
+    let facts = Facts::new();
     let mut cpu = Cpu::default();
     let mut found = Vec::new();
     let many = 0..3 * u32::try_from(MOST).unwrap();
@@ -177,13 +177,13 @@ fn what_is_followed_is_bounded_and_forgotten() {
                 What::Io(io) => What::Io(Io { pid, ..io }),
                 other => other,
             };
-            cpu.on(&Event { at_ns: 1, what }, &book, &mut found);
+            cpu.on(&Event { at_ns: 1, what }, &facts, &mut found);
         }
     }
     assert!(cpu.spells.len() <= MOST && cpu.moved.len() <= MOST);
     for pid in many {
         let what = What::Exited { pid, ending: crate::event::Ending::Unknown };
-        cpu.on(&Event { at_ns: 2, what }, &book, &mut found);
+        cpu.on(&Event { at_ns: 2, what }, &facts, &mut found);
     }
     assert!(cpu.spells.is_empty() && cpu.moved.is_empty() && found.is_empty());
 }

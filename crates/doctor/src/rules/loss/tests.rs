@@ -8,7 +8,7 @@ use crate::event::{
 };
 use crate::finding::{Class, Code, Evidence, Finding};
 use crate::rules::Doctor;
-use crate::rules::story::{NETWORK, Story, counts};
+use crate::story::{NETWORK, Story, counts};
 
 const HERE: &str = "192.0.2.1:40000";
 const THERE: &str = "198.51.100.7:80";
@@ -54,9 +54,9 @@ fn lb101_says_at_most_where_the_peer_is_elsewhere() {
     assert_eq!(word(&finding, "reset_reason"), "TCP_ABORT_ON_CLOSE".into());
     assert_eq!(
         finding.sentence,
-        "sender (7) closed its connection to 198.51.100.7:80 with 5 bytes of input unread, so that the \
-         kernel sent a reset: of what it had written 40,000 to 80,000 bytes did not arrive; the peer \
-         takes what was unread for delivered."
+        "sender (7) closed its connection to 198.51.100.7:80 with 5 bytes of input unread, so that \
+         the kernel sent a reset: of what it had written 40,000 to 80,000 bytes did not arrive; \
+         the peer takes what was unread for delivered."
     );
 }
 
@@ -160,8 +160,8 @@ fn lb102_follows_an_exit_to_the_last_ack() {
     assert_eq!(of_code(&finding), (102, Class::Note, true, Some(0)));
     assert_eq!(
         finding.sentence,
-        "sender (7) ended (signal 9) with 4,000 bytes to 198.51.100.7:80 not yet acked; all were acked \
-         250 ms later."
+        "sender (7) ended (signal 9) with 4,000 bytes to 198.51.100.7:80 not yet acked; all were \
+         acked 250 ms later."
     );
 
     let left = counts(0, [9_001, 9_001, 6_000, 50, 50]);
@@ -237,7 +237,7 @@ fn tail_loss(scope: Scope) -> Story {
         .after(900)
         .call(2, (Established, FinWait1), 9, Some(at_close))
         .after(1)
-        // The kernel ends it as if a reset had come, then sends one.
+        // The kernel ends it as if it had received a reset, then sends one.
         .reset_comes(2, reset)
         .change(2, (FinWait1, Close), Some(reset))
         .answers(2, "TCP_ABORT_ON_DATA")
@@ -253,7 +253,7 @@ fn tail_loss(scope: Scope) -> Story {
 }
 
 #[test]
-fn lb104_is_exact_for_whichever_end_is_asked_about() {
+fn lb104_is_exact_for_whichever_end_is_in_scope() {
     for scope in [Scope::Process(7), Scope::Process(9), Scope::Machine, Scope::Port(80)] {
         let finding = tail_loss(scope).finding();
         assert_eq!(of_code(&finding), (104, Class::Loss, false, Some(2_575_440)), "{scope:?}");
@@ -264,11 +264,12 @@ fn lb104_is_exact_for_whichever_end_is_asked_about() {
     assert_eq!(
         tail_loss(Scope::Process(9)).finding().sentence,
         "receiver (9) closed its connection to 192.0.2.1:40000 while the peer was still sending: \
-         2,575,440 bytes of the peer's were thrown away, and nothing that it had written was lost."
+         2,575,440 bytes from the peer were discarded, and nothing that it had written was lost."
     );
 }
 
-/// A client of which so many bytes were acked reads the head of an answer and closes; then comes the rest.
+/// A client with this many acked bytes reads the head of a response and closes; then the rest
+/// comes.
 fn left_answer(asked: u64, rest: u32) -> Story {
     let asked_to = |far| Counts { bytes_acked: asked, ..counts(0, far) };
     let closed = asked_to([101, 101, 100, 200, 200]);
@@ -287,13 +288,13 @@ fn left_answer(asked: u64, rest: u32) -> Story {
 
 #[test]
 fn lb104_is_a_note_for_who_asked_and_does_not_want_the_rest_of_a_short_answer() {
-    let told = |asked, rest| of_code(&left_answer(asked, rest).finding());
-    assert_eq!(told(101, 335), (104, Class::Note, true, Some(335)));
+    let reported = |asked, rest| of_code(&left_answer(asked, rest).finding());
+    assert_eq!(reported(101, 335), (104, Class::Note, true, Some(335)));
     // A long one, and one that came unasked: its SYN and its FIN are acked.
-    assert_eq!(told(101, 100_000), (104, Class::Loss, false, Some(100_000)));
-    assert_eq!(told(2, 335), (104, Class::Loss, false, Some(335)));
+    assert_eq!(reported(101, 100_000), (104, Class::Loss, false, Some(100_000)));
+    assert_eq!(reported(2, 335), (104, Class::Loss, false, Some(335)));
     let sentence = left_answer(101, 335).finding().sentence;
-    assert!(sentence.contains("335 bytes of the peer's were thrown away"), "{sentence}");
+    assert!(sentence.contains("335 bytes from the peer were discarded"), "{sentence}");
 }
 
 #[test]
@@ -327,14 +328,14 @@ fn lb104_is_known_without_reasons_by_what_answers() {
             .gone(1)
     };
     let acked = counts(0, [101, 101, 101, 50, 50]);
-    let told = closed(acked).after(5).answers_unsaid(1, true).after(500).finding();
-    assert_eq!(of_code(&told), (104, Class::Note, true, Some(0)));
+    let reported = closed(acked).after(5).answers_unsaid(1, true).after(500).finding();
+    assert_eq!(of_code(&reported), (104, Class::Note, true, Some(0)));
     let many =
         closed(acked).answers_unsaid(1, true).answers_unsaid(1, false).answers_unsaid(1, false);
     assert_eq!(of_code(&many.after(500).finding()), (104, Class::Loss, false, None));
-    // What is forgotten entirely may have been met by the peer's end alone.
+    // After the connection is destroyed, the reset may have answered the peer's FIN alone.
     assert_eq!(closed(acked).answers_unsaid(1, false).after(500).findings(), []);
-    // After the peer's end there are no data that could come.
+    // After the peer's FIN no data can come.
     let ended = one(Scope::Machine)
         .call(1, (Established, FinWait1), 7, Some(counts(0, [100, 100, 100, 50, 50])))
         .change(1, (FinWait1, FinWait2), Some(acked))
@@ -443,11 +444,12 @@ fn lb105_is_a_note_where_the_client_broke_off_what_it_had_asked_for() {
     assert_eq!(of_code(&finding), (105, Class::Note, false, Some(2_000)));
     assert_eq!(
         finding.sentence,
-        "The connection of sender (7) was reset by receiver (9) at 198.51.100.7:80, which closed with \
-         unread input: 2,000 bytes that it had written did not arrive, and 2,000 bytes that had arrived \
-         were never read; it had connected and asked, and broke off the answer."
+        "The connection of sender (7) was reset by receiver (9) at 198.51.100.7:80, which closed \
+         with unread input: 2,000 bytes that it had written did not arrive, and 2,000 bytes that \
+         had arrived were never read; it had connected and sent a request, and stopped reading the \
+         response."
     );
-    // Who was connected to did not ask; bytes of its own are missing; it was killed.
+    // The server did not ask; its own bytes are missing; it was killed.
     for not in [
         story(Role::Accepted, 81, None),
         story(Role::Unknown, 81, None),
@@ -474,7 +476,7 @@ fn a_connection_that_was_never_established_loses_nothing() {
         Story::of_tier(Tier::Tracefs, Scope::Machine).process(7, "a").socket(1, (HERE, THERE), 7)
     };
     let reset = What::ResetReceived { socket: SocketId(1), counts: None };
-    // The reset is told of before the state is known.
+    // The reset is reported before the state is known.
     let refused = new().with(reset.clone()).dies(1, State::SynSent, 111, None).after(500);
     assert!(refused.findings().iter().all(|one| one.code.0 >= 400), "{:?}", refused.findings());
     let failed = new().with(reset.clone()).with(What::Failed { socket: SocketId(1), errno: 111 });
@@ -483,7 +485,7 @@ fn a_connection_that_was_never_established_loses_nothing() {
     assert_eq!(half_open.after(500).findings(), []);
     let seen = new().with(reset.clone()).sample(1, State::SynSent, (0, 1), true);
     assert_eq!(seen.after(500).findings(), []);
-    // The last look was at the SYN, the connection was established since.
+    // The last sample was of the SYN; the connection was established after it.
     let open = new().sample(1, State::SynSent, (0, 1), true).after(50);
     let open = open.change(1, (State::SynSent, Established), None).after(50);
     let finding = open.with(reset).dies(1, Established, 104, None).after(500).finding();
@@ -622,7 +624,7 @@ fn lb108_no_answer() {
     let dies =
         |errno| one(Scope::Machine).dies(1, Established, errno, Some(left)).after(500).finding();
     assert_eq!(of_code(&dies(110)), (108, Class::Loss, false, Some(4_000)));
-    assert!(dies(113).sentence.contains("no way led to the peer"));
+    assert!(dies(113).sentence.contains("no route led to the peer"));
 }
 
 #[test]
@@ -664,7 +666,7 @@ fn trace_points_without_numbers_take_the_last_sample_and_say_so() {
 /// The kernel told of the end of a socket whose program nobody had seen with it, and the other end was held by
 /// the program that is asked about: both were its own.
 #[test]
-fn an_end_that_nobody_was_seen_with_is_told_where_the_other_is_asked_about() {
+fn an_end_without_holder_is_reported_if_the_other_end_is_in_scope() {
     let found = |other: u32| {
         let story = Story::of_tier(Tier::Procfs, Scope::Process(7))
             .process(7, "a")
@@ -685,9 +687,81 @@ fn an_end_that_nobody_was_seen_with_is_told_where_the_other_is_asked_about() {
     assert_eq!(found(8), []);
 }
 
+/// A program closes with unread input and unacked bytes, and the table never showed that end, or showed it
+/// only before it wrote. The other end, which was reset, has unread input too, and nothing unacked.
+#[test]
+fn a_reset_end_is_not_taken_for_the_closer_whose_loss_was_not_seen() {
+    const SAME_HOST: &str = "192.0.2.1:80";
+    let found = |closer: Option<(State, (u32, u32))>| {
+        let mut story = Story::of_tier(Tier::Procfs, Scope::Process(7)).process(7, "a");
+        if let Some((state, queues)) = closer {
+            story = story.socket(1, (HERE, SAME_HOST), 7).after(200).sample(1, state, queues, true);
+        }
+        let story = story.socket(2, (SAME_HOST, HERE), 7).after(50).gone(1);
+        let counted = Counters {
+            network: NETWORK,
+            aborts_on_close: 1,
+            established_resets: 2,
+            ..Counters::default()
+        };
+        let story = story.sample(2, Close, (900_000, 0), false).gone(2).after(900);
+        let found = story.with(What::Counters(counted)).after(500).findings();
+        found.iter().map(of_code).collect::<Vec<_>>()
+    };
+    assert_eq!(found(None), [(110, Class::Loss, false, None)]);
+    assert_eq!(found(Some((Established, (0, 0)))), [(110, Class::Loss, false, None)]);
+    // With its last numbers the closer is known by what it left unacked.
+    assert_eq!(found(Some((Close, (11, 1_000_000)))), [(101, Class::Loss, false, Some(1_000_000))]);
+}
+
+/// Of a program's connection it may not be known that it was the program's.
+#[test]
+fn an_end_of_which_no_holder_is_known_does_not_explain_a_counter() {
+    let counted = Counters { network: NETWORK, aborts_on_close: 1, ..Counters::default() };
+    let finding = Story::of_tier(Tier::Procfs, Scope::Process(7))
+        .process(7, "a")
+        .socket_of_nobody(1, (HERE, THERE))
+        .sample(1, Close, (11, 5_000), false)
+        .gone(1)
+        .after(900)
+        .with(What::Counters(counted))
+        .after(500)
+        .finding();
+    assert_eq!(of_code(&finding), (110, Class::Loss, false, None));
+}
+
+/// The end that closed is known, and nothing that it wrote was lost.
+#[test]
+fn a_close_with_unread_input_and_all_acked_is_harmless_by_its_last_numbers() {
+    let counted = |resets| Counters {
+        network: NETWORK,
+        aborts_on_close: 1,
+        established_resets: resets,
+        ..Counters::default()
+    };
+    assert_eq!(
+        of_code(&vanished(counted(1), Some((6, 0))).finding()),
+        (101, Class::Note, true, Some(0))
+    );
+    let finding = Story::of_tier(Tier::Procfs, Scope::Machine)
+        .process(7, "a")
+        .socket(1, (HERE, "192.0.2.1:80"), 7)
+        .socket(2, ("192.0.2.1:80", HERE), 7)
+        .after(200)
+        .sample(1, Close, (6, 0), false)
+        .gone(1)
+        .sample(2, Close, (0, 0), false)
+        .gone(2)
+        .after(900)
+        .with(What::Counters(counted(2)))
+        .after(500)
+        .finding();
+    assert_eq!(of_code(&finding), (101, Class::Note, true, Some(0)));
+}
+
 /// A look at a connection's beginning shows nothing of what it wrote until its end.
 #[test]
-fn a_connection_looked_at_only_when_it_had_just_begun_is_not_called_harmless() {
+fn a_connection_sampled_only_at_its_beginning_is_not_called_harmless() {
     let found = |age_ms: u64, state: State, unacked: u32| {
         let story = Story::of_tier(Tier::Tracefs, Scope::Machine)
             .process(7, "a")
@@ -710,7 +784,7 @@ fn a_connection_looked_at_only_when_it_had_just_begun_is_not_called_harmless() {
 
 /// The peer's kernel acks late: what it has is not lost.
 #[test]
-fn what_the_other_end_has_by_a_look_is_not_lost_though_it_was_not_acked() {
+fn bytes_that_a_sample_shows_at_the_other_end_are_not_lost() {
     // 1,000 acked and the SYN, 4,000 not; of these 3,000 have come.
     let found = |role: Role, acked: u64| {
         let finding = Story::of_tier(Tier::Tracefs, Scope::Machine)
@@ -726,7 +800,7 @@ fn what_the_other_end_has_by_a_look_is_not_lost_though_it_was_not_acked() {
             .after(500)
             .finding();
         assert_eq!(word(&finding, "exact"), "about".into());
-        (finding.bytes, finding.sentence.contains("had not come to the peer at the last look"))
+        (finding.bytes, finding.sentence.contains("had not come to the peer at the last sample"))
     };
     assert_eq!(found(Role::Connected, 1_001), (Some(1_000), true));
     assert_eq!(found(Role::Accepted, 1_000), (Some(1_000), true));
@@ -760,7 +834,7 @@ fn tables_alone_need_a_counter_that_grew() {
 }
 
 #[test]
-fn a_last_look_at_a_destroyed_socket_counts_more() {
+fn the_last_sample_of_a_destroyed_socket_counts_more() {
     let none = Counters { network: NETWORK, ..Counters::default() };
     let aborted = Counters { aborts_on_close: 1, established_resets: 1, ..none };
     // An orderly end: at most the FINs are left. Another one was counted.
@@ -826,8 +900,8 @@ fn lb110_counts_what_no_table_showed() {
         assert_eq!(
             finding.sentence,
             "5 connections in this network namespace were reset locally with unread input \
-             (TCPAbortOnClose +5) while this ran; the tables, looked at now and then, do not show whose, \
-             or whether bytes were lost."
+             (TCPAbortOnClose +5) while this ran; the tables, which are only sampled, do not show \
+             which, or whether bytes were lost."
         );
     }
     let finding = unseen(Tier::Procfs, Scope::Machine, &[closed(0, 2)]).finding();
@@ -840,7 +914,7 @@ fn lb110_counts_what_no_table_showed() {
 }
 
 #[test]
-fn lb110_is_about_namespaces_that_are_asked_about() {
+fn lb110_is_about_namespaces_in_scope() {
     let grown = |network| Counters { network, aborts_on_close: 1, ..Counters::default() };
     let others = unseen(Tier::Procfs, Scope::Process(7), &[grown(1)]);
     assert_eq!(others.findings(), []);
@@ -849,7 +923,7 @@ fn lb110_is_about_namespaces_that_are_asked_about() {
 }
 
 #[test]
-fn lb110_is_not_told_where_each_loss_is_seen() {
+fn lb110_is_not_reported_if_each_loss_is_seen() {
     let grown = Counters { network: NETWORK, aborts_on_close: 1, ..Counters::default() };
     let story = unseen(Tier::Bpf, Scope::Process(7), &[grown]);
     assert_eq!(story.findings(), []);
@@ -872,8 +946,8 @@ fn each_count_explains_one_end_whenever_it_is_judged() {
     // The count of this end comes before a second one, and the end is judged after that.
     let story = vanished(grown(1), Some((6, 5_000)));
     let found = story.with(What::Counters(grown(2))).after(2_000).findings();
-    let told: Vec<_> = found.iter().map(|one| (one.code.0, one.times)).collect();
-    assert_eq!(told, [(101, 1), (110, 2)], "{found:#?}");
+    let reported: Vec<_> = found.iter().map(|one| (one.code.0, one.times)).collect();
+    assert_eq!(reported, [(101, 1), (110, 2)], "{found:#?}");
 }
 
 #[test]
@@ -956,14 +1030,14 @@ proptest! {
         let known = both(scope);
         let stories = [tail_loss(scope), closed_with_unread(both(scope), start, 20_000)];
         let all: Vec<Event> = stories.iter().flat_map(|story| story.events.clone()).collect();
-        let mut told = known.events.clone();
+        let mut reported = known.events.clone();
         let mut at_ns = 2_000_000_000;
         for (index, later_ms) in order {
             at_ns += later_ms * 1_000_000;
-            told.push(Event { at_ns, what: index.get(&all).what.clone() });
+            reported.push(Event { at_ns, what: index.get(&all).what.clone() });
         }
         let mut doctor = Doctor::new();
-        for event in &told {
+        for event in &reported {
             doctor.take(event);
         }
         doctor.end();
@@ -973,11 +1047,11 @@ proptest! {
                 What::Changed(changed) => changed.to == Close,
                 _ => false,
             };
-            prop_assert!(told.iter().any(is_sign), "{finding:?}");
+            prop_assert!(reported.iter().any(is_sign), "{finding:?}");
         }
     }
 
-    /// Whatever part of an orderly end is told, in whatever order and however often: no loss.
+    /// Whatever part of an orderly end is reported, in whatever order and however often: no loss.
     #[test]
     fn no_part_of_an_orderly_end_is_a_loss(
         start: u32,
@@ -1005,9 +1079,9 @@ proptest! {
     }
 }
 
-/// Tier tracefs says how a connection ended, and no bytes, where no look came in between.
+/// Tier tracefs shows how a connection ended, and no bytes if no scan came in between.
 #[test]
-fn an_abort_whose_bytes_nobody_knows_is_a_loss_of_so_many() {
+fn an_abort_with_unknown_bytes_is_a_loss() {
     for (reason, code) in
         [("TCP_ABORT_ON_CLOSE", 101), ("TCP_STATE", 103), ("TCP_ABORT_ON_MEMORY", 109)]
     {
@@ -1038,9 +1112,9 @@ fn an_abort_whose_bytes_nobody_knows_is_a_loss_of_so_many() {
     assert_eq!((finding.code, finding.class, finding.bytes), (Code(105), Class::Note, None));
 }
 
-/// No look came between the last write and the exit; the kernel still sends when the next one does.
+/// No scan came between the last write and the exit; the kernel still sends at the next one.
 #[test]
-fn what_an_exit_left_is_told_by_the_next_look() {
+fn the_next_sample_shows_what_an_exit_left() {
     let left = |queue| {
         Story::of_tier(Tier::Tracefs, Scope::Process(7))
             .process(7, "sender")
@@ -1061,7 +1135,7 @@ fn what_an_exit_left_is_told_by_the_next_look() {
     assert!(left(1).findings().iter().all(|finding| finding.code != Code(102)));
 }
 
-/// An abort with numbers is told before the counter that counts it.
+/// An abort with counts is reported before the counter that counts it.
 #[test]
 fn a_counter_that_comes_after_its_abort_is_of_no_other() {
     let counters = Counters {

@@ -1,30 +1,30 @@
-//! LB107: a Unix socket closed with bytes in it that nobody had read.
+//! LB107: a Unix socket closed with unread bytes in it.
 
-use crate::book::Book;
 use crate::event::{Actor, Event, Precision, Scope, What};
+use crate::facts::Facts;
 use crate::finding::{Class, Code, Finding};
 use crate::rules::Rule;
-use crate::words::{bytes, one_line, who};
+use crate::text::{bytes, one_line, who};
 
 /// LB107.
 #[derive(Debug, Default)]
 pub(super) struct Unread;
 
 impl Rule for Unread {
-    fn on(&mut self, event: &Event, book: &Book, found: &mut Vec<Finding>) {
+    fn on(&mut self, event: &Event, facts: &Facts, found: &mut Vec<Finding>) {
         let What::UnixUnread { by, bytes: unread, precision, sender, path } = &event.what else {
             return;
         };
         let is_wanted =
-            book.wants_process(by.pid) || sender.is_some_and(|pid| book.wants_process(pid));
+            facts.process_in_scope(by.pid) || sender.is_some_and(|pid| facts.process_in_scope(pid));
         if !is_wanted || *unread == 0 {
             return;
         }
-        let about = book.about_process(by.pid);
-        let waits = Waits::of(book, by, *sender, path.as_deref());
+        let about = facts.about_process(by.pid);
+        let waits = Waits::of(facts, by, *sender, path.as_deref());
         let from = match sender {
             Some(_) if waits == Waits::Itself => " that it had sent itself".to_owned(),
-            Some(pid) => format!(" that {} had sent", who(&book.about_process(*pid))),
+            Some(pid) => format!(" that {} had sent", who(&facts.about_process(*pid))),
             None => String::new(),
         };
         let at = path.as_deref().map(|path| format!(" at {}", one_line(path)));
@@ -56,7 +56,8 @@ impl Rule for Unread {
             times: 1,
             about,
             sentence,
-            fix: "Read to the sender's end before the close; a sender that must know waits for an answer."
+            fix: "Read to the end of the stream before the close; a sender that must know waits \
+                  for a response."
                 .to_owned(),
             heal: None,
             evidence,
@@ -64,14 +65,15 @@ impl Rule for Unread {
     }
 }
 
-/// Who waits for what was unread.
+/// Who waits for the unread bytes to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// The program that closed it: by such a pair of sockets it wakes itself.
+    /// The process that closed it: it wakes itself through such a socket pair.
     Itself,
-    /// Another process of the same program, which ends its own pairs as it likes.
+    /// Another process of the same program, which may close its own socket pairs at any time.
     Kin,
-    /// Who ended, or was killed, with a socket that has no name: such are within programs, mostly.
+    /// Unknown: the process exited or was killed, and the socket has no name. Such sockets are
+    /// mostly within one program.
     Ended,
     /// Not known, and the socket has no name.
     Unknown,
@@ -80,10 +82,10 @@ enum Waits {
 }
 
 impl Waits {
-    fn of(book: &Book, by: &Actor, sender: Option<u32>, path: Option<&str>) -> Self {
+    fn of(facts: &Facts, by: &Actor, sender: Option<u32>, path: Option<&str>) -> Self {
         match sender {
             Some(sender) if sender == by.pid => Self::Itself,
-            Some(sender) if is_within(book, by.pid, sender, path.is_some()) => Self::Kin,
+            Some(sender) if is_within(facts, by.pid, sender, path.is_some()) => Self::Kin,
             _ if path.is_none() && by.ending.is_some() => Self::Ended,
             None if path.is_none() => Self::Unknown,
             _ => Self::Other,
@@ -103,25 +105,25 @@ impl Waits {
     }
 }
 
-/// Whether a socket joins what is one program: its processes, and, where it has no name by which strangers
-/// could meet, such as may have been given one end of it.
-fn is_within(book: &Book, one: u32, other: u32, has_name: bool) -> bool {
-    let name = |pid: u32| book.process(pid).map(|one| &one.process.name);
-    are_kin(book, one, other) && (!has_name || name(one) == name(other))
+/// Whether a socket connects processes of one program. A socket without a name cannot be found by
+/// others; it can only be inherited or passed on.
+fn is_within(facts: &Facts, one: u32, other: u32, has_name: bool) -> bool {
+    let name = |pid: u32| facts.process(pid).map(|one| &one.process.name);
+    are_kin(facts, one, other) && (!has_name || name(one) == name(other))
 }
 
-/// Whether two processes are of one family: of the one that is watched, parent and child, or children
-/// of one parent that is not the machine's first.
-fn are_kin(book: &Book, one: u32, other: u32) -> bool {
-    if matches!(book.scope(), Scope::Process(_))
-        && book.wants_process(one)
-        && book.wants_process(other)
+/// Whether two processes are related: both in scope of one program, parent and child, or children
+/// of one parent that is not `init`.
+fn are_kin(facts: &Facts, one: u32, other: u32) -> bool {
+    if matches!(facts.scope(), Scope::Process(_))
+        && facts.process_in_scope(one)
+        && facts.process_in_scope(other)
     {
         return true;
     }
-    /// What others left behind, and all that it starts itself, has it as a parent (`init`).
+    /// Orphaned processes, and all services, have `init` as their parent.
     const FIRST: u32 = 1;
-    let parent = |pid: u32| book.process(pid).map(|one| one.process.parent);
+    let parent = |pid: u32| facts.process(pid).map(|one| one.process.parent);
     let is_parent = |parent: Option<u32>, of: u32| parent == Some(of) && of > FIRST;
     let (of_one, of_other) = (parent(one), parent(other));
     is_parent(of_one, other)

@@ -1,14 +1,15 @@
-//! Standing still: Nagle against delayed acknowledgements as samples show it (LB205), time-outs (LB207),
-//! and beginning anew after a pause (LB209).
+//! Stalls: Nagle's algorithm with delayed acknowledgements as samples show it (LB205),
+//! retransmission timeouts (LB207), and restarts after a pause (LB209).
 
-use super::super::say;
-use super::Told;
+use super::super::figures;
+use super::Draft;
 use super::window::{Seen, Window};
-use crate::words;
+use crate::text;
 
-/// LB205 where calls are not counted: small segments are seen waiting for late acknowledgements.
-pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Told> {
-    /// A stall of 40 ms is met by a sample each 100 ms two times of five, where one follows the other.
+/// LB205 if calls are not counted: samples show small segments that wait for delayed
+/// acknowledgements.
+pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Draft> {
+    /// With stalls of 40 ms one after the other, two of five samples, 100 ms apart, meet one.
     const SHARE: f64 = 0.2;
     const FEWEST: u32 = 5;
     let share = window.share_of(window.late_ack_in);
@@ -17,26 +18,26 @@ pub(super) fn nagle(window: &Window, now: &Seen) -> Option<Told> {
     }
     let rtt = now.trip_us();
     let sentence = format!(
-        "in {} of the looks within {} less than a segment waited for an acknowledgement that was late, \
-         at a round trip of {}: this is how Nagle's algorithm and delayed acknowledgements wait for \
-         each other",
-        say::percent(share),
-        words::time(window.ns),
-        say::microseconds(rtt),
+        "in {} of the samples within {} less than a segment waited for an acknowledgement that was \
+         late, at a round trip of {}: this is how Nagle's algorithm and delayed acknowledgements \
+         wait for each other",
+        figures::percent(share),
+        text::time(window.ns),
+        figures::microseconds(rtt),
     );
-    let evidence = say::evidence([
+    let evidence = figures::evidence([
         ("late_looks", window.late_ack_in.into()),
         ("looks", window.intervals.into()),
         ("over_seconds", (window.ns as f64 / 1e9).into()),
         ("min_rtt_us", rtt.into()),
     ]);
-    Some(Told { evidence, ..nagle_told(sentence) })
+    Some(Draft { evidence, ..nagle_draft(sentence) })
 }
 
 /// LB205, without its evidence.
-pub(super) fn nagle_told(sentence: String) -> Told {
+pub(super) fn nagle_draft(sentence: String) -> Draft {
     let fix = "Write a whole message with one call (writev, a buffer), or set TCP_NODELAY.";
-    Told {
+    Draft {
         code: 205,
         sentence,
         fix: fix.to_owned(),
@@ -49,50 +50,50 @@ pub(super) fn nagle_told(sentence: String) -> Told {
 /// LB207: the retransmission timer runs out (RFC 6298), and nothing moves until then.
 #[derive(Debug, Default)]
 pub(super) struct Timeouts {
-    /// Since when this is counted, nanoseconds.
+    /// Start of the count, nanoseconds.
     since_ns: u64,
-    /// How often it ran out, as the socket says, and as was told by events.
+    /// How often it expired, by the socket's counter, and by events.
     seen: u64,
-    told: u64,
-    /// For how long nothing was acked around these, nanoseconds.
+    reported: u64,
+    /// How long nothing was acked around these, nanoseconds.
     still_ns: u64,
-    /// For how long nothing is acked now, and whether the timer has run out in that time.
+    /// How long nothing has been acked now, and whether the timer has expired in that time.
     now_still_ns: u64,
     ran_out: bool,
 }
 
 impl Timeouts {
-    /// An event said that segments were sent again for a time-out.
-    pub(super) fn told(&mut self, segments: u32) {
-        self.told = self.told.saturating_add(segments.into());
+    /// An event reported segments that were retransmitted after a timeout.
+    pub(super) fn add_reported(&mut self, segments: u32) {
+        self.reported = self.reported.saturating_add(segments.into());
         self.ran_out = true;
     }
 
-    /// Looks at the time between two samples.
-    pub(super) fn add(&mut self, before: &Seen, after: &Seen) -> Option<Told> {
-        /// So much is one story, nanoseconds; the count begins anew after it.
+    /// Adds the interval between two samples.
+    pub(super) fn add(&mut self, before: &Seen, after: &Seen) -> Option<Draft> {
+        /// The count starts again after this time, nanoseconds.
         const STORY_NS: u64 = 30_000_000_000;
         if self.since_ns == 0 || after.at_ns.saturating_sub(self.since_ns) > STORY_NS {
             *self = Self { since_ns: before.at_ns.max(1), ..Self::default() };
         }
         let (from, to) = (before.info(), after.info());
         let counts = from.total_rto.zip(to.total_rto);
-        // 16 bits, which wrap.
+        // The counter has 16 bits, which wrap.
         let new = counts.map_or(0, |(from, to)| to.wrapping_sub(from)).into();
         self.seen = self.seen.saturating_add(new);
         self.ran_out |= new > 0;
         let ns = after.at_ns.saturating_sub(before.at_ns);
         let is_still = to.unacked_segments > 0 && from.bytes_acked == to.bytes_acked;
         if after.is_shut_out() || to.snd_wnd == Some(0) {
-            // The peer has no room: these are probes of its window (RFC 9293 section 3.8.6.1).
-            (self.seen, self.told, self.ran_out) = (0, 0, false);
+            // The peer's window is closed: these are zero-window probes (RFC 9293 section 3.8.6.1).
+            (self.seen, self.reported, self.ran_out) = (0, 0, false);
             return None;
         }
         if !is_still {
             (self.now_still_ns, self.ran_out) = (0, false);
             return None;
         }
-        // What was still before the timer ran out was waiting for it.
+        // The time before the timer expired was spent waiting for it.
         self.now_still_ns = self.now_still_ns.saturating_add(ns);
         if self.ran_out {
             self.still_ns = self.still_ns.saturating_add(self.now_still_ns);
@@ -101,47 +102,48 @@ impl Timeouts {
         self.judge(after)
     }
 
-    fn judge(&self, now: &Seen) -> Option<Told> {
-        /// One is how the end of a burst that was lost is found.
+    fn judge(&self, now: &Seen) -> Option<Draft> {
+        /// One timeout is how TCP finds the loss of the end of a burst.
         const FEWEST: u64 = 2;
-        /// Shorter than this nobody notices, nanoseconds.
+        /// Nobody notices a shorter stall, nanoseconds.
         const STILL_NS: u64 = 1_000_000_000;
-        let count = self.seen.max(self.told);
+        let count = self.seen.max(self.reported);
         if count < FEWEST || self.still_ns < STILL_NS {
             return None;
         }
         let over_ns = now.at_ns.saturating_sub(self.since_ns);
         let sentence = format!(
-            "the retransmission timer ran out {} times in {}, and nothing was acked for {} of it: so \
-             many packets are lost on this path, or in bursts, that no acknowledgement tells of them",
-            words::count(count),
-            words::time(over_ns),
-            words::time(self.still_ns),
+            "the retransmission timer expired {} times in {}, and nothing was acked for {} of it: \
+             packets are lost on this path so often, or in such bursts, that no acknowledgement \
+             reports it",
+            text::count(count),
+            text::time(over_ns),
+            text::time(self.still_ns),
         );
-        let fix = "Look for the loss (ip -s link, a mobile or wireless path, a policer, a broken path \
-                   MTU): no setting of this socket mends it.";
-        let evidence = say::evidence([
+        let fix = "Look for the loss (ip -s link, a mobile or wireless path, a policer, a broken \
+                   path MTU): no setting of this socket fixes it.";
+        let evidence = figures::evidence([
             ("timeouts", count.into()),
             ("still_seconds", (self.still_ns as f64 / 1e9).into()),
             ("over_seconds", (over_ns as f64 / 1e9).into()),
             ("rtt_us", now.info().rtt_us.into()),
             ("retransmitted_segments", now.info().total_retrans_segments.into()),
         ]);
-        Some(Told { code: 207, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
+        Some(Draft { code: 207, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
     }
 }
 
-/// LB209: after a pause longer than the retransmission time-out the congestion window is halved for each
-/// such time (RFC 2861, RFC 5681 section 4.1; `tcp_slow_start_after_idle`), and what comes next waits.
+/// LB209: after a pause the congestion window is halved for each retransmission timeout that fits
+/// into it (RFC 2861, RFC 5681 section 4.1; `tcp_slow_start_after_idle`), and the next bytes wait.
 #[derive(Debug, Default)]
 pub(super) struct Restarts {
-    /// The window before the pause, where there is one now.
+    /// The window before the current pause.
     paused: Option<Pause>,
     count: u32,
-    /// By how much it fell, the last time.
+    /// The window before and after the last restart.
     from: u32,
     to: u32,
-    /// How many round trips that has cost in all.
+    /// Round trips that all restarts have cost.
     trips: u32,
 }
 
@@ -152,8 +154,8 @@ struct Pause {
 }
 
 impl Restarts {
-    /// Looks at the time between two samples.
-    pub(super) fn add(&mut self, before: &Seen, after: &Seen, name: Option<&str>) -> Option<Told> {
+    /// Adds the interval between two samples.
+    pub(super) fn add(&mut self, before: &Seen, after: &Seen, name: Option<&str>) -> Option<Draft> {
         let (from, to) = (before.info(), after.info());
         if before.rests() {
             let (window, again) = (from.cwnd_segments, from.total_retrans_segments);
@@ -161,12 +163,12 @@ impl Restarts {
         }
         let pause = self.paused.filter(|_| !after.rests())?;
         self.paused = None;
-        // What it wanted to send, and could not at once.
+        // Segments that it wanted to send, and could not at once.
         let mss = u64::from(to.snd_mss.max(1));
         let written = u64::from(to.unacked_segments) + u64::from(to.notsent_bytes?) / mss;
         let waits = written > u64::from(to.cwnd_segments) || to.bytes_acked > from.bytes_acked;
         let fell = to.cwnd_segments < pause.window - pause.window / 4;
-        // bbr and its kin go on at the rate that they knew, and make the window small for other reasons.
+        // bbr and its variants continue at the known rate, and reduce the window for other reasons.
         let keeps = name.is_none_or(|name| name.contains("bbr"));
         if !fell || !waits || keeps || to.total_retrans_segments != pause.again {
             return None;
@@ -177,9 +179,9 @@ impl Restarts {
         self.judge(after)
     }
 
-    fn judge(&self, now: &Seen) -> Option<Told> {
+    fn judge(&self, now: &Seen) -> Option<Draft> {
         const FEWEST: u32 = 3;
-        /// On a shorter path the window is soon as wide again, microseconds.
+        /// On a shorter path the window soon recovers, microseconds.
         const SHORTEST_US: u32 = 20_000;
         let rtt = now.info().rtt_us;
         if self.count < FEWEST || rtt < SHORTEST_US {
@@ -187,23 +189,24 @@ impl Restarts {
         }
         let lost_us = rtt.saturating_mul(self.trips);
         let sentence = format!(
-            "the congestion window fell after a pause {} times, at last from {} to {} segments, and had \
-             to grow again while bytes waited: about {} for it so far, at a round trip of {}",
+            "the congestion window fell after a pause {} times, at last from {} to {} segments, \
+             and had to grow again while bytes waited: about {} for it so far, at a round trip of \
+             {}",
             self.count,
-            words::count(self.from.into()),
-            words::count(self.to.into()),
-            say::microseconds(lost_us),
-            say::microseconds(rtt),
+            text::count(self.from.into()),
+            text::count(self.to.into()),
+            figures::microseconds(lost_us),
+            figures::microseconds(rtt),
         );
-        let fix = "Set net.ipv4.tcp_slow_start_after_idle to 0 at the sender, or use bbr, which goes on \
-                   at the rate that it knew.";
-        let evidence = say::evidence([
+        let fix = "Set net.ipv4.tcp_slow_start_after_idle to 0 at the sender, or use bbr, which \
+                   continues at the known rate.";
+        let evidence = figures::evidence([
             ("restarts", self.count.into()),
             ("window_before_segments", self.from.into()),
             ("window_after_segments", self.to.into()),
             ("lost_round_trips", self.trips.into()),
             ("rtt_us", rtt.into()),
         ]);
-        Some(Told { code: 209, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
+        Some(Draft { code: 209, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
     }
 }

@@ -3,10 +3,10 @@
 
 use proptest::prelude::*;
 
-use super::super::story::Story;
 use super::*;
 use crate::event::{Info, Io, Scope};
 use crate::finding::Finding;
+use crate::story::Story;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -157,14 +157,14 @@ fn found(looks: u32, first: Look) -> Vec<Code> {
 }
 
 #[test]
-fn a_fixed_send_buffer_is_told_once_and_with_the_number() {
+fn a_fixed_send_buffer_is_reported_once_with_its_size() {
     let finding = only(&flow(200, Look::fixed(), nothing), 201);
     assert_eq!(finding.times, 1);
     assert_eq!(
         finding.sentence,
-        "sender (7): the send buffer, which the program fixed at 131,072 bytes, was full for 100 % of \
-         3.0 s with all of it in flight: 21 Mbit/s at a round trip of 50 ms, where the peer's window \
-         allows 208 Mbit/s, for which about 2,600,960 bytes are needed."
+        "sender (7): the send buffer, which the program fixed at 131,072 bytes, was full for 100 % \
+         of 3.0 s with all of it in flight: 21 Mbit/s at a round trip of 50 ms, where the peer's \
+         window allows 208 Mbit/s, for which about 2,600,960 bytes are needed."
     );
     assert_eq!(finding.heal.as_deref(), Some("lastbyte heal --socket 1 --unlock-buffers"));
     let Evidence::Number(rate) = finding.evidence["allowed_rate_bits_per_second"] else {
@@ -235,7 +235,7 @@ fn a_lock_that_cannot_be_read_is_guessed_from_a_buffer_that_does_not_grow() {
 }
 
 #[test]
-fn a_window_that_is_full_and_stays_is_told() {
+fn a_window_that_stays_full_is_reported() {
     let limited = |_: u32, look: &mut Look| look.window_limited_us += 95_000;
     let full = Look { peer_window: 80_480, unacked: 55, ..Look::full() };
     let finding = only(&flow(60, full.clone(), limited), 202);
@@ -251,7 +251,7 @@ fn a_window_that_is_full_and_stays_is_told() {
 }
 
 #[test]
-fn losses_without_a_queue_are_told_of_algorithms_that_mind_them() {
+fn losses_without_a_queue_are_reported_for_algorithms_that_react_to_them() {
     let lossy = |number: u32, look: &mut Look| look.again += u32::from(number.is_multiple_of(5));
     let finding = only(&flow(60, Look::full(), lossy), 203);
     assert!(finding.sentence.contains("cubic took 6 lost segments (0.11 %)"), "{finding:?}");
@@ -271,7 +271,7 @@ fn losses_without_a_queue_are_told_of_algorithms_that_mind_them() {
 }
 
 #[test]
-fn a_program_that_feeds_a_steady_flow_too_slowly_is_told() {
+fn a_program_that_feeds_a_steady_flow_too_slowly_is_reported() {
     let mut slow = Look { pace: 100_000, unacked: 28, unsent: 900, ..Look::fixed() };
     slow.sample.locks = Some(0);
     slow.sample.queued = Some(50_000);
@@ -343,7 +343,7 @@ fn events_tell_of_timeouts_where_the_kernel_does_not_count_them() {
 }
 
 #[test]
-fn a_window_that_falls_in_pauses_is_told_the_third_time() {
+fn a_window_that_falls_in_pauses_is_reported_the_third_time() {
     let bursts = |number: u32, look: &mut Look| {
         let (acked, busy_us, again) = (look.acked, look.busy_us, look.again);
         let name = look.sample.congestion.clone();
@@ -380,7 +380,7 @@ fn counters_that_run_backwards_begin_a_new_story() {
 }
 
 #[test]
-fn only_sockets_that_are_asked_about_are_told() {
+fn only_sockets_in_scope_are_reported() {
     let mut events = flow(60, Look::fixed(), nothing).events;
     let What::Began(began) = &mut events[0].what else { panic!("no beginning") };
     began.scope = Scope::Port(443);
@@ -393,10 +393,10 @@ fn only_sockets_that_are_asked_about_are_told() {
 #[test]
 fn what_is_gone_is_forgotten() {
     let mut slow = Slow::default();
-    let mut book = Book::new();
+    let mut facts = Facts::new();
     for event in flow(5, Look::fixed(), nothing).with(io(10, 0, 0)).gone(1).events {
-        book.note(&event);
-        slow.on(&event, &book, &mut Vec::new());
+        facts.note(&event);
+        slow.on(&event, &facts, &mut Vec::new());
     }
     assert!(slow.flows.is_empty() && slow.writes.is_empty());
 }
@@ -421,10 +421,10 @@ fn ios(what: &What) -> Story {
 }
 
 #[test]
-fn writes_that_wait_for_delayed_acknowledgements_are_told() {
+fn writes_that_wait_for_delayed_acknowledgements_are_reported() {
     let finding = only(&ios(&io(4, 2, 41)), 205);
     assert_eq!(finding.evidence["held_back_writes"], Evidence::Count(6));
-    assert!(finding.sentence.contains("held back 41 ms each"), "{finding:?}");
+    assert!(finding.sentence.contains("delayed 41 ms each"), "{finding:?}");
     // An acknowledgement comes after a round trip.
     assert_eq!(ios(&io(4, 2, 1)).findings(), []);
     // A large write waits by itself.
@@ -437,7 +437,7 @@ fn writes_that_wait_for_delayed_acknowledgements_are_told() {
 }
 
 #[test]
-fn what_two_kinds_of_evidence_say_is_told_once() {
+fn two_kinds_of_evidence_are_one_finding() {
     let mut look = Look { unacked: 1, unsent: 100, last_sent_ms: 25, pace: 400, ..Look::full() };
     (look.rtt_us, look.min_rtt_us) = (22_000, 2_000);
     let mut story = story();
@@ -450,7 +450,7 @@ fn what_two_kinds_of_evidence_say_is_told_once() {
 }
 
 #[test]
-fn thousands_of_tiny_writes_are_told() {
+fn thousands_of_tiny_writes_are_reported() {
     let finding = only(&ios(&io(5_000, 0, 0)), 206);
     assert!(finding.sentence.contains("100.0 bytes each"), "{finding:?}");
     assert_eq!(finding.times, 1);
@@ -469,7 +469,7 @@ fn thousands_of_tiny_writes_are_told() {
 proptest! {
     /// Whatever the bytes and numbers are, nothing breaks, and what is told is finite.
     #[test]
-    fn any_samples(looks in prop::collection::vec(any_look(), 1..80)) {
+    fn any_samples(looks in prop::collection::vec(any_sample(), 1..80)) {
         check(looks)?;
     }
 
@@ -510,7 +510,7 @@ fn any_change() -> impl Strategy<Value = (usize, u8, Option<u8>)> {
     (0..248_usize, any::<u8>(), prop::option::of(0..4_u8))
 }
 
-fn any_look() -> impl Strategy<Value = (u64, What)> {
+fn any_sample() -> impl Strategy<Value = (u64, What)> {
     let number = prop_oneof![Just(0), Just(u32::MAX), any::<u32>()];
     let info = prop::option::of(prop::collection::vec(any::<u8>(), 0..300));
     let numbers = prop::collection::vec(prop::option::of(number), 6);

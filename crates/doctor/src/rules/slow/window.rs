@@ -1,26 +1,26 @@
-//! Samples of one flow, added up over a time that is long enough to judge by.
+//! Samples of one flow, summed over a time long enough to judge.
 
 use std::time::Duration;
 
 use lastbyte_core::sample::{Limits, Moment, TcpInfo};
 
-use super::super::say;
-use crate::book::round_trip_us;
+use super::super::figures;
 use crate::event::Sample;
+use crate::facts::round_trip_us;
 
-/// So long is looked at before anything is said, nanoseconds. A slow start over 200 ms takes about as
-/// long; what is over sooner nobody waits for.
+/// A flow is judged after this time, nanoseconds. Slow start over 200 ms takes about as long;
+/// nobody waits for a shorter transfer.
 const SHORTEST_NS: u64 = 3_000_000_000;
-/// And at least so many round trips: buffers and windows that grow, double in each.
+/// And after this many round trips: growing buffers and windows double in each.
 const ROUND_TRIPS: u64 = 10;
-/// No longer than this, however long a round trip is, nanoseconds.
+/// But after no more than this, however long a round trip is, nanoseconds.
 const LONGEST_NS: u64 = 20_000_000_000;
-/// In so few intervals too little is seen.
+/// Fewer intervals show too little.
 const FEWEST: u32 = 5;
-/// After a pause of this length a new story begins, nanoseconds.
+/// After a pause of this length a new window begins, nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
 
-/// A sample, read.
+/// A parsed sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) at_ns: u64,
@@ -51,7 +51,7 @@ impl Seen {
         &self.moment.info
     }
 
-    /// Whether nothing is under way in either direction.
+    /// Whether nothing is in flight in either direction.
     pub(super) fn rests(&self) -> bool {
         let info = self.info();
         info.unacked_segments == 0
@@ -59,8 +59,8 @@ impl Seen {
             && self.receive_queue == 0
     }
 
-    /// Whether it may be in the middle of receiving, though just now there is nothing to read: much has
-    /// come, the last of it a moment ago.
+    /// Whether it may still be receiving, although there is nothing to read at this moment: it
+    /// received much, the last of it just now.
     pub(super) fn may_receive(&self) -> bool {
         const MUCH: u64 = 16 * 1024;
         const MOMENT_MS: u32 = 200;
@@ -76,14 +76,14 @@ impl Seen {
         waits && info.unacked_segments <= 1 && info.snd_wnd.is_some_and(|room| room < info.snd_mss)
     }
 
-    /// The round trip without a queue and without late acknowledgements, where that is known,
+    /// The round trip without queueing and without delayed acknowledgements if that is known,
     /// microseconds.
     pub(super) fn trip_us(&self) -> u32 {
         round_trip_us(self.info())
     }
 
-    /// Whether a queue on the path is felt: the round trip is longer than it was at its shortest by
-    /// more than bursts and busy machines make it.
+    /// Whether there is a queue on the path: the round trip exceeds the shortest one by more than
+    /// bursts and busy machines explain.
     pub(super) fn feels_queue(&self) -> bool {
         const BURSTS_US: u32 = 2_000;
         let info = self.info();
@@ -91,13 +91,13 @@ impl Seen {
         info.rtt_us > least.saturating_add(least / 4).saturating_add(BURSTS_US)
     }
 
-    /// Whether less than a segment waits for an acknowledgement, and that is late (RFC 9293 section
+    /// Whether less than a segment waits for an acknowledgement that is late (RFC 9293 section
     /// 3.7.4, RFC 1122 section 4.2.3.2).
     pub(super) fn waits_for_a_late_ack(&self) -> bool {
-        /// The receiver may wait with an acknowledgement 40 ms and longer; a busy one is later than
-        /// the round trip says too, by a few.
+        /// The receiver may delay an acknowledgement by 40 ms or more; a busy receiver is a few
+        /// milliseconds late anyway.
         const LATE_MS: u32 = 10;
-        /// On a longer path a late acknowledgement is not told from one that is still under way.
+        /// On a longer path a delayed acknowledgement looks like one that is in flight.
         const LONGEST_US: u32 = 10_000;
         let info = self.info();
         let waits = info.notsent_bytes.is_some_and(|bytes| bytes > 0 && bytes < info.snd_mss);
@@ -113,19 +113,19 @@ impl Seen {
             && late
     }
 
-    /// Whether all that was written is sent, but for less than a segment.
+    /// Whether less than a segment is unsent.
     fn all_is_sent(&self) -> bool {
         self.info().notsent_bytes.is_some_and(|bytes| bytes < self.info().snd_mss.max(1))
     }
 
-    /// What of the send buffer is in use, as a share of its size.
+    /// The used share of the send buffer.
     fn fill(&self) -> Option<f64> {
         let size = self.moment.send_buffer.filter(|size| *size > 0)?;
         Some(f64::from(self.moment.queued?) / f64::from(size))
     }
 
-    /// Whether the send buffer is so full that a write waits, though the peer's and the congestion window
-    /// have room for all that there is.
+    /// Whether the send buffer is so full that a write waits, although the peer's window and the
+    /// congestion window are open.
     fn is_starved(&self) -> bool {
         let info = self.info();
         let room = info.cwnd_segments - info.cwnd_segments / 4;
@@ -137,52 +137,52 @@ impl Seen {
         self.fill().is_some_and(|fill| fill >= 1.0)
     }
 
-    /// Whether what is received fills a good part of the buffer, for want of a reader.
+    /// Whether unread bytes fill a good part of the receive buffer.
     fn is_unread(&self) -> bool {
         self.receive_buffer.is_some_and(|size| size > 0 && self.receive_queue >= size / 4)
     }
 }
 
-/// What was seen of a flow since a time. Bytes are payload, but for a FIN.
+/// Totals of a flow over a time. Bytes are payload, except for a FIN.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
     /// How long it is.
     pub(super) ns: u64,
-    /// In so many parts.
+    /// The number of intervals between samples.
     pub(super) intervals: u32,
-    /// What held the sending direction back.
+    /// What limited the sending direction.
     pub(super) limits: Limits,
     pub(super) acked: u64,
     pub(super) received: u64,
-    /// Taken by the program.
+    /// Bytes that the program read.
     pub(super) read: u64,
-    /// Parts in which bytes were acked, and such in which some were received.
+    /// Intervals in which bytes were acked, and those in which bytes were received.
     pub(super) acked_in: u32,
     pub(super) received_in: u32,
-    /// Segments sent again; of these such that were lost while no queue was felt; and parts with any.
+    /// Retransmitted segments; those lost while there was no queue; and intervals with any.
     pub(super) again: u64,
     pub(super) again_unqueued: u64,
     pub(super) again_in: u32,
-    /// Parts at whose end a queue was felt.
+    /// Intervals that ended with a queue on the path.
     pub(super) queue_in: u32,
-    /// At whose end bytes waited behind a closed window.
+    /// Intervals that ended with bytes waiting for a closed window.
     pub(super) shut_out_in: u32,
-    /// At whose end a small segment waited for a late acknowledgement.
+    /// Intervals that ended with a small segment waiting for a late acknowledgement.
     pub(super) late_ack_in: u32,
-    /// At whose end bytes lay unread, and such in which the program took some.
+    /// Intervals that ended with unread bytes, and those in which the program read some.
     pub(super) unread_in: u32,
     pub(super) read_in: u32,
-    /// At whose end all was sent and the send buffer was so full that a program which waits for room
-    /// was not woken yet; and the fullest that it was, as a share of its size.
+    /// Intervals that ended with all bytes sent and the send buffer so full that a waiting program
+    /// was not woken yet; and the largest used share.
     pub(super) full_in: u32,
     pub(super) fullest: f64,
-    /// At whose end the send buffer was so full that a write waited; and of these such at which all was
-    /// sent and more could have been.
+    /// Intervals that ended with the send buffer so full that a write waited; and those of them
+    /// with all bytes sent and open windows.
     pub(super) overfull_in: u32,
     pub(super) starved_in: u32,
-    /// At whose end all was sent.
+    /// Intervals that ended with all bytes sent.
     pub(super) all_sent_in: u32,
-    /// The fastest that the path was seen to deliver, bytes a second.
+    /// The fastest delivery rate observed, bytes per second.
     pub(super) delivered_most: u64,
     /// The peer's window: as it was first, the smallest, the largest.
     pub(super) peer_first: Option<u32>,
@@ -195,12 +195,12 @@ pub(super) struct Window {
     /// The send buffer: the smallest and largest size.
     pub(super) buffer_least: u32,
     pub(super) buffer_most: u32,
-    /// For how long nothing was under way, lately.
+    /// How long nothing has been in flight.
     rests_ns: u64,
 }
 
 impl Window {
-    /// Adds what lies between two samples; `false` if it cannot be, because something ran backwards.
+    /// Adds the interval between two samples; `false` if the clock or a counter ran backwards.
     pub(super) fn add(&mut self, before: &Seen, after: &Seen) -> bool {
         let Some(ns) = after.at_ns.checked_sub(before.at_ns).filter(|ns| *ns > 0) else {
             return false;
@@ -227,19 +227,19 @@ impl Window {
         self.ns >= enough && self.intervals >= FEWEST
     }
 
-    /// A number of its parts, as a share of all.
+    /// A number of intervals, as a share of all.
     pub(super) fn share_of(&self, intervals: u32) -> f64 {
         f64::from(intervals) / f64::from(self.intervals.max(1))
     }
 
-    /// Bytes acked a second.
+    /// Bytes acked per second.
     pub(super) fn rate(&self) -> f64 {
-        say::per_second(self.acked, self.ns)
+        figures::per_second(self.acked, self.ns)
     }
 
-    /// Bytes received a second.
+    /// Bytes received per second.
     pub(super) fn receive_rate(&self) -> f64 {
-        say::per_second(self.received, self.ns)
+        figures::per_second(self.received, self.ns)
     }
 
     fn count(&mut self, grown: &Grown, before: &Seen, after: &Seen) {
@@ -291,7 +291,7 @@ impl Window {
     }
 }
 
-/// By what the counters grew.
+/// The growth of the counters.
 struct Grown {
     acked: u64,
     received: u64,
@@ -299,7 +299,7 @@ struct Grown {
 }
 
 impl Grown {
-    /// `None` where they are not there, or ran backwards.
+    /// `None` if they are missing or ran backwards.
     fn between(before: &Seen, after: &Seen) -> Option<Self> {
         let (before, after) = (before.info(), after.info());
         let again = after.total_retrans_segments.checked_sub(before.total_retrans_segments)?;

@@ -1,16 +1,16 @@
-//! Writes as the program makes them: Nagle's algorithm (LB205), and many tiny ones (LB206).
+//! The writes of a program: Nagle's algorithm (LB205), and many tiny writes (LB206).
 
 use std::collections::BTreeMap;
 
-use super::super::say;
-use super::Told;
-use super::stalls::nagle_told;
+use super::super::figures;
+use super::Draft;
+use super::stalls::nagle_draft;
 use crate::event::{Io, SocketId};
-use crate::words;
+use crate::text;
 
-/// So many pairs of socket and process are followed at once.
-const MOST: usize = 20_000;
-/// So long is one story, nanoseconds: the counts begin anew after it.
+/// Limit on pairs of socket and process.
+const MAX_PAIRS: usize = 20_000;
+/// The counts start again after this time, nanoseconds.
 const STORY_NS: u64 = 10_000_000_000;
 
 /// Follows what programs do with sockets.
@@ -19,7 +19,7 @@ pub(super) struct Writes {
     of: BTreeMap<(SocketId, u32), Sums>,
 }
 
-/// What one program did with one socket, lately.
+/// Recent calls of one program on one socket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     ns: u64,
@@ -29,19 +29,19 @@ struct Sums {
     reads: u64,
     held_back: u64,
     held_back_ns: u64,
-    told_nagle: bool,
-    told_tiny: bool,
+    reported_nagle: bool,
+    reported_tiny: bool,
 }
 
 impl Writes {
-    /// Adds what was done. `rtt_us` is the round trip, where it is known.
-    pub(super) fn add(&mut self, io: &Io, rtt_us: Option<u32>) -> Vec<Told> {
+    /// Adds counted calls. `rtt_us` is the round trip if known.
+    pub(super) fn add(&mut self, io: &Io, rtt_us: Option<u32>) -> Vec<Draft> {
         let key = (io.socket, io.pid);
         if io.writes == 0 && io.held_back == 0 {
-            // Most sockets of most programs, and nothing to begin a story with.
+            // True for most sockets; nothing to count.
             return Vec::new();
         }
-        if self.of.len() >= MOST && !self.of.contains_key(&key) {
+        if self.of.len() >= MAX_PAIRS && !self.of.contains_key(&key) {
             return Vec::new();
         }
         let sums = self.of.entry(key).or_default();
@@ -66,8 +66,8 @@ impl Writes {
 impl Sums {
     fn add(&mut self, io: &Io) {
         if self.ns >= STORY_NS {
-            let (told_nagle, told_tiny) = (self.told_nagle, self.told_tiny);
-            *self = Self { told_nagle, told_tiny, ..Self::default() };
+            let (reported_nagle, reported_tiny) = (self.reported_nagle, self.reported_tiny);
+            *self = Self { reported_nagle, reported_tiny, ..Self::default() };
         }
         self.ns = self.ns.saturating_add(io.over_ns);
         self.writes = self.writes.saturating_add(io.writes);
@@ -78,18 +78,18 @@ impl Sums {
         self.held_back_ns = self.held_back_ns.saturating_add(io.held_back_ns);
     }
 
-    /// LB205: what Nagle's algorithm holds back goes on with the next acknowledgement, and the receiver
-    /// delays that by 40 ms and more.
-    fn nagle(&mut self, rtt_us: Option<u32>) -> Option<Told> {
-        /// Bulk data ends with one such write each time it pauses.
+    /// LB205: Nagle's algorithm delays a segment until the next acknowledgement, which the receiver
+    /// delays by 40 ms or more.
+    fn nagle(&mut self, rtt_us: Option<u32>) -> Option<Draft> {
+        /// A bulk transfer ends with one such write before each pause.
         const FEWEST: u64 = 5;
-        /// A delayed acknowledgement takes at least 40 ms (`TCP_DELACK_MIN`), and the kernel's clock may
-        /// begin a tick before it. On top of the round trip: one that is not delayed takes that long.
+        /// An acknowledgement is delayed by at least 40 ms (`TCP_DELACK_MIN`), minus a tick of the
+        /// kernel's clock. The round trip comes on top.
         const LATE_NS: u64 = 25_000_000;
-        /// Longer than this it was not an acknowledgement that was delayed.
+        /// No acknowledgement is delayed longer than this.
         const LATEST_NS: u64 = 500_000_000;
-        /// Of a write that is larger, the kernel's own buffer is the limit: it waits for room in the
-        /// middle of it, after it has filled up what was held back.
+        /// A larger write is limited by the send buffer: it waits for free space halfway, after it
+        /// has filled the delayed segment.
         const LARGE: u64 = 65_536;
         let each_ns = self.held_back_ns.checked_div(self.held_back)?;
         if self.bytes / self.writes.max(1) >= LARGE {
@@ -97,61 +97,63 @@ impl Sums {
         }
         let rtt_ns = u64::from(rtt_us.unwrap_or_default()) * 1_000;
         let late = LATE_NS.saturating_add(rtt_ns)..LATEST_NS.saturating_add(rtt_ns);
-        if self.told_nagle || self.held_back < FEWEST || !late.contains(&each_ns) {
+        if self.reported_nagle || self.held_back < FEWEST || !late.contains(&each_ns) {
             return None;
         }
-        self.told_nagle = true;
+        self.reported_nagle = true;
         let each_us = u32::try_from(each_ns / 1_000).unwrap_or(u32::MAX);
         let sentence = format!(
-            "the end of {} writes in {} was held back {} each, {} in all, until an acknowledgement came \
-             that the peer delayed: Nagle's algorithm and delayed acknowledgements wait for each other",
-            words::count(self.held_back),
-            words::time(self.ns),
-            say::microseconds(each_us),
-            words::time(self.held_back_ns),
+            "the end of {} writes in {} was delayed {} each, {} in all, until an acknowledgement \
+             came that the peer delayed: Nagle's algorithm and delayed acknowledgements wait for \
+             each other",
+            text::count(self.held_back),
+            text::time(self.ns),
+            figures::microseconds(each_us),
+            text::time(self.held_back_ns),
         );
-        let mut told = nagle_told(sentence);
-        told.evidence = say::evidence([
+        let mut draft = nagle_draft(sentence);
+        draft.evidence = figures::evidence([
             ("held_back_writes", self.held_back.into()),
             ("held_back_ms", (self.held_back_ns as f64 / 1e6).into()),
             ("held_back_each_ms", (each_ns as f64 / 1e6).into()),
             ("over_seconds", (self.ns as f64 / 1e9).into()),
         ]);
         if let Some(rtt) = rtt_us {
-            told.evidence.insert("min_rtt_us".to_owned(), rtt.into());
+            draft.evidence.insert("min_rtt_us".to_owned(), rtt.into());
         }
-        Some(told)
+        Some(draft)
     }
 
-    /// LB206: a call for each few bytes costs more than the bytes.
-    fn tiny(&mut self) -> Option<Told> {
+    /// LB206: system calls for a few bytes each cost more than the bytes.
+    fn tiny(&mut self) -> Option<Draft> {
         const FEWEST: u64 = 10_000;
         const SHARE: f64 = 0.9;
-        /// A person, and a program that answers a person, write less often, writes a second.
+        /// A person, and a program that answers a person, write less often than this, writes per
+        /// second.
         const OFTEN: f64 = 1_000.0;
-        /// So long at least, nanoseconds: what is over sooner cost less than a second of a processor.
+        /// Minimum duration, nanoseconds: less cost less than a second of processor time.
         const LONG_NS: u64 = 3_000_000_000;
-        /// Who answers small questions with small answers, has read one before each.
+        /// A program that answers small requests reads one before each response.
         const FOR_EACH_READ: u64 = 4;
-        let rate = say::per_second(self.writes, self.ns);
+        let rate = figures::per_second(self.writes, self.ns);
         let answers = self.writes < self.reads.saturating_mul(FOR_EACH_READ);
-        let is_tiny = say::share(self.tiny, self.writes) >= SHARE;
+        let is_tiny = figures::share(self.tiny, self.writes) >= SHARE;
         let is_long = self.tiny >= FEWEST && self.ns >= LONG_NS;
-        if self.told_tiny || !is_long || !is_tiny || rate < OFTEN || answers {
+        if self.reported_tiny || !is_long || !is_tiny || rate < OFTEN || answers {
             return None;
         }
-        self.told_tiny = true;
+        self.reported_tiny = true;
         let each = self.bytes as f64 / self.writes.max(1) as f64;
         let sentence = format!(
-            "the program wrote {} bytes with {} calls in {}, {each:.1} bytes each: the calls cost more \
-             than the bytes",
-            words::count(self.bytes),
-            words::count(self.writes),
-            words::time(self.ns),
+            "the program wrote {} bytes with {} calls in {}, {each:.1} bytes each: the calls cost \
+             more than the bytes",
+            text::count(self.bytes),
+            text::count(self.writes),
+            text::time(self.ns),
         );
-        let fix = "Collect what is written in a buffer of some kilobytes, and flush it where the peer \
-                   has to have it.";
-        let evidence = say::evidence([
+        let fix = "Collect what is written in a buffer of some kilobytes, and flush it where the \
+                   peer has to have it.";
+        let evidence = figures::evidence([
             ("writes", self.writes.into()),
             ("tiny_writes", self.tiny.into()),
             ("written_bytes", self.bytes.into()),
@@ -159,6 +161,6 @@ impl Sums {
             ("writes_per_second", rate.into()),
             ("over_seconds", (self.ns as f64 / 1e9).into()),
         ]);
-        Some(Told { code: 206, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
+        Some(Draft { code: 206, sentence, fix: fix.to_owned(), heal: None, evidence, by: None })
     }
 }

@@ -1,4 +1,4 @@
-//! Where tracefs is: mounted, or else in a mount of our own that nobody else sees.
+//! The directory of tracefs: where it is mounted, or else a detached mount of our own.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,29 +10,29 @@ use lastbyte_sys::mount;
 
 use super::super::Roots;
 
-/// A folder with all that the kernel's tracing has.
+/// The root directory of tracefs.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct TracingDirectory {
     pub(super) path: PathBuf,
-    /// A mount of our own, which goes with the last that uses it.
+    /// A mount of our own, which is unmounted with its last user.
     _own: Option<Arc<OwnedFd>>,
 }
 
-impl Place {
-    /// Where it is mounted, or else mounted for us alone; otherwise a sentence.
+impl TracingDirectory {
+    /// Finds the mounted tracefs, or mounts it for us alone. The error is a sentence.
     pub(super) fn find(roots: &Roots) -> Result<Self, String> {
         let places = ["kernel/tracing", "kernel/debug/tracing"].map(|place| roots.sys.join(place));
         for path in &places {
             match path.join("instances").metadata() {
                 Ok(_) => return Ok(Self { path: path.clone(), _own: None }),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    return Err("tracefs is for root alone: CAP_SYS_ADMIN is lacking".to_owned());
+                    return Err("only root may use tracefs: CAP_SYS_ADMIN is missing".to_owned());
                 }
                 Err(_) => {}
             }
         }
         if roots.sys != Roots::default().sys {
-            // Another machine's, or none: a mount of ours would be this kernel's.
+            // `/sys` is another machine's, or none: a mount of ours would show this kernel.
             let place = places[0].display();
             return Err(format!(
                 "tracefs is not mounted; `mount -t tracefs nodev {place}` does it"
@@ -41,7 +41,10 @@ impl Place {
         let own = mount::detached_tracefs().map_err(|error| refusal(&error, &places[0]))?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd()));
         fs::metadata(path.join("instances")).map_err(|error| {
-            format!("tracefs is not mounted, and a mount of it for the doctor alone cannot be read: {error}")
+            format!(
+                "tracefs is not mounted, and a mount of it for the doctor alone cannot be \
+                     read: {error}"
+            )
         })?;
         Ok(Self { path, _own: Some(Arc::new(own)) })
     }
@@ -51,8 +54,8 @@ impl Place {
 fn refusal(error: &io::Error, place: &Path) -> String {
     let likely = match error.kind() {
         ErrorKind::PermissionDenied => {
-            "root has the right (CAP_SYS_ADMIN), unless a seccomp filter, as of a container, or the \
-             machine's policy refuses it"
+            "root has the privilege (CAP_SYS_ADMIN), unless a seccomp filter, such as a \
+             container's, or the machine's policy refuses it"
                 .to_owned()
         }
         ErrorKind::Unsupported => {
@@ -64,7 +67,8 @@ fn refusal(error: &io::Error, place: &Path) -> String {
         _ => format!("`mount -t tracefs nodev {}` may do it", place.display()),
     };
     format!(
-        "tracefs is not mounted, and mounting it for the doctor alone was refused ({error}): {likely}"
+        "tracefs is not mounted, and mounting it for the doctor alone was refused ({error}): \
+         {likely}"
     )
 }
 
@@ -73,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_refused_is_said_with_the_likely_cause() {
+    fn a_refusal_names_the_likely_cause() {
         // EPERM, ENODEV, ENOSYS, EBUSY.
         let cases =
             [(1, "CAP_SYS_ADMIN"), (19, "CONFIG_TRACING"), (38, "5.2"), (16, "mount -t tracefs")];

@@ -1,18 +1,18 @@
-//! Both addresses of a connection as the key of a map, where there may be many.
+//! Both addresses of a connection as a compact map key.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Both addresses of a connection, the socket's own first. Two of IPv4 need 16 bytes in all, where a
-/// pair of [`SocketAddr`] takes 64.
+/// Both addresses of a connection, the socket's own first. A pair of IPv4 addresses takes 16 bytes,
+/// a pair of [`SocketAddr`] 64.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Pair {
+pub(crate) enum AddressPair {
     /// Address, port, address, port.
     V4([u8; 12]),
-    /// Any other.
+    /// Any other pair.
     Any(Box<(SocketAddr, SocketAddr)>),
 }
 
-impl Pair {
+impl AddressPair {
     pub(crate) fn of(local: SocketAddr, peer: SocketAddr) -> Self {
         let (IpAddr::V4(here), IpAddr::V4(there)) = (local.ip(), peer.ip()) else {
             return Self::Any(Box::new((local, peer)));
@@ -32,14 +32,14 @@ mod tests {
 
     #[test]
     fn pairs_are_equal_where_their_addresses_are() {
-        assert_eq!(size_of::<Pair>(), 16);
+        assert_eq!(size_of::<AddressPair>(), 16);
         let addresses =
             ["192.0.2.1:1", "192.0.2.1:256", "1.192.0.2:1", "[::1]:1", "[::ffff:192.0.2.1]:1"];
         let addresses = addresses.map(|text| text.parse::<SocketAddr>().unwrap());
         let all = || addresses.iter().flat_map(|a| addresses.iter().map(|b| (*a, *b)));
         for (local, peer) in all() {
             for other in all() {
-                let is_same = Pair::of(local, peer) == Pair::of(other.0, other.1);
+                let is_same = AddressPair::of(local, peer) == AddressPair::of(other.0, other.1);
                 assert_eq!(is_same, (local, peer) == other, "{local} {peer} {other:?}");
             }
         }

@@ -1,16 +1,13 @@
-//! Small stories of events, for tests: who, with whom, and what happened, milliseconds after the
-//! beginning.
+//! Short sequences of events for tests, with times in milliseconds after the beginning.
 
 use std::net::SocketAddr;
 
 use lastbyte_core::sample::State;
 
-use super::Doctor;
 use crate::event::{
     Actor, Began, Changed, Counts, Ending, Event, Info, Process, ResetSent, Role, Sample, Scope,
     Socket, SocketId, Tier, What,
 };
-use crate::finding::Finding;
 
 /// A story.
 #[derive(Clone, Debug)]
@@ -63,7 +60,7 @@ impl Story {
         self.socket_of_nobody(id, addresses).holds(id, pid)
     }
 
-    /// A socket that nobody was seen with.
+    /// A socket without a known holder.
     pub(crate) fn socket_of_nobody(self, id: u64, addresses: (&str, &str)) -> Self {
         let socket = Socket {
             id: SocketId(id),
@@ -78,12 +75,12 @@ impl Story {
         self.with(What::Socket(socket))
     }
 
-    /// It was accepted while it was watched.
+    /// It was accepted during the observation.
     pub(crate) fn accepted(self, id: u64) -> Self {
         self.in_role(id, Role::Accepted)
     }
 
-    /// How it came to be is known.
+    /// Its role is known.
     pub(crate) fn in_role(mut self, id: u64, role: Role) -> Self {
         for event in &mut self.events {
             if let What::Socket(socket) = &mut event.what
@@ -169,7 +166,7 @@ impl Story {
         })))
     }
 
-    /// A reset that answers a packet; of no socket if the reason says so.
+    /// A reset that answers a packet; without a socket if the reason says so.
     pub(crate) fn answers(self, id: u64, reason: &str) -> Self {
         let (local, peer) = self.addresses(id);
         self.with(What::ResetSent(Box::new(ResetSent {
@@ -184,7 +181,8 @@ impl Story {
         })))
     }
 
-    /// As [`Story::answers`], by a kernel that says no reasons: by what is left of the socket, or by none.
+    /// As [`Story::answers`], by a kernel that reports no reasons: by the TIME-WAIT remainder of
+    /// the socket, or by none.
     pub(crate) fn answers_unsaid(self, id: u64, by_socket: bool) -> Self {
         let mut story = self.answers(id, "");
         if let Some(What::ResetSent(reset)) = story.events.last_mut().map(|event| &mut event.what) {
@@ -220,7 +218,7 @@ impl Story {
         story
     }
 
-    /// What a table of sockets shows: the queues of receiving and sending.
+    /// What a socket table shows: the receive and send queue.
     pub(crate) fn sample(self, id: u64, state: State, queues: (u32, u32), held: bool) -> Self {
         self.with(What::Sample(Box::new(Sample {
             socket: SocketId(id),
@@ -237,27 +235,11 @@ impl Story {
         })))
     }
 
-    /// What is found in it, once it has ended.
-    pub(crate) fn findings(&self) -> Vec<Finding> {
-        let mut doctor = Doctor::new();
-        for event in &self.events {
-            doctor.take(event);
-        }
-        doctor.end();
-        doctor.findings()
-    }
-
-    /// The only finding.
-    pub(crate) fn finding(&self) -> Finding {
-        let mut findings = self.findings();
-        assert_eq!(findings.len(), 1, "{findings:#?}");
-        findings.remove(0)
-    }
-
-    /// The recording of this name in the corpus is this story. With LASTBYTE_BLESS set it is written anew.
+    /// Asserts that the recording of this name in the corpus is this story. With LASTBYTE_BLESS
+    /// set, writes it.
     #[track_caller]
     pub(crate) fn is_in_corpus_as(&self, name: &str) {
-        let mut writer = crate::Writer::plain(Vec::new()).unwrap();
+        let mut writer = crate::recording::Writer::plain(Vec::new()).unwrap();
         for event in &self.events {
             writer.add(event).unwrap();
         }
@@ -290,7 +272,7 @@ pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Counts of an end that began writing and reading at the same number: so much written, sent, acked,
+/// Counts of an end whose sequence numbers all began at `start`: bytes written, sent, acked,
 /// received, read since.
 pub(crate) fn counts(start: u32, far: [u32; 5]) -> Counts {
     let [written, sent, acked, received, read] = far.map(|bytes| start.wrapping_add(bytes));

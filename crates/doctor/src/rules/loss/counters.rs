@@ -1,40 +1,40 @@
-//! Counters of network namespaces that grew: they say how connections ended of which nothing but the last
-//! look is known (LB101 to LB109), and that some ended of which nothing is known at all (LB110).
+//! Counters of network namespaces that grew. They show how connections ended that are known only
+//! from their last sample (LB101 to LB109), and that others ended unseen (LB110).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lastbyte_core::sample::State;
 
-use super::end::{COUNTED_NS, Cause, Numbers};
-use crate::book::{Book, Known};
+use super::cause::{COUNTED_NS, Cause, Queues};
 use crate::event::{Counters, Scope, Tier};
+use crate::facts::{Facts, KnownSocket};
 use crate::finding::{Class, Code, Evidence, Finding};
-use crate::words::count;
+use crate::text::count;
 
-/// So many namespaces are remembered at most.
-const MOST_NETWORKS: usize = 4_096;
+/// Limit on namespaces.
+const MAX_NETWORKS: usize = 4_096;
 
 /// Counters that grew. Each count explains one end.
 #[derive(Debug, Default)]
-pub(super) struct Grown {
-    /// By namespace, what grew lately, the oldest first; less what has explained an end.
+pub(super) struct CounterGrowth {
+    /// Recent growth for each namespace, oldest first, less what has explained an end.
     recent: BTreeMap<u64, VecDeque<(u64, Counters)>>,
-    /// By namespace, all that grew.
+    /// Total growth for each namespace.
     all: BTreeMap<u64, Tally>,
-    /// By namespace, the ends that were seen.
+    /// Ends that were seen, for each namespace.
     explained: BTreeMap<u64, Tally>,
 }
 
-/// Ends of connections by the counters that count them.
+/// Ends of connections, by the counters that count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     on_close: u64,
     on_data: u64,
     on_linger: u64,
     on_memory: u64,
-    /// `EstabResets`: at either end, sent or received.
+    /// `EstabResets`: resets at either end, sent or received.
     resets: u64,
-    /// Of those such that came from the peer.
+    /// Those resets that came from the peer.
     received: u64,
 }
 
@@ -57,9 +57,9 @@ impl Tally {
         parts.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// What is left where these have been explained.
+    /// What remains without those that have been explained.
     fn without(&self, explained: &Self) -> Self {
-        // A connection that is aborted with both ends here is counted at both.
+        // A connection that is aborted with both ends on this machine is counted at both.
         let both = self.aborted().saturating_mul(2);
         let resets = self.resets.saturating_sub(both).saturating_sub(explained.received);
         Self {
@@ -73,12 +73,12 @@ impl Tally {
     }
 }
 
-impl Grown {
+impl CounterGrowth {
     pub(super) fn add(&mut self, at_ns: u64, counters: &Counters) {
-        /// No end that is judged later was counted then.
+        /// Growth older than this belongs to no end that is still to be judged.
         const RECENT_NS: u64 = 3 * COUNTED_NS;
         let network = counters.network;
-        if self.all.len() >= MOST_NETWORKS && !self.all.contains_key(&network) {
+        if self.all.len() >= MAX_NETWORKS && !self.all.contains_key(&network) {
             return;
         }
         self.all.entry(network).or_default().add(counters);
@@ -87,14 +87,23 @@ impl Grown {
         recent.push_back((at_ns, *counters));
     }
 
-    /// What the counters of a socket's namespace say of its end, if they grew about then. Where both ends
-    /// are on this machine, and both had input, the one that had bytes under way is taken for the one that
-    /// closed: a program that is reset goes on to read what had come.
-    pub(super) fn cause(&mut self, known: &Known, other: Option<&Known>) -> Option<Cause> {
-        /// The end of a socket may be seen so much later than it was counted.
+    /// The cause of a socket's end by the counters of its namespace, if they grew at about that
+    /// time. If both ends are on this machine and both have unread input, the one with unacked
+    /// bytes is taken for the closer: after a reset, the other program still reads what it
+    /// received.
+    ///
+    /// An end with input and nothing unacked is not taken for the closer if the other end, on the same
+    /// machine, may have closed with bytes unacked: that loss would be counted as explained, and reported
+    /// as harmless.
+    pub(super) fn cause(
+        &mut self,
+        known: &KnownSocket,
+        other: Option<&KnownSocket>,
+    ) -> Option<Cause> {
+        /// The end of a socket may be seen this much later than it was counted.
         const BEFORE_NS: u64 = 300_000_000;
         let ended_ns = known.gone_ns.or_else(|| known.changed().map(|(at_ns, _)| *at_ns))?;
-        let numbers = Numbers::of(known)?;
+        let numbers = Queues::of(known)?;
         let recent = known.socket.network.and_then(|network| self.recent.get_mut(&network));
         let mut about_then: Vec<&mut Counters> = recent
             .into_iter()
@@ -110,12 +119,19 @@ impl Grown {
             left.map(|left| *left -= 1).is_some()
         };
         let has_left = numbers.unacked > 0;
-        let has_input = |numbers: &Numbers| numbers.unread.is_some_and(|unread| unread > 0);
-        let is_others = !has_left
-            && other
-                .and_then(Numbers::of)
-                .is_some_and(|other| has_input(&other) && other.unacked > 0);
-        if has_input(&numbers) && !is_others && take(|grown| &mut grown.aborts_on_close) {
+        let has_input = |numbers: &Queues| numbers.unread.is_some_and(|unread| unread > 0);
+        let has_closed_with_loss = |other: &KnownSocket| {
+            let other = Queues::of(other);
+            other.is_some_and(|other| has_input(&other) && other.unacked > 0)
+        };
+        let may_be_others = !has_left
+            && match other {
+                // If our queues are final and its are not, its loss may not be visible.
+                Some(other) if has_last_numbers(known) && !has_last_numbers(other) => true,
+                Some(other) => has_closed_with_loss(other),
+                None => is_on_one_host(known),
+            };
+        if has_input(&numbers) && !may_be_others && take(|grown| &mut grown.aborts_on_close) {
             return Some(Cause::Unread);
         }
         if has_left && take(|grown| &mut grown.aborts_on_timeout) {
@@ -125,17 +141,17 @@ impl Grown {
         if has_closed && take(|grown| &mut grown.aborts_on_data) {
             return Some(Cause::DataAfterClose);
         }
-        // A linger of zero is counted there too.
+        // SO_LINGER of 0 s is counted there too.
         if has_left && take(|grown| &mut grown.aborts_on_data) {
             return Some(Cause::Abort);
         }
-        // Nothing but a bad end leaves bytes that were not acked in a socket that is destroyed.
+        // Only a bad end leaves unacked bytes in a destroyed socket.
         let is_last_look =
             known.sample.as_ref().is_some_and(|(_, sample)| sample.state == State::Close);
         if !has_left || !is_last_look {
             return None;
         }
-        // What we abort ourselves is counted as a reset too.
+        // Our own abort is also counted as a reset.
         let is_ours = about_then.iter().any(|grown| {
             grown.aborts_on_close > 0 || grown.aborts_on_data > 0 || grown.aborts_on_memory > 0
         });
@@ -146,9 +162,9 @@ impl Grown {
         Some(if !is_ours && take_reset() { Cause::PeerReset } else { Cause::Unknown })
     }
 
-    /// Whether more aborts by programs were counted in a socket's namespace than were seen.
-    pub(super) fn counts_abort(&self, book: &Book, known: &Known) -> bool {
-        let Some(network) = known.socket.network.or_else(|| book.own_network()) else {
+    /// Whether a socket's namespace counted more aborts by programs than were seen.
+    pub(super) fn counts_abort(&self, facts: &Facts, known: &KnownSocket) -> bool {
+        let Some(network) = known.socket.network.or_else(|| facts.own_network()) else {
             return false;
         };
         let on_data =
@@ -157,9 +173,9 @@ impl Grown {
     }
 
     /// An end was seen, and this was its cause.
-    pub(super) fn explain(&mut self, book: &Book, known: &Known, cause: Cause) {
-        let Some(network) = known.socket.network.or_else(|| book.own_network()) else { return };
-        if self.explained.len() >= MOST_NETWORKS && !self.explained.contains_key(&network) {
+    pub(super) fn explain(&mut self, facts: &Facts, known: &KnownSocket, cause: Cause) {
+        let Some(network) = known.socket.network.or_else(|| facts.own_network()) else { return };
+        if self.explained.len() >= MAX_NETWORKS && !self.explained.contains_key(&network) {
             return;
         }
         let tally = self.explained.entry(network).or_default();
@@ -172,38 +188,50 @@ impl Grown {
         }
     }
 
-    /// What nobody was seen to do: LB110, one for each namespace.
-    pub(super) fn left(&self, book: &Book) -> Vec<Finding> {
-        if book.sees_each_loss() {
+    /// Counted ends that were not seen: LB110, one for each namespace.
+    pub(super) fn left(&self, facts: &Facts) -> Vec<Finding> {
+        if facts.sees_each_loss() {
             return Vec::new();
         }
-        let asked = networks_asked_about(book);
+        let asked = networks_in_scope(facts);
         let is_asked = |network: &u64| asked.as_ref().is_none_or(|asked| asked.contains(network));
         let nothing = Tally::default();
         let of = |(network, all): (&u64, &Tally)| {
             let left = all.without(self.explained.get(network).unwrap_or(&nothing));
-            (left != nothing).then(|| finding(book, *network, &left))
+            (left != nothing).then(|| finding(facts, *network, &left))
         };
         self.all.iter().filter(|(network, _)| is_asked(network)).filter_map(of).collect()
     }
 }
 
-/// The namespaces that programs which are asked about are in; `None`: all.
-fn networks_asked_about(book: &Book) -> Option<BTreeSet<u64>> {
-    match book.scope() {
+/// Whether the queues of a socket are those at its end, not those of an earlier sample.
+fn has_last_numbers(known: &KnownSocket) -> bool {
+    let of_end = || known.sample.as_ref().is_some_and(|(_, sample)| sample.state == State::Close);
+    known.final_counts().is_some() || of_end()
+}
+
+/// Whether both addresses of a connection belong to this machine, as far as the addresses show it.
+fn is_on_one_host(known: &KnownSocket) -> bool {
+    let (local, peer) = (known.socket.local.ip(), known.socket.peer.ip());
+    local == peer || peer.is_loopback()
+}
+
+/// The namespaces of the processes in scope; `None`: all.
+fn networks_in_scope(facts: &Facts) -> Option<BTreeSet<u64>> {
+    match facts.scope() {
         Scope::Machine => None,
-        Scope::Process(_) => Some(book.networks_watched()),
+        Scope::Process(_) => Some(facts.networks_watched()),
         Scope::Port(port) => {
-            let of_port = |known: &Known| {
+            let of_port = |known: &KnownSocket| {
                 known.socket.local.port() == port || known.socket.peer.port() == port
             };
-            let sockets = book.sockets().filter(|(_, known)| of_port(known));
+            let sockets = facts.sockets().filter(|(_, known)| of_port(known));
             Some(sockets.filter_map(|(_, known)| known.socket.network).collect())
         }
     }
 }
 
-fn finding(book: &Book, network: u64, left: &Tally) -> Finding {
+fn finding(facts: &Facts, network: u64, left: &Tally) -> Finding {
     let parts = parts(left);
     let times = left.aborted().saturating_add(left.resets);
     let (connections, were) =
@@ -216,22 +244,22 @@ fn finding(book: &Book, network: u64, left: &Tally) -> Finding {
             format!("reset, {}", all.join(", "))
         }
     };
-    let (unseen, fix) = match book.tier() {
+    let (unseen, fix) = match facts.tier() {
         Tier::Procfs => (
-            "the tables, looked at now and then, do not show whose, or whether bytes were lost",
-            "Run as root for names: with eBPF, or else the kernel's trace points, each close is seen with \
-             its process and its bytes.",
+            "the tables, which are only sampled, do not show which, or whether bytes were lost",
+            "Run as root for names: with eBPF, or else the kernel's tracepoints, each close is \
+             seen with its process and its bytes.",
         ),
         Tier::Tracefs => (
-            "the trace points did not show whose, or whether bytes were lost",
-            "Run where eBPF works for names (--tier bpf says why it does not): each close is seen there \
-             with its process and its bytes.",
+            "the tracepoints did not show which, or whether bytes were lost",
+            "Run where eBPF works for names (--tier bpf says why it does not): each close is seen \
+             there with its process and its bytes.",
         ),
         Tier::Bpf => (
-            "events that were dropped, or programs that the kernel refused, would have shown whose, and \
-             whether bytes were lost",
-            "Watch less at once for names (--pid, --port, --calls never), or see at the beginning which \
-             programs the kernel refused, and why.",
+            "events that were dropped, or programs that the kernel refused, would have shown \
+             which, and whether bytes were lost",
+            "Watch less at once for names (--pid, --port, --calls never), or see at the beginning \
+             which programs the kernel refused, and why.",
         ),
     };
     let mut evidence: BTreeMap<String, Evidence> = [
@@ -248,13 +276,13 @@ fn finding(book: &Book, network: u64, left: &Tally) -> Finding {
     evidence.insert("exact".to_owned(), "not known".into());
     Finding {
         code: Code(110),
-        // What a peer resets has mostly arrived, and is counted like what has not.
+        // Most bytes of connections that a peer resets have arrived, and counters cannot tell.
         class: if left.aborted() > 0 { Class::Loss } else { Class::Note },
         harmless: false,
         bytes: None,
-        at_ns: book.now_ns(),
+        at_ns: facts.now_ns(),
         times,
-        about: book.about_only_network(network),
+        about: facts.about_only_network(network),
         sentence: format!(
             "{} {connections} in this network namespace {were} {what} while this ran; {unseen}.",
             count(times)
@@ -265,7 +293,7 @@ fn finding(book: &Book, network: u64, left: &Tally) -> Finding {
     }
 }
 
-/// What happened to how many connections, by the counters that say so.
+/// The number of connections for each counter, with what happened to them.
 fn parts(left: &Tally) -> Vec<(u64, String)> {
     let all = [
         (left.on_close, "reset locally with unread input", "TCPAbortOnClose"),

@@ -4,33 +4,35 @@ use std::collections::BTreeMap;
 
 use lastbyte_core::sample::State;
 
-use super::end::{Cause, Exit, FAREWELL, Hints, Lost, Numbers, is_farewell, lost};
-use crate::book::{Book, Known, Last};
+use super::cause::{
+    CLOSING_MESSAGE, Cause, Exit, Hints, LostBytes, Queues, is_closing_message, lost,
+};
 use crate::event::{Actor, Ending, Role, SocketId};
+use crate::facts::{Facts, FinalCounts, KnownSocket};
 use crate::finding::{About, Class, Code, Evidence, Finding};
-use crate::words::{bytes, count, one_line, time, who};
+use crate::text::{bytes, count, one_line, time, who};
 
-/// So many resets answered data: with fewer it may have been a farewell in one or two packets.
+/// This many resets answered data; fewer may have answered a closing message in one or two packets.
 const MANY_RESETS: u64 = 3;
 /// The SYN and the FIN count as bytes.
 const NOTHING_ASKED: u64 = 2;
 
 /// A judged end.
 #[derive(Debug)]
-pub(super) struct End<'a> {
+pub(super) struct ConnectionEnd<'a> {
     pub(super) id: SocketId,
-    pub(super) known: &'a Known,
+    pub(super) known: &'a KnownSocket,
     pub(super) hints: &'a Hints,
     pub(super) cause: Cause,
-    /// Of what this end wrote.
-    pub(super) lost: Lost,
-    /// If a process left it by ending.
+    /// The bytes that this end wrote and lost.
+    pub(super) lost: LostBytes,
+    /// The exit of its process, if that closed it.
     pub(super) exit: Option<Exit>,
-    /// What was said of the other end.
+    /// The code that the other end was reported with.
     pub(super) of_other: Option<Code>,
 }
 
-/// What was lost in all, and what that makes of the finding.
+/// What both ends lost, and the class that follows from it.
 struct Outcome {
     class: Class,
     harmless: bool,
@@ -38,14 +40,14 @@ struct Outcome {
     exact: &'static str,
 }
 
-impl End<'_> {
-    pub(super) fn finding(&self, book: &Book) -> Finding {
+impl ConnectionEnd<'_> {
+    pub(super) fn finding(&self, facts: &Facts) -> Finding {
         let by = self.exit.as_ref().map(|exit| exit.by).or_else(|| self.by());
         let holds = |by: &Actor| self.known.holders.iter().any(|(pid, _)| *pid == by.pid);
-        let about = book.about(self.id, by.filter(holds).map(|by| by.pid));
-        let peer_lost = self.peer_lost(book);
-        let outcome = self.outcome(book, peer_lost);
-        let sentence = self.sentence(book, &about, peer_lost, outcome.harmless);
+        let about = facts.about(self.id, by.filter(holds).map(|by| by.pid));
+        let peer_lost = self.peer_lost(facts);
+        let outcome = self.outcome(facts, peer_lost);
+        let sentence = self.sentence(facts, &about, peer_lost, outcome.harmless);
         Finding {
             code: self.code(),
             class: outcome.class,
@@ -57,12 +59,12 @@ impl End<'_> {
             sentence,
             fix: self.fix().to_owned(),
             heal: None,
-            evidence: self.evidence(book, peer_lost, outcome.exact),
+            evidence: self.evidence(facts, peer_lost, outcome.exact),
         }
     }
 
-    /// What it is called: a peer's reset by what the peer did, if that is known; an end that follows an
-    /// exit is the exit's.
+    /// Its code: for a reset by the peer, that of the peer's action if known; for an end that
+    /// follows an exit, that of the exit.
     fn code(&self) -> Code {
         let follows_exit = matches!(
             self.cause,
@@ -72,7 +74,7 @@ impl End<'_> {
                 | Cause::Memory
                 | Cause::Unknown
         );
-        if self.exit.is_some() && follows_exit && self.lost != Lost::Exactly(0) {
+        if self.exit.is_some() && follows_exit && self.lost != LostBytes::Exactly(0) {
             return Code(102);
         }
         if self.cause == Cause::PeerReset && self.of_other == Some(Cause::DataAfterClose.code()) {
@@ -81,7 +83,7 @@ impl End<'_> {
         self.cause.code()
     }
 
-    /// Who ended the connection, or closed it before.
+    /// The process that ended the connection, or closed it before.
     fn by(&self) -> Option<Actor> {
         let at_end = self.hints.closed.as_ref().filter(|_| self.cause != Cause::PeerReset);
         let sent = self.hints.sent.as_ref().and_then(|reset| reset.by);
@@ -89,43 +91,44 @@ impl End<'_> {
         sent.or_else(|| at_end.and_then(|changed| changed.by)).or(before)
     }
 
-    /// Of what the peer wrote, what our close threw away: its bytes that came after the close.
-    fn peer_lost(&self, book: &Book) -> Option<u32> {
+    /// The peer's bytes that came after our close and were discarded.
+    fn peer_lost(&self, facts: &Facts) -> Option<u32> {
         let by_close = matches!(self.cause, Cause::DataAfterClose | Cause::Unread)
             && !self.known.socket.subflow;
-        let ours = self.known.last().filter(|_| by_close)?;
-        book.other_end(self.id)?.last()?.missing_at(&ours)
+        let ours = self.known.final_counts().filter(|_| by_close)?;
+        facts.other_end(self.id)?.final_counts()?.missing_at(&ours)
     }
 
-    /// Whether a reset after the close may have answered the peer's end alone, as it does where the kernel
-    /// has forgotten the connection before it comes: no data is known to have come, and none lost.
-    pub(super) fn is_nothing(&self, book: &Book) -> bool {
+    /// Whether a reset after the close may only have answered the peer's FIN, as happens after the
+    /// kernel has destroyed the connection: no data is known to have come or to be lost.
+    pub(super) fn is_nothing(&self, facts: &Facts) -> bool {
         let why = self.hints.answered_why.as_deref();
         let is_sure = self.hints.answered_itself
             || matches!(why, Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET"));
-        let few = match self.peer_lost(book) {
+        let few = match self.peer_lost(facts) {
             Some(lost) => lost == 0,
             None => self.hints.answered < MANY_RESETS,
         };
-        let is_whole = self.lost == Lost::Exactly(0) || self.known.socket.subflow;
+        let is_whole = self.lost == LostBytes::Exactly(0) || self.known.socket.subflow;
         self.cause == Cause::DataAfterClose && !is_sure && few && is_whole
     }
 
-    /// Of what was acked to us, what the peer's program closed without reading.
-    fn acked_unread(&self, book: &Book) -> Option<u32> {
+    /// Acked bytes that the peer's program never read.
+    fn acked_unread(&self, facts: &Facts) -> Option<u32> {
         let of_peer = self.cause == Cause::PeerReset && !self.known.socket.subflow;
-        let unread = book.other_end(self.id).filter(|_| of_peer)?.last()?.unread();
+        let unread = facts.other_end(self.id).filter(|_| of_peer)?.final_counts()?.unread();
         Some(unread).filter(|unread| *unread > 0)
     }
 
-    /// Whether a client broke off what it had asked for, as `curl | head` does: it had connected, its own
-    /// bytes arrived, and it closed by a call with input unread. What it did not read nobody waits for.
-    fn is_broken_off(&self, book: &Book) -> bool {
+    /// Whether a client stopped reading a response that it had requested, as `curl | head` does: it
+    /// had connected, its own bytes arrived, and it closed with unread input. Nobody waits for the
+    /// rest.
+    fn is_broken_off(&self, facts: &Facts) -> bool {
         if self.cause != Cause::PeerReset || self.of_other != Some(Cause::Unread.code()) {
             return false;
         }
-        let Some(client) = book.other_end(self.id) else { return false };
-        let has_asked = match (client.last(), client.carried) {
+        let Some(client) = facts.other_end(self.id) else { return false };
+        let has_asked = match (client.final_counts(), client.carried) {
             (Some(last), _) => last.counts.bytes_acked > NOTHING_ASKED,
             (None, Some((acked, _))) => u64::from(acked) > NOTHING_ASKED,
             (None, None) => false,
@@ -136,21 +139,23 @@ impl End<'_> {
         client.socket.role == Role::Connected
             && has_asked
             && by_call
-            && lost(book, client.socket.id, client).most() == Some(0)
+            && lost(facts, client.socket.id, client).most() == Some(0)
     }
 
-    fn outcome(&self, book: &Book, peer_lost: Option<u32>) -> Outcome {
+    fn outcome(&self, facts: &Facts, peer_lost: Option<u32>) -> Outcome {
         let harmless = |bytes, exact| Outcome { class: Class::Note, harmless: true, bytes, exact };
         let loss = |bytes, exact| Outcome { class: Class::Loss, harmless: false, bytes, exact };
         let (most, exact) = (self.lost.most(), self.lost.word());
         if self.known.socket.subflow {
-            // What one subflow loses another may carry, and its program's bytes have numbers of their own.
+            // Another subflow may carry what this one loses, and the program's bytes have their own
+            // sequence numbers.
             return Outcome { class: Class::Note, harmless: false, bytes: None, exact };
         }
-        if self.is_broken_off(book) {
+        if self.is_broken_off(facts) {
             return Outcome { class: Class::Note, harmless: false, bytes: most, exact };
         }
-        let is_ours = most.is_some_and(|most| most > 0) && !is_farewell(self.lost, self.known);
+        let is_ours =
+            most.is_some_and(|most| most > 0) && !is_closing_message(self.lost, self.known);
         if self.cause == Cause::DataAfterClose {
             let all = peer_lost.map(|theirs| u64::from(theirs).saturating_add(most.unwrap_or(0)));
             return match peer_lost {
@@ -163,15 +168,19 @@ impl End<'_> {
             };
         }
         match self.lost {
-            // As what is counted and not seen (LB110): most that a peer resets costs nothing.
-            Lost::Unknown if self.is_abort() => loss(None, exact),
-            Lost::Unknown => Outcome { class: Class::Note, harmless: false, bytes: None, exact },
+            // As with ends that are counted and not seen (LB110): most resets by a peer cost
+            // nothing.
+            LostBytes::Unknown if self.is_abort() => loss(None, exact),
+            LostBytes::Unknown => {
+                Outcome { class: Class::Note, harmless: false, bytes: None, exact }
+            }
             _ if is_ours => loss(most, exact),
             _ => harmless(most, exact),
         }
     }
 
-    /// Whether this end's kernel threw away what there was, by a call or by its own need.
+    /// Whether this end's kernel discarded the bytes in its queues, for a call or for want of
+    /// memory.
     fn is_abort(&self) -> bool {
         match self.cause {
             Cause::Unread | Cause::Memory => true,
@@ -180,31 +189,31 @@ impl End<'_> {
         }
     }
 
-    /// Whether what the peer sent after our close was its farewell, or the rest of a short answer that
-    /// the one who had asked did not want any more: with its beginning read it would have closed with
-    /// unread input a moment later, which is harmless too.
+    /// Whether the bytes that the peer sent after our close were its closing message, or the rest
+    /// of a short response that the client no longer wanted. Closing a moment later would have left
+    /// them unread, which is harmless too.
     fn is_unwanted(&self, peer_lost: u32) -> bool {
-        /// What one or two packets carry on any path: a page that says that there is none.
+        /// One or two packets on any path: an error page.
         const SHORT_ANSWER: u32 = 2 * 1_460;
-        let has_asked = |last: Last| last.counts.bytes_acked > NOTHING_ASKED;
-        let most = match self.known.last().is_some_and(has_asked) {
+        let has_asked = |last: FinalCounts| last.counts.bytes_acked > NOTHING_ASKED;
+        let most = match self.known.final_counts().is_some_and(has_asked) {
             true => SHORT_ANSWER,
-            false => FAREWELL,
+            false => CLOSING_MESSAGE,
         };
         peer_lost <= most && self.hints.answered < MANY_RESETS
     }
 
     fn sentence(
         &self,
-        book: &Book,
+        facts: &Facts,
         about: &About,
         peer_lost: Option<u32>,
         harmless: bool,
     ) -> String {
         let who = who(about);
         let peer = self.known.socket.peer;
-        let ours = self.lost_words(harmless);
-        let rtt = self.known.last().map_or(0, |last| last.counts.rtt_us);
+        let ours = self.lost_phrase(harmless);
+        let rtt = self.known.final_counts().map_or(0, |last| last.counts.rtt_us);
         let path = if rtt == 0 {
             String::new()
         } else {
@@ -222,43 +231,41 @@ impl End<'_> {
         }
         match self.cause {
             Cause::Unread => format!(
-                "{who} {} its connection to {peer} with {} unread, so that the kernel sent a reset: \
-                 {ours}{}.",
-                self.closed_words(),
-                self.unread_words(),
-                self.peers_words(peer_lost),
+                "{who} {} its connection to {peer} with {} unread, so that the kernel sent a \
+                 reset: {ours}{}.",
+                self.closed_phrase(),
+                self.unread_phrase(),
+                self.peers_phrase(peer_lost),
             ),
             Cause::Abort => format!(
-                "{} its connection to {peer}, and a reset was sent in place of the end: {ours}.",
-                self.aborter_words(book, &who)
+                "{} its connection to {peer}, and a reset was sent instead of a FIN: {ours}.",
+                self.aborter_phrase(facts, &who)
             ),
             Cause::DataAfterClose => format!(
-                "{who} {} its connection to {peer} while the peer was still sending{path}: {}, and {ours}.",
-                self.closed_words(),
-                thrown_words(peer_lost, self.hints.answered)
+                "{who} {} its connection to {peer} while the peer was still sending{path}: {}, and \
+                 {ours}.",
+                self.closed_phrase(),
+                thrown_phrase(peer_lost, self.hints.answered)
             ),
-            Cause::PeerReset => self.reset_sentence(book, &who, &ours),
+            Cause::PeerReset => self.reset_sentence(facts, &who, &ours),
             Cause::NoAnswer => format!(
                 "The connection of {who} to {peer} was given up {}: {ours}.",
-                self.no_answer_words()
+                self.no_answer_phrase()
             ),
             Cause::Memory => format!(
-                "The kernel reset the connection of {who} to {peer}, for want of memory or with too many \
-                 orphans (tcp_mem, tcp_max_orphans): {ours}."
+                "The kernel reset the connection of {who} to {peer}, for want of memory or with \
+                 too many orphans (tcp_mem, tcp_max_orphans): {ours}."
             ),
             Cause::Unknown => format!(
-                "The connection of {who} to {peer} did not end in order, and how it ended was not seen: \
-                 {ours}."
+                "The connection of {who} to {peer} did not end in order, and how it ended was not \
+                 seen: {ours}."
             ),
         }
     }
 
     fn how_it_was_lost(&self) -> &'static str {
         match self.cause {
-            Cause::DataAfterClose => {
-                "data came that nobody could read any more, and was answered with a \
-                                      reset"
-            }
+            Cause::DataAfterClose => "data came after the close, and was answered with a reset",
             Cause::PeerReset => "the peer reset the connection",
             Cause::Memory => "the kernel gave it up for want of memory",
             Cause::Unknown => "it did not end in order",
@@ -266,60 +273,63 @@ impl End<'_> {
         }
     }
 
-    /// What became of our bytes.
-    fn lost_words(&self, harmless: bool) -> String {
+    /// What happened to our bytes.
+    fn lost_phrase(&self, harmless: bool) -> String {
         match self.lost {
-            Lost::Exactly(0) => "nothing that it had written was lost".to_owned(),
-            Lost::Exactly(lost) if harmless => {
+            LostBytes::Exactly(0) => "nothing that it had written was lost".to_owned(),
+            LostBytes::Exactly(lost) if harmless => {
                 format!(
-                    "{} that it wrote after the peer's end, a farewell, did not arrive",
+                    "{} that it wrote after the peer's FIN, a closing message, did not arrive",
                     bytes(lost.into())
                 )
             }
-            Lost::Exactly(lost) => {
+            LostBytes::Exactly(lost) => {
                 format!("{} that it had written did not arrive", bytes(lost.into()))
             }
-            Lost::Between(0, most) if harmless => {
-                format!("only {}, as short as a farewell, were on their way", bytes(most.into()))
+            LostBytes::Between(0, most) if harmless => {
+                format!(
+                    "only {}, as short as a closing message, were in flight",
+                    bytes(most.into())
+                )
             }
-            Lost::Between(0, most) => {
+            LostBytes::Between(0, most) => {
                 format!("up to {} that it had written may not have arrived", bytes(most.into()))
             }
-            Lost::Between(least, most) => format!(
+            LostBytes::Between(least, most) => format!(
                 "of what it had written {} to {} did not arrive",
                 count(least.into()),
                 bytes(most.into())
             ),
-            Lost::About(0) | Lost::AboutMissing(0) => {
-                format!("nothing that it had written was unacked {}", self.last_look())
+            LostBytes::About(0) | LostBytes::AboutMissing(0) => {
+                format!("nothing that it had written was unacked {}", self.last_sample())
             }
-            Lost::AboutMissing(most) => format!(
+            LostBytes::AboutMissing(most) => format!(
                 "about {} that it had written had not come to the peer {}",
                 bytes(most.into()),
-                self.last_look()
+                self.last_sample()
             ),
-            Lost::About(most) => format!(
+            LostBytes::About(most) => format!(
                 "about {} that it had written were not acked {}",
                 bytes(most.into()),
-                self.last_look()
+                self.last_sample()
             ),
-            Lost::Unknown if self.known.socket.subflow => {
+            LostBytes::Unknown if self.known.socket.subflow => {
                 "bytes not known: a subflow of MPTCP".to_owned()
             }
-            Lost::Unknown => "whether bytes were lost cannot be known from here".to_owned(),
+            LostBytes::Unknown => "whether bytes were lost cannot be known from here".to_owned(),
         }
     }
 
-    /// When the numbers were those.
-    fn last_look(&self) -> String {
-        let age_ns = Numbers::of(self.known).map_or(0, |numbers| numbers.age_ns);
+    /// The time of the sample that the numbers are from.
+    fn last_sample(&self) -> String {
+        let age_ns = Queues::of(self.known).map_or(0, |numbers| numbers.age_ns);
         match age_ns / 1_000_000 {
-            0 => "at the last look".to_owned(),
-            age_ms => format!("at the last look, {age_ms} ms before its end"),
+            0 => "at the last sample".to_owned(),
+            age_ms => format!("at the last sample, {age_ms} ms before its end"),
         }
     }
 
-    fn closed_words(&self) -> String {
+    fn closed_phrase(&self) -> String {
         let of_end = self
             .by()
             .and_then(|by| by.ending)
@@ -330,16 +340,16 @@ impl End<'_> {
         }
     }
 
-    fn unread_words(&self) -> String {
-        match Numbers::of(self.known).and_then(|numbers| numbers.unread) {
+    fn unread_phrase(&self) -> String {
+        match Queues::of(self.known).and_then(|numbers| numbers.unread) {
             None | Some(0) => "input".to_owned(),
             Some(unread) => format!("{} of input", bytes(unread.into())),
         }
     }
 
-    /// What the peer loses by a close with unread input.
-    fn peers_words(&self, peer_lost: Option<u32>) -> String {
-        let unread = Numbers::of(self.known).and_then(|numbers| numbers.unread);
+    /// What the peer loses when this end closes with unread input.
+    fn peers_phrase(&self, peer_lost: Option<u32>) -> String {
+        let unread = Queues::of(self.known).and_then(|numbers| numbers.unread);
         match (unread, peer_lost) {
             (None | Some(0), _) => String::new(),
             (Some(_), Some(lost)) if lost > 0 => format!(
@@ -350,50 +360,50 @@ impl End<'_> {
         }
     }
 
-    fn aborter_words(&self, book: &Book, who: &str) -> String {
+    fn aborter_phrase(&self, facts: &Facts, who: &str) -> String {
         let by = self.by();
         let is_holder = |by: &Actor| self.known.holders.iter().any(|(pid, _)| *pid == by.pid);
         match by {
             Some(by) if !self.known.holders.is_empty() && !is_holder(&by) => {
-                format!("{} destroyed for {who}", crate::words::who(&book.about_process(by.pid)))
+                format!("{} destroyed for {who}", crate::text::who(&facts.about_process(by.pid)))
             }
             _ => format!("{who} aborted"),
         }
     }
 
-    fn reset_sentence(&self, book: &Book, who: &str, ours: &str) -> String {
+    fn reset_sentence(&self, facts: &Facts, who: &str, ours: &str) -> String {
         let peer = self.known.socket.peer;
-        let other = book.other_end(self.id);
+        let other = facts.other_end(self.id);
         let name =
-            other.map(|other| one_line(&crate::words::who(&book.about(other.socket.id, None))));
+            other.map(|other| one_line(&crate::text::who(&facts.about(other.socket.id, None))));
         let why = match (self.of_other, self.known.fin_received()) {
             (Some(Code(101)), _) => ", which closed with unread input".to_owned(),
             (Some(Code(103)), _) => ", which aborted it".to_owned(),
             (Some(Code(104)), _) => ", which had closed while bytes were on their way".to_owned(),
             (_, Some((at_ns, _))) => {
                 let before = time(self.hints.since_ns.saturating_sub(at_ns));
-                format!(", whose end had come {before} before")
+                format!(", whose FIN had come {before} before")
             }
             _ => String::new(),
         };
         let peer =
             name.map_or_else(|| format!("the peer {peer}"), |name| format!("{name} at {peer}"));
-        let unread = self.acked_unread(book).map(|unread| {
+        let unread = self.acked_unread(facts).map(|unread| {
             format!(", and {} that had arrived were never read", bytes(unread.into()))
         });
         let unread = unread.unwrap_or_default();
-        let broken_off = match self.is_broken_off(book) {
-            true => "; it had connected and asked, and broke off the answer",
+        let broken_off = match self.is_broken_off(facts) {
+            true => "; it had connected and sent a request, and stopped reading the response",
             false => "",
         };
         format!("The connection of {who} was reset by {peer}{why}: {ours}{unread}{broken_off}.")
     }
 
-    fn no_answer_words(&self) -> String {
-        let since = self.known.last().map_or(self.hints.since_ns, |last| last.at_ns);
+    fn no_answer_phrase(&self) -> String {
+        let since = self.known.final_counts().map_or(self.hints.since_ns, |last| last.at_ns);
         let open_ns = self.known.closed().map(|(at_ns, _)| since.saturating_sub(*at_ns));
         let why = match self.hints.errno {
-            100 | 101 | 112 | 113 => "as no way led to the peer any more",
+            100 | 101 | 112 | 113 => "as no route led to the peer any more",
             _ => "as the peer did not answer",
         };
         match open_ns {
@@ -405,58 +415,59 @@ impl End<'_> {
     fn fix(&self) -> &'static str {
         match (self.cause, self.code()) {
             (_, Code(102)) => {
-                "Before exiting shut down writing and wait until all is acked (`lastbyte::finish_fd` does), \
-                 and give a program time to end before it is killed."
+                "Before exiting shut down writing and wait until all is acked \
+                 (`lastbyte::finish_fd` does), and give a program time to end before it is killed."
             }
             (Cause::Unread, _) => {
-                "Shut down writing, read to the peer's end, then close (`lastbyte::finish_fd` does); before a \
-                 program that cannot be changed put `lastbyte gate`."
+                "Shut down writing, read to the peer's end, then close (`lastbyte::finish_fd` \
+                 does); before a program that cannot be changed put `lastbyte gate`."
             }
             (Cause::Abort, _) => {
-                "Do not set SO_LINGER to 0 s on a connection whose bytes matter; close it in order, and \
-                 only when all is acked."
+                "Do not set SO_LINGER to 0 s on a connection whose bytes matter; close it in \
+                 order, and only when all is acked."
             }
             (Cause::DataAfterClose, _) | (Cause::PeerReset, Code(104)) => {
-                "The receiver must read to the sender's end before it closes; the sender must shut down \
-                 writing and wait for the receiver's end or answer before it counts bytes as delivered."
+                "The receiver must read to the sender's end before it closes; the sender must shut \
+                 down writing and wait for the receiver's end or answer before it counts bytes as \
+                 delivered."
             }
             (Cause::PeerReset, _) => {
-                "Look at the peer: it closed with unread input, aborted, or was killed; until that is \
-                 mended count as delivered only what the peer's program has confirmed."
+                "Look at the peer: it closed with unread input, aborted, or was killed; until that \
+                 is fixed, count as delivered only what the peer's program has confirmed."
             }
             (Cause::NoAnswer, _) => {
-                "Look at the path and the peer; a program that must know asks for a confirmation, and \
-                 TCP_USER_TIMEOUT sets for how long is tried."
+                "Look at the path and the peer; a program that must know asks for a confirmation, \
+                 and TCP_USER_TIMEOUT limits how long the kernel retries."
             }
             (Cause::Memory, _) => {
-                "Raise net.ipv4.tcp_max_orphans or net.ipv4.tcp_mem, or have programs wait for their acks \
-                 before they close."
+                "Raise net.ipv4.tcp_max_orphans or net.ipv4.tcp_mem, or have programs wait for \
+                 their acks before they close."
             }
             (Cause::Unknown, _) => {
-                "Run as root for the cause: with eBPF, or else the kernel's trace points, each close is \
-                 seen with its process and its bytes."
+                "Run as root for the cause: with eBPF, or else the kernel's tracepoints, each \
+                 close is seen with its process and its bytes."
             }
         }
     }
 
     fn evidence(
         &self,
-        book: &Book,
+        facts: &Facts,
         peer_lost: Option<u32>,
         exact: &str,
     ) -> BTreeMap<String, Evidence> {
         let mut evidence = Table::default();
         evidence.put("exact", Some(exact));
-        let numbers = Numbers::of(self.known);
+        let numbers = Queues::of(self.known);
         evidence.put("unacked_bytes", numbers.map(|numbers| numbers.unacked));
         evidence.put("unsent_bytes", numbers.and_then(|numbers| numbers.unsent));
         evidence.put("unread_bytes", numbers.and_then(|numbers| numbers.unread));
         let age_ns = numbers.map(|numbers| numbers.age_ns).filter(|age_ns| *age_ns > 1);
         evidence.put("numbers_age_ms", age_ns.map(milliseconds));
-        let lost = matches!(self.lost, Lost::Exactly(_)).then(|| self.lost.most()).flatten();
+        let lost = matches!(self.lost, LostBytes::Exactly(_)).then(|| self.lost.most()).flatten();
         evidence.put("lost_bytes", lost);
         evidence.put("peer_lost_bytes", peer_lost);
-        evidence.put("acked_unread_bytes", self.acked_unread(book));
+        evidence.put("acked_unread_bytes", self.acked_unread(facts));
         let sent = self.hints.sent.as_ref().and_then(|reset| reset.reason.as_deref());
         let answered = self.hints.answered_why.as_deref();
         evidence.put("reset_reason", sent.or(answered));
@@ -474,24 +485,24 @@ impl End<'_> {
     }
 }
 
-/// What came of bytes of the peer that met a closed socket.
-fn thrown_words(peer_lost: Option<u32>, resets: u64) -> String {
+/// What happened to bytes of the peer that came after the close.
+fn thrown_phrase(peer_lost: Option<u32>, resets: u64) -> String {
     match peer_lost {
-        Some(0) => "nothing of the peer's was lost".to_owned(),
-        Some(lost) => format!("{} of the peer's were thrown away", bytes(lost.into())),
+        Some(0) => "nothing from the peer was lost".to_owned(),
+        Some(lost) => format!("{} from the peer were discarded", bytes(lost.into())),
         None => {
             let times =
                 if resets == 1 { "once".to_owned() } else { format!("{} times", count(resets)) };
-            format!("what came then was thrown away and answered with a reset, {times}")
+            format!("what came then was discarded and answered with a reset, {times}")
         }
     }
 }
 
-/// The harmless end of the story of an exit.
-pub(super) fn delivered(book: &Book, id: SocketId, exit: &Exit, at_ns: u64) -> Option<Finding> {
+/// The bytes left at an exit were acked after all.
+pub(super) fn delivered(facts: &Facts, id: SocketId, exit: &Exit, at_ns: u64) -> Option<Finding> {
     let took = at_ns.saturating_sub(exit.at_ns);
     let words = format!("all were acked {} later", time(took));
-    let mut finding = of_exit(book, id, exit, &words)?;
+    let mut finding = of_exit(facts, id, exit, &words)?;
     finding.harmless = true;
     finding.bytes = Some(0);
     finding.evidence.insert("exact".to_owned(), "yes".into());
@@ -499,26 +510,26 @@ pub(super) fn delivered(book: &Book, id: SocketId, exit: &Exit, at_ns: u64) -> O
     Some(finding)
 }
 
-/// The end of the watch comes before that of the story.
-pub(super) fn still_open(book: &Book, id: SocketId, exit: &Exit) -> Option<Finding> {
-    let known = book.socket(id)?;
-    let told = known.counts.map(|(at_ns, counts)| (at_ns, counts.unacked()));
+/// The observation ended while bytes left at an exit were still unacked.
+pub(super) fn still_open(facts: &Facts, id: SocketId, exit: &Exit) -> Option<Finding> {
+    let known = facts.socket(id)?;
+    let reported = known.counts.map(|(at_ns, counts)| (at_ns, counts.unacked()));
     let sampled = known.sample.as_ref().map(|(at_ns, sample)| (*at_ns, sample.send_queue));
     // Since the exit our FIN is queued too.
-    let newest = told.max(sampled).filter(|(at_ns, _)| *at_ns > exit.at_ns);
+    let newest = reported.max(sampled).filter(|(at_ns, _)| *at_ns > exit.at_ns);
     let left = newest.map_or(exit.unacked, |(_, unacked)| unacked.saturating_sub(1));
     let words =
         format!("what became of them is not known yet: {} are still unacked", bytes(left.into()));
-    let mut finding = of_exit(book, id, exit, &words)?;
+    let mut finding = of_exit(facts, id, exit, &words)?;
     finding.bytes = Some(left.into());
     finding.evidence.insert("exact".to_owned(), "at most".into());
     finding.evidence.insert("still_unacked_bytes".to_owned(), left.into());
     Some(finding)
 }
 
-fn of_exit(book: &Book, id: SocketId, exit: &Exit, words: &str) -> Option<Finding> {
-    let known = book.socket(id)?;
-    let about = book.about(id, Some(exit.by.pid));
+fn of_exit(facts: &Facts, id: SocketId, exit: &Exit, words: &str) -> Option<Finding> {
+    let known = facts.socket(id)?;
+    let about = facts.about(id, Some(exit.by.pid));
     let mut evidence = Table::default();
     evidence.put("unacked_bytes", Some(exit.unacked));
     evidence.put_ending(exit.by.ending);
@@ -537,9 +548,9 @@ fn of_exit(book: &Book, id: SocketId, exit: &Exit, words: &str) -> Option<Findin
             known.socket.peer
         ),
         about,
-        fix:
-            "Before exiting shut down writing and wait until all is acked: `lastbyte::finish_fd` does."
-                .to_owned(),
+        fix: "Before exiting shut down writing and wait until all is acked: `lastbyte::finish_fd` \
+             does."
+            .to_owned(),
         heal: None,
         evidence: evidence.0,
     })
@@ -557,7 +568,7 @@ fn milliseconds(ns: u64) -> f64 {
     (ns / 1_000) as f64 / 1_000.0
 }
 
-/// Evidence of what is known.
+/// Evidence, without unknown values.
 #[derive(Debug, Default)]
 struct Table(BTreeMap<String, Evidence>);
 

@@ -1,4 +1,4 @@
-//! Which tier can be had: the highest first, and of each that cannot, what stands in the way.
+//! Which tier is available: the highest first, and for each other tier the reason.
 
 use std::fs;
 
@@ -9,13 +9,13 @@ use super::tracefs::{self, Trace};
 use super::{ObserveError, Plan, Roots, Shortfall, Source};
 use crate::event::Tier;
 
-/// A tier that works, with its source; what does not is added to `shortfalls`.
-pub(super) fn climb_down(
+/// Starts the best tier, with its source; tiers that are not available go to `shortfalls`.
+pub(super) fn start_best(
     plan: &Plan,
     roots: &Roots,
     shortfalls: &mut Vec<Shortfall>,
 ) -> Result<(Tier, Option<Box<dyn Source>>), ObserveError> {
-    // Elsewhere their processes have other numbers, and seem to be gone.
+    // In another PID namespace their processes have other numbers, and would look ended.
     if whole_machine(roots).is_ok() {
         tracefs::sweep(roots);
     }
@@ -39,53 +39,53 @@ fn start(tier: Tier, plan: &Plan, roots: &Roots) -> Result<Box<dyn Source>, Stri
             Ok(Box::new(Trace::start(plan, roots)?))
         }
         Tier::Bpf => {
-            Facts::of(roots).refusal().map_or(Ok(()), Err)?;
+            KernelSupport::of(roots).refusal().map_or(Ok(()), Err)?;
             Ok(Box::new(KernelSource::start(plan, roots)?))
         }
         Tier::Procfs => Err("it needs no source".to_owned()),
     }
 }
 
-/// Trace points as text have the numbers of the first PID namespace.
+/// Tracepoints as text have PIDs of the initial PID namespace.
 fn whole_machine(roots: &Roots) -> Result<(), String> {
     /// The inode number of that one (`include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`).
     const FIRST: &str = "pid:[4026531836]";
     match fs::read_link(roots.proc.join("self/ns/pid")) {
         Ok(namespace) if namespace.as_os_str() != FIRST => Err(
-            "this is a PID namespace of its own, and the kernel's events have other numbers for the \
-             processes in it; run it outside of the container"
+            "this is a PID namespace of its own, and the kernel's events have other numbers for \
+             the processes in it; run it outside of the container"
                 .to_owned(),
         ),
         _ => Ok(()),
     }
 }
 
-/// What decides whether programs can be loaded into the kernel at all.
-struct Facts {
+/// The conditions for loading programs into the kernel.
+struct KernelSupport {
     /// `uname -r`.
     release: String,
     has_types: bool,
     /// As [`process::effective_capabilities`].
-    rights: u64,
-    /// The mode of `lockdown` that is on, if any.
+    capabilities: u64,
+    /// The active mode of `lockdown`, if any.
     lockdown: Option<String>,
 }
 
-impl Facts {
+impl KernelSupport {
     fn of(roots: &Roots) -> Self {
         let lockdown = fs::read_to_string(roots.sys.join("kernel/security/lockdown"));
         let mode = |text: String| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned());
         Self {
             release: roots.proc().kernel_release(),
             has_types: roots.sys.join("kernel/btf/vmlinux").exists(),
-            rights: process::effective_capabilities().unwrap_or_default(),
+            capabilities: process::effective_capabilities().unwrap_or_default(),
             lockdown: lockdown.ok().and_then(mode),
         }
     }
 
-    /// What stands in the way, in a sentence.
+    /// The condition that is not met, in a sentence.
     fn refusal(&self) -> Option<String> {
-        /// The first in which such programs may ask for a socket's cookie.
+        /// The first kernel in which such programs may read a socket's cookie.
         const FIRST: (u32, u32) = (5, 12);
         let release = &self.release;
         if version(release).is_some_and(|version| version < FIRST) {
@@ -95,7 +95,8 @@ impl Facts {
             ));
         }
         let needed = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
-        let lacking = needed.iter().filter(|right| self.rights & (right.0 | CAP_SYS_ADMIN) == 0);
+        let lacking =
+            needed.iter().filter(|right| self.capabilities & (right.0 | CAP_SYS_ADMIN) == 0);
         let lacking: Vec<&str> = lacking.map(|right| right.1).collect();
         if !lacking.is_empty() {
             let verb = if lacking.len() == 1 { "is" } else { "are" };
@@ -117,17 +118,17 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// What a tier adds to the one below.
+/// What a tier adds to the tier below it.
 fn adds(tier: Tier) -> &'static str {
     match tier {
         Tier::Procfs => "states and queues of sockets, ten times a second",
         Tier::Tracefs => {
-            "each reset with its reason and whose call it was, each change of state and retransmission, \
-             processes and connections that live for milliseconds"
+            "each reset with its reason and the process that caused it, each change of state and \
+             retransmission, processes and connections that live for milliseconds"
         }
         Tier::Bpf => {
-            "the bytes unread and unacked at the moment of each close, who closed, and what programs do \
-             with their sockets call by call"
+            "the bytes unread and unacked at the moment of each close, which process closed, and \
+             what programs do with their sockets call by call"
         }
     }
 }
@@ -137,31 +138,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_the_way_is_said() {
-        let fine = || Facts {
+    fn the_unmet_condition_is_named() {
+        let fine = || KernelSupport {
             release: "6.18.44".to_owned(),
             has_types: true,
-            rights: CAP_BPF | CAP_PERFMON,
+            capabilities: CAP_BPF | CAP_PERFMON,
             lockdown: Some("integrity".to_owned()),
         };
         assert_eq!(fine().refusal(), None);
-        assert_eq!(Facts { rights: CAP_SYS_ADMIN, ..fine() }.refusal(), None);
+        assert_eq!(KernelSupport { capabilities: CAP_SYS_ADMIN, ..fine() }.refusal(), None);
         let cases = [
             (
-                Facts { release: "4.19.0-27-amd64".to_owned(), ..fine() },
+                KernelSupport { release: "4.19.0-27-amd64".to_owned(), ..fine() },
                 "Linux 4.19.0-27-amd64 is too old",
             ),
             (
-                Facts { release: "5.10.0-32-amd64".to_owned(), ..fine() },
+                KernelSupport { release: "5.10.0-32-amd64".to_owned(), ..fine() },
                 "Linux 5.10.0-32-amd64 is too old for it: it needs 5.12",
             ),
-            (Facts { rights: CAP_PERFMON, ..fine() }, "CAP_BPF is lacking"),
-            (Facts { rights: 0, ..fine() }, "CAP_BPF and CAP_PERFMON are lacking"),
-            (Facts { has_types: false, ..fine() }, "does not describe its types"),
-            (Facts { lockdown: Some("confidentiality".to_owned()), ..fine() }, "locked down"),
+            (KernelSupport { capabilities: CAP_PERFMON, ..fine() }, "CAP_BPF is lacking"),
+            (KernelSupport { capabilities: 0, ..fine() }, "CAP_BPF and CAP_PERFMON are lacking"),
+            (KernelSupport { has_types: false, ..fine() }, "does not describe its types"),
+            (
+                KernelSupport { lockdown: Some("confidentiality".to_owned()), ..fine() },
+                "locked down",
+            ),
         ];
-        for (facts, expected) in cases {
-            let why = facts.refusal().unwrap();
+        for (support, expected) in cases {
+            let why = support.refusal().unwrap();
             assert!(why.contains(expected), "{why}");
         }
         assert_eq!(version("5.8"), Some((5, 8)));

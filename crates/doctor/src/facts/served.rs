@@ -1,129 +1,164 @@
-//! What servers took for what they did: connections accepted, processor time, system calls, exchanges.
+//! What servers used: processor time and system calls, for each accepted connection and each
+//! exchange.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Calls, Precision, Used};
+use crate::text::{count, few_digits};
 
-/// So many processes are reckoned with, at most: beyond that none that is new.
-const MOST: usize = 4_096;
-/// So many kinds of calls of each, at most.
-const MOST_CALLS: usize = 64;
-/// So many servers are told of, those that used the most processor time first.
-const MOST_TOLD: usize = 32;
-/// So many of its calls, the most frequent first.
+/// Limit on processes; beyond it, new ones are not counted.
+const MAX_PROCESSES: usize = 4_096;
+/// Limit on kinds of system calls for each process.
+const MAX_CALLS: usize = 64;
+/// Limit on reported servers; those that used the most processor time come first.
+const MAX_SERVERS: usize = 32;
+/// Number of its most frequent calls that are reported.
 const TOP: usize = 3;
-/// The clock of `/proc` goes by hundredths of a second: of less than ten of them a tenth may be wrong.
+/// The clock of `/proc` has a resolution of 10 ms: below ten ticks, a tenth may be wrong.
 const SURE_NS: u64 = 100_000_000;
-/// Calls of a shorter time than this say nothing about the rest of it.
+/// Calls traced for less than this are no sample of the rest.
 const LONG_ENOUGH_NS: u64 = 900_000_000;
 
-/// What a server took for each connection that it accepted while it was watched. What is not known is
-/// `None`.
+/// What a server used for each connection that it accepted while it was observed. Unknown values
+/// are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Served {
-    /// Its process, alone: not what it starts.
+    /// Its process, without its children.
     pub pid: u32,
-    /// What it calls itself.
+    /// The name of the process.
     pub name: String,
-    /// Connections that it accepted; it may have had others before.
+    /// Connections that it accepted; those accepted earlier are not counted.
     pub connections: u64,
-    /// How well that is known.
+    /// The precision of that number.
     pub connections_precision: Precision,
-    /// Processor time outside of the kernel in all, milliseconds; to 10 of them.
+    /// Total processor time in user mode, milliseconds; the resolution is 10 ms.
     pub user_ms: Option<f64>,
-    /// In the kernel.
+    /// Total processor time in the kernel, milliseconds.
     pub system_ms: Option<f64>,
-    /// Both for each connection, milliseconds.
+    /// Both together for each connection, milliseconds.
     pub cpu_ms_per_connection: Option<f64>,
-    /// How well that is known.
+    /// The precision of that number.
     pub cpu_precision: Precision,
-    /// How often it wrote after it had read, on connections that it accepted: a question and an answer.
+    /// How often it wrote after a read on connections that it accepted: a request and a response.
     pub exchanges: Option<u64>,
-    /// Processor time for each of those, milliseconds.
+    /// Processor time for each exchange, milliseconds.
     pub cpu_ms_per_exchange: Option<f64>,
-    /// System calls about descriptors for each connection, where they are traced.
+    /// System calls on descriptors for each connection, if they are traced.
     pub calls_per_connection: Option<f64>,
-    /// The three that it made most often.
+    /// Its three most frequent calls.
     pub top_calls: Option<Vec<TopCall>>,
 }
 
-/// A system call that is made often.
+impl Served {
+    /// What the server used, to print after its name: `accepted 4 connections; processor time for
+    /// each 0.2 ms`.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let number = count(self.connections);
+        let many = if self.connections == 1 { "connection" } else { "connections" };
+        let mut sentence =
+            format!("accepted {}{number} {many}", self.connections_precision.prefix());
+        if let Some(ms) = self.cpu_ms_per_connection {
+            sentence += &format!(
+                "; processor time for each {}{} ms",
+                self.cpu_precision.prefix(),
+                few_digits(ms)
+            );
+        }
+        if let (Some(exchanges), Some(ms)) = (self.exchanges, self.cpu_ms_per_exchange) {
+            let many = if exchanges == 1 { "exchange" } else { "exchanges" };
+            sentence += &format!(", for each of {} {many} {} ms", count(exchanges), few_digits(ms));
+        }
+        if let (Some(calls), Some(top)) = (self.calls_per_connection, &self.top_calls) {
+            let top: Vec<String> = top
+                .iter()
+                .map(|top| format!("{} {}", top.call, few_digits(top.per_connection)))
+                .collect();
+            sentence += &format!("; calls for each {}: {}", few_digits(calls), top.join(", "));
+        }
+        sentence
+    }
+}
+
+/// A frequent system call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopCall {
     /// Its name.
     pub call: String,
-    /// How often, for each connection.
+    /// How many for each connection.
     pub per_connection: f64,
 }
 
-/// Who accepted what, and what it took.
+/// Accepted connections and used resources of each process.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    accounts: BTreeMap<u32, Account>,
-    /// Of those whose number was given again.
-    former: Vec<(u32, Account)>,
-    /// For so long calls were traced, and up to when that is counted.
+pub(super) struct Servers {
+    usages: BTreeMap<u32, Usage>,
+    /// Processes whose PID was reused.
+    former: Vec<(u32, Usage)>,
+    /// How long calls were traced, and up to which time that is counted.
     traced_ns: u64,
     traced_to_ns: u64,
 }
 
 #[derive(Debug, Default)]
-struct Account {
+struct Usage {
     name: String,
-    /// Sockets that it was seen to have accepted.
+    /// Accepted sockets that were observed.
     sockets: u64,
-    /// Calls of `accept` that gave one, where they were traced.
+    /// Successful calls of `accept`, if calls were traced.
     accepts: u64,
     used: Option<(u64, u64)>,
     calls: BTreeMap<String, u64>,
     turns: u64,
 }
 
-/// How the watch was, which says what numbers mean.
+/// What was observed, which decides the precision of the numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Watch {
-    /// Whether calls are traced all the time (`Some`), never, or in windows (`None`).
+pub(super) struct Coverage {
+    /// Whether calls are traced all the time (`Some(true)`), never (`Some(false)`), or in windows
+    /// (`None`).
     pub(super) calls: Option<bool>,
-    /// Every socket of the processes that are asked about is told of.
-    pub(super) tells_each_socket: bool,
-    /// And what was read and written on it.
-    pub(super) tells_io: bool,
+    /// Every socket of the processes in scope is reported.
+    pub(super) reports_each_socket: bool,
+    /// What is read and written on each socket is reported.
+    pub(super) reports_io: bool,
     pub(super) has_dropped: bool,
     pub(super) watched_ns: u64,
 }
 
-impl Ledger {
-    /// A process that is asked about accepted a connection.
+impl Servers {
+    /// A process in scope accepted a connection.
     pub(super) fn accepted(&mut self, pid: u32, name: &str) {
-        let Some(account) = self.account(pid) else { return };
-        account.sockets = account.sockets.saturating_add(1);
-        account.rename(name);
+        let Some(usage) = self.usage(pid) else { return };
+        usage.sockets = usage.sockets.saturating_add(1);
+        usage.rename(name);
     }
 
     pub(super) fn used(&mut self, used: &Used, name: &str) {
-        let Some(account) = self.account(used.pid) else { return };
-        let (user, system) = account.used.unwrap_or_default();
-        account.used =
+        let Some(usage) = self.usage(used.pid) else { return };
+        let (user, system) = usage.used.unwrap_or_default();
+        usage.used =
             Some((user.saturating_add(used.user_ns), system.saturating_add(used.system_ns)));
-        account.rename(name);
+        usage.rename(name);
     }
 
-    /// Calls of a process that is asked about.
+    /// Calls of a process in scope.
     pub(super) fn called(&mut self, calls: &Calls) {
-        let Some(account) = self.account(calls.pid) else { return };
+        let Some(usage) = self.usage(calls.pid) else { return };
         if matches!(calls.call.as_str(), "accept" | "accept4") {
             let failed = calls.errors.iter().fold(0_u64, |sum, one| sum.saturating_add(one.1));
-            account.accepts = account.accepts.saturating_add(calls.count.saturating_sub(failed));
+            usage.accepts = usage.accepts.saturating_add(calls.count.saturating_sub(failed));
         }
-        if account.calls.len() < MOST_CALLS || account.calls.contains_key(&calls.call) {
-            let count = account.calls.entry(calls.call.clone()).or_default();
+        if usage.calls.len() < MAX_CALLS || usage.calls.contains_key(&calls.call) {
+            let count = usage.calls.entry(calls.call.clone()).or_default();
             *count = count.saturating_add(calls.count);
         }
     }
 
-    /// For how long calls were traced, whoever made them: what is told together covers one time.
+    /// How long calls were traced. Counts reported at one time cover the same interval, whichever
+    /// process made the calls.
     pub(super) fn traced(&mut self, at_ns: u64, over_ns: u64) {
         if at_ns > self.traced_to_ns {
             self.traced_to_ns = at_ns;
@@ -133,42 +168,42 @@ impl Ledger {
 
     /// Exchanges on a connection that was accepted.
     pub(super) fn exchanged(&mut self, pid: u32, turns: u64) {
-        let Some(account) = self.account(pid).filter(|_| turns > 0) else { return };
-        account.turns = account.turns.saturating_add(turns);
+        let Some(usage) = self.usage(pid).filter(|_| turns > 0) else { return };
+        usage.turns = usage.turns.saturating_add(turns);
     }
 
-    /// A process that accepted nothing is over, or its number was given to another.
+    /// A process has ended, or its PID was reused. One that accepted nothing is forgotten.
     pub(super) fn close(&mut self, pid: u32) {
-        let Some(account) = self.accounts.remove(&pid) else { return };
-        if account.has_served() && self.former.len() < MOST {
-            self.former.push((pid, account));
+        let Some(usage) = self.usages.remove(&pid) else { return };
+        if usage.has_served() && self.former.len() < MAX_PROCESSES {
+            self.former.push((pid, usage));
         }
     }
 
-    /// Those that accepted connections.
-    pub(super) fn served(&self, watch: Watch) -> Vec<Served> {
-        let former = self.former.iter().map(|(pid, account)| (pid, account));
-        let all = self.accounts.iter().chain(former).filter(|(_, account)| account.has_served());
+    /// The processes that accepted connections.
+    pub(super) fn served(&self, coverage: Coverage) -> Vec<Served> {
+        let former = self.former.iter().map(|(pid, usage)| (pid, usage));
+        let all = self.usages.iter().chain(former).filter(|(_, usage)| usage.has_served());
         let mut served: Vec<Served> =
-            all.map(|(pid, account)| account.served(*pid, watch, self.traced_ns)).collect();
+            all.map(|(pid, usage)| usage.served(*pid, coverage, self.traced_ns)).collect();
         let cpu = |one: &Served| one.user_ms.unwrap_or(0.0) + one.system_ms.unwrap_or(0.0);
         served.sort_by(|one, other| {
             let by_cpu = cpu(other).total_cmp(&cpu(one));
             by_cpu.then(other.connections.cmp(&one.connections)).then(one.pid.cmp(&other.pid))
         });
-        served.truncate(MOST_TOLD);
+        served.truncate(MAX_SERVERS);
         served
     }
 
-    fn account(&mut self, pid: u32) -> Option<&mut Account> {
-        if self.accounts.len() >= MOST && !self.accounts.contains_key(&pid) {
+    fn usage(&mut self, pid: u32) -> Option<&mut Usage> {
+        if self.usages.len() >= MAX_PROCESSES && !self.usages.contains_key(&pid) {
             return None;
         }
-        Some(self.accounts.entry(pid).or_default())
+        Some(self.usages.entry(pid).or_default())
     }
 }
 
-impl Account {
+impl Usage {
     fn rename(&mut self, name: &str) {
         if !name.is_empty() && self.name != name {
             name.clone_into(&mut self.name);
@@ -179,16 +214,16 @@ impl Account {
         self.sockets.max(self.accepts).max(self.turns) > 0
     }
 
-    fn served(&self, pid: u32, watch: Watch, traced_ns: u64) -> Served {
-        let (connections, connections_precision) = self.connections(watch, traced_ns);
+    fn served(&self, pid: u32, coverage: Coverage, traced_ns: u64) -> Served {
+        let (connections, connections_precision) = self.connections(coverage, traced_ns);
         let per = Some(connections as f64).filter(|per| *per > 0.0);
-        // In a window those that were accepted in it.
-        let each = if watch.calls == Some(true) { per } else { Some(self.accepts as f64) };
+        // If calls are traced in windows, only connections accepted in a window count.
+        let each = if coverage.calls == Some(true) { per } else { Some(self.accepts as f64) };
         let each = each.filter(|each| *each > 0.0 && !self.calls.is_empty());
         let used_ns = self.used.map(|(user, system)| user.saturating_add(system));
         let ms = |ns: u64| ns as f64 / 1e6;
         let exchanges =
-            (watch.tells_io && !watch.has_dropped && self.turns > 0).then_some(self.turns);
+            (coverage.reports_io && !coverage.has_dropped && self.turns > 0).then_some(self.turns);
         Served {
             pid,
             name: self.name.clone(),
@@ -199,7 +234,7 @@ impl Account {
             cpu_ms_per_connection: used_ns.zip(per).map(|(ns, per)| ms(ns) / per),
             cpu_precision: match connections_precision {
                 Precision::Exact if used_ns.is_some_and(|ns| ns >= SURE_NS) => Precision::Exact,
-                // Among more connections it is less for each.
+                // With more connections, each took less.
                 Precision::AtLeast => Precision::AtMost,
                 _ => Precision::About,
             },
@@ -211,17 +246,17 @@ impl Account {
         }
     }
 
-    /// How many, and how well that is known.
-    fn connections(&self, watch: Watch, traced_ns: u64) -> (u64, Precision) {
+    /// The number of connections, and its precision.
+    fn connections(&self, coverage: Coverage, traced_ns: u64) -> (u64, Precision) {
         let most = self.sockets.max(self.accepts);
-        let is_told = watch.calls == Some(true) && self.accepts > 0;
-        if (is_told || watch.tells_each_socket) && !watch.has_dropped {
-            // A call that waited when tracing began is not counted.
+        let is_counted = coverage.calls == Some(true) && self.accepts > 0;
+        if (is_counted || coverage.reports_each_socket) && !coverage.has_dropped {
+            // A call that was waiting when tracing began is not counted.
             return (most, Precision::Exact);
         }
-        let is_sample = watch.calls.is_none() && self.accepts > 0 && traced_ns >= LONG_ENOUGH_NS;
+        let is_sample = coverage.calls.is_none() && self.accepts > 0 && traced_ns >= LONG_ENOUGH_NS;
         if is_sample {
-            let of_all = u128::from(self.accepts) * u128::from(watch.watched_ns.max(traced_ns));
+            let of_all = u128::from(self.accepts) * u128::from(coverage.watched_ns.max(traced_ns));
             let about = u64::try_from(of_all / u128::from(traced_ns)).unwrap_or(u64::MAX);
             return (about.max(most), Precision::About);
         }
@@ -241,13 +276,13 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::book::Book;
     use crate::event::{Event, Io, Scope, SocketId, Tier, What};
-    use crate::rules::story::Story;
+    use crate::facts::Facts;
+    use crate::story::Story;
 
     const HERE: &str = "192.0.2.1:80";
 
-    /// A server with so many connections, which used so much processor time, milliseconds.
+    /// A server with this many connections that used this much processor time, milliseconds.
     fn story(tier: Tier, scope: Scope, connections: u64, used_ms: (u64, u64)) -> Story {
         let mut story = Story::of_tier(tier, scope).process(7, "server").process(8, "client");
         for id in 1..=connections {
@@ -260,9 +295,9 @@ mod tests {
     }
 
     fn served(story: &Story) -> Vec<Served> {
-        let mut book = Book::new();
-        story.events.iter().for_each(|event| book.note(event));
-        book.served()
+        let mut facts = Facts::new();
+        story.events.iter().for_each(|event| facts.note(event));
+        facts.served()
     }
 
     fn calls(call: &str, count: u64, errors: u64) -> What {
@@ -280,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_took_is_told_of_who_accepted_it() {
+    fn what_a_connection_took_counts_for_the_process_that_accepted_it() {
         let story = story(Tier::Bpf, Scope::Process(7), 4, (600, 200));
         let io = Io { socket: SocketId(2), pid: 7, reads: 9, writes: 9, turns: 8, ..Io::default() };
         let served = served(&story.with(What::Io(io)));
@@ -305,7 +340,7 @@ mod tests {
                 socket.earlier = true;
             }
         }
-        // Who tells it again does not know.
+        // The second report does not know that the connection is older.
         let client = "198.51.100.7:40001";
         let story = story.socket(1, (HERE, client), 7);
         let io = Io { socket: SocketId(1), pid: 7, turns: 8, ..Io::default() };
@@ -326,10 +361,10 @@ mod tests {
             json["calls_per_connection"].is_null() && json.get("top_calls").is_some(),
             "{json}"
         );
-        // A hundredth of a second is the least that is measured.
+        // 10 ms is the resolution of the measurement.
         let one = served(&story(Tier::Bpf, Scope::Process(7), 2, (10, 20))).remove(0);
         assert_eq!((one.cpu_ms_per_connection, one.cpu_precision), (Some(15.0), Precision::About));
-        // Of a machine connections that end well are not told of, nor all that is read and written.
+        // With the whole machine in scope, clean ends and some reads and writes are not reported.
         let one = served(&story(Tier::Bpf, Scope::Machine, 2, (600, 200))).remove(0);
         assert_eq!(one.connections_precision, Precision::AtLeast);
         assert_eq!((one.cpu_precision, one.exchanges), (Precision::AtMost, None));
@@ -339,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_told_for_each_connection_the_most_frequent_first() {
+    fn calls_are_reported_for_each_connection_most_frequent_first() {
         let mut story = story(Tier::Tracefs, Scope::Process(7), 1, (600, 200)).traced(Some(true));
         for (call, count, errors) in [
             ("accept4", 12, 2),
@@ -374,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_ended_is_told_of_and_its_number_is_no_other_ones() {
+    fn an_ended_server_is_reported_and_a_reused_pid_is_another_server() {
         use crate::event::Ending;
         let story = story(Tier::Bpf, Scope::Port(80), 3, (600, 300));
         let story = story.exited(7, Ending::Exit(0)).process(7, "other");
@@ -399,5 +434,38 @@ mod tests {
             }));
         }
         assert_eq!(served(&story)[0].exchanges, Some(u64::MAX));
+    }
+
+    #[test]
+    fn what_a_server_took_is_one_line() {
+        let top = |call: &str, per_connection| TopCall { call: call.to_owned(), per_connection };
+        let whole = Served {
+            pid: 7,
+            name: "server".to_owned(),
+            connections: 1_234,
+            connections_precision: Precision::AtLeast,
+            user_ms: Some(100.0),
+            system_ms: Some(48.0),
+            cpu_ms_per_connection: Some(0.12),
+            cpu_precision: Precision::AtMost,
+            exchanges: Some(2_468),
+            cpu_ms_per_exchange: Some(0.06),
+            calls_per_connection: Some(12.34),
+            top_calls: Some(vec![top("epoll_wait", 9.8), top("read", 2.0)]),
+        };
+        assert_eq!(
+            whole.sentence(),
+            "accepted at least 1,234 connections; processor time for each at most 0.1 ms, for each \
+             of 2,468 exchanges 0.060 ms; calls for each 12: epoll_wait 9.8, read 2.0"
+        );
+        let bare = Served {
+            connections: 1,
+            connections_precision: Precision::Exact,
+            cpu_ms_per_connection: None,
+            exchanges: None,
+            calls_per_connection: None,
+            ..whole
+        };
+        assert_eq!(bare.sentence(), "accepted 1 connection");
     }
 }

@@ -1,39 +1,39 @@
-//! What held a flow back over a whole window: LB201, LB202, LB203, LB204, LB208.
+//! What limited a flow over a whole window: LB201, LB202, LB203, LB204, LB208.
 
 use lastbyte_core::sample::LimitedBy;
 
-use super::super::say;
+use super::super::figures;
 use super::window::{Seen, Window};
-use super::{Told, heal};
-use crate::book::{Book, Known};
+use super::{Draft, heal};
 use crate::event::Sample;
-use crate::words;
+use crate::facts::{Facts, KnownSocket};
+use crate::text;
 
-/// On a shorter path than this the processors are the limit, and no window matters for long,
+/// On a path shorter than this the processors are the limit, and no window matters for long,
 /// microseconds.
 const SHORTEST_US: u32 = 1_000;
 /// A limit that held for less of the time than this is one of several.
 const MOSTLY: f64 = 0.5;
 /// What autotuning would go up to (`tcp_wmem`, by default), bytes of memory.
 const AUTOTUNED: u32 = 4 << 20;
-/// What was so nearly all the time.
+/// "Nearly all the time" starts here.
 const NEARLY_ALWAYS: f64 = 0.8;
 
-/// What there is to judge by.
+/// The data that the rules judge.
 pub(super) struct Case<'a> {
     pub(super) window: &'a Window,
     pub(super) now: &'a Seen,
     pub(super) sample: &'a Sample,
-    pub(super) book: &'a Book,
+    pub(super) facts: &'a Facts,
 }
 
-/// All that can be said.
-pub(super) fn judge(case: &Case<'_>) -> Vec<Told> {
-    let by_rule = |rule: fn(&Case<'_>) -> Option<Told>| rule(case);
-    let held = [send_buffer, receive_window, own_window, congestion_window, shut_out, slow_reader];
-    let told: Vec<Told> = held.into_iter().filter_map(by_rule).collect();
-    // What is held back by something else, does not wait for its program.
-    if told.is_empty() { application(case).into_iter().collect() } else { told }
+/// All findings about a window.
+pub(super) fn judge(case: &Case<'_>) -> Vec<Draft> {
+    let by_rule = |rule: fn(&Case<'_>) -> Option<Draft>| rule(case);
+    let rules = [send_buffer, receive_window, own_window, congestion_window, shut_out, slow_reader];
+    let drafts: Vec<Draft> = rules.into_iter().filter_map(by_rule).collect();
+    // A flow limited by something else does not wait for its program.
+    if drafts.is_empty() { application(case).into_iter().collect() } else { drafts }
 }
 
 impl Case<'_> {
@@ -45,27 +45,27 @@ impl Case<'_> {
         self.now.trip_us() >= SHORTEST_US
     }
 
-    /// Whether the path is seen to have been full: more would have waited in a queue.
+    /// Whether the path was full: more bytes would have waited in a queue.
     fn is_path_full(&self) -> bool {
         self.window.share_of(self.window.queue_in) > 0.25
     }
 
-    /// So much in flight carries so many bytes a second.
+    /// The rate, bytes per second, with this many bytes in flight.
     fn rate_of(&self, flight: u64) -> f64 {
-        say::per_second(flight, u64::from(self.now.trip_us()) * 1_000)
+        figures::per_second(flight, u64::from(self.now.trip_us()) * 1_000)
     }
 
     fn over(&self) -> String {
-        words::time(self.window.ns)
+        text::time(self.window.ns)
     }
 
     fn rate(&self) -> String {
-        say::rate(self.window.rate())
+        figures::rate(self.window.rate())
     }
 
-    fn told(&self, code: u16, sentence: String, fix: &str) -> Told {
+    fn draft(&self, code: u16, sentence: String, fix: &str) -> Draft {
         let info = self.now.info();
-        let mut evidence = say::evidence([
+        let mut evidence = figures::evidence([
             ("over_seconds", (self.window.ns as f64 / 1e9).into()),
             ("acked_bytes", self.window.acked.into()),
             ("rate_bits_per_second", (self.window.rate() * 8.0).into()),
@@ -84,33 +84,34 @@ impl Case<'_> {
         if let Some(name) = &self.sample.congestion {
             evidence.insert("congestion_control".to_owned(), name.as_str().into());
         }
-        Told { code, sentence, fix: fix.to_owned(), heal: None, evidence, by: None }
+        Draft { code, sentence, fix: fix.to_owned(), heal: None, evidence, by: None }
     }
 
     /// The other end, if it is on this machine and was sampled.
-    fn other_end(&self) -> Option<(&Known, &Sample)> {
-        let other = self.book.other_end(self.sample.socket)?;
+    fn other_end(&self) -> Option<(&KnownSocket, &Sample)> {
+        let other = self.facts.other_end(self.sample.socket)?;
         other.sample.as_ref().map(|(_, sample)| (other, &**sample))
     }
 }
 
 /// LB201: the program fixed the send buffer, and the path would carry more.
 ///
-/// The kernel's own clock of the send buffer (`tcpi_sndbuf_limited`) stands still in the plainest
-/// cases. So this rests on the lock, on a buffer that is full with all of it sent, and on a path without
-/// a queue.
-fn send_buffer(case: &Case<'_>) -> Option<Told> {
-    /// A buffer counts the memory of what lies in it, which is up to twice its bytes.
+/// The kernel's own clock for the send buffer (`tcpi_sndbuf_limited`) does not run in the plainest
+/// cases. This rule uses the lock, a full buffer with all its bytes sent, and a path without a
+/// queue.
+fn send_buffer(case: &Case<'_>) -> Option<Draft> {
+    /// A buffer counts memory, up to twice the bytes in it.
     const OVERHEAD: u64 = 2;
     let (window, size) = (case.window, case.sample.send_buffer?);
     let full = Some(window.share_of(window.full_in)).filter(|share| *share >= NEARLY_ALWAYS);
     let share = case.share(LimitedBy::SendBuffer).max(full.unwrap_or_default());
-    // Where a write waited while the windows had room, nothing else explains what was not explained.
+    // If a write waited while the windows were open, only the buffer explains the unexplained
+    // share.
     let is_overfull = window.share_of(window.overfull_in) >= MOSTLY && share >= MOSTLY / 2.0;
     let unknown = if is_overfull { case.share(LimitedBy::Unknown) } else { 0.0 };
     let is_fixed = match case.sample.locks {
         Some(locks) => locks & 1 != 0 && share + unknown >= MOSTLY,
-        // Not readable: a buffer that is full all the time and does not grow.
+        // The lock is not readable: take a buffer that is always full and does not grow.
         None => share >= NEARLY_ALWAYS && window.buffer_least == window.buffer_most,
     };
     if !is_fixed || size >= AUTOTUNED || !case.is_long_path() || case.is_path_full() {
@@ -130,41 +131,42 @@ fn send_buffer(case: &Case<'_>) -> Option<Told> {
         None => "which seems to be fixed at",
     };
     let sentence = format!(
-        "the send buffer, {who} {} bytes, was full for {} of {} with all of it in flight: {} at a round \
-         trip of {}, where the peer's window allows {}, for which about {} bytes are needed",
-        words::count(size.into()),
-        say::percent(share),
+        "the send buffer, {who} {} bytes, was full for {} of {} with all of it in flight: {} at a \
+         round trip of {}, where the peer's window allows {}, for which about {} bytes are needed",
+        text::count(size.into()),
+        figures::percent(share),
         case.over(),
         case.rate(),
-        say::microseconds(case.now.trip_us()),
-        say::rate(case.rate_of(allowed)),
-        words::count(needed),
+        figures::microseconds(case.now.trip_us()),
+        figures::rate(case.rate_of(allowed)),
+        text::count(needed),
     );
-    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; or set \
-               it to twice the bandwidth-delay product.";
-    let mut told = case.told(201, sentence, fix);
-    told.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
+    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; \
+               or set it to twice the bandwidth-delay product.";
+    let mut draft = case.draft(201, sentence, fix);
+    draft.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
     let lock = case.sample.locks.map_or("not readable", |_| "send buffer");
-    told.evidence.extend(say::evidence([
+    draft.evidence.extend(figures::evidence([
         ("send_buffer_bytes", size.into()),
         ("needed_send_buffer_bytes", needed.into()),
         ("allowed_rate_bits_per_second", (case.rate_of(allowed) * 8.0).into()),
         ("most_in_flight_bytes", flight.into()),
         ("so_buf_lock", lock.into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
-/// LB201 where nothing paces what is sent. Such a flow was seen with up to ten times its buffer in flight at
-/// some moments, in bursts that wait in a queue, and next to nothing at others; perhaps since the kernel asks
-/// for room only before it makes a new segment.
+/// LB201 without pacing. Such a flow was observed with up to ten times its buffer in flight at some
+/// moments, in bursts that wait in a queue, and almost nothing at others; perhaps because the
+/// kernel checks for free memory only before it makes a new segment.
 ///
-/// That the path is not full all the time is seen from how fast it delivered a burst, and that it was not
-/// the congestion window from moments with room in it.
-fn send_buffer_with_bursts(case: &Case<'_>) -> Option<Told> {
-    /// The well recordings have at least 90 % of what their path delivers, the sick ones half at most.
+/// The rate of a burst shows that the path is not always full. Moments with an open congestion
+/// window show that this window was not the limit.
+fn send_buffer_with_bursts(case: &Case<'_>) -> Option<Draft> {
+    /// The healthy recordings reach at least 90 % of what their path delivers, the others at most
+    /// half.
     const CARRIED: f64 = 0.6;
-    /// Moments at which nothing but the buffer can have been the limit, a part and a number of them.
+    /// The share and number of moments at which only the buffer can have been the limit.
     const STARVED: f64 = 0.1;
     const FEWEST: u32 = 3;
     let (window, size) = (case.window, case.sample.send_buffer?);
@@ -177,29 +179,30 @@ fn send_buffer_with_bursts(case: &Case<'_>) -> Option<Told> {
         return None;
     }
     let sentence = format!(
-        "the send buffer, which the program fixed at {} bytes, was full at {} of the looks in {}, also \
-         when all of it was in flight and the windows had room: {}, where the path delivered up to {}",
-        words::count(size.into()),
-        say::percent(share),
+        "the send buffer, which the program fixed at {} bytes, was full in {} of the samples in \
+         {}, also when all of it was in flight and the windows had room: {}, where the path \
+         delivered up to {}",
+        text::count(size.into()),
+        figures::percent(share),
         case.over(),
         case.rate(),
-        say::rate(could),
+        figures::rate(could),
     );
-    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; or set \
-               it to twice the bandwidth-delay product.";
-    let mut told = case.told(201, sentence, fix);
-    told.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
-    told.evidence.extend(say::evidence([
+    let fix = "Do not set SO_SNDBUF, so that the kernel sizes the buffer by what the path takes; \
+               or set it to twice the bandwidth-delay product.";
+    let mut draft = case.draft(201, sentence, fix);
+    draft.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
+    draft.evidence.extend(figures::evidence([
         ("send_buffer_bytes", size.into()),
         ("delivered_rate_bits_per_second", (could * 8.0).into()),
         ("most_in_flight_bytes", window.flight_most.into()),
         ("so_buf_lock", "send buffer".into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
 /// LB202: the peer's window is full, and stays as it is. LB208 where it moves with a slow reader.
-fn receive_window(case: &Case<'_>) -> Option<Told> {
+fn receive_window(case: &Case<'_>) -> Option<Draft> {
     let window = case.window;
     let now = case.now.info().snd_wnd?;
     let share = case.share(LimitedBy::ReceiveWindow);
@@ -211,7 +214,8 @@ fn receive_window(case: &Case<'_>) -> Option<Told> {
     let other = case.other_end();
     let is_fixed = other.and_then(|(_, sample)| sample.locks).map(|locks| locks & 2 != 0);
     if window.peer_least < window.peer_most / 2 && is_fixed != Some(true) {
-        // It closes and opens: the reader is behind. Where that is on this machine, it is told there.
+        // It closes and opens: the reader is slow. If the reader is on this machine, its own
+        // finding reports that.
         let is_far = other.is_none() && window.share_of(window.shut_out_in) < NEARLY_ALWAYS;
         return is_far.then(|| far_reader_is_slow(case, share));
     }
@@ -221,7 +225,8 @@ fn receive_window(case: &Case<'_>) -> Option<Told> {
     let (why, fix) = match is_fixed {
         Some(true) => (
             "its program fixed the receive buffer",
-            "Do not set SO_RCVBUF at the receiver, so that its kernel sizes the buffer by what comes.",
+            "Do not set SO_RCVBUF at the receiver, so that its kernel sizes the buffer by what \
+             comes.",
         ),
         Some(false) => (
             "its kernel does not open it further",
@@ -229,35 +234,37 @@ fn receive_window(case: &Case<'_>) -> Option<Told> {
         ),
         None => (
             "its program fixed the receive buffer, or its kernel may not open it further",
-            "At the receiver, do not set SO_RCVBUF, and raise the last number of net.ipv4.tcp_rmem.",
+            "At the receiver, do not set SO_RCVBUF, and raise the last number of \
+             net.ipv4.tcp_rmem.",
         ),
     };
     let sentence = format!(
-        "the peer's receive window of {} bytes was full for {} of {}: {} at a round trip of {}, and {why}",
-        words::count(window.peer_most.into()),
-        say::percent(share),
+        "the peer's receive window of {} bytes was full for {} of {}: {} at a round trip of {}, \
+         and {why}",
+        text::count(window.peer_most.into()),
+        figures::percent(share),
         case.over(),
         case.rate(),
-        say::microseconds(case.now.trip_us()),
+        figures::microseconds(case.now.trip_us()),
     );
-    let mut told = case.told(202, sentence, fix);
-    told.evidence.insert("peer_window_bytes".to_owned(), window.peer_most.into());
+    let mut draft = case.draft(202, sentence, fix);
+    draft.evidence.insert("peer_window_bytes".to_owned(), window.peer_most.into());
     if let Some((known, sample)) = other.filter(|_| is_fixed == Some(true)) {
-        told.heal = Some(heal(known.socket.id, "--unlock-buffers"));
+        draft.heal = Some(heal(known.socket.id, "--unlock-buffers"));
         if let Some(size) = sample.receive_buffer {
-            told.evidence.insert("peer_receive_buffer_bytes".to_owned(), size.into());
+            draft.evidence.insert("peer_receive_buffer_bytes".to_owned(), size.into());
         }
     }
-    Some(told)
+    Some(draft)
 }
 
 /// LB202 as the receiver sees it: its program fixed the buffer, and in each round trip as much comes as
 /// the window allows.
-fn own_window(case: &Case<'_>) -> Option<Told> {
+fn own_window(case: &Case<'_>) -> Option<Draft> {
     /// What autotuning would go up to (`tcp_rmem`, by default), bytes of memory.
     const AUTOTUNED: u32 = 6 << 20;
-    /// So much of the window came in the shortest round trip. In a longer one, which may be one with a
-    /// queue, it is more.
+    /// This share of the window came in the shortest round trip. In a longer one, perhaps with
+    /// queueing, it is more.
     const USED: f64 = 0.75;
     let (window, size) = (case.window, case.sample.receive_buffer?);
     let is_fixed = case.sample.locks.is_some_and(|locks| locks & 2 != 0) && size < AUTOTUNED;
@@ -266,9 +273,10 @@ fn own_window(case: &Case<'_>) -> Option<Told> {
     if !is_fixed || !flows || !reads || !case.is_long_path() || window.offered_most == 0 {
         return None;
     }
-    // Where the sender is asked about as well, it is told there.
-    let other = case.book.other_end(case.sample.socket);
-    if other.is_some_and(|known| known.sample.is_some() && case.book.wants_socket(known.socket.id))
+    // If the sender is in scope as well, its own finding reports it.
+    let other = case.facts.other_end(case.sample.socket);
+    if other
+        .is_some_and(|known| known.sample.is_some() && case.facts.socket_in_scope(known.socket.id))
     {
         return None;
     }
@@ -277,56 +285,57 @@ fn own_window(case: &Case<'_>) -> Option<Told> {
     if share < USED {
         return None;
     }
-    let rate = say::rate(window.receive_rate());
+    let rate = figures::rate(window.receive_rate());
     let sentence = format!(
-        "the receive buffer, which the program fixed at {} bytes, lets the peer send {} bytes in a round \
-         trip of {}, and {} of that came for {}: {rate}",
-        words::count(size.into()),
-        words::count(window.offered_most.into()),
-        say::microseconds(case.now.trip_us()),
-        say::percent(share.min(1.0)),
+        "the receive buffer, which the program fixed at {} bytes, lets the peer send {} bytes in a \
+         round trip of {}, and {} of that came for {}: {rate}",
+        text::count(size.into()),
+        text::count(window.offered_most.into()),
+        figures::microseconds(case.now.trip_us()),
+        figures::percent(share.min(1.0)),
         case.over(),
     );
-    let fix = "Do not set SO_RCVBUF, so that the kernel sizes the buffer by what comes; or set it to twice the \
-         bandwidth-delay product.";
-    let mut told = case.told(202, sentence, fix);
-    told.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
-    told.evidence.retain(|name, _| !matches!(name.as_str(), "acked_bytes" | "congestion_control"));
-    told.evidence.extend(say::evidence([
+    let fix = "Do not set SO_RCVBUF, so that the kernel sizes the buffer by what comes; or set it \
+               to twice the bandwidth-delay product.";
+    let mut draft = case.draft(202, sentence, fix);
+    draft.heal = Some(heal(case.sample.socket, "--unlock-buffers"));
+    draft.evidence.retain(|name, _| !matches!(name.as_str(), "acked_bytes" | "congestion_control"));
+    draft.evidence.extend(figures::evidence([
         ("received_bytes", window.received.into()),
         ("rate_bits_per_second", (window.receive_rate() * 8.0).into()),
         ("receive_buffer_bytes", size.into()),
         ("receive_window_bytes", window.offered_most.into()),
         ("so_buf_lock", "receive buffer".into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
 /// LB208 as the sender sees it: the window moves, and is full.
-fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Told {
+fn far_reader_is_slow(case: &Case<'_>, share: f64) -> Draft {
     let window = case.window;
     let sentence = format!(
-        "the peer's receive window was full for {} of {} and went from {} to {} bytes and back: its \
-         program seems to read no faster than {}",
-        say::percent(share),
+        "the peer's receive window was full for {} of {} and went from {} to {} bytes and back: \
+         its program seems to read no faster than {}",
+        figures::percent(share),
         case.over(),
-        words::count(window.peer_least.into()),
-        words::count(window.peer_most.into()),
+        text::count(window.peer_least.into()),
+        text::count(window.peer_most.into()),
         case.rate(),
     );
     let fix =
-        "Look at what the receiving program does between its reads; nothing at this end mends it.";
-    let mut told = case.told(208, sentence, fix);
-    told.evidence.extend(say::evidence([
+        "Look at what the receiving program does between its reads; nothing at this end fixes it.";
+    let mut draft = case.draft(208, sentence, fix);
+    draft.evidence.extend(figures::evidence([
         ("peer_window_least_bytes", window.peer_least.into()),
         ("peer_window_most_bytes", window.peer_most.into()),
     ]));
-    told
+    draft
 }
 
-/// LB203: losses that no queue explains keep a window small that takes each for congestion.
-fn congestion_window(case: &Case<'_>) -> Option<Told> {
-    /// Those that make their window smaller at each loss.
+/// LB203: a congestion control takes each loss for congestion, and losses without a queue keep its
+/// window small.
+fn congestion_window(case: &Case<'_>) -> Option<Draft> {
+    /// Congestion controls that reduce their window at each loss.
     const BY_LOSS: [&str; 12] = [
         "reno",
         "cubic",
@@ -341,53 +350,53 @@ fn congestion_window(case: &Case<'_>) -> Option<Told> {
         "yeah",
         "lp",
     ];
-    /// One or two may be of the end of slow start.
+    /// One or two may come from the end of slow start.
     const FEWEST: u64 = 3;
-    /// Of more than this bbr makes no less (it takes 2 % a round trip for too much), and the path is
+    /// With more losses bbr is no faster (its limit is 2 % in a round trip), and the path is
     /// broken.
     const MOST_LOST: f64 = 0.03;
-    /// On a shorter path the window is soon as wide again, microseconds.
+    /// On a shorter path the window soon recovers, microseconds.
     const SHORTEST_US: u32 = 5_000;
     let window = case.window;
     let name = case.sample.congestion.as_deref()?;
     let share = case.share(LimitedBy::CongestionWindow);
     let mss = u64::from(case.now.info().snd_mss.max(1));
-    let lost = say::share(window.again, window.again.saturating_add(window.acked / mss));
-    let unqueued = say::share(window.again_unqueued, window.again);
+    let lost = figures::share(window.again, window.again.saturating_add(window.acked / mss));
+    let unqueued = figures::share(window.again_unqueued, window.again);
     let is_random = window.again >= FEWEST && window.again_in >= 2 && unqueued >= NEARLY_ALWAYS;
     let is_small = case.now.trip_us() >= SHORTEST_US && share >= MOSTLY && lost < MOST_LOST;
     if !BY_LOSS.contains(&name) || !is_random || !is_small || case.is_path_full() {
         return None;
     }
     let sentence = format!(
-        "{name} took {} lost segments ({}) in {} for congestion, while the round trip stayed at {} as \
-         without a queue: its window was full for {} of the time, at {}",
-        words::count(window.again),
-        say::percent(lost),
+        "{name} took {} lost segments ({}) in {} for congestion, while the round trip stayed at {} \
+         as without a queue: its window was full for {} of the time, at {}",
+        text::count(window.again),
+        figures::percent(lost),
         case.over(),
-        say::microseconds(case.now.info().rtt_us),
-        say::percent(share),
+        figures::microseconds(case.now.info().rtt_us),
+        figures::percent(share),
         case.rate(),
     );
     let fix = "Use a congestion control that measures the path and does not take each loss for \
                congestion: bbr, or lb_bbr of lastbyte cc.";
-    let mut told = case.told(203, sentence, fix);
-    told.heal = Some(heal(case.sample.socket, "--congestion bbr"));
-    told.evidence.extend(say::evidence([
+    let mut draft = case.draft(203, sentence, fix);
+    draft.heal = Some(heal(case.sample.socket, "--congestion bbr"));
+    draft.evidence.extend(figures::evidence([
         ("retransmitted_segments", window.again.into()),
         ("retransmitted_percent", (lost * 100.0).into()),
         ("retransmitted_without_queue_percent", (unqueued * 100.0).into()),
         ("congestion_window_segments", case.now.info().cwnd_segments.into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
 /// LB204: a steady flow in one direction that the program feeds slower than the path would take it.
-fn application(case: &Case<'_>) -> Option<Told> {
-    /// Less than this is no transfer that somebody waits for, bytes a second.
+fn application(case: &Case<'_>) -> Option<Draft> {
+    /// Nobody waits for a transfer slower than this, bytes per second.
     const SLOWEST: f64 = 64.0 * 1024.0;
     let (window, info) = (case.window, case.now.info());
-    // A program that had to wait for room would have been seen to.
+    // If a program had waited for the buffer, the samples would have shown it full.
     let had_room = window.fullest > 0.0 && window.fullest < 0.9;
     let all_sent = window.share_of(window.all_sent_in);
     let share = case.share(LimitedBy::Application).max(if had_room { all_sent } else { 0.0 });
@@ -403,77 +412,81 @@ fn application(case: &Case<'_>) -> Option<Told> {
         return None;
     }
     let sentence = format!(
-        "the network waited for the program in {} of {}: it wrote {}, and the windows allow {} already",
-        say::percent(share),
+        "the network waited for the program in {} of {}: it wrote {}, and the windows allow {} \
+         already",
+        figures::percent(share),
         case.over(),
         case.rate(),
-        say::rate(could),
+        figures::rate(could),
     );
-    let fix = "If it is not meant to be that slow, look at what the program waits for before it writes: \
-               its source, its disk, or a processor.";
-    let mut told = case.told(204, sentence, fix);
-    told.evidence.insert("allowed_rate_bits_per_second".to_owned(), (could * 8.0).into());
-    Some(told)
+    let fix = "If it is not meant to be that slow, look at what the program waits for before it \
+               writes: its source, its disk, or a processor.";
+    let mut draft = case.draft(204, sentence, fix);
+    draft.evidence.insert("allowed_rate_bits_per_second".to_owned(), (could * 8.0).into());
+    Some(draft)
 }
 
 /// LB208 as the sender sees it: the window is closed, and stays so.
-fn shut_out(case: &Case<'_>) -> Option<Told> {
+fn shut_out(case: &Case<'_>) -> Option<Draft> {
     let window = case.window;
     let share = window.share_of(window.shut_out_in);
-    // Where the reader is on this machine, it is told there.
+    // If the reader is on this machine, its own finding reports it.
     if share < NEARLY_ALWAYS || case.other_end().is_some() {
         return None;
     }
     let waiting = case.now.send_queue;
     let sentence = format!(
-        "the peer's program does not read: its window was closed for {} of {}, and {} bytes wait here",
-        say::percent(share),
+        "the peer's program does not read: its window was closed for {} of {}, and {} bytes wait \
+         here",
+        figures::percent(share),
         case.over(),
-        words::count(waiting.into()),
+        text::count(waiting.into()),
     );
     let fix =
-        "Look at what the receiving program does instead of reading; nothing at this end mends it.";
-    let mut told = case.told(208, sentence, fix);
-    told.evidence.extend(say::evidence([
+        "Look at what the receiving program does instead of reading; nothing at this end fixes it.";
+    let mut draft = case.draft(208, sentence, fix);
+    draft.evidence.extend(figures::evidence([
         ("waiting_bytes", waiting.into()),
         ("window_closed_percent", (share * 100.0).into()),
     ]));
-    Some(told)
+    Some(draft)
 }
 
-/// LB208 as the receiver sees it: bytes lie in its buffer, and its program takes none, or few.
-fn slow_reader(case: &Case<'_>) -> Option<Told> {
+/// LB208 as the receiver sees it: bytes are unread in its buffer, and its program reads few or
+/// none.
+fn slow_reader(case: &Case<'_>) -> Option<Draft> {
     let (window, info) = (case.window, case.now.info());
     if window.share_of(window.unread_in) < NEARLY_ALWAYS {
         return None;
     }
     let (unread, mss) = (case.now.receive_queue, info.snd_mss);
     let is_closed = info.rcv_wnd.is_none_or(|room| room <= mss.saturating_mul(2).max(unread / 8));
-    let read = say::per_second(window.read, window.ns);
+    let read = figures::per_second(window.read, window.ns);
     let what = match window.read {
         0 if is_closed => "read nothing".to_owned(),
         0 => return None,
-        // It has stopped to read early on, and the peer waits for it now.
+        // It stopped reading early, and the peer is waiting for it now.
         _ if is_closed && window.share_of(window.read_in) < 0.1 => {
-            format!("read {} bytes", words::count(window.read))
+            format!("read {} bytes", text::count(window.read))
         }
-        // It has stopped to read, or begun to: the next window will tell.
+        // It stopped or began reading: the next window will show which.
         _ if window.share_of(window.read_in) < 0.3 => return None,
         // A sender on the same machine is nearly always faster than a reader.
         _ if !case.is_long_path() || window.received_in == 0 => return None,
-        _ => format!("read {} only", say::rate(read)),
+        _ => format!("read {} only", figures::rate(read)),
     };
     let sentence = format!(
-        "the program {what} for {}, while {} bytes lay in its receive buffer and the peer had to wait",
+        "the program {what} for {}, while {} bytes were unread in its receive buffer and the peer \
+         had to wait",
         case.over(),
-        words::count(unread.into()),
+        text::count(unread.into()),
     );
-    let fix = "Read as soon as there is something to read, in a thread or task of its own if the work \
-               on it takes long; it is harmless if it is meant to hold the peer back.";
-    let mut told = case.told(208, sentence, fix);
-    told.evidence.extend(say::evidence([
+    let fix = "Read as soon as there is something to read, in a thread or task of its own if the \
+               work on it takes long; it is harmless if it is meant to slow the peer down.";
+    let mut draft = case.draft(208, sentence, fix);
+    draft.evidence.extend(figures::evidence([
         ("unread_bytes", unread.into()),
         ("read_bytes", window.read.into()),
     ]));
-    Some(told)
+    Some(draft)
 }

@@ -1,28 +1,28 @@
-//! How a connection ended, by what was seen of it, and what that cost.
+//! How a connection ended, judged by what was observed, and how many bytes that cost.
 
 use lastbyte_core::sample::State;
 
 use super::{OTHER_END_NS, SETTLE_NS};
-use crate::book::{Book, Known, Last, got_fin};
 use crate::event::{Actor, Changed, Ending, ResetSent, Role, Sample, SocketId, Tier};
+use crate::facts::{Facts, FinalCounts, KnownSocket, got_fin};
 use crate::finding::Code;
 
-/// Why a connection did not end in order.
+/// Why a connection had no orderly end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// Closed with unread input.
     Unread,
-    /// Aborted by a program: a linger of zero, a connect to no address, `ss -K`.
+    /// Aborted by a program: SO_LINGER of 0 s, a connect to AF_UNSPEC, `ss -K`.
     Abort,
     /// Data came after the close.
     DataAfterClose,
     /// A reset came.
     PeerReset,
-    /// The peer did not answer for too long, or no way led to it.
+    /// The peer did not answer for too long, or no route led to it.
     NoAnswer,
     /// The kernel had no memory for it, or too many orphans.
     Memory,
-    /// It was gone with bytes not acked, and nothing that was seen says why.
+    /// It disappeared with unacked bytes, and no event shows why.
     Unknown,
 }
 
@@ -40,25 +40,25 @@ impl Cause {
     }
 }
 
-/// A socket that a process left by ending.
+/// A socket whose process exited.
 #[derive(Clone, Debug)]
 pub(super) struct Exit {
     pub(super) at_ns: u64,
     pub(super) by: Actor,
-    /// Bytes not acked then; 0 where that is not known yet.
+    /// Bytes unacked at that time; 0 if unknown so far.
     pub(super) unacked: u32,
 }
 
 impl Exit {
-    /// If a change is the orderly close of a socket by the end of its last holder, with bytes not acked, or
-    /// with so many as is not known.
-    pub(super) fn of(at_ns: u64, changed: &Changed, book: &Book) -> Option<Self> {
-        let known = book.socket(changed.socket).filter(|known| !known.socket.subflow)?;
+    /// The exit, if a change is the orderly close of a socket by the exit of its last holder, with
+    /// unacked bytes or an unknown number of them.
+    pub(super) fn of(at_ns: u64, changed: &Changed, facts: &Facts) -> Option<Self> {
+        let known = facts.socket(changed.socket).filter(|known| !known.socket.subflow)?;
         let by = match changed.by {
             Some(by) => by,
-            // From tables: nobody holds it any more, and those who did have ended.
+            // From tables: no process holds the socket, and all former holders have ended.
             None if changed.held == Some(false) => {
-                let endings = known.holders.iter().map(|(pid, _)| (*pid, ending(book, *pid)));
+                let endings = known.holders.iter().map(|(pid, _)| (*pid, ending(facts, *pid)));
                 let all: Option<Vec<_>> = endings.map(|(pid, how)| Some((pid, how?))).collect();
                 let (pid, how) = all?.pop()?;
                 Actor { pid, tid: pid, ending: Some(how) }
@@ -70,13 +70,14 @@ impl Exit {
             let sample = known.sample.as_ref().map(|(_, sample)| sample)?;
             (!is_handshake(sample.state)).then_some(sample.send_queue)
         };
-        let told = changed.counts.map(|counts| counts.unacked());
-        let unacked = told.or_else(sampled).unwrap_or(0);
-        let is_exit = was_open && by.ending.is_some() && (unacked > 0 || told.is_none());
+        let reported = changed.counts.map(|counts| counts.unacked());
+        let unacked = reported.or_else(sampled).unwrap_or(0);
+        let is_exit = was_open && by.ending.is_some() && (unacked > 0 || reported.is_none());
         is_exit.then_some(Self { at_ns, by, unacked })
     }
 
-    /// By what a table showed after that: so much was not acked then, at least.
+    /// The exit with the unacked bytes that a later sample showed: at least this many were unacked
+    /// at the exit.
     pub(super) fn shown(self, sample: &Sample) -> Option<Self> {
         let is_left = matches!(
             sample.state,
@@ -88,14 +89,14 @@ impl Exit {
     }
 }
 
-fn ending(book: &Book, pid: u32) -> Option<Ending> {
-    book.process(pid)?.ending
+fn ending(facts: &Facts, pid: u32) -> Option<Ending> {
+    facts.process(pid)?.ending
 }
 
-/// What was seen of a bad end.
+/// The evidence of a bad end.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
-    /// The first sign.
+    /// When the first sign came.
     pub(super) since_ns: u64,
     /// The change to CLOSED.
     pub(super) closed: Option<Changed>,
@@ -103,49 +104,52 @@ pub(super) struct Hints {
     pub(super) sent: Option<ResetSent>,
     /// Resets that answered data after the close.
     pub(super) answered: u64,
-    /// The reason of the first of those.
+    /// The reason of the first of those resets.
     pub(super) answered_why: Option<String>,
-    /// By a kernel that says no reasons: one was sent by the socket, or what was left of it, which does so
-    /// for data alone.
+    /// On a kernel that reports no reasons: the socket, or its TIME-WAIT remainder, sent one, which
+    /// it does only in answer to data.
     pub(super) answered_itself: bool,
     /// A reset came.
     pub(super) received: bool,
-    /// The error that the program finds, `errno`; 0 if none.
+    /// The socket's pending error, `errno`; 0 if none.
     pub(super) errno: i32,
-    /// Counters say that a program aborted it, where nothing else does.
+    /// Whether counters show that a program aborted it, if no event does.
     pub(super) is_counted: bool,
 }
 
 impl Hints {
-    /// Whether nothing more that matters is to be expected.
-    pub(super) fn is_due(&self, book: &Book, id: SocketId) -> bool {
-        let age_ns = book.now_ns().saturating_sub(self.since_ns);
-        if book.tier() == Tier::Procfs {
+    /// Whether no more evidence is expected.
+    pub(super) fn is_due(&self, facts: &Facts, id: SocketId) -> bool {
+        let age_ns = facts.now_ns().saturating_sub(self.since_ns);
+        if facts.tier() == Tier::Procfs {
             return age_ns >= COUNTED_NS;
         }
-        let Some(known) = book.socket(id) else { return true };
-        if self.needs_counters(book, known) && age_ns < COUNTED_NS {
+        let Some(known) = facts.socket(id) else { return true };
+        if self.needs_counters(facts, known) && age_ns < COUNTED_NS {
             return false;
         }
-        let needs_other = self.answered > 0 || known.last().is_some_and(|last| last.unacked() > 0);
+        let needs_other =
+            self.answered > 0 || known.final_counts().is_some_and(|last| last.unacked() > 0);
         let other_is_open = || {
-            let is_open = |other: &Known| other.last().is_none() && other.gone_ns.is_none();
-            book.other_end(id).is_some_and(is_open)
+            let is_open =
+                |other: &KnownSocket| other.final_counts().is_none() && other.gone_ns.is_none();
+            facts.other_end(id).is_some_and(is_open)
         };
         age_ns >= SETTLE_NS && (age_ns >= OTHER_END_NS || !needs_other || !other_is_open())
     }
 
-    /// Whether it was an abort of which no bytes are known: only counters tell a program's from the
-    /// kernel's, which so ends what nobody had accepted when its listening socket was closed.
-    pub(super) fn needs_counters(&self, book: &Book, known: &Known) -> bool {
-        book.tier() == Tier::Tracefs
+    /// Whether it was an abort with unknown bytes. Then only counters distinguish a program's abort
+    /// from the kernel's: when a listening socket is closed, the kernel aborts connections that no
+    /// program has accepted.
+    pub(super) fn needs_counters(&self, facts: &Facts, known: &KnownSocket) -> bool {
+        facts.tier() == Tier::Tracefs
             && self.cause(known) == Some(Cause::Abort)
-            && Numbers::of(known).is_none()
+            && Queues::of(known).is_none()
     }
 
-    /// Whether the connection was never established, as it turned out after the first sign.
-    pub(super) fn is_attempt(&self, known: &Known) -> bool {
-        /// ECONNREFUSED: a reset that answers a SYN, and nothing else.
+    /// Whether the connection was never established, as later events show.
+    pub(super) fn is_attempt(&self, known: &KnownSocket) -> bool {
+        /// ECONNREFUSED: only a reset that answers a SYN causes it.
         const REFUSED: i32 = 111;
         let state = match (known.changed(), known.state) {
             (Some((_, changed)), Some(State::Close)) => Some(changed.from),
@@ -154,8 +158,8 @@ impl Hints {
         self.errno == REFUSED || state.is_some_and(is_handshake)
     }
 
-    /// What it was, if what was seen says so.
-    pub(super) fn cause(&self, known: &Known) -> Option<Cause> {
+    /// The cause, if the evidence shows it.
+    pub(super) fn cause(&self, known: &KnownSocket) -> Option<Cause> {
         let reason = self.sent.as_ref().and_then(|reset| reset.reason.as_deref());
         match reason {
             Some("TCP_ABORT_ON_MEMORY") => return Some(Cause::Memory),
@@ -164,7 +168,7 @@ impl Hints {
             _ => {}
         }
         if self.answered > 0 {
-            // On this way the kernel ends its socket as if a reset had come.
+            // In this case the kernel ends its socket as if it had received a reset.
             return Some(Cause::DataAfterClose);
         }
         if self.received {
@@ -177,7 +181,7 @@ impl Hints {
             closed.by.is_some() && matches!(closed.from, State::Established | State::CloseWait)
         });
         if self.sent.is_some() || by_call {
-            let unread = Numbers::of(known).and_then(|numbers| numbers.unread);
+            let unread = Queues::of(known).and_then(|numbers| numbers.unread);
             let says_more = reason.is_none() && unread.is_some_and(|unread| unread > 0);
             return Some(if says_more { Cause::Unread } else { Cause::Abort });
         }
@@ -187,61 +191,61 @@ impl Hints {
         let was_orphan = self.closed.as_ref().is_some_and(|closed| {
             matches!(closed.from, State::FinWait1 | State::Closing | State::LastAck)
         });
-        let has_left = known.last().is_some_and(|last| last.unacked() > 0);
+        let has_left = known.final_counts().is_some_and(|last| last.unacked() > 0);
         (was_orphan && has_left).then_some(Cause::NoAnswer)
     }
 }
 
-/// Whether a reset of this reason was sent because data came that nobody can read any more.
-pub(super) fn answers_data(reason: Option<&str>, active: bool, known: &Known) -> bool {
-    // What comes after an abort is answered so too, and is no news.
+/// Whether a reset with this reason was sent because data came after the close.
+pub(super) fn answers_data(reason: Option<&str>, active: bool, known: &KnownSocket) -> bool {
+    // Data after an abort is answered in the same way, and is not news.
     let is_orderly = |changed: &Changed| changed.to != State::Close;
     if active || !known.closed().is_some_and(|(_, changed)| is_orderly(changed)) {
         return false;
     }
     match reason {
         Some("TCP_ABORT_ON_DATA" | "TCP_TIMEWAIT_SOCKET") => true,
-        // The connection is forgotten, and `TCP_FLAGS` says so where another socket listens at its port.
-        // After the peer's FIN it sends no data.
+        // The kernel has destroyed the connection; the reason is `TCP_FLAGS` if a socket listens on
+        // its port. After its FIN the peer sends no data.
         Some("NO_SOCKET" | "TCP_FLAGS") | None => known.fin_received().is_none(),
         Some(_) => false,
     }
 }
 
-/// Whether a reset of this reason ended a connection from our side.
+/// Whether a reset with this reason ended a connection from our side.
 pub(super) fn aborts(reason: Option<&str>, active: bool) -> bool {
     let by_timer = ["TCP_ABORT_ON_MEMORY", "TCP_KEEPALIVE_TIMEOUT"];
     active || reason.is_some_and(|reason| by_timer.contains(&reason))
 }
 
-/// Counters are read once a second, so that one that grew with an end is told of within this.
+/// Counters are read once a second: one that grew because of an end is reported within this time.
 pub(super) const COUNTED_NS: u64 = 1_200_000_000;
 
-/// What stood where at the end, data alone.
+/// The queues of a socket at its end, data only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Numbers {
+pub(super) struct Queues {
     pub(super) unacked: u32,
     pub(super) unsent: Option<u32>,
     pub(super) unread: Option<u32>,
-    /// How long before the end that was, nanoseconds; 0 where it is the end's own.
+    /// How long before the end they were read, nanoseconds; 0 if at the end itself.
     pub(super) age_ns: u64,
 }
 
-impl Numbers {
-    /// The end's own, or those of the last look before it.
-    pub(super) fn of(known: &Known) -> Option<Self> {
+impl Queues {
+    /// The queues at the end itself, or at the last sample before it.
+    pub(super) fn of(known: &KnownSocket) -> Option<Self> {
         if known.socket.subflow {
             return None;
         }
-        if let Some(last) = known.last() {
+        if let Some(last) = known.final_counts() {
             let (unacked, unread) = (last.unacked(), Some(last.unread()));
             return Some(Self { unacked, unsent: Some(last.unsent()), unread, age_ns: 0 });
         }
-        /// An older look says nothing of the end.
+        /// An older sample says nothing about the end.
         const FRESH_NS: u64 = 1_000_000_000;
         let (at_ns, sample) = known.sample.as_ref()?;
-        // The last look at a socket that was destroyed shows CLOSED. A FIN that no table has shown is
-        // the only byte that may be left of an orderly end.
+        // The last sample of a destroyed socket has the state CLOSED. After an orderly end, the
+        // only byte left may be a FIN that no scan has shown.
         let one_is_fin = |queue: u32| sample.state == State::Close && queue == 1;
         let fin_sent = known.fin_sent || one_is_fin(sample.send_queue);
         let fin_received = known.fin_received().is_some()
@@ -256,28 +260,29 @@ impl Numbers {
             unread: Some(sample.receive_queue.saturating_sub(fin_received.into())),
             age_ns: age_ns.max(1),
         };
-        // A queue of a handshake has the SYN in it, and no data; that of a listener has connections.
+        // During the handshake a queue contains the SYN and no data; a listening socket's contains
+        // connections.
         let has_data = sample.state != State::Listen && !is_handshake(sample.state);
         (age_ns <= FRESH_NS && has_data).then_some(numbers)
     }
 }
 
-/// Bytes that were written at one end and never came to the other's kernel.
+/// Bytes that were written at one end and never reached the other end's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
-    /// Both ends say so, or there was nothing on the way.
+pub(super) enum LostBytes {
+    /// Both ends show it, or nothing was in flight.
     Exactly(u32),
-    /// Those never sent, and those not acked.
+    /// At least those never sent, at most those unacked.
     Between(u32, u32),
-    /// So many were not acked at the last look before the end.
+    /// Unacked bytes at the last sample before the end.
     About(u32),
-    /// So many had not come to the other end, by the last looks at both before the end.
+    /// Bytes that the other end had not received, by the last samples of both before the end.
     AboutMissing(u32),
     Unknown,
 }
 
-impl Lost {
-    /// The most that it may be.
+impl LostBytes {
+    /// The largest possible number.
     pub(super) fn most(self) -> Option<u64> {
         match self {
             Self::Exactly(most)
@@ -288,7 +293,7 @@ impl Lost {
         }
     }
 
-    /// How good the number is, in a word.
+    /// The precision, as the evidence has it.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Exactly(_) => "yes",
@@ -299,70 +304,73 @@ impl Lost {
     }
 }
 
-/// Of the bytes that a socket's program wrote, those that did not arrive.
-pub(super) fn lost(book: &Book, id: SocketId, known: &Known) -> Lost {
-    let last = known.last().filter(|_| !known.socket.subflow);
+/// The bytes that a socket's program wrote and that did not arrive.
+pub(super) fn lost(facts: &Facts, id: SocketId, known: &KnownSocket) -> LostBytes {
+    let last = known.final_counts().filter(|_| !known.socket.subflow);
     let Some(last) = last else {
-        let Some(Numbers { unacked, .. }) = Numbers::of(known) else { return Lost::Unknown };
-        if unacked <= FAREWELL && was_just_begun(known) {
-            return Lost::Unknown;
+        let Some(Queues { unacked, .. }) = Queues::of(known) else { return LostBytes::Unknown };
+        if unacked <= CLOSING_MESSAGE && was_just_begun(known) {
+            return LostBytes::Unknown;
         }
-        let missing = book.other_end(id).and_then(|other| missing_by_looks(known, other, unacked));
-        return missing.map_or(Lost::About(unacked), Lost::AboutMissing);
+        let missing =
+            facts.other_end(id).and_then(|other| missing_by_samples(known, other, unacked));
+        return missing.map_or(LostBytes::About(unacked), LostBytes::AboutMissing);
     };
-    let missing = |other: &Last| last.missing_at(other);
-    if let Some(missing) = book.other_end(id).and_then(|other| missing(&other.last()?)) {
-        return Lost::Exactly(missing);
+    let missing = |other: &FinalCounts| last.missing_at(other);
+    if let Some(missing) = facts.other_end(id).and_then(|other| missing(&other.final_counts()?)) {
+        return LostBytes::Exactly(missing);
     }
     match (last.unsent(), last.unacked()) {
-        (unsent, unacked) if unsent >= unacked => Lost::Exactly(unacked),
-        (unsent, unacked) => Lost::Between(unsent, unacked),
+        (unsent, unacked) if unsent >= unacked => LostBytes::Exactly(unacked),
+        (unsent, unacked) => LostBytes::Between(unsent, unacked),
     }
 }
 
-/// Whether a connection was so young when it was looked at last that all it wrote may have come after that.
-fn was_just_begun(known: &Known) -> bool {
-    /// Between two looks.
+/// Whether a connection was so young at its last sample that it may have written all its bytes
+/// after that.
+fn was_just_begun(known: &KnownSocket) -> bool {
+    /// The time between two scans.
     const YOUNG_NS: u64 = 100_000_000;
     let Some((at_ns, sample)) = &known.sample else { return false };
-    // A socket that is destroyed shows its last numbers.
+    // The sample of a destroyed socket has its final values.
     sample.state != State::Close && *at_ns < known.since_ns.saturating_add(YOUNG_NS)
 }
 
-/// What a look at each end says of the bytes between them: what came in order to the other one's kernel is
-/// not lost, though it may not be acked yet. `None` where one of them does not tell.
-fn missing_by_looks(known: &Known, other: &Known, unacked: u32) -> Option<u32> {
-    // Of who connected, the SYN is counted as acked. Where the tables do not say who did, it is a byte more.
+/// What a sample of each end shows of the bytes between them: bytes that the other end's kernel
+/// received in order are not lost, even if not acked yet. `None` if one sample does not show it.
+fn missing_by_samples(known: &KnownSocket, other: &KnownSocket, unacked: u32) -> Option<u32> {
+    // At the end that connected, the SYN counts as an acked byte. If the tables do not show which
+    // end did, the result may be one byte too large.
     let has_syn = known.socket.role == Role::Connected;
     let ((acked, _), (_, received)) = (known.carried?, other.carried?);
     let has_our_fin = got_fin(other.sample.as_ref()?.1.state);
     let acked = acked.wrapping_sub(has_syn.into());
-    // Those that came and are not acked: none where the look at the other end is the older one.
+    // Received and not acked; none if the other end's sample is older.
     let came = received.wrapping_sub(has_our_fin.into()).wrapping_sub(acked);
     Some(if came <= unacked { unacked - came } else { unacked })
 }
 
-/// The most that a farewell has: the end of TLS with that of HTTP/2 before it, SSH's last words, a "221
-/// Bye". What it says is that nothing more comes.
-pub(super) const FAREWELL: u32 = 128;
+/// The longest closing message: TLS close_notify after HTTP/2 GOAWAY, SSH's disconnect, a "221
+/// Bye". It only says that nothing more follows.
+pub(super) const CLOSING_MESSAGE: u32 = 128;
 
-/// Whether bytes that were lost, or may have been, are a farewell: few, all sent, and, where it is sure
-/// that they were lost, written after the other end had said that it ends.
-pub(super) fn is_farewell(lost: Lost, known: &Known) -> bool {
+/// Whether bytes that were or may have been lost are a closing message: few, all sent, and, if they
+/// were certainly lost, written after the peer's FIN.
+pub(super) fn is_closing_message(lost: LostBytes, known: &KnownSocket) -> bool {
     match lost {
-        Lost::Between(0, most) => most <= FAREWELL,
-        Lost::Exactly(bytes) => bytes <= FAREWELL && bytes <= written_after_fin(known),
+        LostBytes::Between(0, most) => most <= CLOSING_MESSAGE,
+        LostBytes::Exactly(bytes) => bytes <= CLOSING_MESSAGE && bytes <= written_after_fin(known),
         _ => false,
     }
 }
 
-/// Bytes that a program wrote after the peer's FIN had come.
-fn written_after_fin(known: &Known) -> u32 {
+/// Bytes that a program wrote after the peer's FIN was received.
+fn written_after_fin(known: &KnownSocket) -> u32 {
     let at_fin = known.fin_received().and_then(|(_, counts)| counts);
-    let written = |last: Last| {
+    let written = |last: FinalCounts| {
         at_fin.map(|counts| crate::event::distance(counts.write_seq, last.written_to()))
     };
-    known.last().and_then(written).unwrap_or(0)
+    known.final_counts().and_then(written).unwrap_or(0)
 }
 
 /// The states before a connection is established (RFC 9293 section 3.3.2).
