@@ -9,8 +9,9 @@ use lastbyte_socket::blocking::Stream;
 use tokio::runtime::{self, Handle, Runtime};
 
 use crate::destination::ToDestination;
-use crate::dialer::{self, DialOptions, Dialed};
+use crate::dialer;
 use crate::error::{DialError, Undialed};
+use crate::options::{DialOptions, Dialed};
 use crate::resolve::Resolver;
 
 /// Connects to a host by its name or address, with default options: `connect("example.org:443")?`.

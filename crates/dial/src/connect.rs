@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 use lastbyte_socket::Stream;
 
 use crate::destination::ToDestination;
-use crate::dialer::{DialOptions, Dialed, Dialer};
+use crate::dialer::Dialer;
 use crate::error::{DialError, Undialed};
+use crate::options::{DialOptions, Dialed};
 use crate::resolve::Resolver;
 
 /// Connects to a host by its name or address, with default options:

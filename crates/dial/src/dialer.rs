@@ -1,7 +1,6 @@
 //! The dial itself: asks, and opens sockets, as the race says.
 
 use std::collections::hash_map::RandomState;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
 use std::io;
@@ -17,115 +16,18 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use lastbyte_core::history::History;
 use lastbyte_core::order::{PolicyTable, Source};
-use lastbyte_core::race::{Action, Candidate, Course, Parameters, Question, Race, Standing};
-use lastbyte_socket::{ConnectOptions, Operation, SocketError, Stream};
+use lastbyte_core::race::{Action, Candidate, Course, Question, Race, Standing};
+use lastbyte_socket::{Operation, SocketError, Stream};
 use tokio::time;
 
 use crate::destination::{Destination, ToDestination};
 use crate::error::{DialError, FailedAttempt, Undialed};
 use crate::host::{Host, with_port};
 use crate::literal;
+use crate::options::{DialOptions, Dialed, Families, Veto};
 use crate::resolve::{Answer, Answers, Resolver};
 use crate::sources::{Sources, system_policy, uses_ipv6};
 use crate::timeline::{Event, Timeline, What};
-
-/// How to dial.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DialOptions {
-    /// How each connection is opened.
-    pub connect: ConnectOptions,
-    /// The delays of the race, and the deadline of the whole dial, names included.
-    pub race: Parameters,
-    /// Which families to ask for.
-    pub families: Families,
-    /// Which addresses not to connect to, wherever they come from.
-    pub veto: Option<Veto>,
-}
-
-/// Says of an address, with its port, whether it is not to be connected to. It is asked of each before
-/// a socket is opened for it, of those that a name resolved to too, in the task that dials: it must not
-/// wait.
-///
-/// Two are equal if they are clones of one.
-#[derive(Clone)]
-pub struct Veto(pub(crate) Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>);
-
-impl Veto {
-    /// Forbids what this is true of.
-    #[must_use]
-    pub fn new(forbids: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(forbids))
-    }
-}
-
-impl fmt::Debug for Veto {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Veto").finish_non_exhaustive()
-    }
-}
-
-impl PartialEq for Veto {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Veto {}
-
-impl DialOptions {
-    /// Sets how each [connection](field@Self::connect) is opened.
-    #[must_use]
-    pub fn connect(self, connect: ConnectOptions) -> Self {
-        Self { connect, ..self }
-    }
-
-    /// Sets the delays of the [race](field@Self::race), its deadline among them.
-    #[must_use]
-    pub fn race(self, race: Parameters) -> Self {
-        Self { race, ..self }
-    }
-
-    /// Limits the time of the whole dial, names included: [`Parameters::deadline`].
-    #[must_use]
-    pub fn within(self, deadline: Duration) -> Self {
-        Self { race: self.race.within(deadline), ..self }
-    }
-
-    /// Sets which [families](field@Self::families) to ask for.
-    #[must_use]
-    pub fn families(self, families: Families) -> Self {
-        Self { families, ..self }
-    }
-
-    /// Sets which addresses [not to connect to](field@Self::veto).
-    #[must_use]
-    pub fn veto(self, veto: Veto) -> Self {
-        Self { veto: Some(veto), ..self }
-    }
-}
-
-/// Which families of addresses to use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Families {
-    /// Both, as the network has them.
-    #[default]
-    Both,
-    /// IPv4 alone.
-    Ipv4,
-    /// IPv6 alone.
-    Ipv6,
-}
-
-/// A connection, and how it came about.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Dialed<S> {
-    /// The connection.
-    pub stream: S,
-    /// What happened, and when.
-    pub timeline: Timeline,
-}
 
 /// Dials over tokio. Cheap to clone: clones share what they learn.
 #[derive(Clone, Debug)]

@@ -20,6 +20,7 @@ mod dialer;
 mod error;
 mod host;
 mod literal;
+mod options;
 mod resolve;
 mod sources;
 mod timeline;
@@ -28,10 +29,11 @@ pub mod tower;
 
 pub use connect::{connect, connect_with};
 pub use destination::{Destination, ToDestination};
-pub use dialer::{DialOptions, Dialed, Dialer, Families, Veto};
+pub use dialer::Dialer;
 pub use error::{DialError, FailedAttempt, Undialed};
 pub use host::{BadHost, Host};
 pub use lastbyte_core::race::{Because, Parameters, Question};
+pub use options::{DialOptions, Dialed, Families, Veto};
 pub use resolve::{
     Answer, Answers, Found, Origin, QueryError, ResolvConf, Resolver, ResolverError,
 };

@@ -7,8 +7,8 @@ use lastbyte_core::race::Because;
 use lastbyte_socket::{SocketError, Stream};
 use tokio::time;
 
-use crate::dialer::{DialOptions, Dialed, Veto};
 use crate::error::{DialError, FailedAttempt, Undialed};
+use crate::options::{DialOptions, Dialed, Veto};
 use crate::timeline::{Event, Timeline, What};
 
 /// Connects to the address that `host` is, with `port`.

@@ -30,8 +30,9 @@ use hyper_util::rt::TokioIo;
 use lastbyte_socket::Stream;
 use tower_service::Service;
 
-use crate::dialer::{DialOptions, Dialed, Dialer};
+use crate::dialer::Dialer;
 use crate::error::DialError;
+use crate::options::{DialOptions, Dialed};
 use crate::timeline::Timeline;
 
 /// Connects to the host of a URI. Cheap to clone: clones share what their dialer learns.

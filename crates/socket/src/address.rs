@@ -16,7 +16,7 @@ use lastbyte_sys::watch::OwnsDescriptor;
 /// A connected stream socket of the standard library, TCP or Unix. It cannot be implemented
 /// elsewhere.
 pub trait Socket:
-    AsFd + OwnsDescriptor + fmt::Debug + Send + Sync + Unpin + sealed::Sealed + 'static
+    AsFd + OwnsDescriptor + fmt::Debug + Send + Sync + Sized + Unpin + sealed::Sealed + 'static
 {
     #[doc(hidden)]
     const KIND: Kind;
@@ -24,15 +24,13 @@ pub trait Socket:
     type Listener: AsFd + OwnsDescriptor + fmt::Debug + Send + Sync + Unpin + 'static;
 
     #[doc(hidden)]
-    fn receive(&self, room: &mut [u8]) -> io::Result<usize>;
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize>;
     #[doc(hidden)]
     fn send(&self, bytes: &[u8]) -> io::Result<usize>;
     #[doc(hidden)]
     fn send_parts(&self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
     #[doc(hidden)]
-    fn accept(listener: &Self::Listener) -> io::Result<(Self, Option<Address>)>
-    where
-        Self: Sized;
+    fn accept(listener: &Self::Listener) -> io::Result<(Self, Option<Address>)>;
     #[doc(hidden)]
     fn set_listener_nonblocking(listener: &Self::Listener, on: bool) -> io::Result<()>;
     #[doc(hidden)]
@@ -59,8 +57,8 @@ macro_rules! socket {
             const KIND: Kind = $kind;
             type Listener = $listener;
 
-            fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
-                (&mut &*self).read(room)
+            fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+                (&mut &*self).read(buffer)
             }
 
             fn send(&self, bytes: &[u8]) -> io::Result<usize> {

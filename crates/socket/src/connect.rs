@@ -1,7 +1,7 @@
 //! Opening a connection to one address.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -10,92 +10,9 @@ use lastbyte_sys::{poll, socket, tcp};
 
 use crate::address::Endpoints;
 use crate::error::{Operation, SocketError};
-use crate::options::SocketOptions;
+use crate::options::ConnectOptions;
 use crate::shared::{Shared, WriteSide};
-use crate::source::source_of;
-
-/// How a connection is opened: all that must be settled before `connect`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConnectOptions {
-    /// Options of the socket.
-    pub socket: SocketOptions,
-    /// How long to wait for the connection; `None`, the default, for as long as the kernel tries
-    /// (`net.ipv4.tcp_syn_retries`: about two minutes).
-    pub timeout: Option<Duration>,
-    /// The addresses to connect from, at most one of each family; empty for the kernel's choice. If
-    /// there are some, and none of the destination's family, it is not connected to.
-    ///
-    /// The port is left to the kernel, and need not be free of connections to other destinations
-    /// (`IP_BIND_ADDRESS_NO_PORT`). A link-local address of IPv6 is used on the interface of the
-    /// destination's scope or else on [`SocketOptions::interface`].
-    pub sources: Vec<IpAddr>,
-    /// Ask for multipath TCP (RFC 8684). Where this kernel or the peer has none, the connection is
-    /// plain TCP: [`Granted::multipath`](crate::Granted::multipath) tells.
-    ///
-    /// The kernel sets fewer options of it, and less can be said of its bytes and its end: see
-    /// [`Kind::Mptcp`]. An option of `socket` that it refuses is an error.
-    pub mptcp: bool,
-    /// How many hops its packets may take (`IP_TTL`, `IPV6_UNICAST_HOPS`), at least 1; `None` for the
-    /// kernel's choice (`net.ipv4.ip_default_ttl`, 64).
-    pub hop_limit: Option<u8>,
-    /// Take any local port of the kernel's range (`IP_LOCAL_PORT_RANGE`, Linux 6.8), not the even ones
-    /// as long as there are some: for those who open thousands of connections to one destination. With
-    /// 15,000 just ended it saves a gate a sixth of the processor time of a connection. It is left out
-    /// where the kernel has no such thing.
-    pub any_port: bool,
-    /// The first bytes to send, already with the SYN where the peer has allowed that before (TCP fast
-    /// open, RFC 7413); otherwise as soon as the handshake is done. They may arrive twice, and in a
-    /// dial with several attempts at several servers: only for what may be done twice.
-    ///
-    /// The connection is there when the handshake is done and the kernel has taken all of them; they
-    /// count as written. [`Granted::fast_open`](crate::Granted::fast_open) tells how they went.
-    pub early: Vec<u8>,
-}
-
-impl ConnectOptions {
-    /// Sets the options of the [socket](field@Self::socket).
-    #[must_use]
-    pub fn socket(self, socket: SocketOptions) -> Self {
-        Self { socket, ..self }
-    }
-
-    /// Limits how long to [wait](field@Self::timeout) for the connection.
-    #[must_use]
-    pub fn within(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self }
-    }
-
-    /// Sets the addresses to connect [from](field@Self::sources).
-    #[must_use]
-    pub fn sources(self, sources: impl IntoIterator<Item = IpAddr>) -> Self {
-        Self { sources: sources.into_iter().collect(), ..self }
-    }
-
-    /// Whether to ask for [multipath TCP](field@Self::mptcp).
-    #[must_use]
-    pub fn mptcp(self, mptcp: bool) -> Self {
-        Self { mptcp, ..self }
-    }
-
-    /// Limits how many [hops](field@Self::hop_limit) its packets may take.
-    #[must_use]
-    pub fn hop_limit(self, hops: u8) -> Self {
-        Self { hop_limit: Some(hops), ..self }
-    }
-
-    /// Whether to take [any local port](field@Self::any_port).
-    #[must_use]
-    pub fn any_port(self, any_port: bool) -> Self {
-        Self { any_port, ..self }
-    }
-
-    /// Sets the [first bytes](field@Self::early) to send.
-    #[must_use]
-    pub fn early(self, bytes: impl Into<Vec<u8>>) -> Self {
-        Self { early: bytes.into(), ..self }
-    }
-}
+use crate::source::{source_for, source_of};
 
 /// A connection that is being opened: what both faces do, but for the waiting.
 #[derive(Debug)]
@@ -349,44 +266,6 @@ fn open(peer: SocketAddr, mptcp: bool) -> io::Result<(OwnedFd, Kind)> {
     Ok((socket::open_tcp_nonblocking(peer)?, Kind::Tcp))
 }
 
-/// The address to bind to for a destination; `None` for the kernel's choice.
-pub(crate) fn source_for(peer: SocketAddr, how: &ConnectOptions) -> io::Result<Option<SocketAddr>> {
-    if how.sources.is_empty() {
-        return Ok(None);
-    }
-    // An IPv4 destination may be written as one of IPv6 (RFC 4291 section 2.5.5.2).
-    let wants_v4 = peer.ip().to_canonical().is_ipv4();
-    let mut sources = how.sources.iter().map(IpAddr::to_canonical);
-    let Some(source) = sources.find(|source| source.is_ipv4() == wants_v4) else {
-        let family = if wants_v4 { "IPv4" } else { "IPv6" };
-        let text = format!("none of the source addresses is of {family}");
-        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
-    };
-    Ok(Some(match (source, peer) {
-        (IpAddr::V4(source), SocketAddr::V4(_)) => (source, 0).into(),
-        (IpAddr::V4(source), SocketAddr::V6(_)) => (source.to_ipv6_mapped(), 0).into(),
-        (IpAddr::V6(source), _) => {
-            SocketAddrV6::new(source, 0, 0, scope_of(source, peer, how)?).into()
-        }
-    }))
-}
-
-/// The scope of a source address: that of a link-local one is its interface (RFC 4007), and 0 leaves
-/// it to the interface that the socket is bound to.
-fn scope_of(source: Ipv6Addr, peer: SocketAddr, how: &ConnectOptions) -> io::Result<u32> {
-    if !source.is_unicast_link_local() {
-        return Ok(0);
-    }
-    match peer {
-        SocketAddr::V6(peer) if peer.scope_id() != 0 => Ok(peer.scope_id()),
-        _ if how.socket.interface.as_ref().is_some_and(|name| !name.is_empty()) => Ok(0),
-        _ => {
-            let text = format!("the source address {source} is link-local: name its interface");
-            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-        }
-    }
-}
-
 /// Whether this host has an address to connect from. Over IPv6 the kernel says of both, no address
 /// and no port, `EADDRNOTAVAIL`; a UDP socket has ports of its own.
 fn has_address(peer: SocketAddr, how: &ConnectOptions) -> bool {
@@ -419,23 +298,5 @@ mod tests {
         ] {
             assert_eq!(is_itself(at(local), at(peer)), itself, "{local} -> {peer}");
         }
-    }
-
-    #[test]
-    fn the_source_is_that_of_the_family_and_of_the_scope() {
-        let sources = ["192.0.2.1", "fe80::1"].map(|text| text.parse().unwrap()).to_vec();
-        let mut how = ConnectOptions::default().sources(sources);
-        let source = |how: &ConnectOptions, peer: &str| {
-            source_for(peer.parse().unwrap(), how).ok().flatten().map(|from| from.to_string())
-        };
-        let text = |text: &str| Some(text.to_owned());
-        assert_eq!(source(&how, "198.51.100.1:80"), text("192.0.2.1:0"));
-        assert_eq!(source(&how, "[::ffff:198.51.100.1]:80"), text("[::ffff:192.0.2.1]:0"));
-        assert_eq!(source(&how, "[fe80::2%7]:80"), text("[fe80::1%7]:0"));
-        assert_eq!(source(&how, "[2001:db8::2]:80"), None, "on which interface?");
-        how.socket.interface = Some("path0".to_owned());
-        assert_eq!(source(&how, "[2001:db8::2]:80"), text("[fe80::1]:0"));
-        how.sources.clear();
-        assert_eq!(source_for("192.0.2.1:80".parse().unwrap(), &how).unwrap(), None);
     }
 }

@@ -14,20 +14,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::address::Socket;
 use crate::builder::{Finish, FinishAsync};
+use crate::drive::drive;
 use crate::error::{FinishError, Operation, SocketError};
 use crate::finish::{Course, Finished, of_one_direction, receipt_of};
-use crate::shared::{self, ReadSide, Shared, WriteSide};
-use crate::stream::{Stream, drive};
+use crate::shared::{ReadSide, Shared, WriteSide};
 use crate::watched::Registered;
 
-/// The reading half that borrows a [`Stream`]: see [`Stream::split`].
+/// The reading half that borrows a [`Stream`](crate::Stream): see [`Stream::split`](crate::Stream::split).
 #[derive(Debug)]
 pub struct ReadHalf<'a, S: Socket = TcpStream> {
     pub(crate) shared: &'a Shared<Registered<S>>,
     pub(crate) side: &'a mut ReadSide,
 }
 
-/// The writing half that borrows a [`Stream`]: see [`Stream::split`].
+/// The writing half that borrows a [`Stream`](crate::Stream): see [`Stream::split`](crate::Stream::split).
 ///
 /// Dropping it ends nothing: a FIN would say that all was sent. Say so by
 /// [`WriteHalf::half_close`] or [`WriteHalf::prove`].
@@ -37,14 +37,14 @@ pub struct WriteHalf<'a, S: Socket = TcpStream> {
     pub(crate) side: &'a mut WriteSide,
 }
 
-/// The reading half of a [`Stream`]: see [`Stream::into_split`].
+/// The reading half of a [`Stream`](crate::Stream): see [`Stream::into_split`](crate::Stream::into_split).
 #[derive(Debug)]
 pub struct OwnedReadHalf<S: Socket = TcpStream> {
     pub(crate) shared: Arc<Shared<Registered<S>>>,
     pub(crate) side: ReadSide,
 }
 
-/// The writing half of a [`Stream`]: see [`Stream::into_split`].
+/// The writing half of a [`Stream`](crate::Stream): see [`Stream::into_split`](crate::Stream::into_split).
 ///
 /// Dropping it ends nothing: a FIN would say that all was sent. Say so by
 /// [`OwnedWriteHalf::half_close`] or [`OwnedWriteHalf::prove`].
@@ -52,20 +52,6 @@ pub struct OwnedReadHalf<S: Socket = TcpStream> {
 pub struct OwnedWriteHalf<S: Socket = TcpStream> {
     pub(crate) shared: Arc<Shared<Registered<S>>>,
     pub(crate) side: WriteSide,
-}
-
-impl<S: Socket> OwnedReadHalf<S> {
-    /// Makes the stream whole again.
-    ///
-    /// # Errors
-    /// Gives both back when they are halves of two streams.
-    pub fn reunite(self, other: OwnedWriteHalf<S>) -> Result<Stream<S>, (Self, OwnedWriteHalf<S>)> {
-        if !Arc::ptr_eq(&self.shared, &other.shared) {
-            return Err((self, other));
-        }
-        let shared = shared::reunite(other.shared, self.shared);
-        Ok(Stream::of_sides(shared, self.side, other.side))
-    }
 }
 
 /// What the borrowed and the owned reading half have in common.

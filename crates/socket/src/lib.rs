@@ -20,9 +20,12 @@ mod address;
 pub mod blocking;
 mod builder;
 mod connect;
+#[cfg(feature = "tokio")]
+mod drive;
 mod error;
 mod fd;
 mod finish;
+mod granted;
 #[cfg(feature = "tokio")]
 mod halves;
 #[cfg(feature = "tokio")]
@@ -41,12 +44,12 @@ pub use address::{Address, Endpoints, Socket};
 pub use blocking::listener::{Incoming, ListenOptions};
 pub use blocking::stream::Sampler;
 pub use builder::{Finish, FinishAsync, FinishBlocking};
-pub use connect::ConnectOptions;
 pub use error::{FinishError, Operation, SocketError};
 pub use fd::{
     Counted, congestion, duplicate, finish_fd, finish_fd_counted, finish_fd_while, info,
     observed_end, prepare, set_congestion,
 };
+pub use granted::{Granted, Multipath};
 #[cfg(feature = "tokio")]
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
@@ -56,7 +59,7 @@ pub use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt};
 pub use listener::{Listener, TcpListener, UnixListener};
 #[cfg(feature = "tokio")]
 pub use now::Read;
-pub use options::{Granted, Keepalive, Multipath, SocketOptions};
+pub use options::{ConnectOptions, Keepalive, SocketOptions};
 pub use source::source_of;
 #[cfg(feature = "tokio")]
 pub use stream::{Stream, TcpStream, UnixStream};

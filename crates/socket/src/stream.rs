@@ -1,20 +1,18 @@
 //! The stream over tokio.
 
-use std::future::{pending, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{self, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix;
 use std::path::Path;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use lastbyte_core::finish::{Facts, FinishOptions, Wake};
+use lastbyte_core::finish::{Facts, FinishOptions};
 use lastbyte_core::sample::TcpInfo;
 use lastbyte_core::{End, Kind, Receipt};
-use lastbyte_sys::poll::{self, Ready};
 use lastbyte_sys::socket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::time;
@@ -22,11 +20,13 @@ use tokio::time;
 use crate::address::{Address, Endpoints, Socket};
 use crate::blocking;
 use crate::builder::{Finish, FinishAsync};
-use crate::connect::{ConnectOptions, Opening};
+use crate::connect::Opening;
+use crate::drive::drive;
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished, Outcome, receipt_of, reset};
+use crate::finish::{Course, Finished, receipt_of, reset};
+use crate::granted::Granted;
 use crate::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use crate::options::{Granted, SocketOptions};
+use crate::options::{ConnectOptions, SocketOptions};
 use crate::shared::{self, ReadSide, Shared, WriteSide, length_of};
 use crate::watched::Registered;
 
@@ -385,6 +385,20 @@ impl<S: Socket> Stream<S> {
     }
 }
 
+impl<S: Socket> OwnedReadHalf<S> {
+    /// Makes the stream whole again.
+    ///
+    /// # Errors
+    /// Gives both back when they are halves of two streams.
+    pub fn reunite(self, other: OwnedWriteHalf<S>) -> Result<Stream<S>, (Self, OwnedWriteHalf<S>)> {
+        if !Arc::ptr_eq(&self.shared, &other.shared) {
+            return Err((self, other));
+        }
+        let shared = shared::reunite(other.shared, self.shared);
+        Ok(Stream::of_sides(shared, self.side, other.side))
+    }
+}
+
 impl<S: Socket> FinishAsync for Stream<S> {
     type Future = Pin<Box<dyn Future<Output = Finished> + Send>>;
 
@@ -524,85 +538,5 @@ impl<S: Socket> AsyncWrite for Stream<S> {
 impl<S: Socket> AsFd for Stream<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.io.as_fd()
-    }
-}
-
-/// Takes a course to its end, on the edges that tokio is registered for. `reads` says that nobody
-/// else will read from the socket, now or later.
-pub(crate) async fn drive<S: Socket>(
-    course: &mut Course<'_>,
-    io: &Registered<S>,
-    reads: bool,
-) -> Outcome {
-    let mut edges = Edges { io, reads, open: Some(Interest::READABLE | Interest::WRITABLE) };
-    // One timer for all waits: to put it off costs next to nothing.
-    let mut timer = pin!(time::sleep_until(course.started().into()));
-    loop {
-        // All that is forgotten here came before what the machine now asks.
-        edges.forget();
-        let Some((until, wake)) = course.advance(io)? else {
-            return course.outcome();
-        };
-        timer.as_mut().reset((course.started() + until).into());
-        let woken = {
-            let mut event = pin!(edges.next(wake));
-            let first = poll_fn(|cx| match event.as_mut().poll(cx) {
-                Poll::Pending => timer.as_mut().poll(cx).map(|()| Ok(Ready::default())),
-                event => event,
-            });
-            first.await
-        };
-        course.on_wake(woken, edges.open.is_none())?;
-    }
-}
-
-/// The edges of a descriptor, out of what tokio remembers of them.
-struct Edges<'a, S: Socket> {
-    io: &'a Registered<S>,
-    reads: bool,
-    /// The directions that tokio has not seen closed.
-    open: Option<Interest>,
-}
-
-impl<S: Socket> Edges<'_, S> {
-    /// Forgets what tokio remembers, so that the next event wakes. Where others read, the readiness
-    /// to read is theirs: cleared here, it would never come again.
-    fn forget(&self) {
-        self.io.clear(Interest::WRITABLE);
-        if self.reads {
-            self.io.clear(Interest::READABLE);
-        }
-    }
-
-    /// Waits for the next edge, such as the acknowledgement of our FIN.
-    ///
-    /// Where the peer's answer is enough, the edge of our own half-close need not wake. A closed
-    /// direction tokio never forgets, and waiting for it would spin: it is told once, then left out.
-    /// With both closed there is nothing to wait for but the caller's timer.
-    ///
-    /// Where others read, every event of a socket that can be written to wakes a wait for that, and
-    /// it is enough to ask the kernel then.
-    async fn next(&mut self, wake: Wake) -> io::Result<Ready> {
-        let Some(open) = self.open else {
-            return pending().await;
-        };
-        let interest = match wake {
-            _ if !self.reads => Interest::WRITABLE,
-            Wake::Level { .. } if open.is_readable() => Interest::READABLE,
-            Wake::Level { .. } | Wake::Edge => open,
-        };
-        let ready = self.io.ready(interest).await?;
-        if ready.is_write_closed() {
-            self.open = self.open.and_then(|open| open.remove(Interest::WRITABLE));
-            self.open = self.open.filter(|_| self.reads);
-        }
-        if ready.is_read_closed() {
-            self.open = self.open.and_then(|open| open.remove(Interest::READABLE));
-        }
-        if !self.reads {
-            return poll::wait_for(self.io, poll::READABLE | poll::PEER_END, Duration::ZERO);
-        }
-        let ended = ready.is_read_closed() || ready.is_write_closed();
-        Ok(Ready { readable: ready.is_readable() || ended, ended, ..Ready::default() })
     }
 }

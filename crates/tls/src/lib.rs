@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocking;
+mod conclusion;
 mod config;
 mod error;
 mod incoming;

@@ -18,8 +18,9 @@ use tokio::time;
 use crate::blocking::stream::{
     Deadline, LAST_WORDS, Stuck, is_passing, left_of, looks_at_the_rest,
 };
+use crate::conclusion::Conclusion;
 use crate::error::{Cause, Operation, TlsError, TlsFinishError};
-use crate::receipt::{Concluded, TlsReceipt};
+use crate::receipt::TlsReceipt;
 use crate::session::{Session, Step};
 
 /// A TLS stream over tokio: see [`TlsStream`](crate::blocking::TlsStream) for what it promises.
@@ -220,8 +221,8 @@ impl<S: Socket> TlsStream<S> {
             Ok(()) => (None, transport.finish_with(left).await),
         };
         let (operation, want, drain) = (Operation::Finish, options.want, left.drain);
-        let concluded = Concluded { operation, want, stuck, drain, looked };
-        concluded.outcome(transport, &mut session, endpoints)
+        let conclusion = Conclusion { operation, want, stuck, drain, looked };
+        conclusion.outcome(transport, &mut session, endpoints)
     }
 
     /// Ends the connection by a reset without `close_notify`, in order: see
@@ -237,8 +238,8 @@ impl<S: Socket> TlsStream<S> {
         };
         let transport = self.transport.abort(deadline.left()).await;
         let (operation, want) = (Operation::Abort, Delivery::Acked);
-        let concluded = Concluded { operation, want, stuck, drain: Drain::Keep, looked: false };
-        concluded.outcome(transport, &mut self.session, endpoints)
+        let conclusion = Conclusion { operation, want, stuck, drain: Drain::Keep, looked: false };
+        conclusion.outcome(transport, &mut self.session, endpoints)
     }
 
     /// Gives the transport back, with nothing closed, where TLS is over on it: see

@@ -16,10 +16,11 @@ use lastbyte_sys::{poll, socket};
 use crate::address::{Address, Endpoints, Socket};
 use crate::blocking::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::builder::{Finish, FinishBlocking};
-use crate::connect::{ConnectOptions, Opening};
+use crate::connect::Opening;
 use crate::error::{FinishError, Operation, SocketError};
 use crate::finish::{Course, Finished, receipt_of};
-use crate::options::{Granted, SocketOptions};
+use crate::granted::Granted;
+use crate::options::{ConnectOptions, SocketOptions};
 use crate::shared::{self, ReadSide, Shared, WriteSide, length_of};
 
 /// A connected stream socket that counts its bytes and tells the truth about its end: TCP, or as

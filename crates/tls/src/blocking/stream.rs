@@ -11,8 +11,9 @@ use lastbyte_socket::blocking::Stream;
 use lastbyte_socket::{Endpoints, Finish, FinishBlocking, Socket};
 use rustls::{ClientConfig, Connection, ServerConfig};
 
+use crate::conclusion::Conclusion;
 use crate::error::{Cause, Operation, TlsError, TlsFinishError};
-use crate::receipt::{Concluded, TlsReceipt};
+use crate::receipt::TlsReceipt;
 use crate::session::{Session, Step};
 
 /// How long a failed handshake may take to bring our alert to the peer.
@@ -220,8 +221,8 @@ impl<S: Socket> TlsStream<S> {
             Ok(()) => (None, transport.finish_with(left)),
         };
         let (operation, want, drain) = (Operation::Finish, options.want, left.drain);
-        let concluded = Concluded { operation, want, stuck, drain, looked };
-        concluded.outcome(transport, &mut session, endpoints)
+        let conclusion = Conclusion { operation, want, stuck, drain, looked };
+        conclusion.outcome(transport, &mut session, endpoints)
     }
 
     /// Ends the connection by a reset without `close_notify`, on purpose, so that the peer cannot
@@ -238,8 +239,8 @@ impl<S: Socket> TlsStream<S> {
         };
         let transport = self.transport.abort(deadline.left());
         let (operation, want) = (Operation::Abort, Delivery::Acked);
-        let concluded = Concluded { operation, want, stuck, drain: Drain::Keep, looked: false };
-        concluded.outcome(transport, &mut self.session, endpoints)
+        let conclusion = Conclusion { operation, want, stuck, drain: Drain::Keep, looked: false };
+        conclusion.outcome(transport, &mut self.session, endpoints)
     }
 
     /// Gives the transport back, with nothing closed, where TLS is over on it: both sides said
