@@ -34,9 +34,9 @@ pub struct Account {
     /// not tried.
     pub connect: Option<Duration>,
     /// From the client to the upstream.
-    pub up: Carried,
+    pub up: Traffic,
     /// From the upstream to the client.
-    pub down: Carried,
+    pub down: Traffic,
     /// Who ended it, and how.
     pub ended: Ended,
 }
@@ -54,8 +54,8 @@ impl Account {
             wanted: None,
             upstream: None,
             connect: None,
-            up: Carried::default(),
-            down: Carried::default(),
+            up: Traffic::default(),
+            down: Traffic::default(),
             ended: Ended { by: Party::Gate, how: How::Failed, detail: None },
         }
     }
@@ -85,10 +85,10 @@ pub struct Leg {
     pub retransmitted_segments: Option<u32>,
 }
 
-/// What one direction carried.
+/// What one direction traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Carried {
+pub struct Traffic {
     /// Bytes that were read from the one side.
     pub received: u64,
     /// Of those, bytes that our kernel took for the other side.
@@ -102,7 +102,7 @@ pub struct Carried {
     pub limited_by: Option<(LimitedBy, Duration)>,
 }
 
-impl Carried {
+impl Traffic {
     /// Whether the one side ended with a FIN, and all that it sent is acknowledged by the other.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -110,10 +110,10 @@ impl Carried {
     }
 }
 
-impl From<pump::Carried> for Carried {
+impl From<pump::Traffic> for Traffic {
     /// With nothing known of what became of the written bytes.
-    fn from(carried: pump::Carried) -> Self {
-        let pump::Carried { received, written, end } = carried;
+    fn from(traffic: pump::Traffic) -> Self {
+        let pump::Traffic { received, written, end } = traffic;
         Self { received, written, end, ..Self::default() }
     }
 }
@@ -307,8 +307,8 @@ impl fmt::Display for How {
 mod tests {
     use super::*;
 
-    fn carried(received: u64, acked: Option<u64>, end: Option<End>) -> Carried {
-        Carried { received, written: received, acked, end, limited_by: None }
+    fn traffic(received: u64, acked: Option<u64>, end: Option<End>) -> Traffic {
+        Traffic { received, written: received, acked, end, limited_by: None }
     }
 
     #[test]
@@ -317,15 +317,15 @@ mod tests {
         let mut account = Account::begin(1, "db".into(), Duration::ZERO, leg);
         assert!(!account.is_complete(), "nothing happened yet");
         account.ended = Ended::new(Party::Client, How::Fin);
-        account.up = carried(5, Some(5), Some(End::Fin));
-        account.down = carried(0, Some(0), Some(End::Fin));
+        account.up = traffic(5, Some(5), Some(End::Fin));
+        account.down = traffic(0, Some(0), Some(End::Fin));
         assert!(account.is_complete());
         for down in [
-            carried(7, Some(6), Some(End::Fin)),
-            carried(7, None, Some(End::Fin)),
-            carried(7, Some(7), Some(End::Reset)),
-            carried(7, Some(7), Some(End::Unknown)),
-            carried(7, Some(7), None),
+            traffic(7, Some(6), Some(End::Fin)),
+            traffic(7, None, Some(End::Fin)),
+            traffic(7, Some(7), Some(End::Reset)),
+            traffic(7, Some(7), Some(End::Unknown)),
+            traffic(7, Some(7), None),
         ] {
             assert!(!Account { down, ..account.clone() }.is_complete());
         }

@@ -49,7 +49,7 @@ struct Note {
     source: IpAddr,
     standing: Standing,
     /// When it holds no more.
-    ends: Duration,
+    expires: Duration,
 }
 
 impl History {
@@ -70,11 +70,11 @@ impl History {
     ) -> Standing {
         let notes = self.hosts.get(host).map_or(&[][..], |host| &host.notes);
         let note = notes.iter().find(|note| note.address == address && note.source == source);
-        note.filter(|note| now < note.ends).map_or(Standing::Unknown, |note| note.standing)
+        note.filter(|note| now < note.expires).map_or(Standing::Unknown, |note| note.standing)
     }
 
     /// A race of this host is over: enters what it told.
-    pub fn enter<'a>(
+    pub fn record<'a>(
         &mut self,
         host: &str,
         verdicts: impl Iterator<Item = (&'a Candidate, Verdict)>,
@@ -83,7 +83,7 @@ impl History {
         let entry = match self.hosts.get_mut(host) {
             Some(entry) => entry,
             None => {
-                self.make_room();
+                self.evict_oldest();
                 self.hosts.entry(host.to_owned()).or_default()
             }
         };
@@ -96,12 +96,12 @@ impl History {
                 Verdict::Failed => (Standing::Suspect, EXPIRY_OF_FAILURES),
                 Verdict::Suspect => (Standing::Suspect, EXPIRY),
             };
-            let (address, source, ends) = (candidate.address, source.address, now + expiry);
-            entry.note(Note { address, source, standing, ends }, now);
+            let (address, source, expires) = (candidate.address, source.address, now + expiry);
+            entry.note(Note { address, source, standing, expires }, now);
         }
     }
 
-    fn make_room(&mut self) {
+    fn evict_oldest(&mut self) {
         if self.hosts.len() < MOST_HOSTS {
             return;
         }
@@ -120,7 +120,7 @@ impl History {
 impl Host {
     /// The newest note is the last; an older one of the same address goes, whatever its source.
     fn note(&mut self, note: Note, now: Duration) {
-        self.notes.retain(|old| old.address != note.address && now < old.ends);
+        self.notes.retain(|old| old.address != note.address && now < old.expires);
         if self.notes.len() >= MOST_ADDRESSES {
             self.notes.remove(0);
         }

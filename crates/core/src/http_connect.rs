@@ -21,7 +21,7 @@ use data_encoding::BASE64;
 use httparse::{EMPTY_HEADER, Header, Request};
 
 use crate::account::How;
-use crate::request::{Asking, Credentials, Destination, Refusal, Step};
+use crate::request::{Credentials, Destination, Refusal, RequestReader, Step};
 
 /// Reads one request: see the module's text.
 #[derive(Clone, Debug)]
@@ -73,11 +73,11 @@ impl HttpConnect {
             return self.refuse(&NOT_HTTP);
         }
         if !self.has_end(blank) {
-            let full = self.room() == 0;
+            let full = self.capacity() == 0;
             return if full { self.refuse(&TOO_LONG) } else { Step::More };
         }
         match parse(&self.kept) {
-            Ok(None) if self.room() == 0 => self.refuse(&TOO_LONG),
+            Ok(None) if self.capacity() == 0 => self.refuse(&TOO_LONG),
             Ok(None) => Step::More,
             Ok(Some(head)) => self.on_head(head),
             Err(no) => self.refuse(no),
@@ -189,17 +189,17 @@ fn basic(value: &[u8]) -> Option<Credentials> {
     Some(Credentials { name: name.to_vec(), password: password[1..].to_vec() })
 }
 
-impl Asking for HttpConnect {
+impl RequestReader for HttpConnect {
     /// The longest head. What a client sends with it counts as long as it is not complete.
     const MOST: usize = 8192;
 
     fn put(&mut self, bytes: &[u8]) -> usize {
-        let taken = &bytes[..bytes.len().min(self.room())];
+        let taken = &bytes[..bytes.len().min(self.capacity())];
         self.kept.extend_from_slice(taken);
         taken.len()
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         Self::MOST - self.kept.len()
     }
 
@@ -227,11 +227,11 @@ impl Asking for HttpConnect {
     }
 
     /// RFC 9110 section 15.5.9; a client that said nothing is owed nothing.
-    fn too_late(&self) -> Vec<u8> {
+    fn timeout_reply(&self) -> Vec<u8> {
         if self.kept.is_empty() { Vec::new() } else { TOO_LATE.response() }
     }
 
-    fn into_early(self) -> Vec<u8> {
+    fn into_rest(self) -> Vec<u8> {
         self.kept
     }
 }

@@ -6,9 +6,9 @@
 //!
 //! - [`compare`]: the rules, over the source address that the kernel would use for each destination.
 //! - [`PolicyTable`]: precedences, labels and scopes, also from `gai.conf`.
-//! - [`HeldAddresses`]: what the kernel says of this host's own IPv6 addresses.
+//! - [`LocalAddresses`]: what the kernel says of this host's own IPv6 addresses.
 
-mod held;
+mod local;
 mod policy;
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ mod tests;
 use std::cmp::{Ordering, Reverse};
 use std::net::IpAddr;
 
-pub use held::{HeldAddress, HeldAddresses, is_tunnel};
+pub use local::{LocalAddress, LocalAddresses, is_tunnel};
 pub use policy::{BadLine, MOST_RULES, PolicyTable, Problem};
 
 /// An address to connect to, and the one that the kernel would use for that.

@@ -12,7 +12,7 @@
 //! | its source was cut | over |
 //!
 //! A leg is dead once it was reset, or given up by our kernel, however we learned of it. What it had
-//! sent before can still be read, and is: a write that fails ends its own way alone. When both ways
+//! sent before can still be read, and is: a write that fails ends its own way alone. When both directions
 //! are over, each leg ends by what its own side is to learn:
 //!
 //! | the other leg | this leg ends by |
@@ -72,12 +72,12 @@ pub enum Next {
     /// Half-close the leg that it leads to; then [`Pump::on_half_closed`] or [`Pump::on_dead`].
     HalfClose,
     /// Nothing: it is over.
-    Over,
+    Done,
 }
 
 /// How a leg is to be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Last {
+pub enum Closing {
     /// Orderly: its FIN and the other's are exchanged.
     Finish,
     /// By a reset, after what was written to it is acknowledged.
@@ -88,7 +88,7 @@ pub enum Last {
 
 /// What went through a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct Traffic {
     /// Bytes read from its source.
     pub received: u64,
     /// Of those, bytes that our kernel took for the other side. The rest is held, or lost at the end.
@@ -97,10 +97,10 @@ pub struct Carried {
     pub end: Option<End>,
 }
 
-impl Carried {
+impl Traffic {
     /// Bytes that were read and not written.
     #[must_use]
-    pub fn held(&self) -> u64 {
+    pub fn buffered(&self) -> u64 {
         self.received - self.written
     }
 }
@@ -108,14 +108,14 @@ impl Carried {
 /// The machine. See the [module](self) for its tables.
 #[derive(Clone, Debug, Default)]
 pub struct Pump {
-    ways: [Way; 2],
+    directions: [Direction; 2],
     dead: [bool; 2],
     first_end: Option<(Side, End)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
-    carried: Carried,
+struct Direction {
+    traffic: Traffic,
     /// Its end was passed on as a FIN.
     half_closed: bool,
 }
@@ -125,26 +125,26 @@ impl Pump {
     #[must_use]
     pub fn new(early: u64) -> Self {
         let mut pump = Self::default();
-        pump.ways[Side::Client as usize].carried.received = early;
+        pump.directions[Side::Client as usize].traffic.received = early;
         pump
     }
 
     /// What to do next with the way that comes from `from`.
     #[must_use]
     pub fn next(&self, from: Side) -> Next {
-        let Way { carried, half_closed } = self.ways[from as usize];
-        match carried.end {
-            _ if half_closed || self.is_dead(from.other()) => Next::Over,
-            _ if carried.held() > 0 => Next::Write,
+        let Direction { traffic, half_closed } = self.directions[from as usize];
+        match traffic.end {
+            _ if half_closed || self.is_dead(from.other()) => Next::Done,
+            _ if traffic.buffered() > 0 => Next::Write,
             None => Next::Read,
-            Some(_) if self.was_cut(from) => Next::Over,
+            Some(_) if self.ended_without_fin(from) => Next::Done,
             Some(_) => Next::HalfClose,
         }
     }
 
     /// So many bytes, at least 1, were read from this side, and are held.
     pub fn on_read(&mut self, from: Side, bytes: u64) {
-        self.ways[from as usize].carried.received += bytes;
+        self.directions[from as usize].traffic.received += bytes;
     }
 
     /// So many of the bytes that are held were taken by the other side's leg.
@@ -152,14 +152,14 @@ impl Pump {
     /// # Panics
     /// When more were written than held: the driver's fault.
     pub fn on_written(&mut self, from: Side, bytes: u64) {
-        let carried = &mut self.ways[from as usize].carried;
-        carried.written += bytes;
-        assert!(carried.written <= carried.received, "more written than was read");
+        let traffic = &mut self.directions[from as usize].traffic;
+        traffic.written += bytes;
+        assert!(traffic.written <= traffic.received, "more written than was read");
     }
 
     /// A read met the end of this side's stream.
     pub fn on_end(&mut self, from: Side, end: End) {
-        self.ways[from as usize].carried.end = Some(end);
+        self.directions[from as usize].traffic.end = Some(end);
         self.first_end.get_or_insert((from, end));
         if end == End::Reset {
             self.dead[from as usize] = true;
@@ -168,7 +168,7 @@ impl Pump {
 
     /// The end of this side's stream was passed on.
     pub fn on_half_closed(&mut self, from: Side) {
-        self.ways[from as usize].half_closed = true;
+        self.directions[from as usize].half_closed = true;
     }
 
     /// This leg is dead: a call on it failed, or an event told of it.
@@ -186,46 +186,46 @@ impl Pump {
     /// Whether this leg was half-closed by us.
     #[must_use]
     pub fn has_fin(&self, leg: Side) -> bool {
-        self.ways[leg.other() as usize].half_closed
+        self.directions[leg.other() as usize].half_closed
     }
 
-    /// Whether both ways are over.
+    /// Whether both directions are over.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        Side::BOTH.iter().all(|from| self.next(*from) == Next::Over)
+    pub fn is_done(&self) -> bool {
+        Side::BOTH.iter().all(|from| self.next(*from) == Next::Done)
     }
 
     /// Whether something is held and has to go out before the flow can end: its source has ended, or
     /// is dead.
     #[must_use]
-    pub fn is_ending(&self) -> bool {
-        let ending = |from: Side| self.carried(from).end.is_some() || self.is_dead(from);
+    pub fn is_flushing(&self) -> bool {
+        let ending = |from: Side| self.traffic(from).end.is_some() || self.is_dead(from);
         Side::BOTH.iter().any(|from| self.next(*from) == Next::Write && ending(*from))
     }
 
-    /// How a leg is to be ended, once both ways are over.
+    /// How a leg is to be ended, once both directions are over.
     #[must_use]
-    pub fn last(&self, leg: Side) -> Last {
+    pub fn closing(&self, leg: Side) -> Closing {
         if self.is_dead(leg) {
-            Last::Drop
-        } else if self.is_dead(leg.other()) || self.was_cut(leg.other()) {
-            Last::Reset
+            Closing::Drop
+        } else if self.is_dead(leg.other()) || self.ended_without_fin(leg.other()) {
+            Closing::Reset
         } else {
-            Last::Finish
+            Closing::Finish
         }
     }
 
     /// What went through the way that comes from `from`.
     #[must_use]
-    pub fn carried(&self, from: Side) -> Carried {
-        self.ways[from as usize].carried
+    pub fn traffic(&self, from: Side) -> Traffic {
+        self.directions[from as usize].traffic
     }
 
     /// Who cut the flow; `None` where nobody did.
     #[must_use]
-    pub fn cut_by(&self) -> Option<Side> {
+    pub fn reset_by(&self) -> Option<Side> {
         let first = self.first_end.filter(|(_, end)| *end != End::Fin).map(|(side, _)| side);
-        let cut = |side: &Side| self.is_dead(*side) || self.was_cut(*side);
+        let cut = |side: &Side| self.is_dead(*side) || self.ended_without_fin(*side);
         first.filter(cut).or_else(|| Side::BOTH.into_iter().find(cut))
     }
 
@@ -238,8 +238,8 @@ impl Pump {
     /// Whether the stream of this side ended otherwise than by a FIN. Where nothing can be said about
     /// an end, as over MPTCP, it counts as a FIN unless the leg is known to be dead: an error would
     /// have been told.
-    fn was_cut(&self, from: Side) -> bool {
-        match self.ways[from as usize].carried.end {
+    fn ended_without_fin(&self, from: Side) -> bool {
+        match self.directions[from as usize].traffic.end {
             None | Some(End::Fin) => false,
             Some(End::Unknown) => self.is_dead(from),
             Some(End::Reset | End::Truncated) => true,

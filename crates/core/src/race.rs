@@ -28,7 +28,7 @@
 //!
 //! **A trial.** Where one address is known to work, others that are as good by RFC 6724 would never
 //! be used again. Now and then ([`Race::new`]) the race begins with one of these, and has the one
-//! that works follow [`TRIAL_HEADWAY`] later: so what a trial of a dead address costs is known, and
+//! that works follow [`TRIAL_HEAD_START`] later: so what a trial of a dead address costs is known, and
 //! those that live share the load.
 
 use std::cmp::Ordering;
@@ -44,7 +44,7 @@ pub const MOST_ADDRESSES: usize = 128;
 
 /// How long an address that is on trial runs alone. RFC 8305 sections 5 and 8: no attempt may run alone
 /// for less.
-pub const TRIAL_HEADWAY: Duration = Duration::from_millis(10);
+pub const TRIAL_HEAD_START: Duration = Duration::from_millis(10);
 
 /// What is asked about a name, the most preferred answer first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -181,7 +181,7 @@ pub struct Candidate {
     /// where there are no such records.
     pub service: u16,
     /// A random number, which decides between equals.
-    pub draw: u64,
+    pub tie_breaker: u64,
 }
 
 impl Candidate {
@@ -241,7 +241,7 @@ pub enum Because {
 
 /// How an attempt stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
+pub enum AttemptState {
     /// It was started, and nothing is known.
     Running,
     /// It connected, so long after the race's beginning.
@@ -258,7 +258,7 @@ pub struct Attempt {
     /// When, since the race's beginning.
     pub started: Duration,
     /// How it stands.
-    pub course: Course,
+    pub state: AttemptState,
 }
 
 /// What a race tells of an address, for the next one.
@@ -280,7 +280,7 @@ pub struct Race {
     policy: PolicyTable,
     trial: bool,
     /// The questions that are not answered yet.
-    open: Vec<Question>,
+    unanswered: Vec<Question>,
     waiting: Vec<Waiting>,
     attempts: Vec<Attempt>,
     /// When the first address was known.
@@ -311,7 +311,7 @@ impl Race {
             parameters,
             policy,
             trial,
-            open: questions.to_vec(),
+            unanswered: questions.to_vec(),
             waiting: Vec::new(),
             attempts: Vec::new(),
             known_at: None,
@@ -323,7 +323,7 @@ impl Race {
     /// A question was answered; without candidates it was in vain. What is known already is passed
     /// over, and so is what comes after [`MOST_ADDRESSES`].
     pub fn on_answer(&mut self, question: Question, candidates: &[Candidate], now: Duration) {
-        self.open.retain(|open| *open != question);
+        self.unanswered.retain(|open| *open != question);
         // RFC 9460 section 7.3: hints stand for the addresses until those are there.
         self.waiting.retain(|waiting| !(waiting.hint && question == family_of(&waiting.candidate)));
         for candidate in candidates {
@@ -342,7 +342,7 @@ impl Race {
 
     /// An attempt connected. The first one that does wins.
     pub fn on_connected(&mut self, attempt: usize, now: Duration) {
-        if self.settle(attempt, Course::Connected(now)) {
+        if self.settle(attempt, AttemptState::Connected(now)) {
             self.winner.get_or_insert(attempt);
         }
     }
@@ -350,15 +350,15 @@ impl Race {
     /// An attempt failed.
     pub fn on_failed(&mut self, attempt: usize, now: Duration) {
         // The time alone is the last one's: nobody needs it any more.
-        if self.settle(attempt, Course::Failed(now)) && attempt + 1 == self.attempts.len() {
+        if self.settle(attempt, AttemptState::Failed(now)) && attempt + 1 == self.attempts.len() {
             self.next_at = now;
         }
     }
 
-    fn settle(&mut self, attempt: usize, course: Course) -> bool {
+    fn settle(&mut self, attempt: usize, state: AttemptState) -> bool {
         match self.attempts.get_mut(attempt) {
-            Some(attempt) if attempt.course == Course::Running => {
-                attempt.course = course;
+            Some(attempt) if attempt.state == AttemptState::Running => {
+                attempt.state = state;
                 true
             }
             _ => false,
@@ -374,7 +374,7 @@ impl Race {
             return Action::TimedOut;
         }
         if self.waiting.is_empty() {
-            let over = self.open.is_empty() && !self.is_running();
+            let over = self.unanswered.is_empty() && !self.is_running();
             return if over { Action::Exhausted } else { self.wait(self.parameters.deadline) };
         }
         match self.may_start(now) {
@@ -388,7 +388,7 @@ impl Race {
     }
 
     fn is_running(&self) -> bool {
-        self.attempts.iter().any(|attempt| attempt.course == Course::Running)
+        self.attempts.iter().any(|attempt| attempt.state == AttemptState::Running)
     }
 
     /// Whether the next attempt may begin, or else when.
@@ -397,7 +397,7 @@ impl Race {
             return self.may_begin(now);
         };
         let better_at = self.better_at(last);
-        if matches!(last.course, Course::Failed(_)) {
+        if matches!(last.state, AttemptState::Failed(_)) {
             Ok(Because::Failed)
         } else if better_at.is_some_and(|at| now >= at && at < self.next_at) {
             Ok(Because::Better)
@@ -416,7 +416,7 @@ impl Race {
         let started = self.attempts.iter().map(|attempt| class(&attempt.candidate)).min()?;
         match started {
             SUSPECT.. => (next < SUSPECT).then_some(Duration::ZERO),
-            _ => (next < started).then(|| last.started.saturating_add(TRIAL_HEADWAY)),
+            _ => (next < started).then(|| last.started.saturating_add(TRIAL_HEAD_START)),
         }
     }
 
@@ -431,9 +431,9 @@ impl Race {
         }
         // Where all that is known failed lately, A too is waited for, as long as AAAA otherwise.
         let hopeful = |waiting: &Waiting| class_of(&waiting.candidate).1 < SUSPECT;
-        let enough =
-            self.open.iter().all(|open| *open == Question::A) && self.waiting.iter().any(hopeful);
-        if enough || self.open.is_empty() {
+        let enough = self.unanswered.iter().all(|open| *open == Question::A)
+            && self.waiting.iter().any(hopeful);
+        if enough || self.unanswered.is_empty() {
             return Ok(Because::Answered);
         }
         let known_at = self.known_at.unwrap_or(now);
@@ -449,7 +449,7 @@ impl Race {
         let candidate = self.waiting.remove(index).candidate;
         self.next_at = now.saturating_add(self.time_alone(&candidate, because));
         let attempt = self.attempts.len();
-        self.attempts.push(Attempt { candidate, started: now, course: Course::Running });
+        self.attempts.push(Attempt { candidate, started: now, state: AttemptState::Running });
         Action::Start { attempt, address: candidate.address, because }
     }
 
@@ -458,33 +458,33 @@ impl Race {
     fn time_alone(&self, candidate: &Candidate, because: Because) -> Duration {
         let parameters = &self.parameters;
         let alone = match candidate.standing {
-            _ if because == Because::Trial => TRIAL_HEADWAY,
+            _ if because == Because::Trial => TRIAL_HEAD_START,
             Standing::Good { rtt } => rtt
                 .saturating_mul(2)
                 .max(parameters.minimum_connection_attempt_delay)
                 .min(parameters.maximum_connection_attempt_delay),
             Standing::Unknown | Standing::Suspect => parameters.connection_attempt_delay,
         };
-        alone.max(TRIAL_HEADWAY)
+        alone.max(TRIAL_HEAD_START)
     }
 
     /// The candidate to try next: of the best service and standing, of the family whose turn it is.
     fn best(&self) -> Option<usize> {
         let class = |waiting: &Waiting| class_of(&waiting.candidate);
         let best = self.waiting.iter().map(class).min()?;
-        let turn = self.turn();
-        let of_family = |candidate: &Candidate| Some(candidate.address.is_ipv6()) == turn;
-        let in_turn = self
+        let next_is_ipv6 = self.next_family_is_ipv6();
+        let of_family = |candidate: &Candidate| Some(candidate.address.is_ipv6()) == next_is_ipv6;
+        let has_next_family = self
             .waiting
             .iter()
             .any(|waiting| class(waiting) == best && of_family(&waiting.candidate));
         self.first_of(|waiting| {
-            class(waiting) == best && (!in_turn || of_family(&waiting.candidate))
+            class(waiting) == best && (!has_next_family || of_family(&waiting.candidate))
         })
     }
 
     /// Whether it is the turn of IPv6; `None` while the order alone decides. RFC 8305 section 4.
-    fn turn(&self) -> Option<bool> {
+    fn next_family_is_ipv6(&self) -> Option<bool> {
         let (first, last) = (self.attempts.first()?, self.attempts.last()?);
         if self.attempts.len() < usize::from(self.parameters.first_address_family_count) {
             return Some(first.candidate.address.is_ipv6());
@@ -515,7 +515,7 @@ impl Race {
         let accepted = self.waiting.iter().enumerate().filter(|(_, waiting)| which(waiting));
         let first = accepted.min_by(|(_, a), (_, b)| {
             let (a, b) = (&a.candidate, &b.candidate);
-            self.compare(a, b).then(a.draw.cmp(&b.draw))
+            self.compare(a, b).then(a.tie_breaker.cmp(&b.tie_breaker))
         });
         first.map(|(index, _)| index)
     }
@@ -537,8 +537,8 @@ impl Race {
 
     /// The questions that are not answered yet.
     #[must_use]
-    pub fn open_questions(&self) -> &[Question] {
-        &self.open
+    pub fn unanswered(&self) -> &[Question] {
+        &self.unanswered
     }
 
     /// The addresses that were not tried, in no order.
@@ -550,10 +550,10 @@ impl Race {
     /// verdict.
     pub fn verdicts(&self, now: Duration) -> impl Iterator<Item = (&Candidate, Verdict)> {
         let winner = self.winner;
-        let verdict = move |(number, attempt): (usize, &Attempt)| match attempt.course {
-            Course::Connected(at) => Some(Verdict::Connected(at - attempt.started)),
-            Course::Failed(_) => Some(Verdict::Failed),
-            Course::Running => {
+        let verdict = move |(number, attempt): (usize, &Attempt)| match attempt.state {
+            AttemptState::Connected(at) => Some(Verdict::Connected(at - attempt.started)),
+            AttemptState::Failed(_) => Some(Verdict::Failed),
+            AttemptState::Running => {
                 let overtaken = winner.is_some_and(|winner| number < winner);
                 // Within a short deadline others would never have their turn.
                 let Parameters { maximum_connection_attempt_delay, deadline, .. } = self.parameters;

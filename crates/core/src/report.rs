@@ -1,5 +1,5 @@
 //! The kernel tells of a reset once. Over a Unix socket there is no second way to know of it, so a
-//! reader has to learn whether a writer was told.
+//! reader has to learn whether a writer was reported.
 
 use std::io;
 
@@ -10,49 +10,49 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// What the writing half of a stream leaves for the reading one, and for the end of both.
 ///
-/// The writer says that it writes, before the kernel can tell it anything, and that it was told,
+/// The writer says that it writes, before the kernel can tell it anything, and that it was reported,
 /// before it says that it no longer writes. So a reader that met the end of the stream and then
-/// sees no write under way sees also what an earlier one was told.
+/// sees no write under way sees also what an earlier one was reported.
 #[derive(Debug, Default)]
 pub struct Report {
     writing: AtomicBool,
-    told: AtomicBool,
-    lost: AtomicBool,
+    reported: AtomicBool,
+    maybe_lost: AtomicBool,
 }
 
 impl Report {
-    /// Does a write, or another call that may be told of a reset, and keeps its error.
+    /// Does a write, or another call that may be reported of a reset, and keeps its error.
     ///
     /// # Errors
     /// Those of the call.
     pub fn during<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.writing.store(true, SeqCst);
         let result = write();
-        // EPIPE is no report: it is told as often as one writes.
+        // EPIPE is no report: it is reported as often as one writes.
         if let Err(error) = &result
             && error.kind() == io::ErrorKind::ConnectionReset
         {
-            self.told.store(true, SeqCst);
+            self.reported.store(true, SeqCst);
         }
         self.writing.store(false, SeqCst);
         result
     }
 
     /// Says, from within a write, that it may have swallowed the report: one that took some bytes
-    /// before it was told returns their number.
-    pub fn lose(&self) {
-        self.lost.store(true, SeqCst);
+    /// before it was reported returns their number.
+    pub fn on_short_write(&self) {
+        self.maybe_lost.store(true, SeqCst);
     }
 
-    /// Whether a writer was told of a reset before; `None` while a write is under way, or where one
-    /// may have swallowed what it was told.
+    /// Whether a writer was reported of a reset before; `None` while a write is under way, or where one
+    /// may have swallowed what it was reported.
     #[must_use]
-    pub fn was_taken(&self) -> Option<bool> {
+    pub fn reset_was_reported(&self) -> Option<bool> {
         if self.writing.load(SeqCst) {
             return None;
         }
-        let told = self.told.load(SeqCst);
-        (told || !self.lost.load(SeqCst)).then_some(told)
+        let reported = self.reported.load(SeqCst);
+        (reported || !self.maybe_lost.load(SeqCst)).then_some(reported)
     }
 }
 
@@ -65,12 +65,12 @@ mod tests {
         let report = Report::default();
         let fails = |kind: io::ErrorKind| report.during(|| Err::<(), _>(kind.into())).is_err();
         assert!(fails(io::ErrorKind::BrokenPipe));
-        assert_eq!(report.was_taken(), Some(false));
-        report.lose();
-        assert_eq!(report.was_taken(), None, "swallowed, perhaps");
-        assert!(report.during(|| Ok(report.was_taken())).unwrap().is_none(), "under way");
+        assert_eq!(report.reset_was_reported(), Some(false));
+        report.on_short_write();
+        assert_eq!(report.reset_was_reported(), None, "swallowed, perhaps");
+        assert!(report.during(|| Ok(report.reset_was_reported())).unwrap().is_none(), "under way");
         assert!(fails(io::ErrorKind::ConnectionReset));
-        assert_eq!(report.was_taken(), Some(true));
+        assert_eq!(report.reset_was_reported(), Some(true));
     }
 }
 
@@ -88,11 +88,11 @@ mod every_order {
             let report = Arc::new(Report::default());
             // The kernel's one report, for whoever comes first.
             let pending = Arc::new(AtomicBool::new(true));
-            let (written, told) = (Arc::clone(&report), Arc::clone(&pending));
+            let (written, reported) = (Arc::clone(&report), Arc::clone(&pending));
             let writer = thread::spawn(move || {
                 let _ = written.during(|| {
-                    let told = told.swap(false, SeqCst);
-                    let kind = if told {
+                    let reported = reported.swap(false, SeqCst);
+                    let kind = if reported {
                         io::ErrorKind::ConnectionReset
                     } else {
                         io::ErrorKind::BrokenPipe
@@ -100,8 +100,8 @@ mod every_order {
                     Err::<(), _>(kind.into())
                 });
             });
-            let told = pending.swap(false, SeqCst);
-            let clean = !told && report.was_taken() == Some(false);
+            let reported = pending.swap(false, SeqCst);
+            let clean = !reported && report.reset_was_reported() == Some(false);
             assert!(!clean, "a reset was taken for an end");
             writer.join().unwrap();
         });

@@ -1,26 +1,26 @@
 //! What a client asks of a proxy, whichever protocol it asks by: the words that [`crate::socks5`] and
 //! [`crate::http_connect`] share.
 //!
-//! Both are machines without I/O, and driven alike: bytes go in by [`Asking::put`], what is to be done
-//! with them comes out of [`Asking::next`]. They keep at most [`Asking::MOST`] bytes, whatever is sent.
+//! Both are machines without I/O, and driven alike: bytes go in by [`RequestReader::put`], what is to be done
+//! with them comes out of [`RequestReader::next`]. They keep at most [`RequestReader::MOST`] bytes, whatever is sent.
 
 use std::fmt;
 
 use crate::account::How;
 
 /// A machine that reads one request.
-pub trait Asking {
+pub trait RequestReader {
     /// The most bytes that it keeps.
     const MOST: usize;
 
     /// Takes bytes from the client: as many as there is room for. Returns how many. There is always
-    /// room for one where [`Asking::next`] said [`Step::More`].
+    /// room for one where [`RequestReader::next`] said [`Step::More`].
     fn put(&mut self, bytes: &[u8]) -> usize;
 
-    /// How many bytes [`Asking::put`] would take.
-    fn room(&self) -> usize;
+    /// How many bytes [`RequestReader::put`] would take.
+    fn capacity(&self) -> usize;
 
-    /// What is to be done next, after each [`Asking::put`] and after each step that was done.
+    /// What is to be done next, after each [`RequestReader::put`] and after each step that was done.
     fn next(&mut self) -> Step;
 
     /// The answer to [`Step::Check`]: whether these are a user's name and password.
@@ -28,10 +28,10 @@ pub trait Asking {
 
     /// What the client is to be told before it is given up, because it did not ask in time. Empty
     /// where the protocol has no such words.
-    fn too_late(&self) -> Vec<u8>;
+    fn timeout_reply(&self) -> Vec<u8>;
 
     /// What the client sent behind its request, as far as it was taken.
-    fn into_early(self) -> Vec<u8>;
+    fn into_rest(self) -> Vec<u8>;
 }
 
 /// What is to be done next.
@@ -42,7 +42,7 @@ pub enum Step {
     More,
     /// These bytes are to be sent to the client.
     Reply(Vec<u8>),
-    /// Somebody is to say whether these are a user's: [`Asking::on_checked`].
+    /// Somebody is to say whether these are a user's: [`RequestReader::on_checked`].
     Check(Credentials),
     /// The client asks for this. It hears of success or failure by the protocol's own reply.
     Request(Destination),

@@ -17,7 +17,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::account::How;
-use crate::request::{Asking, Credentials, Destination, Refusal, Step};
+use crate::request::{Credentials, Destination, Refusal, RequestReader, Step};
 
 /// Reads one request: see the module's text.
 #[derive(Clone, Debug)]
@@ -176,17 +176,17 @@ fn host(bytes: &[u8]) -> Option<String> {
     (!name.is_empty() && !name.contains(is_of_none)).then(|| name.to_owned())
 }
 
-impl Asking for Socks5 {
+impl RequestReader for Socks5 {
     /// The longest message: a name and a password of 255 bytes each.
     const MOST: usize = 513;
 
     fn put(&mut self, bytes: &[u8]) -> usize {
-        let taken = &bytes[..bytes.len().min(self.room())];
+        let taken = &bytes[..bytes.len().min(self.capacity())];
         self.kept.extend_from_slice(taken);
         taken.len()
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         Self::MOST - self.kept.len()
     }
 
@@ -214,14 +214,14 @@ impl Asking for Socks5 {
     }
 
     /// Only a request has an answer that says something else than yes.
-    fn too_late(&self) -> Vec<u8> {
+    fn timeout_reply(&self) -> Vec<u8> {
         match self.stage {
             Stage::Request => reply(Rep::GeneralFailure, None),
             _ => Vec::new(),
         }
     }
 
-    fn into_early(self) -> Vec<u8> {
+    fn into_rest(self) -> Vec<u8> {
         self.kept
     }
 }

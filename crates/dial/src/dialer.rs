@@ -16,7 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use lastbyte_core::history::History;
 use lastbyte_core::order::{PolicyTable, Source};
-use lastbyte_core::race::{Action, Candidate, Course, Question, Race, Standing};
+use lastbyte_core::race::{Action, AttemptState, Candidate, Question, Race, Standing};
 use lastbyte_socket::{Operation, SocketError, Stream};
 use tokio::time;
 
@@ -42,7 +42,7 @@ struct SharedState {
     history: Mutex<History>,
     began: Instant,
     chance: RandomState,
-    draws: AtomicU64,
+    tie_breakers: AtomicU64,
 }
 
 impl Dialer {
@@ -55,7 +55,7 @@ impl Dialer {
             history: Mutex::default(),
             began: Instant::now(),
             chance: RandomState::new(),
-            draws: AtomicU64::new(0),
+            tie_breakers: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -108,8 +108,8 @@ impl SharedState {
     }
 
     /// A number that nobody can foresee who does not know `chance`.
-    fn draw(&self) -> u64 {
-        self.chance.hash_one(self.draws.fetch_add(1, Ordering::Relaxed))
+    fn tie_breaker(&self) -> u64 {
+        self.chance.hash_one(self.tie_breakers.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -232,7 +232,7 @@ impl<'a> Dial<'a> {
         source: Option<Source>,
         standing: Standing,
     ) -> Candidate {
-        Candidate { address, source, standing, service: 0, draw: self.shared.draw() }
+        Candidate { address, source, standing, service: 0, tie_breaker: self.shared.tie_breaker() }
     }
 
     /// Waits for what happens next, and enters it with all that has happened too: an answer that is
@@ -342,7 +342,7 @@ impl<'a> Dial<'a> {
         let running = self.race.attempts().iter().enumerate();
         let running: Vec<usize> = running
             .filter(|(number, attempt)| {
-                attempt.course == Course::Running && Some(*number) != winner
+                attempt.state == AttemptState::Running && Some(*number) != winner
             })
             .map(|(number, _)| number)
             .collect();
@@ -361,7 +361,7 @@ impl<'a> Dial<'a> {
             let now = self.shared.began.elapsed();
             let verdicts = self.race.verdicts(self.now());
             let verdicts = verdicts.filter(|(candidate, _)| !self.failed_here(candidate.address));
-            self.shared.history().enter(self.host, verdicts, now);
+            self.shared.history().record(self.host, verdicts, now);
         }
     }
 
@@ -407,7 +407,7 @@ impl<'a> Dial<'a> {
             why,
             attempts: attempts.collect(),
             unanswered: mem::take(&mut self.unanswered),
-            open: self.race.open_questions().to_vec(),
+            open: self.race.unanswered().to_vec(),
             timeline: mem::take(&mut self.timeline),
         }
     }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use lastbyte_core::order::{HeldAddresses, PolicyTable, Source, is_tunnel};
+use lastbyte_core::order::{LocalAddresses, PolicyTable, Source, is_tunnel};
 use lastbyte_socket::{ConnectOptions, source_of};
 use lastbyte_sys::socket;
 
@@ -15,7 +15,7 @@ use lastbyte_sys::socket;
 #[derive(Debug)]
 pub(crate) struct Sources<'a> {
     how: &'a ConnectOptions,
-    held: Option<HeldAddresses>,
+    held: Option<LocalAddresses>,
     /// The interfaces that were asked about, and whether they are tunnels.
     tunnels: Vec<(String, bool)>,
 }
@@ -38,7 +38,7 @@ impl<'a> Sources<'a> {
             SocketAddr::V6(destination) => destination.scope_id(),
         };
         let held = self.held.get_or_insert_with(|| {
-            HeldAddresses::parse(&fs::read_to_string(IF_INET6).unwrap_or_default())
+            LocalAddresses::parse(&fs::read_to_string(IF_INET6).unwrap_or_default())
         });
         // An address of a whole prefix that is this host's (`ip route ... type local`) has no entry.
         let Some(entry) = held.find(ipv6, index) else { return Some(Source::new(address)) };
@@ -71,7 +71,7 @@ fn leads_through_tunnel(interface: &str, destination: SocketAddr) -> bool {
 /// link-local ones count, of which each interface has one). Where nobody can tell, it is.
 pub(crate) fn uses_ipv6() -> bool {
     match fs::read_to_string(IF_INET6) {
-        Ok(text) => HeldAddresses::parse(&text).reach_beyond_links(),
+        Ok(text) => LocalAddresses::parse(&text).reach_beyond_links(),
         // A kernel without IPv6 has no such file. A system without `/proc` says nothing.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             !Path::new("/proc/thread-self/net").exists()

@@ -12,26 +12,26 @@ use tokio::io::Interest;
 use tokio::time;
 
 use crate::address::Socket;
-use crate::finish::{Course, Outcome};
+use crate::finish::{Finishing, Outcome};
 use crate::watched::Registered;
 
-/// Takes a course to its end, on the edges that tokio is registered for. `reads` says that nobody
+/// Takes a finishing to its end, on the edges that tokio is registered for. `reads` says that nobody
 /// else will read from the socket, now or later.
 pub(crate) async fn drive<S: Socket>(
-    course: &mut Course<'_>,
+    finishing: &mut Finishing<'_>,
     io: &Registered<S>,
     reads: bool,
 ) -> Outcome {
     let mut edges = Edges { io, reads, open: Some(Interest::READABLE | Interest::WRITABLE) };
     // One timer for all waits: to put it off costs next to nothing.
-    let mut timer = pin!(time::sleep_until(course.started().into()));
+    let mut timer = pin!(time::sleep_until(finishing.started().into()));
     loop {
         // All that is forgotten here came before what the machine now asks.
         edges.forget();
-        let Some((until, wake)) = course.advance(io)? else {
-            return course.outcome();
+        let Some((until, wake)) = finishing.advance(io)? else {
+            return finishing.outcome();
         };
-        timer.as_mut().reset((course.started() + until).into());
+        timer.as_mut().reset((finishing.started() + until).into());
         let woken = {
             let mut event = pin!(edges.next(wake));
             let first = poll_fn(|cx| match event.as_mut().poll(cx) {
@@ -40,7 +40,7 @@ pub(crate) async fn drive<S: Socket>(
             });
             first.await
         };
-        course.on_wake(woken, edges.open.is_none())?;
+        finishing.on_wake(woken, edges.open.is_none())?;
     }
 }
 

@@ -11,7 +11,7 @@ use lastbyte_sys::{socket, tcp};
 
 use crate::address::{self, Address, Endpoints};
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::Course;
+use crate::finish::Finishing;
 use crate::shared;
 
 /// Ends the connection behind any connected stream socket so that nothing is lost, and returns what
@@ -118,9 +118,9 @@ pub fn finish_fd_while(
         registered: false,
         alone: false,
     };
-    let mut course = Course::finish(facts, options);
-    let outcome = course.drive_while(&fd, slice, keep_going);
-    course.said(outcome, || endpoints_of(&fd))
+    let mut finishing = Finishing::finish(facts, options);
+    let outcome = finishing.drive_while(&fd, slice, keep_going);
+    finishing.with_endpoints(outcome, || endpoints_of(&fd))
 }
 
 const NOTHING: Receipt = Receipt::new(Delivery::Written);

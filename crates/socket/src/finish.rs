@@ -19,7 +19,7 @@ use crate::shared::{self, ReadSide, WriteSide};
 const SCRATCH_BYTES: usize = 4 << 10;
 
 /// A finish under way: the machine, and when it began.
-pub(crate) struct Course<'a> {
+pub(crate) struct Finishing<'a> {
     machine: Finish,
     kind: Kind,
     started: Instant,
@@ -39,7 +39,7 @@ pub(crate) type Outcome = Result<Receipt, Failure>;
 /// Why, what was proven all the same, and the kernel's error.
 pub(crate) type Failure = (Unproven, Receipt, Option<io::Error>);
 
-impl<'a> Course<'a> {
+impl<'a> Finishing<'a> {
     pub(crate) fn finish(facts: Facts, options: FinishOptions) -> Self {
         let machine = Finish::new(facts, options, Duration::ZERO);
         let (kind, started) = (facts.kind, Instant::now());
@@ -57,12 +57,12 @@ impl<'a> Course<'a> {
     }
 
     /// Gives what is read to `rest`.
-    pub(crate) fn giving(self, rest: Rest<'a>) -> Self {
+    pub(crate) fn passing_to(self, rest: Rest<'a>) -> Self {
         Self { rest: Some(rest), ..self }
     }
 
     /// Leaves in `report` what the kernel tells, for whoever reads meanwhile and afterwards.
-    pub(crate) fn telling(self, report: &'a Report) -> Self {
+    pub(crate) fn reporting_to(self, report: &'a Report) -> Self {
         Self { report: Some(report), ..self }
     }
 
@@ -71,7 +71,7 @@ impl<'a> Course<'a> {
         self.drive_while(fd, Duration::MAX, || true)
     }
 
-    /// As [`Course::drive`], and asks whether to go on whenever `slice` has passed.
+    /// As [`Finishing::drive`], and asks whether to go on whenever `slice` has passed.
     pub(crate) fn drive_while(
         &mut self,
         fd: &impl AsFd,
@@ -131,7 +131,12 @@ impl<'a> Course<'a> {
     }
 
     /// Enters in the stream's books what was learned about it.
-    pub(crate) fn enter(&self, receipt: &Receipt, reading: &mut ReadSide, writing: &mut WriteSide) {
+    pub(crate) fn record(
+        &self,
+        receipt: &Receipt,
+        reading: &mut ReadSide,
+        writing: &mut WriteSide,
+    ) {
         reading.read += receipt.drained;
         reading.observed_end = match receipt.peer {
             // Only what was met while reading is an end; what waits behind bytes is none yet.
@@ -175,7 +180,11 @@ impl<'a> Course<'a> {
     }
 
     /// Says whose connection it was.
-    pub(crate) fn said(&self, outcome: Outcome, endpoints: impl FnOnce() -> Endpoints) -> Finished {
+    pub(crate) fn with_endpoints(
+        &self,
+        outcome: Outcome,
+        endpoints: impl FnOnce() -> Endpoints,
+    ) -> Finished {
         outcome.map_err(|(why, receipt, source)| {
             let endpoints = Box::new(endpoints());
             FinishError { operation: self.operation, why, receipt, endpoints, source }

@@ -16,7 +16,7 @@ use crate::address::Socket;
 use crate::builder::{Finish, FinishAsync};
 use crate::drive::drive;
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished, of_one_direction, receipt_of};
+use crate::finish::{Finished, Finishing, of_one_direction, receipt_of};
 use crate::shared::{ReadSide, Shared, WriteSide};
 use crate::watched::Registered;
 
@@ -194,9 +194,10 @@ async fn prove<S: Socket>(
 ) -> Result<Receipt, FinishError> {
     let facts = shared.facts(&ReadSide::default(), side, true);
     let facts = Facts { read: None, alone: false, ..facts };
-    let mut course = Course::finish(facts, of_one_direction(options)).telling(&shared.report);
-    let outcome = drive(&mut course, &shared.io, false).await;
-    let finished = course.said(outcome, || shared.endpoints());
-    course.enter(receipt_of(&finished), &mut ReadSide::default(), side);
+    let mut finishing =
+        Finishing::finish(facts, of_one_direction(options)).reporting_to(&shared.report);
+    let outcome = drive(&mut finishing, &shared.io, false).await;
+    let finished = finishing.with_endpoints(outcome, || shared.endpoints());
+    finishing.record(receipt_of(&finished), &mut ReadSide::default(), side);
     finished
 }

@@ -55,7 +55,7 @@ impl<S> Shared<S> {
 
     pub(crate) fn facts(&self, reading: &ReadSide, writing: &WriteSide, registered: bool) -> Facts {
         // An error that a write was told of is gone, and an empty queue then proves nothing.
-        let taken = self.report.was_taken();
+        let taken = self.report.reset_was_reported();
         let told = taken == Some(true);
         let known = self.ours && taken.is_some();
         Facts {
@@ -87,7 +87,7 @@ impl<S: AsFd> Shared<S> {
                 // A short write can be the one that was told, but not before the peer has ended.
                 let ended = || poll::wait_for(&self.io, poll::PEER_END, Duration::ZERO);
                 if bytes < most && ended().is_ok_and(|ready| ready.ended) {
-                    self.report.lose();
+                    self.report.on_short_write();
                 }
                 Ok(bytes)
             })
@@ -130,7 +130,8 @@ impl<S: AsFd> Shared<S> {
             return Ok(end);
         }
         let info = if self.kind == Kind::Tcp { Some(info(&self.io)?) } else { None };
-        let reported = if self.kind == Kind::Unix { self.report.was_taken() } else { Some(false) };
+        let reported =
+            if self.kind == Kind::Unix { self.report.reset_was_reported() } else { Some(false) };
         let Some(error_taken) = reported else { return Ok(End::Unknown) };
         let evidence = EndEvidence {
             kind: self.kind,

@@ -23,7 +23,7 @@ use crate::builder::{Finish, FinishAsync};
 use crate::connect::Opening;
 use crate::drive::drive;
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished, receipt_of, reset};
+use crate::finish::{Finished, Finishing, receipt_of, reset};
 use crate::granted::Granted;
 use crate::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::options::{ConnectOptions, SocketOptions};
@@ -310,9 +310,9 @@ impl<S: Socket> Stream<S> {
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
     pub async fn finish_with(self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options);
-        let outcome = drive(&mut course, &self.shared.io, true).await;
-        course.said(outcome, || self.shared.endpoints())
+        let mut finishing = Finishing::finish(self.facts(), options);
+        let outcome = drive(&mut finishing, &self.shared.io, true).await;
+        finishing.with_endpoints(outcome, || self.shared.endpoints())
     }
 
     /// All that [`Stream::finish`] does, but for the close: see [`blocking::Stream::prove`].
@@ -325,10 +325,10 @@ impl<S: Socket> Stream<S> {
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
     pub async fn prove_with(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options);
-        let outcome = drive(&mut course, &self.shared.io, false).await;
-        let finished = course.said(outcome, || self.shared.endpoints());
-        course.enter(receipt_of(&finished), &mut self.reading, &mut self.writing);
+        let mut finishing = Finishing::finish(self.facts(), options);
+        let outcome = drive(&mut finishing, &self.shared.io, false).await;
+        let finished = finishing.with_endpoints(outcome, || self.shared.endpoints());
+        finishing.record(receipt_of(&finished), &mut self.reading, &mut self.writing);
         finished
     }
 
@@ -364,9 +364,9 @@ impl<S: Socket> Stream<S> {
     /// # Errors
     /// When not all that was written is known to be acknowledged: the error holds the receipt.
     pub async fn abort_with(self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let mut course = Course::abort_with(self.facts(), options);
-        let outcome = drive(&mut course, &self.shared.io, true).await;
-        reset(&self.shared.io, course.said(outcome, || self.shared.endpoints()))
+        let mut finishing = Finishing::abort_with(self.facts(), options);
+        let outcome = drive(&mut finishing, &self.shared.io, true).await;
+        reset(&self.shared.io, finishing.with_endpoints(outcome, || self.shared.endpoints()))
     }
 
     /// [`Stream::finish`], but what the peer still sends is given to `rest`: see
@@ -379,9 +379,9 @@ impl<S: Socket> Stream<S> {
         options: FinishOptions,
         rest: &mut (dyn FnMut(&[u8]) + Send),
     ) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options).giving(rest);
-        let outcome = drive(&mut course, &self.shared.io, true).await;
-        course.said(outcome, || self.shared.endpoints())
+        let mut finishing = Finishing::finish(self.facts(), options).passing_to(rest);
+        let outcome = drive(&mut finishing, &self.shared.io, true).await;
+        finishing.with_endpoints(outcome, || self.shared.endpoints())
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::request::Asking;
+use crate::request::RequestReader;
 
 const GREETING: &[u8] = &[5, 1, 0];
 const GREETING_WITH_NAME: &[u8] = &[5, 2, 0, 2];
@@ -158,15 +158,15 @@ fn what_comes_behind_the_request_is_kept() {
     let mut machine = Socks5::new(false);
     assert_eq!(steps_of(&mut machine, &sent, false)[1], destination("a", 80));
     assert_eq!(machine.next(), Step::More, "there is nothing more to be done");
-    assert_eq!(machine.into_early(), b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(machine.into_rest(), b"GET / HTTP/1.1\r\n\r\n");
 }
 
 #[test]
 fn who_is_too_late_is_told_where_there_are_words() {
     let mut machine = Socks5::new(false);
-    assert!(machine.too_late().is_empty());
+    assert!(machine.timeout_reply().is_empty());
     steps_of(&mut machine, GREETING, false);
-    assert_eq!(machine.too_late(), reply(Rep::GeneralFailure, None));
+    assert_eq!(machine.timeout_reply(), reply(Rep::GeneralFailure, None));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::address::Socket;
 use crate::blocking::Stream;
 use crate::builder::{Finish, FinishBlocking};
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished, of_one_direction, receipt_of};
+use crate::finish::{Finished, Finishing, of_one_direction, receipt_of};
 use crate::shared::{self, ReadSide, Shared, WriteSide, length_of};
 
 /// The reading half that borrows a [`Stream`]: see [`Stream::split`].
@@ -179,9 +179,10 @@ fn prove<S: Socket>(
 ) -> Result<Receipt, FinishError> {
     let facts = shared.facts(&ReadSide::default(), side, false);
     let facts = Facts { read: None, alone: false, ..facts };
-    let mut course = Course::finish(facts, of_one_direction(options)).telling(&shared.report);
-    let outcome = course.drive(&shared.io);
-    let finished = course.said(outcome, || shared.endpoints());
-    course.enter(receipt_of(&finished), &mut ReadSide::default(), side);
+    let mut finishing =
+        Finishing::finish(facts, of_one_direction(options)).reporting_to(&shared.report);
+    let outcome = finishing.drive(&shared.io);
+    let finished = finishing.with_endpoints(outcome, || shared.endpoints());
+    finishing.record(receipt_of(&finished), &mut ReadSide::default(), side);
     finished
 }

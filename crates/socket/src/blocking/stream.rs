@@ -18,7 +18,7 @@ use crate::blocking::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf
 use crate::builder::{Finish, FinishBlocking};
 use crate::connect::Opening;
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished, receipt_of};
+use crate::finish::{Finished, Finishing, receipt_of};
 use crate::granted::Granted;
 use crate::options::{ConnectOptions, SocketOptions};
 use crate::shared::{self, ReadSide, Shared, WriteSide, length_of};
@@ -286,10 +286,10 @@ impl<S: Socket> Stream<S> {
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
     pub fn prove_with(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options);
-        let outcome = course.drive(&self.shared.io);
-        let finished = course.said(outcome, || self.shared.endpoints());
-        course.enter(receipt_of(&finished), &mut self.reading, &mut self.writing);
+        let mut finishing = Finishing::finish(self.facts(), options);
+        let outcome = finishing.drive(&self.shared.io);
+        let finished = finishing.with_endpoints(outcome, || self.shared.endpoints());
+        finishing.record(receipt_of(&finished), &mut self.reading, &mut self.writing);
         finished
     }
 
@@ -327,9 +327,9 @@ impl<S: Socket> Stream<S> {
     /// # Errors
     /// When not all that was written is known to be acknowledged: the error holds the receipt.
     pub fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
-        let mut course = Course::abort(self.facts(), deadline);
-        let outcome = course.drive(&self.shared.io);
-        let aborted = course.said(outcome, || self.shared.endpoints());
+        let mut finishing = Finishing::abort(self.facts(), deadline);
+        let outcome = finishing.drive(&self.shared.io);
+        let aborted = finishing.with_endpoints(outcome, || self.shared.endpoints());
         crate::finish::reset(&self.shared.io, aborted)
     }
 
@@ -343,9 +343,9 @@ impl<S: Socket> Stream<S> {
         options: FinishOptions,
         rest: &mut (dyn FnMut(&[u8]) + Send),
     ) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options).giving(rest);
-        let outcome = course.drive(&self.shared.io);
-        course.said(outcome, || self.shared.endpoints())
+        let mut finishing = Finishing::finish(self.facts(), options).passing_to(rest);
+        let outcome = finishing.drive(&self.shared.io);
+        finishing.with_endpoints(outcome, || self.shared.endpoints())
     }
 
     /// Waits at most `timeout` until there is something to `read`, or room to `write`, or an end.
