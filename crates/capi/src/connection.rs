@@ -6,7 +6,7 @@ use lastbyte::{State, TcpInfo, congestion, info, observed_end, prepare, set_cong
 
 use crate::boundary::{answer, errno_of, lent};
 use crate::receipt::{UNKNOWN, known};
-use crate::words::End;
+use crate::types::End;
 
 /// What the kernel tells of one TCP connection. `lb_info` fills all of it; it need not be
 /// initialised. What this kernel does not tell is -1, never 0.

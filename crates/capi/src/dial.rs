@@ -13,7 +13,7 @@ use lastbyte::dial::{self, DialError, Families, Resolver, What};
 
 use crate::boundary::{Errno, PANICKED, caught, set_errno};
 use crate::receipt::UNKNOWN;
-use crate::words::{Family, ResolvedBy, Undialed};
+use crate::types::{Family, ResolvedBy, Undialed};
 
 /// How to dial. Begin with all of it by default, and change what you need:
 ///

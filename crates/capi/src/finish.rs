@@ -7,7 +7,7 @@ use lastbyte::{Counted, Drain, FinishError, FinishOptions, finish_fd_counted};
 
 use crate::boundary::{Errno, PANICKED, caught, lent, set_errno};
 use crate::receipt::Receipt;
-use crate::words::{Level, Why};
+use crate::types::{Level, Why};
 
 /// What is wanted of a finish. Begin with all of it by default, and change what you need:
 ///

@@ -19,7 +19,7 @@ mod connection;
 mod dial;
 mod finish;
 mod receipt;
-mod words;
+mod types;
 
 pub use connection::{
     Info, lb_congestion, lb_ended, lb_info, lb_prepare, lb_set_congestion, lb_version,
@@ -27,7 +27,7 @@ pub use connection::{
 pub use dial::{DialOptions, Dialed, lb_dial};
 pub use finish::{Options, lb_finish, lb_finish_options};
 pub use receipt::{Receipt, lb_receipt_text};
-pub use words::{
+pub use types::{
     End, Family, Level, Peer, ResolvedBy, Undialed, Why, lb_end_name, lb_level_name, lb_peer_name,
     lb_undialed_name, lb_why_name,
 };

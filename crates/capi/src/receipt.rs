@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::boundary::{Errno, answer};
-use crate::words::{Level, Peer, Why};
+use crate::types::{Level, Peer, Why};
 
 /// What a finish could prove about a connection's outgoing bytes. `lb_finish` fills all of it; it
 /// need not be initialised. A count that is not known is -1, never 0.

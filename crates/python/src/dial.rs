@@ -16,14 +16,14 @@ use pyo3::prelude::*;
 use tokio::runtime::{self, Runtime};
 use tokio::time::timeout;
 
-use crate::words::{
-    EADDRNOTAVAIL, ECONNREFUSED, EINVAL, EIO, EOPNOTSUPP, ETIMEDOUT, UndialedWords,
+use crate::types::{
+    EADDRNOTAVAIL, ECONNREFUSED, EINVAL, EIO, EOPNOTSUPP, ETIMEDOUT, UndialedFields,
 };
 use crate::{SLICE, goes_on};
 
 /// How to dial: any object with these attributes.
 #[derive(FromPyObject)]
-pub(crate) struct DialWords {
+pub(crate) struct DialFields {
     /// Seconds for all of it; `None` for as long as the kernel tries.
     timeout: Option<f64>,
     /// 4 or 6; 0 for both.
@@ -46,9 +46,9 @@ pub(crate) fn dial(
     py: Python<'_>,
     host: &str,
     port: u16,
-    how: DialWords,
+    how: DialFields,
     stop: Option<Py<PyAny>>,
-) -> PyResult<(Option<i32>, Option<UndialedWords>)> {
+) -> PyResult<(Option<i32>, Option<UndialedFields>)> {
     let options = options(&how)?;
     let failed = |failure| Ok((None, Some(failure)));
     let (runtime, dialer) = match dialer_for(&how.resolver) {
@@ -73,7 +73,7 @@ pub(crate) fn dial(
     });
     match (exception, outcome) {
         (Some(exception), _) => Err(exception),
-        (None, None) => failed(UndialedWords::new("stopped", 0, String::new())),
+        (None, None) => failed(UndialedFields::new("stopped", 0, String::new())),
         (None, Some(Err(failure))) => failed(failure),
         (None, Some(Ok(stream))) => Ok((Some(number_of(stream)), None)),
     }
@@ -114,7 +114,7 @@ struct Dialers {
 /// taken.
 static DIALERS: Mutex<Option<Dialers>> = Mutex::new(None);
 
-fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, Dialer), UndialedWords> {
+fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, Dialer), UndialedFields> {
     let mut place = DIALERS.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     if let Some(parents) = place.take_if(|dialers| dialers.process != process) {
@@ -130,7 +130,7 @@ fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, Dialer), UndialedWords> {
     } else {
         dialers
             .over_dns()
-            .map_err(|error| UndialedWords::new("no resolver", EIO, error.to_string()))?
+            .map_err(|error| UndialedFields::new("no resolver", EIO, error.to_string()))?
     };
     Ok((Arc::clone(&dialers.runtime), dialer))
 }
@@ -155,7 +155,7 @@ impl Dialers {
 /// For who sets no limit: a time that no kernel tries for.
 const FOREVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-fn options(how: &DialWords) -> PyResult<DialOptions> {
+fn options(how: &DialFields) -> PyResult<DialOptions> {
     // The Python half has said all that is to be said about bad ones.
     let mut options = DialOptions::default();
     options.race.deadline = match how.timeout {
@@ -181,12 +181,12 @@ fn options(how: &DialWords) -> PyResult<DialOptions> {
     Ok(options)
 }
 
-fn no_events(error: &io::Error) -> UndialedWords {
+fn no_events(error: &io::Error) -> UndialedFields {
     let number = error.raw_os_error().unwrap_or(EIO);
-    UndialedWords::new("no events", number, format!("event loop: {error}"))
+    UndialedFields::new("no events", number, format!("event loop: {error}"))
 }
 
-fn undialed(error: &DialError) -> UndialedWords {
+fn undialed(error: &DialError) -> UndialedFields {
     let (why, number) = match error.why {
         Undialed::BadHost(_) => ("bad host", EINVAL),
         // What the kernel says to who tries.
@@ -200,9 +200,9 @@ fn undialed(error: &DialError) -> UndialedWords {
         Some(error) => (errno_of(&error.cause), error.to_string()),
         None => (ETIMEDOUT, format!("connect -> {}: no answer", attempt.address)),
     });
-    UndialedWords {
+    UndialedFields {
         attempts: attempts.collect(),
-        ..UndialedWords::new(why, number, error.to_string())
+        ..UndialedFields::new(why, number, error.to_string())
     }
 }
 

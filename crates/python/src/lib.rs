@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod dial;
-mod words;
+mod types;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use lastbyte::{Drain, FinishOptions, Operation, SocketError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::words::{Failure, InfoWords, ReceiptWords};
+use crate::types::{Failure, InfoFields, ReceiptFields};
 
 /// How often what waits looks at signals and at its caller. What comes within a tenth of a
 /// second seems to come at once; this is half of that.
@@ -52,12 +52,12 @@ fn finish(
     number: i64,
     wanted: Wanted,
     stop: Option<Py<PyAny>>,
-) -> PyResult<(ReceiptWords, Option<Failure>)> {
+) -> PyResult<(ReceiptFields, Option<Failure>)> {
     let options = options(wanted)?;
     let fd = match duplicate(number) {
         Ok(fd) => fd,
-        Err(error) if error.raw_os_error() == Some(words::EBADF) => {
-            return Ok((ReceiptWords::of_nothing(), Some(Failure::not_open())));
+        Err(error) if error.raw_os_error() == Some(types::EBADF) => {
+            return Ok((ReceiptFields::of_nothing(), Some(Failure::not_open())));
         }
         Err(error) => return Err(raised(&Operation::Finish.to_string(), &error)),
     };
@@ -93,7 +93,7 @@ fn options((timeout, want, drain): Wanted) -> PyResult<FinishOptions> {
     let deadline = Duration::try_from_secs_f64(timeout)
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     let want =
-        words::level_of(want).ok_or_else(|| PyValueError::new_err("want must be a Delivery"))?;
+        types::level_of(want).ok_or_else(|| PyValueError::new_err("want must be a Delivery"))?;
     let drain = drain.map_or(Drain::Keep, Drain::Discard);
     Ok(FinishOptions::default().within(deadline).want(want).drain(drain))
 }
@@ -110,14 +110,14 @@ fn goes_on(stop: Option<&Py<PyAny>>) -> PyResult<bool> {
 
 /// The text of a receipt, as the library writes it.
 #[pyfunction]
-fn describe(receipt: ReceiptWords) -> PyResult<String> {
+fn describe(receipt: ReceiptFields) -> PyResult<String> {
     let receipt = receipt.read().ok_or_else(|| PyValueError::new_err("this is no receipt"))?;
     Ok(receipt.to_string())
 }
 
 /// What the kernel knows of a TCP connection now, by the attributes of `TcpInfo`.
 #[pyfunction]
-fn info(number: i64) -> PyResult<InfoWords> {
+fn info(number: i64) -> PyResult<InfoFields> {
     let fd = opened(number, Operation::Sample)?;
     Ok(lastbyte::info(&fd).map_err(|error| refused(&error))?.into())
 }
@@ -144,7 +144,7 @@ fn defaults() -> Wanted {
         Drain::Discard(limit) => Some(limit),
         Drain::Keep => None,
     };
-    (deadline.as_secs_f64(), words::level(want), drain)
+    (deadline.as_secs_f64(), types::level(want), drain)
 }
 
 fn opened(number: i64, operation: Operation) -> PyResult<OwnedFd> {
@@ -161,6 +161,6 @@ fn refused(error: &SocketError) -> PyErr {
 
 /// An `OSError`, or the subclass of it that Python has for the number.
 fn raised(doing: &str, cause: &io::Error) -> PyErr {
-    let number = cause.raw_os_error().unwrap_or(words::EIO);
+    let number = cause.raw_os_error().unwrap_or(types::EIO);
     PyOSError::new_err((number, format!("{doing}: {cause}")))
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of this host's IPv6 addresses, for the rules 3, 4 and 7.
+//! This host's IPv6 addresses as the kernel reports them, for rules 3, 4 and 7.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ pub struct LocalAddresses {
 pub struct LocalAddress {
     /// The address.
     pub address: Ipv6Addr,
-    /// The number of its interface (`netdevice(7)`).
+    /// The index of its interface (`netdevice(7)`).
     pub index: u32,
     /// The name of its interface.
     pub interface: String,
@@ -27,20 +27,20 @@ pub struct LocalAddress {
 }
 
 impl LocalAddresses {
-    /// Reads `/proc/net/if_inet6`: address, number of the interface, length of the prefix, scope and
-    /// flags, all hexadecimal, and the interface's name. Lines that make no sense are passed over.
+    /// Parses `/proc/net/if_inet6`: address, interface index, prefix length, scope and flags, all
+    /// hexadecimal, then the interface name. Malformed lines are skipped.
     #[must_use]
     pub fn parse(if_inet6: &str) -> Self {
         Self { addresses: if_inet6.lines().filter_map(LocalAddress::parse).collect() }
     }
 
-    /// All of them, in the order of the file.
+    /// All addresses, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &LocalAddress> {
         self.addresses.iter()
     }
 
-    /// The entry of an address. Several interfaces may have the same one of link-local scope: then that
-    /// of interface `index`, and otherwise the first.
+    /// The entry of an address. Several interfaces may have the same link-local address: then the
+    /// entry of interface `index`, or else the first.
     #[must_use]
     pub fn find(&self, address: Ipv6Addr, index: u32) -> Option<&LocalAddress> {
         let mut all = self.addresses.iter().filter(|local| local.address == address);
@@ -51,12 +51,12 @@ impl LocalAddresses {
         Some(all.find(|local| local.index == index).unwrap_or(first))
     }
 
-    /// A source address with what is known of it but for the tunnel, which its interface tells: see
-    /// [`is_tunnel`].
+    /// The address as a source, with its flags. Whether it belongs to a tunnel depends on its
+    /// interface: see [`is_tunnel`].
     ///
-    /// The kernel marks home addresses (`IFA_F_HOMEADDRESS`), and care-of addresses by nothing: where
-    /// this host has a home address, those without the mark are taken for care-of addresses. Where it
-    /// has none, it is not mobile, and there are none. The loopback address is never one.
+    /// The kernel flags home addresses (`IFA_F_HOMEADDRESS`), but not care-of addresses. If this
+    /// host has a home address, it is mobile, and the addresses without the flag count as care-of
+    /// addresses. Otherwise it has none. The loopback address is never one.
     #[must_use]
     pub fn source(&self, local: &LocalAddress) -> Source {
         let is_home = |local: &LocalAddress| local.flags & HOME_ADDRESS != 0;
@@ -70,8 +70,9 @@ impl LocalAddresses {
         }
     }
 
-    /// Whether one of them reaches beyond this host and its links. One that is still being checked for
-    /// duplicates counts, as it can be used in a moment; one that is a duplicate does not.
+    /// Whether one of the addresses reaches beyond this host and its links. An address still in
+    /// duplicate address detection counts, since it becomes usable in a moment; a duplicate does
+    /// not.
     #[must_use]
     pub fn reach_beyond_links(&self) -> bool {
         self.addresses
@@ -102,10 +103,11 @@ const DEPRECATED: u8 = 0x20;
 const LOOPBACK: u8 = 0x10;
 const LINK_LOCAL: u8 = 0x20;
 
-/// Whether the interfaces of this hardware type (`ARPHRD_*` of `include/uapi/linux/if_arp.h`) put
-/// packets into those of another network layer, for rule 7: IP in IP, in IPv6, 6in4 and 6to4, and GRE.
+/// Whether interfaces of this hardware type (`ARPHRD_*` of `include/uapi/linux/if_arp.h`)
+/// encapsulate packets, for rule 7: IP in IP, IP in IPv6, 6in4, 6to4 and GRE.
 ///
-/// What a program tunnels (WireGuard, OpenVPN) is no transition mechanism, and has no type of its own.
+/// Tunnels made by programs (WireGuard, OpenVPN) are no transition mechanism and have no hardware
+/// type of their own.
 #[must_use]
 pub fn is_tunnel(hardware_type: u16) -> bool {
     const TUNNEL: u16 = 768;

@@ -16,7 +16,7 @@ and :func:`lastbyte.asyncio.finish`. Linux only.
 
 from lastbyte._dial import create_connection
 from lastbyte._socket import HasFileno, SocketLike, finish, info, observed_end, prepare
-from lastbyte._words import (
+from lastbyte._types import (
     Delivery,
     End,
     FinishError,

@@ -8,7 +8,7 @@ import sys
 from typing import Callable, Optional, Protocol, Union
 
 from lastbyte import _lastbyte
-from lastbyte._words import Delivery, End, PeerEnd, Receipt, State, TcpInfo, Unproven, failure
+from lastbyte._types import Delivery, End, PeerEnd, Receipt, State, TcpInfo, Unproven, failure
 
 
 class HasFileno(Protocol):

@@ -23,7 +23,7 @@ from lastbyte._dial import (
     sources_of,
 )
 from lastbyte._socket import HasFileno, Wanted, checked, finish_unless
-from lastbyte._words import Delivery, Receipt
+from lastbyte._types import Delivery, Receipt
 
 __all__ = ["finish", "open_connection"]
 

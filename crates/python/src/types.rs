@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 /// A receipt: a `dict` on its way out, any object with these attributes on its way in.
 #[derive(FromPyObject, IntoPyObject)]
-pub(crate) struct ReceiptWords {
+pub(crate) struct ReceiptFields {
     level: u8,
     written: Option<u64>,
     sent: Option<u64>,
@@ -18,7 +18,7 @@ pub(crate) struct ReceiptWords {
     took: f64,
 }
 
-impl ReceiptWords {
+impl ReceiptFields {
     /// Of a finish that was not begun.
     pub(crate) fn of_nothing() -> Self {
         Self {
@@ -47,7 +47,7 @@ impl ReceiptWords {
     }
 }
 
-impl From<Receipt> for ReceiptWords {
+impl From<Receipt> for ReceiptFields {
     fn from(receipt: Receipt) -> Self {
         Self {
             level: level(receipt.level),
@@ -106,7 +106,7 @@ fn reason(why: Unproven) -> (&'static str, i32, bool) {
 
 /// Why a dial has no connection: a `dict`.
 #[derive(IntoPyObject)]
-pub(crate) struct UndialedWords {
+pub(crate) struct UndialedFields {
     /// One of those that the Python half knows.
     pub(crate) why: &'static str,
     pub(crate) number: i32,
@@ -115,7 +115,7 @@ pub(crate) struct UndialedWords {
     pub(crate) attempts: Vec<(i32, String)>,
 }
 
-impl UndialedWords {
+impl UndialedFields {
     pub(crate) fn new(why: &'static str, number: i32, text: String) -> Self {
         Self { why, number, text, attempts: Vec::new() }
     }
@@ -154,12 +154,12 @@ fn peer_of(name: &str) -> Option<PeerEnd> {
 
 /// A state by its name, or by its number where this version has no name for it.
 #[derive(IntoPyObject)]
-enum StateWord {
+enum StateName {
     Name(&'static str),
     Number(u8),
 }
 
-impl From<State> for StateWord {
+impl From<State> for StateName {
     fn from(state: State) -> Self {
         match (state.name(), state) {
             (Some(name), _) => Self::Name(name),
@@ -171,8 +171,8 @@ impl From<State> for StateWord {
 
 /// `TCP_INFO`: a `dict` with units in its keys.
 #[derive(IntoPyObject)]
-pub(crate) struct InfoWords {
-    state: StateWord,
+pub(crate) struct InfoFields {
+    state: StateName,
     mss_bytes: u32,
     unacked_segments: u32,
     rtt_us: u32,
@@ -192,7 +192,7 @@ pub(crate) struct InfoWords {
     peer_window_bytes: Option<u32>,
 }
 
-impl From<TcpInfo> for InfoWords {
+impl From<TcpInfo> for InfoFields {
     fn from(info: TcpInfo) -> Self {
         Self {
             state: info.state.into(),
