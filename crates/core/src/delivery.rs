@@ -114,12 +114,13 @@ impl fmt::Display for Receipt {
             (Some(written), Some(acked), _) => write!(f, "{acked} of {written} bytes acked")?,
             (Some(written), None, _) => write!(f, "{written} bytes written, acked unknown")?,
             (None, _, Some(unacked)) => write!(f, "{unacked} bytes left unacked")?,
-            (None, _, None) => write!(f, "bytes acked unknown")?,
+            (None, _, None) => write!(f, "acked bytes unknown")?,
         }
         match self.peer {
             PeerEnd::Open => write!(f, ", peer still connected")?,
             PeerEnd::Silent => write!(f, ", peer silent")?,
-            PeerEnd::Fin | PeerEnd::Reset | PeerEnd::Unknown => {
+            PeerEnd::Unknown => write!(f, ", peer's end unknown")?,
+            PeerEnd::Fin | PeerEnd::Reset => {
                 write!(f, ", peer ended with {}", self.peer)?;
             }
         }

@@ -1,4 +1,4 @@
-//! The dial itself: asks, and opens sockets, as the race says.
+//! Drives a race: asks the DNS questions and opens the sockets.
 
 use std::collections::hash_map::RandomState;
 use std::future::{Future, poll_fn};
@@ -29,7 +29,7 @@ use crate::resolve::{Answer, Answers, Resolver};
 use crate::sources::{Sources, system_policy, uses_ipv6};
 use crate::timeline::{Event, Timeline, What};
 
-/// Dials over tokio. Cheap to clone: clones share what they learn.
+/// Dials over tokio. Cheap to clone: clones share their history.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     shared: Arc<SharedState>,
@@ -46,7 +46,7 @@ struct SharedState {
 }
 
 impl Dialer {
-    /// A dialer that asks this resolver, and knows nothing yet.
+    /// A dialer with this resolver and an empty history.
     #[must_use]
     pub fn new(resolver: Resolver) -> Self {
         let shared = SharedState {
@@ -60,11 +60,11 @@ impl Dialer {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Connects to a host. Dropped before it is done, it leaves no socket. Needs a running runtime
+    /// Connects to a host. If the future is dropped, no socket is left. Needs a running runtime
     /// with I/O and time.
     ///
     /// # Errors
-    /// Why there is no connection, with every attempt and what became of it.
+    /// Why there is no connection, and how each attempt failed.
     pub async fn dial(
         &self,
         to: impl ToDestination,
@@ -80,11 +80,11 @@ impl Dialer {
         {
             return literal::dial(&host, address, options).await;
         }
-        // It is large: whoever dials addresses need not carry it.
+        // This future is large; boxed, it does not enlarge dials to addresses.
         Box::pin(Dial::new(&self.shared, &host, port, options).run()).await
     }
 
-    /// The error of a dial that was not begun.
+    /// The error of a dial that did not begin.
     pub(crate) fn failed(
         &self,
         to: &Destination<'_>,
@@ -95,8 +95,8 @@ impl Dialer {
         Dial::new(&self.shared, &host, port, options).failed(why)
     }
 
-    /// Forgets what was learned of addresses: after a change of the network, for instance. What
-    /// belongs to other source addresses is not used anyway.
+    /// Clears the history, for instance after a change of the network. Entries for other source
+    /// addresses are never used anyway.
     pub fn forget(&self) {
         self.shared.history().clear();
     }
@@ -107,13 +107,13 @@ impl SharedState {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that nobody can foresee who does not know `chance`.
+    /// A number that is unpredictable without knowing `chance`.
     fn tie_breaker(&self) -> u64 {
         self.chance.hash_one(self.tie_breakers.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// An attempt that is going on, with its number.
+/// A running attempt, with its number.
 type Connecting<'a> =
     Pin<Box<dyn Future<Output = (usize, Result<Stream, SocketError>)> + Send + 'a>>;
 
@@ -135,7 +135,7 @@ struct Dial<'a> {
     has_learned: bool,
 }
 
-/// Something that a dial waits for.
+/// An event that a dial waits for.
 enum Happened {
     Answer(Option<Answer>),
     Attempt(usize, Result<Stream, SocketError>),
@@ -196,7 +196,7 @@ impl<'a> Dial<'a> {
         self.timeline.events.push(Event { at, what });
     }
 
-    /// Asks for the addresses of the host, unless it is one.
+    /// Asks for the addresses of the host.
     fn ask(&mut self) -> Result<(), Undialed> {
         if self.port == 0 {
             return Err(Undialed::BadPort);
@@ -217,7 +217,7 @@ impl<'a> Dial<'a> {
         Ok(())
     }
 
-    /// Whether it is not to be connected to, and notes it then.
+    /// Whether the veto forbids this address; records it if so.
     fn is_vetoed(&mut self, address: SocketAddr) -> bool {
         let vetoed = self.options.veto.as_ref().is_some_and(|Veto(forbids)| forbids(address));
         if vetoed && !self.vetoed.contains(&address) {
@@ -235,11 +235,11 @@ impl<'a> Dial<'a> {
         Candidate { address, source, standing, service: 0, tie_breaker: self.shared.tie_breaker() }
     }
 
-    /// Waits for what happens next, and enters it with all that has happened too: an answer that is
-    /// there must not be passed over for another one, nor a connection after a time in which this
-    /// process was stopped.
+    /// Waits for the next event, and takes all others that are ready: the race must see an answer
+    /// that has arrived before it decides on another one, and a connection made while this process
+    /// was stopped.
     async fn wait(&mut self, until: Duration) {
-        // A wait that the clock cannot tell is one without end, as tokio sees it.
+        // A time beyond the clock's range counts as never, as in tokio.
         let far = || self.began + Duration::from_secs(86_400 * 365 * 30);
         let until = self.began.checked_add(until).unwrap_or_else(far);
         let mut happened = time::timeout_at(until.into(), self.next()).await.ok();
@@ -321,12 +321,11 @@ impl<'a> Dial<'a> {
                 self.timeline.took = self.now();
                 Ok(Dialed { stream, timeline: mem::take(&mut self.timeline) })
             }
-            None => unreachable!("the race is told of a connection that is there"),
+            None => unreachable!("on_attempt stored the connection before the race knew of it"),
         }
     }
 
-    /// Cancels all attempts that are still going on. One that has connected meanwhile is reset: it
-    /// was never used.
+    /// Cancels all running attempts. One that has connected meanwhile is reset unused.
     fn cancel(&mut self, winner: Option<usize>) {
         while let Some(Some((attempt, result))) = self.connecting.next().now_or_never() {
             match result {
@@ -351,10 +350,10 @@ impl<'a> Dial<'a> {
         }
     }
 
-    /// Tells the history of this race, once.
+    /// Records this race in the history, once.
     fn learn(&mut self) {
         let has_learned = mem::replace(&mut self.has_learned, true);
-        // Of a literal there is nothing to choose, and so nothing to learn.
+        // Without a source address there is nothing to record.
         if !has_learned
             && self.race.attempts().iter().any(|attempt| attempt.candidate.source.is_some())
         {
@@ -365,8 +364,8 @@ impl<'a> Dial<'a> {
         }
     }
 
-    /// Whether the attempt to this address failed for a reason on this host: an option, no descriptor,
-    /// no port, no memory. It would fail to any other address too, and says nothing about this one.
+    /// Whether the attempt failed because of this host: an option, or no descriptor, port or
+    /// memory. It would fail for any other address too, so it says nothing about this one.
     fn failed_here(&self, address: SocketAddr) -> bool {
         use io::ErrorKind::{
             ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,

@@ -14,26 +14,26 @@ use crate::timeline::Timeline;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DialOptions {
-    /// How each connection is opened.
+    /// How to open each connection.
     pub connect: ConnectOptions,
-    /// The delays of the race, and the deadline of the whole dial, names included.
+    /// The delays of the race, and the deadline of the whole dial, name resolution included.
     pub race: Parameters,
-    /// Which families to ask for.
+    /// Which address families to resolve.
     pub families: Families,
-    /// Which addresses not to connect to, wherever they come from.
+    /// Which addresses not to connect to, resolved or given.
     pub veto: Option<Veto>,
 }
 
-/// Says of an address, with its port, whether it is not to be connected to. It is asked of each before
-/// a socket is opened for it, of those that a name resolved to too, in the task that dials: it must not
-/// wait.
+/// A check that forbids addresses. The dialer calls it for each address and port before it opens a
+/// socket, also for addresses that a name resolved to. It runs in the task that dials and must not
+/// block.
 ///
-/// Two are equal if they are clones of one.
+/// Two are equal if one is a clone of the other.
 #[derive(Clone)]
 pub struct Veto(pub(crate) Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>);
 
 impl Veto {
-    /// Forbids what this is true of.
+    /// Forbids the addresses for which `forbids` returns true.
     #[must_use]
     pub fn new(forbids: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(forbids))
@@ -55,7 +55,7 @@ impl PartialEq for Veto {
 impl Eq for Veto {}
 
 impl DialOptions {
-    /// Sets how each [connection](field@Self::connect) is opened.
+    /// Sets how to open each [connection](field@Self::connect).
     #[must_use]
     pub fn connect(self, connect: ConnectOptions) -> Self {
         Self { connect, ..self }
@@ -67,13 +67,13 @@ impl DialOptions {
         Self { race, ..self }
     }
 
-    /// Limits the time of the whole dial, names included: [`Parameters::deadline`].
+    /// Limits the time of the whole dial, name resolution included: [`Parameters::deadline`].
     #[must_use]
     pub fn within(self, deadline: Duration) -> Self {
         Self { race: self.race.within(deadline), ..self }
     }
 
-    /// Sets which [families](field@Self::families) to ask for.
+    /// Sets which [families](field@Self::families) to resolve.
     #[must_use]
     pub fn families(self, families: Families) -> Self {
         Self { families, ..self }
@@ -86,19 +86,19 @@ impl DialOptions {
     }
 }
 
-/// Which families of addresses to use.
+/// Which address families to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Families {
-    /// Both, as the network has them.
+    /// Both, as far as the network has them.
     #[default]
     Both,
-    /// IPv4 alone.
+    /// IPv4 only.
     Ipv4,
-    /// IPv6 alone.
+    /// IPv6 only.
     Ipv6,
 }
 
-/// A connection, and how it came about.
+/// A connection, and the timeline of the dial.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Dialed<S> {

@@ -14,21 +14,22 @@ use crate::options::ConnectOptions;
 use crate::shared::{Shared, WriteSide};
 use crate::source::{source_for, source_of};
 
-/// A connection that is being opened: what both faces do, but for the waiting.
+/// A connection that is being opened: everything except the wait, for blocking and tokio streams
+/// alike.
 #[derive(Debug)]
 pub(crate) struct Opening<'a, S: AsFd> {
     io: Unused<S>,
     kind: Kind,
     peer: SocketAddr,
-    /// Our own address, known once it is connected.
+    /// Our address, known once connected.
     local: Option<SocketAddr>,
-    /// What is still to be written before the connection is handed out.
+    /// The rest of the early data, to be written before the connection is returned.
     early: &'a [u8],
     written: usize,
 }
 
 impl<'a> Opening<'a, TcpStream> {
-    /// Opens a socket on which no call waits, and has the kernel send a SYN.
+    /// Opens a non-blocking socket, and has the kernel send a SYN.
     pub(crate) fn begin(peer: SocketAddr, how: &'a ConnectOptions) -> Result<Self, SocketError> {
         let failed = |cause| error(Operation::Connect, (None, peer), cause);
         let source = source_for(peer, how).map_err(failed)?;
@@ -41,7 +42,7 @@ impl<'a> Opening<'a, TcpStream> {
             let _ = socket::take_any_port(&opening.io);
         }
         if let Some(hops) = how.hop_limit {
-            // An IPv4 destination may be written as one of IPv6.
+            // An IPv4 destination may be IPv4-mapped.
             let ipv6 = peer.ip().to_canonical().is_ipv6();
             socket::set_hop_limit(&opening.io, ipv6, hops)
                 .map_err(|cause| error(Operation::Set(hop_option(ipv6)), (source, peer), cause))?;
@@ -50,7 +51,7 @@ impl<'a> Opening<'a, TcpStream> {
         Ok(opening)
     }
 
-    /// Waits for the connection, and writes what is to be written first.
+    /// Waits for the connection, and writes the early data.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), SocketError> {
         let timeout = timeout.unwrap_or(Duration::MAX);
         let began = Instant::now();
@@ -85,16 +86,16 @@ impl<'a> Opening<'a, TcpStream> {
         }
     }
 
-    /// Settles what no option of the caller says.
+    /// Sets what every connection needs, and binds the source address.
     fn settle(&self, source: Option<SocketAddr>) -> Result<(), SocketError> {
         let failed = |operation, cause| error(operation, (source, self.peer), cause);
-        // MPTCP refuses it, and its count tells nothing anyway.
+        // MPTCP refuses it, and its byte count does not show a FIN anyway.
         if self.kind == Kind::Tcp {
             socket::set_oob_inline(&self.io, true)
                 .map_err(|cause| failed(Operation::Set("SO_OOBINLINE"), cause))?;
         }
         let Some(source) = source else { return Ok(()) };
-        // A kernel that does not know it takes a port at once, which is as good while there are some.
+        // A kernel without this option picks a port at once, which works as long as ports are free.
         let _ = socket::leave_port_to_connect(&self.io);
         socket::bind_source(&self.io, source).map_err(|cause| failed(Operation::Bind, cause))
     }
@@ -114,7 +115,7 @@ impl<'a> Opening<'a, TcpStream> {
         })
     }
 
-    /// What the kernel calls an invalid argument, where that is known.
+    /// Explains `EINVAL`, if the reason is known.
     fn explained(&self, error: io::Error) -> io::Error {
         match self.peer {
             SocketAddr::V6(peer)
@@ -139,7 +140,7 @@ impl<'a> Opening<'a, TcpStream> {
         socket::begin_connect(&self.io, self.peer)
     }
 
-    /// Exchanges the socket for one that is watched.
+    /// Replaces the socket by one registered with tokio.
     #[cfg(feature = "tokio")]
     pub(crate) fn map<T: AsFd>(
         self,
@@ -155,16 +156,16 @@ fn hop_option(ipv6: bool) -> &'static str {
     if ipv6 { "IPV6_UNICAST_HOPS" } else { "IP_TTL" }
 }
 
-/// How often a connect is tried for which the kernel finds no local port: it passes over ports that
-/// others are just taking or giving back, and more so where few are free.
+/// How often to try a connect for which the kernel finds no local port. It skips ports that other
+/// sockets are taking or releasing at that moment, more often so if few are free.
 const TRIES: usize = 3;
 
 const NO_PORT: &str = "all local ports to this destination are in use \
                        (net.ipv4.ip_local_port_range)";
 
 impl<S: AsFd> Opening<'_, S> {
-    /// The socket is writable, or `failed`: the attempt is over. Where it has not failed there is
-    /// nothing to ask the kernel about that.
+    /// The attempt is over: the socket is writable, or `failed`. Without a failure there is no
+    /// error to read.
     pub(crate) fn on_writable(&mut self, failed: bool) -> Result<(), SocketError> {
         if failed {
             let error = socket::take_error(&self.io).map_err(|cause| self.failed(cause))?;
@@ -182,13 +183,13 @@ impl<S: AsFd> Opening<'_, S> {
         self.io.get()
     }
 
-    /// What is to be written next.
+    /// What to write next.
     #[cfg(feature = "tokio")]
     pub(crate) fn early(&self) -> &[u8] {
         self.early
     }
 
-    /// Enters a write of [`Opening::early`].
+    /// Records the result of a write of [`Opening::early`].
     pub(crate) fn on_written(&mut self, result: io::Result<usize>) -> Result<(), SocketError> {
         match result {
             Ok(taken) => self.take(taken),
@@ -207,7 +208,7 @@ impl<S: AsFd> Opening<'_, S> {
         error(Operation::Connect, (self.local, self.peer), cause)
     }
 
-    /// Hands the connection out.
+    /// Returns the connection.
     pub(crate) fn connected(self) -> (Shared<S>, WriteSide) {
         let local = self.local.map(Into::into);
         let shared = Shared::new(self.io.used(), self.kind, true, Some(self.peer.into()));
@@ -216,18 +217,20 @@ impl<S: AsFd> Opening<'_, S> {
     }
 }
 
-const ITSELF: &str = "nobody listens there: the connection met itself";
+const ITSELF: &str = "no program listens there: the socket connected to itself";
 
-/// Whether a connection has the same address at both ends. Where nobody listens on a port of the
-/// range that the kernel chooses from, it may choose just that one, and the SYN meets itself
-/// (RFC 9293 section 3.5, simultaneous connection initiation).
+/// Whether a connection has the same address at both ends. If no program listens on a port of the
+/// ephemeral range, the kernel may choose that very port as the source, and the SYN reaches its own
+/// socket (RFC 9293 section 3.5, simultaneous connection initiation).
 fn is_itself(local: SocketAddr, peer: SocketAddr) -> bool {
-    // To the unspecified address is to ourselves (RFC 1122 section 3.2.1.3 forbids it, Linux does it).
+    // Linux connects the unspecified address to this host, though RFC 1122 section 3.2.1.3 forbids
+    // it.
     local.port() == peer.port() && (local.ip() == peer.ip() || peer.ip().is_unspecified())
 }
 
-/// A socket that nobody has used yet. Dropped as that it is reset: if it has connected meanwhile, its
-/// peer shall not see a connection that came and ended well, and nothing of it stays in the kernel.
+/// A socket that has not been used yet. Dropping it resets the connection: if it has connected
+/// meanwhile, the peer does not see a connection that ended cleanly, and nothing of it stays in the
+/// kernel.
 #[derive(Debug)]
 struct Unused<S: AsFd>(Option<S>);
 
@@ -241,7 +244,7 @@ impl<S: AsFd> Unused<S> {
     }
 }
 
-/// Only `used` takes it out, and then nothing is left to ask.
+/// Only `used` takes the socket out, and consumes the value.
 const THERE: &str = "an unused socket is there";
 
 impl<S: AsFd> AsFd for Unused<S> {
@@ -253,7 +256,7 @@ impl<S: AsFd> AsFd for Unused<S> {
 impl<S: AsFd> Drop for Unused<S> {
     fn drop(&mut self) {
         if let Some(io) = &self.0 {
-            // A socket that is gone already needs no reset.
+            // A closed connection needs no reset.
             let _ = socket::set_linger(io, Some(Duration::ZERO));
         }
     }
@@ -266,8 +269,9 @@ fn open(peer: SocketAddr, mptcp: bool) -> io::Result<(OwnedFd, Kind)> {
     Ok((socket::open_tcp_nonblocking(peer)?, Kind::Tcp))
 }
 
-/// Whether this host has an address to connect from. Over IPv6 the kernel says of both, no address
-/// and no port, `EADDRNOTAVAIL`; a UDP socket has ports of its own.
+/// Whether this host has an address to connect from. Over IPv6 the kernel returns `EADDRNOTAVAIL`
+/// both for no address and for no free port; a UDP socket distinguishes them, as UDP has its own
+/// ports.
 fn has_address(peer: SocketAddr, how: &ConnectOptions) -> bool {
     peer.is_ipv4() || !how.sources.is_empty() || source_of(peer, how).is_some()
 }

@@ -15,18 +15,18 @@ use crate::address::Socket;
 use crate::finish::{Finishing, Outcome};
 use crate::watched::Registered;
 
-/// Takes a finishing to its end, on the edges that tokio is registered for. `reads` says that nobody
-/// else will read from the socket, now or later.
+/// Drives a finish to its end on the edges that tokio is registered for. `reads` means that no
+/// other code reads from the socket, now or later.
 pub(crate) async fn drive<S: Socket>(
     finishing: &mut Finishing<'_>,
     io: &Registered<S>,
     reads: bool,
 ) -> Outcome {
     let mut edges = Edges { io, reads, open: Some(Interest::READABLE | Interest::WRITABLE) };
-    // One timer for all waits: to put it off costs next to nothing.
+    // One timer for all waits: moving it costs almost nothing.
     let mut timer = pin!(time::sleep_until(finishing.started().into()));
     loop {
-        // All that is forgotten here came before what the machine now asks.
+        // The events cleared here came before the machine's next checks.
         edges.forget();
         let Some((until, wake)) = finishing.advance(io)? else {
             return finishing.outcome();
@@ -44,17 +44,17 @@ pub(crate) async fn drive<S: Socket>(
     }
 }
 
-/// The edges of a descriptor, out of what tokio remembers of them.
+/// The edges of a descriptor, derived from the readiness that tokio stores.
 struct Edges<'a, S: Socket> {
     io: &'a Registered<S>,
     reads: bool,
-    /// The directions that tokio has not seen closed.
+    /// The directions that are not closed as far as tokio knows.
     open: Option<Interest>,
 }
 
 impl<S: Socket> Edges<'_, S> {
-    /// Forgets what tokio remembers, so that the next event wakes. Where others read, the readiness
-    /// to read is theirs: cleared here, it would never come again.
+    /// Clears tokio's readiness, so that the next event wakes this task. If other code reads, the
+    /// read readiness is left to it: cleared here, it would not be set again.
     fn forget(&self) {
         self.io.clear(Interest::WRITABLE);
         if self.reads {
@@ -64,12 +64,12 @@ impl<S: Socket> Edges<'_, S> {
 
     /// Waits for the next edge, such as the acknowledgement of our FIN.
     ///
-    /// Where the peer's answer is enough, the edge of our own half-close need not wake. A closed
-    /// direction tokio never forgets, and waiting for it would spin: it is told once, then left out.
-    /// With both closed there is nothing to wait for but the caller's timer.
+    /// If the peer's FIN is enough, the edge of our own half-close need not wake this task. tokio
+    /// never clears a closed direction, and waiting for one would spin: it is reported once, then
+    /// left out. With both closed, only the caller's timer is left.
     ///
-    /// Where others read, every event of a socket that can be written to wakes a wait for that, and
-    /// it is enough to ask the kernel then.
+    /// If other code reads, each event of a writable socket wakes a wait for writability, and then
+    /// it is enough to ask the kernel.
     async fn next(&mut self, wake: Wake) -> io::Result<Ready> {
         let Some(open) = self.open else {
             return pending().await;

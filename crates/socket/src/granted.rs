@@ -12,10 +12,10 @@ use lastbyte_sys::{socket, tcp};
 use crate::options::Keepalive;
 use crate::shared;
 
-/// What the kernel granted, read back from a socket.
+/// The options of a socket, as the kernel granted them.
 ///
-/// `None` stands for what the kernel cannot say of this socket; what is not set has the kernel's own
-/// value for that, which each field names.
+/// `None` means that the kernel does not report the option for this socket. An option that is not
+/// set has the value that its field names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Granted {
@@ -25,8 +25,8 @@ pub struct Granted {
     pub send_buffer: u32,
     /// The receive buffer in bytes, the kernel's own overhead included.
     pub receive_buffer: u32,
-    /// Whether the send buffer is fixed, so that the kernel will not size it. `None` where the
-    /// kernel cannot say (before 5.14).
+    /// Whether the send buffer is fixed, so that the kernel does not autotune it. `None` on a
+    /// kernel that does not report it (before 5.14).
     pub send_buffer_fixed: Option<bool>,
     /// Whether the receive buffer is fixed.
     pub receive_buffer_fixed: Option<bool>,
@@ -37,36 +37,35 @@ pub struct Granted {
     pub user_timeout: Option<Duration>,
     /// The highest rate to send at, in bytes per second; [`u64::MAX`] for none.
     pub max_pacing_rate: u64,
-    /// Whether an idle connection is probed.
+    /// Whether the kernel probes the connection when it is idle.
     pub keepalive: bool,
-    /// When it is probed, or would be. `None` where MPTCP cannot say.
+    /// The times of these probes, also if they are off. `None` for MPTCP.
     pub keepalive_times: Option<Keepalive>,
     /// The mark of its packets; 0 for none.
     pub mark: u32,
     /// Whether a segment that is not full is sent at once.
     pub nodelay: bool,
-    /// The one interface that its packets may use, by its name of today; empty for any. `None` when
+    /// The only interface that its packets may use, by its current name; empty for any. `None` if
     /// that interface is gone.
     pub interface: Option<String>,
-    /// Our address, chosen by us or by the kernel. Before there is one it is unspecified, and its
-    /// port is 0.
+    /// Our address. Before the socket is bound it is unspecified, with port 0.
     pub local: Option<SocketAddr>,
-    /// Whether it is multipath TCP. `None` where MPTCP cannot say (before Linux 5.16).
+    /// Whether it is Multipath TCP. `None` if MPTCP does not report it (before Linux 5.16).
     pub multipath: Option<Multipath>,
-    /// What became of data in the SYN. `None` where the kernel cannot say.
+    /// What became of data in the SYN. `None` if the kernel does not report it.
     pub fast_open: Option<FastOpen>,
 }
 
-/// What became of multipath TCP (RFC 8684).
+/// Whether a connection uses Multipath TCP (RFC 8684).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Multipath {
-    /// The socket is one of plain TCP: it was not asked for, or this kernel has none, or it is off
+    /// A plain TCP socket: MPTCP was not requested, this kernel does not have it, or it is off
     /// (`net.mptcp.enabled`).
     Absent,
-    /// Asked for, and not settled: there is no connection yet.
+    /// Requested, and not decided: there is no connection yet.
     Asked,
-    /// The peer, or something on the way, has none: the connection is plain TCP.
+    /// The peer, or something on the path, does not support it: the connection is plain TCP.
     FellBack,
     /// Both sides use it.
     InUse,
@@ -81,8 +80,8 @@ impl Multipath {
             Ok(flags) if flags & tcp::MPTCP_FELL_BACK != 0 => Some(Self::FellBack),
             Ok(flags) if flags & tcp::MPTCP_KEY_RECEIVED != 0 => Some(Self::InUse),
             Ok(_) => Some(Self::Asked),
-            // Both after a fall-back and before 5.16 there is no answer. After a fall-back the options
-            // of TCP are there again, which MPTCP itself does not have.
+            // The kernel answers neither after a fall-back nor before 5.16. After a fall-back it
+            // supports TCP's own options again, which MPTCP does not.
             Err(_) => tcp::user_timeout(fd).ok().map(|_| Self::FellBack),
         }
     }
@@ -100,7 +99,7 @@ impl fmt::Display for Multipath {
 }
 
 impl Granted {
-    /// Asks the kernel about a TCP socket, connected or not.
+    /// Reads the options of a TCP socket, connected or not.
     ///
     /// # Errors
     /// `ENOTSOCK` for a descriptor that is no socket, `EOPNOTSUPP` for one that is not TCP.

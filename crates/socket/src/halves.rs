@@ -29,8 +29,8 @@ pub struct ReadHalf<'a, S: Socket = TcpStream> {
 
 /// The writing half that borrows a [`Stream`](crate::Stream): see [`Stream::split`](crate::Stream::split).
 ///
-/// Dropping it ends nothing: a FIN would say that all was sent. Say so by
-/// [`WriteHalf::half_close`] or [`WriteHalf::prove`].
+/// Dropping it sends no FIN, which would mark the stream as complete. Call
+/// [`WriteHalf::half_close`] or [`WriteHalf::prove`] for that.
 #[derive(Debug)]
 pub struct WriteHalf<'a, S: Socket = TcpStream> {
     pub(crate) shared: &'a Shared<Registered<S>>,
@@ -46,8 +46,8 @@ pub struct OwnedReadHalf<S: Socket = TcpStream> {
 
 /// The writing half of a [`Stream`](crate::Stream): see [`Stream::into_split`](crate::Stream::into_split).
 ///
-/// Dropping it ends nothing: a FIN would say that all was sent. Say so by
-/// [`OwnedWriteHalf::half_close`] or [`OwnedWriteHalf::prove`].
+/// Dropping it sends no FIN, which would mark the stream as complete. Call
+/// [`OwnedWriteHalf::half_close`] or [`OwnedWriteHalf::prove`] for that.
 #[derive(Debug)]
 pub struct OwnedWriteHalf<S: Socket = TcpStream> {
     pub(crate) shared: Arc<Shared<Registered<S>>>,
@@ -100,7 +100,8 @@ macro_rules! write_half {
                 self.side.written
             }
 
-            /// Ends our direction with a FIN after what is queued; the other one stays open.
+            /// Ends our direction with a FIN after all written bytes; the other direction stays
+            /// open.
             ///
             /// # Errors
             /// When the connection is gone already.
@@ -112,14 +113,14 @@ macro_rules! write_half {
             /// Ends our direction and waits until all of it is acknowledged, while the other half
             /// reads.
             ///
-            /// How the peer ends is the reading half's to know: what is wanted here is at most
-            /// [`Delivery::Acked`](crate::Delivery::Acked), and nothing is read. For more,
+            /// Only the reading half learns how the peer ends, so this proves at most
+            /// [`Delivery::Acked`](crate::Delivery::Acked) and reads nothing. For more,
             /// [`OwnedReadHalf::reunite`] the two.
             pub fn prove(&mut self) -> Finish<&mut Self> {
                 Finish::new(self)
             }
 
-            /// [`Self::prove`] with options that are at hand.
+            /// [`Self::prove`] with prepared options.
             ///
             /// # Errors
             /// When less could be proven; the error holds the receipt of what was.
@@ -162,12 +163,12 @@ macro_rules! write_half {
                 true
             }
 
-            /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
+            /// Does nothing: a socket has no user-space buffer to flush. It proves nothing.
             fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
                 Poll::Ready(Ok(()))
             }
 
-            /// Half-closes: no proof of anything either.
+            /// Half-closes. It proves nothing.
             fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
                 let Self { shared, side } = self.get_mut();
                 Poll::Ready(shared.half_close(side))

@@ -10,9 +10,9 @@ use lastbyte_sys::{socket, tcp};
 use crate::address::Endpoints;
 use crate::error::{Operation, SocketError};
 
-/// Options to set before `connect` or `listen`, or on a running connection ([`SocketOptions::apply_to`]).
-/// What is `None` stays as it is, the kernel's own choice, and that is right for nearly all
-/// programs: a buffer set by hand is never sized by the kernel again.
+/// Options to set before `connect` or `listen`, or on a running connection
+/// ([`SocketOptions::apply_to`]). `None` leaves an option to the kernel, which is right for nearly
+/// all programs: the kernel never autotunes a buffer again that a program has set.
 ///
 /// ```
 /// use lastbyte_socket::SocketOptions;
@@ -21,59 +21,60 @@ use crate::error::{Operation, SocketError};
 /// assert_eq!(options.nodelay, Some(true));
 /// ```
 ///
-/// A listener passes all of them on to what it accepts: as they are when the handshake ends, not
-/// when the connection is accepted.
+/// Connections inherit all of them from their listener: as they are when the handshake ends, not
+/// when the program accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SocketOptions {
-    /// The congestion control's name (`TCP_CONGESTION`). Only the sender's counts.
+    /// The name of the congestion control (`TCP_CONGESTION`). It governs what this side sends.
     pub congestion: Option<String>,
     /// The send buffer in bytes (`SO_SNDBUF`). The kernel doubles it and caps it at
     /// `net.core.wmem_max`: see [`Granted`].
     pub send_buffer: Option<u32>,
-    /// The receive buffer in bytes (`SO_RCVBUF`), capped at `net.core.rmem_max`. How large the
-    /// window can ever become is settled by the handshake: a larger buffer counts in full only when
-    /// set before.
+    /// The receive buffer in bytes (`SO_RCVBUF`), capped at `net.core.rmem_max`. The handshake
+    /// limits how large the window can become: a larger buffer has its full effect only if set
+    /// before.
     pub receive_buffer: Option<u32>,
     /// How many bytes may be written and not yet sent (`TCP_NOTSENT_LOWAT`); 0 is the system's
-    /// `net.ipv4.tcp_notsent_lowat`. At the limit a write waits: what is written leaves soon, and
-    /// what is in flight is not limited, so that the kernel goes on sizing the send buffer.
+    /// `net.ipv4.tcp_notsent_lowat`. At the limit a write waits. So written bytes are sent soon,
+    /// while bytes in flight are not limited and the kernel goes on autotuning the send buffer.
     ///
-    /// It is no exact bound: a write may go past it by a segment, which the kernel makes up to
-    /// 64 KiB long, and `poll` calls the socket writable only below half of it. Counts at any time.
+    /// The limit is not exact: a write may exceed it by a segment of up to 64 KiB, and `poll`
+    /// reports the socket as writable only below half of it. It can be set at any time.
     pub notsent_lowat: Option<u32>,
-    /// How long written bytes may stay unacknowledged before the kernel gives the connection up with
+    /// How long written bytes may stay unacknowledged before the kernel closes the connection with
     /// `ETIMEDOUT` (`TCP_USER_TIMEOUT`, in milliseconds, rounded up, 24 days at most); zero leaves
     /// that to `net.ipv4.tcp_retries2`, about 15 minutes.
     ///
-    /// It cannot tell a dead path from a peer that is alive and does not read: bytes that wait for
-    /// its window count too, and are lost. It bounds a `connect` as well, though `tcp(7)` denies it,
-    /// goes on after `close`, and takes the place of [`Keepalive::probes`]. Counts at any time.
+    /// It does not distinguish a dead path from a peer that does not read: bytes that wait for its
+    /// window count too, and are lost. It also limits a `connect`, although `tcp(7)` denies that,
+    /// stays in force after `close`, and replaces [`Keepalive::probes`]. It can be set at any time.
     pub user_timeout: Option<Duration>,
-    /// The highest rate to send at, in bytes per second (`SO_MAX_PACING_RATE`); [`u64::MAX`] is none.
-    /// TCP keeps to it by itself, with any congestion control; where the interface has the queueing
+    /// The highest rate to send at, in bytes per second (`SO_MAX_PACING_RATE`); [`u64::MAX`] is
+    /// none. TCP enforces it with any congestion control; if the interface has the queueing
     /// discipline `fq`, that does.
     ///
-    /// Payload alone is counted, and the first ten segments go out at once. 0 is refused: to the
-    /// kernel it is no limit. Counts at any time.
+    /// Only payload counts, and the first ten segments are sent at once. 0 is refused: the kernel
+    /// would take it as no limit. It can be set at any time.
     pub max_pacing_rate: Option<u64>,
-    /// Probes a connection on which nothing moves (`SO_KEEPALIVE`). Counts at any time.
+    /// Probes an idle connection (`SO_KEEPALIVE`). It can be set at any time.
     pub keepalive: Option<Keepalive>,
     /// The mark of its packets, for routes and filters (`SO_MARK`); 0 is none. Needs
     /// `CAP_NET_ADMIN` or, since Linux 5.17, `CAP_NET_RAW`, also for 0.
     ///
-    /// On a running connection it counts from the next packet on, which may take another route then;
+    /// On an open connection it applies from the next packet on, which may then take another route;
     /// the connection keeps its address.
     pub mark: Option<u32>,
-    /// Whether a segment that is not full is sent at once (`TCP_NODELAY`). Without it the kernel
-    /// keeps one while another such is unacknowledged, and a peer may delay that by 40 ms. With it
-    /// each small write is a packet of its own. Counts at any time.
+    /// Whether a segment that is not full is sent at once (`TCP_NODELAY`). Without it, Nagle's
+    /// algorithm delays such a segment while another one is unacknowledged, and the peer may delay
+    /// that acknowledgement by 40 ms. With it, each small write becomes a packet. It can be set at
+    /// any time.
     pub nodelay: Option<bool>,
-    /// The one interface that its packets may come and go by (`SO_BINDTODEVICE`); an empty name
-    /// lets them use any. Needs `CAP_NET_RAW` where one is set already.
+    /// The only interface that its packets may use (`SO_BINDTODEVICE`); an empty name allows any.
+    /// Needs `CAP_NET_RAW` if one is set already.
     ///
-    /// For sockets that are not yet connected: on a running connection, packets that come by another
-    /// interface are no longer its own, and it stands still until they do.
+    /// For sockets that are not yet connected: an open connection ignores packets from other
+    /// interfaces, and stalls if its peer is reached through another one.
     pub interface: Option<String>,
 }
 
@@ -138,11 +139,11 @@ impl SocketOptions {
         Self { interface: Some(name.into()), ..self }
     }
 
-    /// Sets the options on a running connection, or on a listener for what it accepts from now on.
+    /// Sets the options on an open connection, or on a listener for the connections it accepts from
+    /// now on.
     ///
-    /// [`SocketOptions::receive_buffer`] and [`SocketOptions::interface`] are meant for the time before
-    /// `connect`:
-    /// each says what is left of it afterwards.
+    /// Set [`SocketOptions::receive_buffer`] and [`SocketOptions::interface`] before `connect`:
+    /// their effect on an open connection is limited, as described there.
     ///
     /// # Errors
     /// Names the option that could not be set; those before it, in the order of the fields, are set.
@@ -189,12 +190,13 @@ impl SocketOptions {
         Ok(())
     }
 
-    /// Gives the options that this sets back to the kernel: those of a socket that nobody has touched.
+    /// Resets the options set here to the kernel's defaults, as `untouched` has them.
     pub(crate) fn undo(&self, fd: &impl AsFd, untouched: &impl AsFd) -> io::Result<()> {
         if self.congestion.is_some() {
             tcp::set_congestion(fd, &tcp::congestion(untouched)?)?;
         }
-        // What is read is twice what is set. A kernel that cannot hand them back leaves them fixed.
+        // The kernel reports twice the size that was set. A kernel without `SO_BUF_LOCK` leaves
+        // them fixed.
         if self.send_buffer.is_some() {
             socket::set_send_buffer(fd, socket::send_buffer(untouched)? / 2)?;
         }
@@ -229,24 +231,24 @@ impl SocketOptions {
     }
 }
 
-/// When an idle connection is probed, and given up (`SO_KEEPALIVE`). Times are in whole seconds,
-/// rounded up, from 1 to 32,767.
+/// When the kernel probes an idle connection, and when it gives up (`SO_KEEPALIVE`). Times are in
+/// whole seconds, rounded up, from 1 to 32,767.
 ///
-/// The kernel probes only where nothing is unacknowledged or waits to be sent: a dead path with
-/// bytes on it is found by [`SocketOptions::user_timeout`], or by `net.ipv4.tcp_retries2`.
+/// The kernel probes only if nothing is unacknowledged or waits to be sent. With bytes in flight,
+/// [`SocketOptions::user_timeout`] or `net.ipv4.tcp_retries2` detects a dead path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Silence before the first probe (`TCP_KEEPIDLE`; the kernel's own choice is two hours).
+    /// Idle time before the first probe (`TCP_KEEPIDLE`; the kernel's default is two hours).
     pub idle: Duration,
-    /// Time between two probes that nobody answers (`TCP_KEEPINTVL`; 75 s).
+    /// Time between unanswered probes (`TCP_KEEPINTVL`; 75 s).
     pub interval: Duration,
-    /// Probes without an answer after which the connection is given up (`TCP_KEEPCNT`, 1 to 127;
-    /// 9). With a [`SocketOptions::user_timeout`] that time decides, and this number does not.
+    /// Unanswered probes after which the kernel gives up the connection (`TCP_KEEPCNT`, 1 to 127;
+    /// 9). With [`SocketOptions::user_timeout`], that time decides instead.
     pub probes: u32,
 }
 
 impl Keepalive {
-    /// Sets the times first: none is probed at the kernel's own.
+    /// Sets the times first, so that no probe follows the kernel's default times.
     fn apply(self, fd: &impl AsFd) -> Result<(), SocketError> {
         set("TCP_KEEPIDLE", tcp::set_keepalive_idle(fd, self.idle))?;
         set("TCP_KEEPINTVL", tcp::set_keepalive_interval(fd, self.interval))?;
@@ -263,42 +265,43 @@ impl Keepalive {
     }
 }
 
-/// How a connection is opened: all that must be settled before `connect`.
+/// How to open a connection: everything to set before `connect`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectOptions {
     /// Options of the socket.
     pub socket: SocketOptions,
-    /// How long to wait for the connection; `None`, the default, for as long as the kernel tries
+    /// How long to wait for the connection; `None`, the default, waits as long as the kernel tries
     /// (`net.ipv4.tcp_syn_retries`: about two minutes).
     pub timeout: Option<Duration>,
-    /// The addresses to connect from, at most one of each family; empty for the kernel's choice. If
-    /// there are some, and none of the destination's family, it is not connected to.
+    /// The source addresses, at most one of each family; empty for the kernel's choice. If none is
+    /// of the destination's family, the connect fails.
     ///
-    /// The port is left to the kernel, and need not be free of connections to other destinations
-    /// (`IP_BIND_ADDRESS_NO_PORT`). A link-local address of IPv6 is used on the interface of the
-    /// destination's scope or else on [`SocketOptions::interface`].
+    /// The kernel chooses the port, which connections to other destinations may share
+    /// (`IP_BIND_ADDRESS_NO_PORT`). A link-local IPv6 address is used on the interface of the
+    /// destination's scope, or else on [`SocketOptions::interface`].
     pub sources: Vec<IpAddr>,
-    /// Ask for multipath TCP (RFC 8684). Where this kernel or the peer has none, the connection is
-    /// plain TCP: [`Granted::multipath`](crate::Granted::multipath) tells.
+    /// Whether to request Multipath TCP (RFC 8684). If this kernel or the peer does not support it,
+    /// the connection is plain TCP: see [`Granted::multipath`](crate::Granted::multipath).
     ///
-    /// The kernel sets fewer options of it, and less can be said of its bytes and its end: see
-    /// [`Kind::Mptcp`]. An option of `socket` that it refuses is an error.
+    /// MPTCP supports fewer socket options, and less is known about its bytes and its end: see
+    /// [`Kind::Mptcp`](crate::Kind::Mptcp). An option of `socket` that it refuses is an error.
     pub mptcp: bool,
-    /// How many hops its packets may take (`IP_TTL`, `IPV6_UNICAST_HOPS`), at least 1; `None` for the
+    /// The hop limit of its packets (`IP_TTL`, `IPV6_UNICAST_HOPS`), at least 1; `None` for the
     /// kernel's choice (`net.ipv4.ip_default_ttl`, 64).
     pub hop_limit: Option<u8>,
-    /// Take any local port of the kernel's range (`IP_LOCAL_PORT_RANGE`, Linux 6.8), not the even ones
-    /// as long as there are some: for those who open thousands of connections to one destination. With
-    /// 15,000 just ended it saves a gate a sixth of the processor time of a connection. It is left out
-    /// where the kernel has no such thing.
+    /// Whether the kernel may choose any local port of its range (`IP_LOCAL_PORT_RANGE`, Linux
+    /// 6.8), instead of preferring those of one parity. This helps a program that opens thousands
+    /// of connections to one destination: with 15,000 in TIME-WAIT it saves a gate a sixth of the
+    /// processor time per connection. Older kernels ignore it.
     pub any_port: bool,
-    /// The first bytes to send, already with the SYN where the peer has allowed that before (TCP fast
-    /// open, RFC 7413); otherwise as soon as the handshake is done. They may arrive twice, and in a
-    /// dial with several attempts at several servers: only for what may be done twice.
+    /// The first bytes to send: with the SYN if the peer has allowed that before (TCP Fast Open,
+    /// RFC 7413), otherwise right after the handshake. They may arrive twice, and a dial with
+    /// several attempts may send them to several servers, so use this only for idempotent requests.
     ///
-    /// The connection is there when the handshake is done and the kernel has taken all of them; they
-    /// count as written. [`Granted::fast_open`](crate::Granted::fast_open) tells how they went.
+    /// The connection is open once the handshake is done and the kernel has accepted all of them;
+    /// they count as written. [`Granted::fast_open`](crate::Granted::fast_open) shows what became
+    /// of them.
     pub early: Vec<u8>,
 }
 
@@ -321,7 +324,7 @@ impl ConnectOptions {
         Self { sources: sources.into_iter().collect(), ..self }
     }
 
-    /// Whether to ask for [multipath TCP](field@Self::mptcp).
+    /// Sets whether to request [Multipath TCP](field@Self::mptcp).
     #[must_use]
     pub fn mptcp(self, mptcp: bool) -> Self {
         Self { mptcp, ..self }
@@ -333,7 +336,7 @@ impl ConnectOptions {
         Self { hop_limit: Some(hops), ..self }
     }
 
-    /// Whether to take [any local port](field@Self::any_port).
+    /// Sets whether to use [any local port](field@Self::any_port).
     #[must_use]
     pub fn any_port(self, any_port: bool) -> Self {
         Self { any_port, ..self }

@@ -1,4 +1,4 @@
-//! The address that a connection would come from, before there is one.
+//! The source address of a connection, before there is one.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -7,19 +7,18 @@ use lastbyte_sys::socket;
 
 use crate::options::ConnectOptions;
 
-/// The address that a connection to `peer` would come from, by the kernel's choice of this moment;
-/// `None` where no way leads there, or where the connection could not be opened for another reason
-/// that is known before the first packet: an address family that the kernel does not have, a mark
-/// without the right to set it, an interface that is gone.
+/// The source address that the kernel would choose now for a connection to `peer`. `None` if there
+/// is no route, or if opening would fail before the first packet: an address family that the kernel
+/// does not have, a mark without the privilege to set it, an interface that is gone.
 ///
-/// It connects a UDP socket, for which the kernel looks the way up and sends nothing. The socket has
-/// the mark and the interface of the connection, and its source address where one of the peer's
-/// family is given, so that policy routing treats both alike; but not a rule that asks for TCP (`ip
-/// rule ... ipproto tcp`). These are four system calls (socket, connect, getsockname, close), and one
-/// each for the mark, the interface and the source, where these are given.
+/// It connects a UDP socket: the kernel looks up the route and sends nothing. The socket gets the
+/// connection's mark and interface, and its source address if one of the peer's family is given, so
+/// that policy routing treats both alike. Rules for TCP only (`ip rule ... ipproto tcp`) do not
+/// apply to it. This takes four system calls (socket, connect, getsockname, close), and one each
+/// for a mark, an interface and a source.
 #[must_use]
 pub fn source_of(peer: SocketAddr, how: &ConnectOptions) -> Option<IpAddr> {
-    // A UDP socket would take it.
+    // A UDP socket would accept a multicast address.
     if peer.ip().is_multicast() {
         return None;
     }
@@ -38,12 +37,12 @@ pub fn source_of(peer: SocketAddr, how: &ConnectOptions) -> Option<IpAddr> {
     Some(socket::local_address(&fd).ok()??.ip())
 }
 
-/// The address to bind to for a destination; `None` for the kernel's choice.
+/// The address to bind for a destination; `None` for the kernel's choice.
 pub(crate) fn source_for(peer: SocketAddr, how: &ConnectOptions) -> io::Result<Option<SocketAddr>> {
     if how.sources.is_empty() {
         return Ok(None);
     }
-    // An IPv4 destination may be written as one of IPv6 (RFC 4291 section 2.5.5.2).
+    // An IPv4 destination may be IPv4-mapped (RFC 4291 section 2.5.5.2).
     let wants_v4 = peer.ip().to_canonical().is_ipv4();
     let mut sources = how.sources.iter().map(IpAddr::to_canonical);
     let Some(source) = sources.find(|source| source.is_ipv4() == wants_v4) else {
@@ -60,8 +59,8 @@ pub(crate) fn source_for(peer: SocketAddr, how: &ConnectOptions) -> io::Result<O
     }))
 }
 
-/// The scope of a source address: that of a link-local one is its interface (RFC 4007), and 0 leaves
-/// it to the interface that the socket is bound to.
+/// The scope of a source address: the interface for a link-local address (RFC 4007), or 0 to use
+/// the interface that the socket is bound to.
 fn scope_of(source: Ipv6Addr, peer: SocketAddr, how: &ConnectOptions) -> io::Result<u32> {
     if !source.is_unicast_link_local() {
         return Ok(0);

@@ -8,15 +8,15 @@ use crate::error::{Operation, TlsFinishError, TlsUnproven};
 use crate::receipt::TlsReceipt;
 use crate::session::Session;
 
-/// How a TLS connection was ended, before the transport's proof is applied to it.
+/// How we ended a TLS connection; with the transport's receipt it gives the [`TlsReceipt`].
 pub(crate) struct Conclusion {
     pub(crate) operation: Operation,
     pub(crate) want: Delivery,
-    /// Why the kernel did not take all of our ciphertext.
+    /// Why the kernel did not accept all of our ciphertext.
     pub(crate) stuck: Option<Unproven>,
-    /// What was to be done with what the peer still sent, and whether TLS looked at it.
+    /// What to do with the peer's remaining bytes, and whether TLS decrypted them.
     pub(crate) drain: Drain,
-    pub(crate) looked: bool,
+    pub(crate) decrypted: bool,
 }
 
 impl Conclusion {
@@ -39,7 +39,7 @@ impl Conclusion {
         };
         let (written, drained) = (session.written, session.drained);
         let receipt = TlsReceipt { level, written, unwritten, peer, drained, transport };
-        // An abort says nothing to the peer, so that a failure of TLS does not matter.
+        // An abort sends the peer nothing, so a failure of TLS does not matter.
         let broken = session.failure().filter(|_| self.operation == Operation::Finish);
         let why = match (self.stuck.or(failed), broken) {
             (_, Some(error)) => TlsUnproven::Tls(error.clone()),
@@ -53,14 +53,14 @@ impl Conclusion {
         Err(TlsFinishError { operation: self.operation, why, receipt, endpoints, source })
     }
 
-    /// A FIN without `close_notify`, where it was met by reading and nothing before it was passed
-    /// over. A reset may have been met before all was read.
+    /// A FIN without `close_notify`, if we read everything up to it. With a reset, not everything
+    /// may have been read.
     fn end_seen_below(&self, session: &mut Session, transport: &Receipt) -> Option<End> {
         let read_to_its_end = match self.drain {
             Drain::Discard(limit) => transport.drained < limit,
             Drain::Keep => false,
         };
-        let saw_all = read_to_its_end && (self.looked || transport.drained == 0);
+        let saw_all = read_to_its_end && (self.decrypted || transport.drained == 0);
         let ended = saw_all && transport.peer == PeerEnd::Fin && !session.has_unread();
         ended.then_some(End::Truncated)
     }

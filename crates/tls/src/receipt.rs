@@ -8,29 +8,29 @@ use lastbyte_core::{Delivery, End, Receipt};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsReceipt {
-    /// The highest level that all plaintext and our `close_notify` behind it reached; `None` where
-    /// the kernel did not take all of it ([`TlsReceipt::unwritten`]).
+    /// The highest level that all plaintext and the `close_notify` after it reached; `None` if the
+    /// kernel did not accept all of it ([`TlsReceipt::unwritten`]).
     ///
-    /// `Closed` says in addition that the peer's `close_notify` came, and its FIN after ours was
+    /// `Closed` also means that the peer's `close_notify` came, and its FIN after ours was
     /// acknowledged.
     pub level: Option<Delivery>,
     /// Bytes of plaintext written over the life of the stream.
     pub written: u64,
-    /// Bytes of ciphertext that the kernel never took: they are lost.
+    /// Bytes of ciphertext that the kernel did not accept: they are lost.
     pub unwritten: u64,
-    /// How the peer's TLS stream ended, where it is known: what is thrown away unread can hide its
-    /// `close_notify`.
+    /// How the peer's TLS stream ended, if known: discarded bytes may contain its `close_notify`.
     pub peer: Option<End>,
-    /// Bytes of the peer's plaintext that were looked at while finishing, and thrown away.
+    /// Bytes of the peer's plaintext that the finish decrypted and discarded.
     pub drained: u64,
-    /// What the transport says. Its bytes are those of *ciphertext*, with the handshake, the alerts
-    /// and what every record has around its plaintext.
+    /// The receipt of the transport. It counts *ciphertext*: the handshake, the alerts, and the
+    /// overhead of each record too.
     pub transport: Receipt,
 }
 
 impl TlsReceipt {
-    /// Whether the peer's kernel acknowledged all that was written: all ciphertext, our
-    /// `close_notify` included. Of a part nothing is said: ciphertext does not count plaintext.
+    /// Whether the peer's kernel acknowledged everything written: all ciphertext, our
+    /// `close_notify` included. Nothing is known about a part, since counts of ciphertext do not
+    /// show how much plaintext arrived.
     #[must_use]
     pub fn all_acked(&self) -> bool {
         self.level >= Some(Delivery::Acked)
@@ -43,10 +43,7 @@ impl fmt::Display for TlsReceipt {
             Some(level) => write!(f, "{level}: {} bytes of plaintext", self.written)?,
             None => {
                 let (written, lost) = (self.written, self.unwritten);
-                write!(
-                    f,
-                    "not written: of {written} bytes of plaintext {lost} of ciphertext left"
-                )?;
+                write!(f, "not written: {written} bytes of plaintext, {lost} of ciphertext lost")?;
             }
         }
         match self.peer {
