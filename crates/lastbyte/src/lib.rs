@@ -76,6 +76,95 @@
 //!
 //! The examples `hyper`, `axum` and `tower` are servers that know whether each response arrived.
 //!
+//! # A server
+//!
+//! A response has arrived if a finish proves it. `Closed` needs a client that closes after the last
+//! byte; for clients that keep the connection open, want `Acked`, the default.
+//!
+//! ```
+//! # #[cfg(feature = "tokio")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use lastbyte::{TcpListener, TcpStream};
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! async fn serve(mut stream: TcpStream) -> std::io::Result<()> {
+//!     let mut request = Vec::new();
+//!     stream.read_to_end(&mut request).await?; // an error after a reset
+//!     stream.write_all(b"response").await?;
+//!     match stream.finish().within(Duration::from_secs(10)).await {
+//!         Ok(receipt) => println!("arrived: {receipt}"),
+//!         Err(error) => println!("not proven to have arrived: {error}"), // error.receipt: how far
+//!     }
+//!     Ok(())
+//! }
+//!
+//! let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! # let address = listener.local_addr()?;
+//! # let client = tokio::spawn(async move {
+//! #     let mut stream = TcpStream::connect(address).await.unwrap();
+//! #     stream.half_close().unwrap();
+//! #     let mut response = Vec::new();
+//! #     stream.read_to_end(&mut response).await.unwrap();
+//! #     response
+//! # });
+//! let stream = listener.accept().await?;
+//! serve(stream).await?;
+//! # assert_eq!(client.await?, b"response");
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "tokio"))]
+//! # fn main() {}
+//! ```
+//!
+//! A framework that takes any listener, such as axum, drops a connection when it is done with it. The
+//! example `axum` wraps the streams of a [`TcpListener`] so that dropping one finishes it.
+//!
+//! # TLS
+//!
+//! A [`tls::TlsStream`] takes any [`Stream`]. Its end is `close_notify`, and its receipt counts
+//! plaintext.
+//!
+//! ```no_run
+//! # #[cfg(all(feature = "dial", feature = "tls", feature = "tokio"))]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use lastbyte::tls::{TlsStream, client_config, rustls::RootCertStore};
+//! use tokio::io::AsyncWriteExt;
+//!
+//! let roots = RootCertStore::empty(); // add the certificates that you trust
+//! let stream = lastbyte::connect("example.org:443").await?;
+//! let limit = Duration::from_secs(10);
+//! let mut stream = TlsStream::connect(stream, client_config(roots)?, "example.org", limit).await?;
+//! stream.write_all(b"hello").await?;
+//! let receipt = stream.finish().within(limit).await?;
+//! assert!(receipt.all_acked());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Unix sockets
+//!
+//! The kernel shows when the peer's *program* has read everything, and nothing before that. So here
+//! `Acked` proves more than over TCP, and [`Receipt::acked`] of a part is `None`.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use lastbyte::Delivery;
+//! use lastbyte::blocking::UnixStream;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (mut writer, mut reader) = UnixStream::pair()?; // or UnixStream::connect(path)
+//! let reading = std::thread::spawn(move || reader.read_to_end(&mut Vec::new()));
+//! writer.write_all(b"hello")?;
+//! let receipt = writer.finish().wait()?;
+//! assert!(receipt.level >= Delivery::Acked);
+//! assert_eq!(reading.join().unwrap()?, 5);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Options
 //!
 //! All options have defaults and setters. [`FinishOptions`] say what a finish has to prove,

@@ -1,4 +1,4 @@
-//! From a name and a port to a connected descriptor.
+//! Connects to a host by name and port.
 
 use std::io;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ pub(crate) struct DialFields {
     timeout: Option<f64>,
     /// 4 or 6; 0 for both.
     family: u8,
-    /// Whom to ask: `dns` or `system`.
+    /// The resolver: `dns` or `system`.
     resolver: String,
     /// Addresses to connect from, at most one of each family.
     sources: Vec<String>,
@@ -36,11 +36,11 @@ pub(crate) struct DialFields {
     mptcp: bool,
 }
 
-/// Connects to a host. Returns the number of a blocking descriptor, which is the caller's to close;
-/// or `None`, and why there is none.
+/// Connects to a host. Returns a blocking descriptor, which the caller has to close, or `None` and
+/// the reason.
 ///
-/// While it waits others run. It asks `stop` now and then, and ends when that says yes or raises, or
-/// when the handler of a signal raises. Then no descriptor is left.
+/// Other threads run while it waits. It calls `stop` regularly, and ends when that returns true or
+/// raises, or when a signal handler raises. Then no descriptor is left.
 #[pyfunction]
 pub(crate) fn dial(
     py: Python<'_>,
@@ -83,9 +83,9 @@ fn number_of(stream: blocking::Stream) -> i32 {
     stream.into_inner().into_raw_fd()
 }
 
-/// Waits for a dial, and between two slices asks whether to go on: `None` if not. Python runs
-/// outside the event loop only, so that the handler of a signal may dial by itself, and a thread
-/// that waits for the interpreter keeps no other dial waiting.
+/// Waits for a dial, and asks after each slice whether to go on: `None` if not. Python code runs
+/// only outside the event loop, so a signal handler may dial too, and a thread that waits for the
+/// interpreter does not block other dials.
 fn dial_while(
     runtime: &Runtime,
     dial: impl Future<Output = Result<Dialed<Stream>, DialError>>,
@@ -102,7 +102,7 @@ fn dial_while(
     }
 }
 
-/// What all threads of a process dial with.
+/// The dialers of a process, for all threads.
 struct Dialers {
     process: u32,
     runtime: Arc<Runtime>,
@@ -110,15 +110,15 @@ struct Dialers {
     system: Dialer,
 }
 
-/// Only who holds the interpreter takes it, and keeps neither for long: `os.fork` never finds it
-/// taken.
+/// Only the thread that holds the interpreter locks it, and briefly: it is never locked during
+/// `os.fork`.
 static DIALERS: Mutex<Option<Dialers>> = Mutex::new(None);
 
 fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, Dialer), UndialedFields> {
     let mut place = DIALERS.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     if let Some(parents) = place.take_if(|dialers| dialers.process != process) {
-        // Its set of events is the parent's too, who would miss what is taken out of it.
+        // The parent shares its epoll descriptor, and would miss the events taken from it.
         std::mem::forget(parents);
     }
     let dialers = match &mut *place {
@@ -152,11 +152,11 @@ impl Dialers {
     }
 }
 
-/// For who sets no limit: a time that no kernel tries for.
+/// The deadline if there is none: longer than any kernel tries.
 const FOREVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 fn options(how: &DialFields) -> PyResult<DialOptions> {
-    // The Python half has said all that is to be said about bad ones.
+    // The Python half has already checked the arguments.
     let mut options = DialOptions::default();
     options.race.deadline = match how.timeout {
         None => FOREVER,
@@ -189,7 +189,7 @@ fn no_events(error: &io::Error) -> UndialedFields {
 fn undialed(error: &DialError) -> UndialedFields {
     let (why, number) = match error.why {
         Undialed::BadHost(_) => ("bad host", EINVAL),
-        // What the kernel says to who tries.
+        // The kernel's error for port 0.
         Undialed::BadPort => ("bad port", ECONNREFUSED),
         Undialed::NoAddress if error.may_resolve_later() => ("no answer", EIO),
         Undialed::NoAddress => ("no address", EIO),
@@ -206,7 +206,7 @@ fn undialed(error: &DialError) -> UndialedFields {
     }
 }
 
-/// The kernel's number, or that of what was found out without it.
+/// The kernel's `errno`, or the one closest to the kind of error.
 fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or_else(|| match error.kind() {
         io::ErrorKind::ConnectionRefused => ECONNREFUSED,

@@ -1,8 +1,8 @@
-//! The Python face of lastbyte: `_lastbyte`, the compiled half of the package `lastbyte`.
+//! The Python interface of lastbyte: `_lastbyte`, the compiled half of the package `lastbyte`.
 //!
-//! It forbids itself decisions, classes and unsafe code: numbers and words go in and out, and the
-//! Python half (`python/lastbyte`) makes records, enums and exceptions of them. What is decided, is
-//! decided in the library.
+//! This crate forbids decisions, classes and unsafe code: it passes numbers and strings, and the
+//! Python half (`python/lastbyte`) makes records, enums and exceptions of them. The library
+//! decides.
 //!
 //! Descriptors come as numbers. Each is duplicated first, so that another thread may close its
 //! socket, and open another one that gets the same number, while a finish waits.
@@ -22,8 +22,8 @@ use pyo3::prelude::*;
 
 use crate::types::{Failure, InfoFields, ReceiptFields};
 
-/// How often what waits looks at signals and at its caller. What comes within a tenth of a
-/// second seems to come at once; this is half of that.
+/// How often a waiting call checks for signals and asks its caller. A tenth of a second seems
+/// immediate; this is half of that.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// The compiled half of `lastbyte`. Use that.
@@ -42,10 +42,11 @@ mod _lastbyte {
     }
 }
 
-/// Ends a connection with proof. Returns the receipt, and the failure if it is less than was wanted.
+/// Finishes a connection. Returns the receipt, and the failure if less than the wanted level was
+/// proven.
 ///
-/// While it waits others run. It asks `stop` now and then, and ends when that says yes or raises, or
-/// when the handler of a signal raises.
+/// Other threads run while it waits. It calls `stop` regularly, and ends when that returns true or
+/// raises, or when a signal handler raises.
 #[pyfunction]
 fn finish(
     py: Python<'_>,
@@ -85,11 +86,11 @@ fn finish(
     }
 }
 
-/// How long at most, in seconds; which level; how many bytes of the peer to throw away at most.
+/// The time-out in seconds, the level, and how many bytes from the peer to discard at most.
 type Wanted = (f64, u8, Option<u64>);
 
 fn options((timeout, want, drain): Wanted) -> PyResult<FinishOptions> {
-    // The Python half has said all that is to be said about bad ones.
+    // The Python half has already checked the arguments.
     let deadline = Duration::try_from_secs_f64(timeout)
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     let want =
@@ -98,8 +99,8 @@ fn options((timeout, want, drain): Wanted) -> PyResult<FinishOptions> {
     Ok(FinishOptions::default().within(deadline).want(want).drain(drain))
 }
 
-/// Whether what waits goes on: runs the handlers of signals, and asks its caller. Only the
-/// main thread has signals to handle; an interpreter that is ending has no answer.
+/// Whether a waiting call goes on: runs signal handlers, and asks the caller. Only the main thread
+/// handles signals; an interpreter that is shutting down stops the call.
 fn goes_on(stop: Option<&Py<PyAny>>) -> PyResult<bool> {
     let asked = Python::try_attach(|py| {
         py.check_signals()?;
@@ -129,7 +130,7 @@ fn prepare(number: i64) -> PyResult<()> {
     lastbyte::prepare(&fd).map_err(|error| refused(&error))
 }
 
-/// How the stream ended of which so many bytes were read.
+/// How a stream ended, after this many bytes were read from it.
 #[pyfunction]
 fn observed_end(number: i64, bytes_read: u64) -> PyResult<String> {
     let fd = opened(number, Operation::Sample)?;
@@ -137,7 +138,7 @@ fn observed_end(number: i64, bytes_read: u64) -> PyResult<String> {
     Ok(end.to_string())
 }
 
-/// What a finish does unless told otherwise, for a test to compare.
+/// The defaults of a finish, for a test to compare.
 fn defaults() -> Wanted {
     let FinishOptions { deadline, want, drain, .. } = FinishOptions::default();
     let drain = match drain {

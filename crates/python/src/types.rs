@@ -1,11 +1,11 @@
-//! The words of the library as Python reads them: by name or number.
+//! The library's types as Python reads them: by name or number.
 
 use std::time::Duration;
 
 use lastbyte::{Delivery, FinishError, PeerEnd, Receipt, State, TcpInfo, Unproven};
 use pyo3::prelude::*;
 
-/// A receipt: a `dict` on its way out, any object with these attributes on its way in.
+/// A receipt: returned as a `dict`, taken from any object with these attributes.
 #[derive(FromPyObject, IntoPyObject)]
 pub(crate) struct ReceiptFields {
     level: u8,
@@ -19,7 +19,7 @@ pub(crate) struct ReceiptFields {
 }
 
 impl ReceiptFields {
-    /// Of a finish that was not begun.
+    /// The receipt of a finish that did not begin.
     pub(crate) fn of_nothing() -> Self {
         Self {
             level: level(Delivery::Written),
@@ -33,7 +33,7 @@ impl ReceiptFields {
         }
     }
 
-    /// `None` where a word is not one of ours.
+    /// `None` if the level or the peer's end is not valid.
     pub(crate) fn read(&self) -> Option<Receipt> {
         let mut receipt = Receipt::new(level_of(self.level)?);
         receipt.written = self.written;
@@ -62,7 +62,7 @@ impl From<Receipt> for ReceiptFields {
     }
 }
 
-/// Why a finish proved less than was wanted: a `dict`.
+/// Why a finish proved less than the wanted level: a `dict`.
 #[derive(IntoPyObject)]
 pub(crate) struct Failure {
     why: &'static str,
@@ -75,7 +75,7 @@ impl Failure {
         let (why, number, begun) = reason(error.why);
         let number =
             error.source.as_ref().and_then(|source| source.raw_os_error()).unwrap_or(number);
-        // A receipt of what was not begun says nothing.
+        // Without a begun finish the receipt is empty.
         let text =
             if begun { error.to_string() } else { format!("{}: {}", error.operation, error.why) };
         Self { why, number, text }
@@ -87,7 +87,7 @@ impl Failure {
     }
 }
 
-/// Its name, the number of the error that comes closest, and whether the finish was begun.
+/// Its name, the closest `errno`, and whether the finish began.
 fn reason(why: Unproven) -> (&'static str, i32, bool) {
     match why {
         Unproven::Deadline => ("deadline", ETIMEDOUT, true),
@@ -107,11 +107,11 @@ fn reason(why: Unproven) -> (&'static str, i32, bool) {
 /// Why a dial has no connection: a `dict`.
 #[derive(IntoPyObject)]
 pub(crate) struct UndialedFields {
-    /// One of those that the Python half knows.
+    /// One of the names that the Python half knows.
     pub(crate) why: &'static str,
     pub(crate) number: i32,
     pub(crate) text: String,
-    /// How each attempt failed: number and text.
+    /// How each attempt failed: `errno` and text.
     pub(crate) attempts: Vec<(i32, String)>,
 }
 
@@ -152,7 +152,7 @@ fn peer_of(name: &str) -> Option<PeerEnd> {
     all.into_iter().find(|end| end.to_string() == name)
 }
 
-/// A state by its name, or by its number where this version has no name for it.
+/// A state by its name, or by its number if this version has no name for it.
 #[derive(IntoPyObject)]
 enum StateName {
     Name(&'static str),
@@ -201,7 +201,7 @@ impl From<TcpInfo> for InfoFields {
             rtt_us: info.rtt_us,
             cwnd_segments: info.cwnd_segments,
             retransmitted_segments: info.total_retrans_segments,
-            // The largest number stands for no limit.
+            // The largest number means no limit.
             pacing_bytes_per_s: info.pacing_rate.filter(|rate| *rate != u64::MAX),
             acked_bytes: info.bytes_acked,
             received_bytes: info.bytes_received,
