@@ -8,7 +8,7 @@ use crate::sample::State;
 /// How far the bytes of a connection are known to have come. A later level is stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Delivery {
-    /// The local kernel accepted the bytes: `write` returned. They may still be thrown away.
+    /// The local kernel accepted the bytes: `write` returned. They may still be discarded.
     Written,
     /// The bytes left the send queue for the device at least once. They may still be lost.
     Sent,

@@ -62,8 +62,8 @@ pub struct Memory {
 }
 
 impl Socket {
-    /// Reads the body of a message; `None` when it is no whole `struct inet_diag_msg` of IPv4 or IPv6.
-    /// Attributes that are cut off or unknown are left out.
+    /// Reads the body of a message; `None` when it is no whole `struct inet_diag_msg` of IPv4 or
+    /// IPv6. Truncated and unknown attributes are left out.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Self> {
         let (message, attributes) = body.split_at_checked(MESSAGE)?;
@@ -156,7 +156,7 @@ const CONGESTION: u16 = 4;
 const MEMORY: u16 = 7;
 /// Nine numbers, since Linux 4.6.
 const MEMORY_LENGTH: usize = 36;
-/// Where `tcpi_last_data_recv` lies in `struct tcp_info`.
+/// The offset of `tcpi_last_data_recv` in `struct tcp_info`.
 const LAST_DATA_RECEIVED: usize = 52;
 
 /// `AF_INET` and `AF_INET6`.

@@ -21,7 +21,7 @@
 //! | ended without a FIN, or is dead | a reset, after everything sent on this leg is acknowledged, including a FIN if there was one |
 //!
 //! So a side that received the other's FIN keeps that clean end. The reset tells it that its last
-//! bytes were not delivered, as it would be told without a relay.
+//! bytes were not delivered, as a reset would without a relay.
 
 #[cfg(test)]
 mod tests;

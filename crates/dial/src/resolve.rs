@@ -386,7 +386,7 @@ fn listed(servers: &[SocketAddr]) -> impl fmt::Display {
     servers.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Why there is nobody to ask.
+/// Why there is no resolver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolverError {

@@ -184,9 +184,9 @@ impl<S: Socket> Stream<S> {
         result
     }
 
-    /// Whether closing the socket resets the connection, however it comes to that: also when the program
-    /// is killed. It throws away what is not yet acknowledged. Without it the kernel ends with a FIN, and
-    /// what was cut looks complete. Said again, it is not set again.
+    /// Sets whether closing the socket resets the connection, also if the program is killed. The
+    /// reset discards unacked bytes. Without it the kernel sends a FIN, and a truncated stream
+    /// looks complete. A call that changes nothing makes no system call.
     ///
     /// # Errors
     /// When the kernel does not answer for this socket.

@@ -99,20 +99,20 @@ fn other_versions_are_not_answered() {
 
 #[test]
 fn the_method_is_the_one_that_is_wanted() {
-    let first = |asks_who: bool, sent: &[u8]| {
-        steps_of(&mut Socks5::new(asks_who), sent, false).into_iter().next()
+    let first = |authenticate: bool, sent: &[u8]| {
+        steps_of(&mut Socks5::new(authenticate), sent, false).into_iter().next()
     };
     let methods: Vec<u8> = [5, 255].into_iter().chain((0..255).rev()).collect();
     assert_eq!(first(false, &methods), Some(Step::Reply(vec![5, 0])));
     assert_eq!(first(true, &methods), Some(Step::Reply(vec![5, 2])));
     assert_eq!(first(true, &methods[..200]), None, "they are not all there");
-    for (asks_who, sent, how) in [
+    for (authenticate, sent, how) in [
         (true, GREETING, How::Unauthenticated),
         (true, &[5, 0][..], How::Unauthenticated),
         (false, &[5, 1, 2], How::BadRequest),
         (false, &[5, 0], How::BadRequest),
     ] {
-        let first = first(asks_who, sent).unwrap();
+        let first = first(authenticate, sent).unwrap();
         assert_eq!(refused(first), (vec![5, 0xFF], how), "{sent:?}");
     }
 }

@@ -280,7 +280,7 @@ impl<S: Socket> Stream<S> {
         Finish::new(self)
     }
 
-    /// [`Stream::prove`] with options that are at hand.
+    /// [`Stream::prove`] with prepared options.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
@@ -316,15 +316,15 @@ impl<S: Socket> Stream<S> {
         self.shared.io
     }
 
-    /// Ends the connection by a reset, on purpose, so that the peer cannot mistake it for a clean
-    /// end; in order, after everything that was written is acknowledged by the peer's kernel.
+    /// Ends the connection by a reset, so that the peer does not take the stream for complete. The
+    /// reset follows once the peer's kernel has acknowledged all written bytes.
     ///
-    /// After `deadline` the reset is sent all the same, and throws away what is left; with a
-    /// deadline of zero at once. The connection is closed in every case. A Unix socket has no reset:
-    /// its peer sees one only where bytes of its own are unread here, and otherwise an end.
+    /// At the `deadline` the reset is sent anyway and discards the rest; with a deadline of zero,
+    /// at once. The connection is closed in every case. A Unix socket has no reset: its peer sees
+    /// one only if we left its bytes unread, and otherwise an end.
     ///
     /// # Errors
-    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    /// When not all written bytes are known to be acknowledged; the error contains the receipt.
     pub fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
         let mut finishing = Finishing::abort(self.facts(), deadline);
         let outcome = finishing.drive(&self.shared.io);
@@ -332,8 +332,8 @@ impl<S: Socket> Stream<S> {
         crate::finish::reset(&self.shared.io, aborted)
     }
 
-    /// [`Stream::finish`], but what the peer still sends is given to `rest`, up to the limit of
-    /// [`Drain::Discard`](crate::Drain::Discard), instead of thrown away.
+    /// [`Stream::finish`], but passes what the peer still sends to `rest`, up to the limit of
+    /// [`Drain::Discard`](crate::Drain::Discard), instead of discarding it.
     ///
     /// # Errors
     /// As those of [`Stream::finish`].
@@ -360,7 +360,7 @@ impl<S: Socket> Stream<S> {
     /// As [`Read::read`], without waiting.
     ///
     /// # Errors
-    /// `WouldBlock` where nothing is there; a cut connection always.
+    /// `WouldBlock` if nothing has arrived; after a reset always an error.
     pub fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let result = socket::receive_now(&self.shared.io, buffer);
         self.shared.on_read(&mut self.reading, buffer.len(), result)

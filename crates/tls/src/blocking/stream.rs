@@ -57,7 +57,7 @@ impl<S: Socket> TlsStream<S> {
     /// Makes the handshake as the server, within `timeout`.
     ///
     /// # Errors
-    /// Says why there is no TLS; the transport is closed then, after the peer was told.
+    /// Why the handshake failed; the transport is then closed, after an alert to the peer.
     pub fn accept(
         transport: Stream<S>,
         config: Arc<ServerConfig>,
@@ -334,7 +334,7 @@ pub(crate) enum Stuck {
     Broken,
 }
 
-/// A time that may be too far away to be told.
+/// A deadline that may be beyond the clock's range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     began: Instant,

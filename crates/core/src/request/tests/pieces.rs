@@ -6,7 +6,7 @@ use lastbyte_core::request::{Credentials, RequestReader, Step};
 
 /// What became of what a client sent.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Course {
+pub struct Progress {
     /// All steps but [`Step::More`].
     pub steps: Vec<Step>,
     /// What it sent behind its request, if that was understood.
@@ -14,7 +14,7 @@ pub struct Course {
 }
 
 /// Sends bytes in pieces of these sizes, in turn, and does what the machine says.
-pub fn send<A: RequestReader>(mut machine: A, bytes: &[u8], sizes: &[usize]) -> Course {
+pub fn send<A: RequestReader>(mut machine: A, bytes: &[u8], sizes: &[usize]) -> Progress {
     let mut rest = bytes;
     let mut steps = Vec::new();
     let mut sizes = sizes.iter().copied().cycle();
@@ -22,7 +22,7 @@ pub fn send<A: RequestReader>(mut machine: A, bytes: &[u8], sizes: &[usize]) -> 
         let step = machine.next();
         assert!(machine.capacity() <= A::MOST);
         match &step {
-            Step::More if rest.is_empty() => return Course { steps, early: None },
+            Step::More if rest.is_empty() => return Progress { steps, early: None },
             Step::More => {
                 let size = sizes.next().unwrap_or(rest.len()).clamp(1, rest.len());
                 let room = machine.capacity();
@@ -40,11 +40,11 @@ pub fn send<A: RequestReader>(mut machine: A, bytes: &[u8], sizes: &[usize]) -> 
                 assert!(!destination.host.is_empty() && !destination.host.contains(odd));
                 steps.push(step);
                 let early = [&machine.into_rest(), rest].concat();
-                return Course { steps, early: Some(early) };
+                return Progress { steps, early: Some(early) };
             }
             Step::Refuse(_) => {
                 steps.push(step);
-                return Course { steps, early: None };
+                return Progress { steps, early: None };
             }
         }
         steps.push(step);
