@@ -29,7 +29,7 @@ pub struct SocketOptions {
     /// The name of the congestion control (`TCP_CONGESTION`). It governs what this side sends.
     pub congestion: Option<String>,
     /// The send buffer in bytes (`SO_SNDBUF`). The kernel doubles it and caps it at
-    /// `net.core.wmem_max`: see [`Granted`].
+    /// `net.core.wmem_max`: see [`Granted`](crate::Granted).
     pub send_buffer: Option<u32>,
     /// The receive buffer in bytes (`SO_RCVBUF`), capped at `net.core.rmem_max`. The handshake
     /// limits how large the window can become: a larger buffer has its full effect only if set
